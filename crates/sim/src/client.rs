@@ -479,6 +479,20 @@ pub struct Client {
 }
 
 impl Client {
+    /// One with these sessions and nothing else.
+    #[must_use]
+    pub fn new(number: u32, producers: BTreeMap<u64, Producer>) -> Self {
+        Self {
+            number,
+            producers,
+            reader: None,
+            subscription: None,
+            lookups: None,
+            trimmer: None,
+            wake_at: None,
+        }
+    }
+
     /// Its sessions, if it goes on while another run has them.
     #[must_use]
     pub fn survivors(&self) -> BTreeMap<u64, Producer> {

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use seriatim_model::Order;
+use seriatim_model::{Order, View};
 
 use crate::excuses::Excuses;
+use crate::history::{Append, End, History, Outcome};
 
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -293,6 +294,26 @@ impl Coverage {
     /// A fault struck.
     pub fn struck(&mut self, kind: FaultKind, step: Step) {
         *self.faults.entry((kind, step)).or_default() += 1;
+    }
+
+    /// Counts what a run's history tells, once it is over.
+    pub(crate) fn count(&mut self, history: &History) {
+        self.acknowledged = history.acknowledged() as u64;
+        self.appended_again = history.appends.iter().filter(|append| append.again > 0).count() as u64;
+        self.reads = history.observations.len() as u64;
+        self.maps = history.maps.iter().filter(|told| told.positions() > 0).count() as u64;
+        self.tails = history.tails.iter().filter(|tail| tail.returned.is_some()).count() as u64;
+        self.trims = history.trims.len() as u64;
+        self.views = history.views.len() as u64;
+        let views: Vec<_> = history.views.values().map(|registered| &registered.view).collect();
+        let more = |a: &View, b: &View| {
+            b.shards.iter().filter(|members| a.shard(members.shard).is_none()).count() as u64
+        };
+        self.joins = views.windows(2).map(|pair| more(pair[0], pair[1])).sum();
+        self.leaves = views.windows(2).map(|pair| more(pair[1], pair[0])).sum();
+        let refused = |append: &&Append| append.outcome == Outcome::Refused;
+        self.refused = history.appends.iter().filter(refused).count() as u64;
+        self.unavailable = u64::from(matches!(history.end, End::Unavailable(_)));
     }
 
     /// Adds the counts of another run.

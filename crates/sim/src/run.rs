@@ -31,18 +31,13 @@ pub fn run(plan: Plan, readable: bool) -> Outcome {
     let seed = plan.seed;
     let mut world = World::new(plan, readable);
     let lived = catch_unwind(AssertUnwindSafe(|| world.run()));
+    let scene = world.into_scene();
     let objections = match lived {
-        Ok(()) => checkers::judge(&world.history),
+        Ok(()) => checkers::judge(&scene.history),
         Err(cause) => vec![Objection { checker: ASSERTION, what: text_of(&*cause) }],
     };
-    world.coverage.excuses = std::mem::take(&mut world.history.excuses);
-    Outcome {
-        seed,
-        objections,
-        hash: world.trace.hash(),
-        trace: world.trace.lines().to_vec(),
-        coverage: world.coverage,
-    }
+    let coverage = Coverage { excuses: scene.history.excuses, ..scene.coverage };
+    Outcome { seed, objections, coverage, hash: scene.trace.hash(), trace: scene.trace.lines().to_vec() }
 }
 
 fn text_of(cause: &(dyn std::any::Any + Send)) -> String {

@@ -505,6 +505,14 @@ impl LogClient {
         if self.is_settling || self.sequencer.pauses(now) {
             return;
         }
+        assert!(
+            self.base <= self.asked && self.told <= self.asked && self.asked <= self.end(),
+            "numbers below {} were told, below {} asked for, of {} to {}",
+            self.told,
+            self.asked,
+            self.base,
+            self.end()
+        );
         if self.told < self.asked && self.sequencer.falls_silent(now) {
             self.ask_again_from(self.told);
             self.log.wonder(out);

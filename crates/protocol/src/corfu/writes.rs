@@ -87,6 +87,7 @@ impl Replica {
         let bytes = self.sent.remove(&position)?;
         assert!(bytes <= self.in_flight, "{bytes} of {} bytes on their way land", self.in_flight);
         self.in_flight -= bytes;
+        assert!(!self.sent.is_empty() || self.in_flight == 0, "nothing is on its way, and bytes of it");
         Some(bytes)
     }
 

@@ -95,6 +95,11 @@ impl Progress {
     fn lands(&mut self, bytes: usize) {
         self.unanswered = self.unanswered.saturating_sub(1);
         self.in_flight = self.in_flight.saturating_sub(bytes);
+        assert!(
+            self.unanswered > 0 || self.in_flight == 0,
+            "nothing is on its way, and {} bytes of it",
+            self.in_flight
+        );
     }
 
     /// The next records that are to be sent, if there is room for them. Those below `told` were named.

@@ -12,6 +12,12 @@ impl LogClient {
     /// Lets go of the settled appends at the front.
     pub(super) fn release(&mut self) {
         self.appends.release_below(self.committed);
+        let (base, end) = (self.appends.base(), self.appends.end());
+        assert!(
+            base <= self.committed && self.committed <= end,
+            "appends from {base} to {end} are there, and those below {} are committed",
+            self.committed
+        );
         // A caller that wants the session to end waits for this.
         self.work_is_due |= self.in_flight() == 0 && self.askers.want_end();
     }

@@ -4,13 +4,16 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use seriatim_model::{Address, Endpoint, NodeId, Position, Time, limits};
+use seriatim_model::{Address, Endpoint, Position, SessionId, Time, limits};
 use seriatim_protocol::control::LogEntry;
 use seriatim_protocol::parts::appending::LogClientConfig;
 
-use super::nodes::{Brief, frame, open};
-use super::second::{history_of, workload_of};
-use super::{CONTROL, Happening, World};
+use super::CONTROL;
+use super::cluster::Cluster;
+use super::desks::Desks;
+use super::frames::{Brief, frame, open};
+use super::scene::{Flight, Happening, Scene};
+use super::second::{history_of, log_of, workload_of};
 use crate::client::{Client, Legacy, Post, Producer, READER};
 use crate::lookups::Lookups;
 use crate::network::{Lane, Party};
@@ -21,266 +24,451 @@ use crate::trimmer::Trimmer;
 /// Clients that live on have numbers above.
 const SURVIVORS: u32 = 20_000;
 
-impl World {
+/// All clients: those whose processes run, those that died and start again, and what their processes have to do.
+#[derive(Debug, Default)]
+pub(super) struct Clients {
+    up: BTreeMap<u32, Client>,
+    dead: BTreeMap<u32, BTreeMap<u64, Legacy>>,
+    desks: Desks,
+}
+
+impl Clients {
     /// Starts the clients that the plan wants.
-    pub fn add_clients(&mut self) {
-        let entry = self.entry().expect("the log exists").clone();
-        for number in 0..self.plan.workload.clients {
-            let sessions = 0..u64::from(self.plan.workload.sessions);
-            let producers =
-                sessions.map(|machine| (machine, self.producer(number, machine, &entry))).collect();
-            self.add_client(number, producers, &entry);
+    pub(super) fn begin(&mut self, cluster: &mut Cluster) {
+        let entry = cluster.entry().expect("the log exists").clone();
+        for number in 0..cluster.scene.plan.workload.clients {
+            let sessions = 0..u64::from(cluster.scene.plan.workload.sessions);
+            let producers = sessions
+                .map(|machine| (machine, producer(&mut cluster.scene, number, machine, &entry)))
+                .collect();
+            self.add(cluster, number, producers, &entry);
         }
     }
 
-    fn producer(&mut self, client: u32, machine: u64, entry: &LogEntry) -> Producer {
-        let config = self.machine_config(None);
-        let start = self.now + self.random.micros(0, self.plan.workload.think_us);
-        let session = self.history.open_session();
-        Producer::new(machine, client, session, self.plan.workload.appends, (config, entry.clone()), start)
-    }
-
-    pub(super) fn machine_config(
+    fn add(
         &mut self,
-        resume: Option<(seriatim_model::SessionId, u64)>,
-    ) -> LogClientConfig {
-        LogClientConfig { control: CONTROL, random: self.random.draw(), resume, options: self.plan.options }
-    }
-
-    fn add_client(&mut self, number: u32, producers: BTreeMap<u64, Producer>, entry: &LogEntry) {
-        let style = if self.random.percent(50) { Style::Subscribe } else { Style::Poll };
-        let random = self.random.fork();
+        cluster: &mut Cluster,
+        number: u32,
+        producers: BTreeMap<u64, Producer>,
+        entry: &LogEntry,
+    ) {
+        let style = if cluster.scene.random.percent(50) { Style::Subscribe } else { Style::Poll };
+        let random = cluster.scene.random.fork();
         let reader = || Reader::new(CONTROL, entry.clone(), style, Position::ZERO, random);
-        let random = self.random.fork();
-        let window = match self.plan.capacity {
-            Some(_) => self.plan.options.limits.ring_bytes as u64 / 8,
+        let random = cluster.scene.random.fork();
+        let window = match cluster.scene.plan.capacity {
+            Some(_) => cluster.scene.plan.options.limits.ring_bytes as u64 / 8,
             None => limits::SUBSCRIPTION_BYTES,
         };
-        let subscribes = self.plan.workload.reads && self.random.percent(40);
+        let subscribes = cluster.scene.plan.workload.reads && cluster.scene.random.percent(40);
         let client = Client {
             number,
             producers,
-            subscription: subscribes.then(|| Subscription::new(CONTROL, entry, random, window, &self.plan)),
-            lookups: (number < self.plan.workload.lookups)
-                .then(|| Lookups::new(CONTROL, entry.clone(), self.plan.options, self.random.fork())),
-            reader: self.plan.workload.reads.then(reader),
-            trimmer: (number == 0 && self.plan.workload.trims && self.history.accepted.is_none())
-                .then(|| Trimmer::new(CONTROL, self.plan.options)),
+            subscription: subscribes
+                .then(|| Subscription::new(CONTROL, entry, random, window, &cluster.scene.plan)),
+            lookups: (number < cluster.scene.plan.workload.lookups).then(|| {
+                Lookups::new(CONTROL, entry.clone(), cluster.scene.plan.options, cluster.scene.random.fork())
+            }),
+            reader: cluster.scene.plan.workload.reads.then(reader),
+            trimmer: (number == 0
+                && cluster.scene.plan.workload.trims
+                && cluster.scene.history.accepted.is_none())
+            .then(|| Trimmer::new(CONTROL, cluster.scene.plan.options)),
             wake_at: None,
         };
-        self.clients.insert(number, client);
-        self.wake_client(number, self.now);
+        self.enter(cluster, client);
     }
 
-    pub(super) fn wake_client(&mut self, number: u32, at: Time) {
-        let Some(client) = self.clients.get_mut(&number) else { return };
+    /// A client's process starts.
+    pub(super) fn enter(&mut self, cluster: &mut Cluster, client: Client) {
+        let number = client.number;
+        cluster.client_comes(number);
+        self.up.insert(number, client);
+        self.wake(cluster, number, cluster.scene.now);
+    }
+
+    fn wake(&mut self, cluster: &mut Cluster, number: u32, at: Time) {
+        let Some(client) = self.up.get_mut(&number) else { return };
         if client.wake_at.is_none_or(|planned| at < planned) {
             client.wake_at = Some(at);
-            self.schedule(at, Happening::ClientWakes(number));
+            cluster.scene.schedule(at, Happening::ClientWakes(number));
         }
     }
 
-    pub(super) fn client_wakes(&mut self, number: u32) {
-        let now = self.now;
-        let Some(client) = self.clients.get_mut(&number).filter(|client| client.wake_at == Some(now)) else {
+    /// A client is woken: it does what is due.
+    pub(super) fn wakes(&mut self, cluster: &mut Cluster, number: u32) {
+        let now = cluster.scene.now;
+        let Some(client) = self.up.get_mut(&number).filter(|client| client.wake_at == Some(now)) else {
             return;
         };
         client.wake_at = None;
-        if let Some(until) = self.client_stalls_until(number) {
-            return self.wake_client(number, until);
+        if let Some(until) = self.stalls_until(cluster, number) {
+            return self.wake(cluster, number, until);
         }
-        if self.plan.workload.payload_of_disks {
-            self.take_a_piece();
+        if cluster.scene.plan.workload.payload_of_disks {
+            take_a_piece(cluster);
         }
         let mut out = vec![];
-        let workload = workload_of(&self.plan, number);
-        let Some(client) = self.clients.get_mut(&number) else { return };
-        let history = history_of(&mut self.history, number);
-        client.wake(now, &workload, &mut self.random, history, &mut out);
-        self.after_client(number, out);
-    }
-
-    /// Somebody looks at a disk: from a block, or from a byte that is the journal's or a store's own on.
-    fn take_a_piece(&mut self) {
-        let nodes: Vec<NodeId> = self.nodes.keys().copied().collect();
-        let disk = self.nodes[&self.random.pick(&nodes)].disk.clone();
-        let files = disk.files();
-        if files.is_empty() {
-            return;
-        }
-        let file = self.random.pick(&files);
-        let content = disk.content(&file).unwrap_or_default();
-        let written = content.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1) as u64;
-        let most = self.plan.workload.payload_bytes;
-        let offset = self.random.below(written + 1);
-        let start = if self.random.percent(70) { offset / 512 * 512 } else { offset };
-        let end = written.min(start + most);
-        self.history.piece = Bytes::copy_from_slice(&content[start as usize..end as usize]);
+        let workload = workload_of(&cluster.scene.plan, number);
+        let Some(client) = self.up.get_mut(&number) else { return };
+        let history = history_of(&mut cluster.scene.history, number);
+        client.wake(now, &workload, &mut cluster.scene.random, history, &mut out);
+        self.send(cluster, number, out);
     }
 
     /// Sends what a client wants to send, and sees to it that it is woken.
-    fn after_client(&mut self, number: u32, out: Vec<Post>) {
+    fn send(&mut self, cluster: &mut Cluster, number: u32, out: Vec<Post>) {
         for (machine, to, message) in out {
             let Address::Node(node, endpoint) = to else { continue };
-            let log = self.log_of(number);
+            let log = log_of(&cluster.scene, number);
             let bytes = frame(log, Endpoint::Client(machine), endpoint, &message);
-            let ready = self.client_works(number, bytes.len());
-            self.transmit_at(ready, Lane::Bulk, Party::Client(number), Party::Node(node), bytes);
+            let ready = self.works(cluster, number, bytes.len());
+            cluster.transmit_at(ready, Lane::Bulk, Party::Client(number), Party::Node(node), bytes);
         }
-        let Some(at) = self.clients.get(&number).and_then(Client::deadline) else { return };
-        self.wake_client(number, at.max(self.now));
+        let Some(at) = self.up.get(&number).and_then(Client::deadline) else { return };
+        self.wake(cluster, number, at.max(cluster.scene.now));
     }
 
-    pub(super) fn client_receives(&mut self, number: u32, from: Party, bytes: &Bytes) {
+    /// A client gets a message.
+    pub(super) fn receives(&mut self, cluster: &mut Cluster, number: u32, from: Party, bytes: &Bytes) {
         let (_, sender, to, message) = open(bytes.clone()).expect("what was encoded is decoded");
         let text = Brief(&message);
-        self.trace.line(self.now, format_args!("{from:?} {sender:?} to client {number} {to:?}: {text}"));
+        cluster.scene.tell(format_args!("{from:?} {sender:?} to client {number} {to:?}: {text}"));
         let (Party::Node(node), Endpoint::Client(machine)) = (from, to) else { return };
-        let Some(client) = self.clients.get_mut(&number) else { return };
+        let Some(client) = self.up.get_mut(&number) else { return };
         let mut out = vec![];
-        let history = history_of(&mut self.history, number);
-        client.receive(self.now, machine, Address::Node(node, sender), message, history, &mut out);
-        self.after_client(number, out);
+        let history = history_of(&mut cluster.scene.history, number);
+        client.receive(cluster.scene.now, machine, Address::Node(node, sender), message, history, &mut out);
+        self.send(cluster, number, out);
     }
 
-    pub(super) fn client_loses(&mut self, number: u32, other: Party) {
+    /// A client loses its connection to a node.
+    pub(super) fn loses(&mut self, cluster: &mut Cluster, number: u32, other: Party) {
         let Party::Node(node) = other else { return };
-        let Some(client) = self.clients.get_mut(&number) else { return };
+        let Some(client) = self.up.get_mut(&number) else { return };
         let mut out = vec![];
-        client.disconnected(self.now, node, history_of(&mut self.history, number), &mut out);
-        self.after_client(number, out);
+        client.disconnected(
+            cluster.scene.now,
+            node,
+            history_of(&mut cluster.scene.history, number),
+            &mut out,
+        );
+        self.send(cluster, number, out);
     }
 
     /// A client's process dies. It is started again later.
-    pub(super) fn kill_client(&mut self, number: u32, down_for: Duration) {
-        let workload = &self.plan.workload;
-        let remembers = self.random.percent(workload.resume_percent) && !workload.unordered;
-        let Some(client) = self.clients.remove(&number) else { return };
-        self.coverage.expired += client.producers.values().map(Producer::expired).sum::<u64>();
-        let lives_on = remembers && self.random.percent(self.plan.workload.lives_on_percent);
+    pub(super) fn kill(&mut self, cluster: &mut Cluster, number: u32, down_for: Duration) {
+        let workload = &cluster.scene.plan.workload;
+        let remembers = cluster.scene.random.percent(workload.resume_percent) && !workload.unordered;
+        let Some(client) = self.up.remove(&number) else { return };
+        cluster.client_goes(number);
+        cluster.scene.coverage.expired += client.producers.values().map(Producer::expired).sum::<u64>();
+        let lives_on =
+            remembers && cluster.scene.random.percent(cluster.scene.plan.workload.lives_on_percent);
         let survivors = lives_on.then(|| client.survivors());
         let legacies: BTreeMap<u64, Legacy> = client
             .producers
             .into_iter()
-            .map(|(machine, producer)| (machine, producer.die(remembers, &mut self.random)))
+            .map(|(machine, producer)| (machine, producer.die(remembers, &mut cluster.scene.random)))
             .collect();
-        self.trace.line(self.now, format_args!("client {number} is killed"));
-        self.dead_clients.insert(number, legacies);
-        self.hang_up(Party::Client(number));
-        self.schedule(self.now + down_for, Happening::ClientStarts(number));
+        cluster.scene.tell(format_args!("client {number} is killed"));
+        self.dead.insert(number, legacies);
+        self.hang_up(cluster, number);
+        cluster.scene.schedule(cluster.scene.now + down_for, Happening::ClientStarts(number));
         if let Some(survivors) = survivors {
-            self.add_survivors(survivors);
+            self.add_survivors(cluster, survivors);
         }
     }
 
     /// The clients that may die: those that nobody took for dead before.
-    pub(super) fn mortal_clients(&self) -> Vec<u32> {
-        self.clients.keys().copied().filter(|number| *number <= SURVIVORS).collect()
+    pub(super) fn mortal(&self) -> Vec<u32> {
+        self.up.keys().copied().filter(|number| *number <= SURVIVORS).collect()
     }
 
     /// A process that was taken for dead lives, and finds that its connections broke.
-    fn add_survivors(&mut self, producers: BTreeMap<u64, Producer>) {
-        let last = self.clients.keys().last().copied().unwrap_or_default();
+    fn add_survivors(&mut self, cluster: &mut Cluster, producers: BTreeMap<u64, Producer>) {
+        let last = self.up.keys().last().copied().unwrap_or_default();
         let number = last.max(SURVIVORS) + 1;
-        let client = Client {
-            number,
-            producers,
-            reader: None,
-            subscription: None,
-            lookups: None,
-            trimmer: None,
-            wake_at: None,
-        };
-        self.trace.line(self.now, format_args!("it lives on as client {number}"));
-        self.clients.insert(number, client);
-        for node in self.nodes.keys().copied().collect::<Vec<NodeId>>() {
-            self.client_loses(number, Party::Node(node));
+        let client = Client::new(number, producers);
+        cluster.scene.tell(format_args!("it lives on as client {number}"));
+        cluster.client_comes(number);
+        self.up.insert(number, client);
+        for node in cluster.ids() {
+            self.loses(cluster, number, Party::Node(node));
         }
-        self.wake_client(number, self.now);
+        self.wake(cluster, number, cluster.scene.now);
     }
 
-    pub(super) fn client_starts(&mut self, number: u32) {
-        let Some(legacies) = self.dead_clients.remove(&number) else { return };
-        let known = self.history.views.values().last().map(|known| known.view.clone());
+    /// A client that died starts again.
+    pub(super) fn starts(&mut self, cluster: &mut Cluster, number: u32) {
+        let Some(legacies) = self.dead.remove(&number) else { return };
+        let known = cluster.scene.history.views.values().last().map(|known| known.view.clone());
         // The first entry that a client finds may be out of date.
-        let mut entry = self.entry().cloned().or_else(|| self.first_entry.clone()).expect("the log exists");
+        let mut entry =
+            cluster.entry().cloned().or_else(|| cluster.scene.first_entry.clone()).expect("the log exists");
         entry.view = known.or(entry.view);
         let mut producers = BTreeMap::new();
         for (machine, legacy) in legacies {
-            let session = self.history.open_session();
-            let config = self.machine_config(legacy.session());
-            self.coverage.resumed += u64::from(legacy.session().is_some());
-            let producer = Producer::new(machine, number, session, 0, (config, entry.clone()), self.now);
-            let mut producer = producer.resume(legacy, self.now, &mut self.history);
-            if self.history.calm_since.is_some() {
+            let session = cluster.scene.history.open_session();
+            let config = machine_config(&mut cluster.scene, legacy.session());
+            cluster.scene.coverage.resumed += u64::from(legacy.session().is_some());
+            let producer =
+                Producer::new(machine, number, session, 0, (config, entry.clone()), cluster.scene.now);
+            let mut producer = producer.resume(legacy, cluster.scene.now, &mut cluster.scene.history);
+            if cluster.scene.history.calm_since.is_some() {
                 producer.hurry();
             }
             producers.insert(machine, producer);
         }
-        self.trace.line(self.now, format_args!("client {number} starts"));
-        self.add_client(number, producers, &entry);
+        cluster.scene.tell(format_args!("client {number} starts"));
+        self.add(cluster, number, producers, &entry);
     }
 
-    /// Lets a client with nothing but a reader read, until that has all, but not longer than `most`.
-    pub(super) fn read_with(&mut self, number: u32, reader: Reader, most: Duration) -> Reader {
-        let producers = BTreeMap::new();
-        let client = Client {
-            number,
-            producers,
-            reader: Some(reader),
-            subscription: None,
-            lookups: None,
-            trimmer: None,
-            wake_at: None,
-        };
-        self.clients.insert(number, client);
-        self.wake_client(number, self.now);
-        self.run_until(most, |world| {
-            world.clients[&number].reader.as_ref().is_some_and(|reader| reader.is_done())
-        });
-        self.hang_up(Party::Client(number));
-        let client = self.clients.remove(&number).expect("it is there");
-        client.reader.unwrap_or_else(|| unreachable!("machine {READER} is a reader"))
-    }
-
-    /// A client makes no pauses any more.
-    pub(super) fn hurry_client(&mut self, number: u32) {
-        let Some(client) = self.clients.get_mut(&number) else { return };
-        client.producers.values_mut().for_each(Producer::hurry);
-        self.wake_client(number, self.now);
-    }
-
-    /// Every session of a client asks for the tail.
-    pub(super) fn ask_tail_of(&mut self, number: u32) {
-        let Some(client) = self.clients.get_mut(&number) else { return };
-        let mut out = vec![];
-        for producer in client.producers.values_mut() {
-            producer.ask_tail(self.now, history_of(&mut self.history, number), &mut out);
+    /// Nothing goes wrong any more: the dead start again, and nobody makes pauses.
+    pub(super) fn calm(&mut self, cluster: &mut Cluster) {
+        for number in self.dead() {
+            self.starts(cluster, number);
         }
-        self.after_client(number, out);
+        for number in self.numbers() {
+            let producers =
+                self.up.get_mut(&number).into_iter().flat_map(|client| client.producers.values_mut());
+            producers.for_each(Producer::hurry);
+            self.wake(cluster, number, cluster.scene.now);
+        }
+    }
+
+    /// Every session of every client asks for the tail.
+    pub(super) fn ask_tails(&mut self, cluster: &mut Cluster) {
+        for number in self.numbers() {
+            let mut out = vec![];
+            let history = history_of(&mut cluster.scene.history, number);
+            let producers =
+                self.up.get_mut(&number).into_iter().flat_map(|client| client.producers.values_mut());
+            producers.for_each(|producer| producer.ask_tail(cluster.scene.now, history, &mut out));
+            self.send(cluster, number, out);
+        }
     }
 
     /// The clients end.
-    pub(super) fn end_clients(&mut self) {
-        let clients = std::mem::take(&mut self.clients);
+    pub(super) fn end(&mut self, cluster: &mut Cluster) {
+        let clients = std::mem::take(&mut self.up);
+        clients.keys().for_each(|number| cluster.client_goes(*number));
         let producers = clients.values().flat_map(|client| client.producers.values());
-        self.coverage.expired += producers.map(Producer::expired).sum::<u64>();
+        cluster.scene.coverage.expired += producers.map(Producer::expired).sum::<u64>();
     }
 
     /// Whether every subscription has delivered everything below `end`, and every read through the log too.
-    pub(super) fn all_delivered(&self, end: Position) -> bool {
-        let subscriptions = self.clients.values().filter_map(|client| client.subscription.as_ref());
-        let mut lookups = self.clients.values().filter_map(|client| client.lookups.as_ref());
+    pub(super) fn have_delivered(&self, end: Position) -> bool {
+        let subscriptions = self.up.values().filter_map(|client| client.subscription.as_ref());
+        let mut lookups = self.up.values().filter_map(|client| client.lookups.as_ref());
         subscriptions.into_iter().all(|subscription| subscription.has_ended() || subscription.next() >= end)
             && lookups.all(|lookups| lookups.has_ended() || lookups.next() >= end)
     }
 
     /// Whether every client is up and has nothing left to do.
-    pub(super) fn all_done(&self) -> bool {
+    pub(super) fn are_done(&self) -> bool {
         let done = |client: &Client| {
             client.producers.values().all(Producer::is_done)
                 && client.trimmer.as_ref().is_none_or(Trimmer::is_done)
         };
-        self.dead_clients.is_empty() && self.clients.values().all(done)
+        self.dead.is_empty() && self.up.values().all(done)
     }
+
+    /// The connections of a client's process are gone, with all that it had not taken.
+    fn hang_up(&mut self, cluster: &mut Cluster, number: u32) {
+        cluster.hang_up(Party::Client(number));
+        self.desks.clear(number);
+    }
+
+    /// A client with nothing but a reader.
+    pub(super) fn add_reader(&mut self, cluster: &mut Cluster, number: u32, reader: Reader) {
+        let client = Client { reader: Some(reader), ..Client::new(number, BTreeMap::new()) };
+        self.enter(cluster, client);
+    }
+
+    /// Whether such a client has read everything.
+    pub(super) fn has_read(&self, number: u32) -> bool {
+        self.up[&number].reader.as_ref().is_some_and(Reader::is_done)
+    }
+
+    /// Such a client ends.
+    pub(super) fn end_reader(&mut self, cluster: &mut Cluster, number: u32) -> Reader {
+        self.hang_up(cluster, number);
+        cluster.client_goes(number);
+        let client = self.up.remove(&number).expect("it is there");
+        client.reader.unwrap_or_else(|| unreachable!("machine {READER} is a reader"))
+    }
+
+    /// Whether no client's process runs.
+    pub(super) fn is_empty(&self) -> bool {
+        self.up.is_empty()
+    }
+
+    /// Every client whose process runs.
+    pub(super) fn numbers(&self) -> Vec<u32> {
+        self.up.keys().copied().collect()
+    }
+
+    /// Every client whose process died, and starts again.
+    pub(super) fn dead(&self) -> Vec<u32> {
+        self.dead.keys().copied().collect()
+    }
+
+    /// Whether somebody waits for an append.
+    pub(super) fn are_appending(&self) -> bool {
+        let mut producers = self.up.values().flat_map(|client| client.producers.values());
+        producers.any(Producer::is_appending)
+    }
+
+    /// Nobody trims any more.
+    pub(super) fn trim_no_more(&mut self) {
+        self.up.values_mut().for_each(|client| client.trimmer = None);
+    }
+
+    /// When each is to be woken, and for what, for a person.
+    pub(super) fn deadlines(&self) -> Vec<String> {
+        self.up.values().map(Client::deadlines).collect()
+    }
+
+    /// All that they wait for, for a person.
+    pub(super) fn state(&self) -> Vec<String> {
+        let mut lines = vec![];
+        for client in self.up.values() {
+            for (machine, producer) in client.producers.iter().filter(|(_, producer)| !producer.is_done()) {
+                lines.push(format!("client {}, session {machine}: {}", client.number, producer.state()));
+            }
+            if let Some(subscription) = &client.subscription {
+                lines.push(format!("client {}: subscription at {}", client.number, subscription.next()));
+            }
+            if let Some(lookups) = &client.lookups {
+                lines.push(format!("client {}: read through up to {}", client.number, lookups.next()));
+            }
+            if let Some(trimmer) = client.trimmer.as_ref().filter(|trimmer| !trimmer.is_done()) {
+                lines.push(format!("client {}: {trimmer:?}", client.number));
+            }
+        }
+        lines
+    }
+
+    fn schedule_reset(cluster: &mut Cluster, client: u32) {
+        let Some(every) = cluster.scene.plan.workload.reset_every else { return };
+        let after = cluster.scene.random.micros(0, 2 * every.as_micros() as u64);
+        cluster.scene.schedule(cluster.scene.now + after, Happening::ClientLosesAll(client));
+    }
+
+    /// A client's connections break, again and again until the load ends.
+    pub(super) fn loses_all(cluster: &mut Cluster, client: u32) {
+        if cluster.scene.history.load.as_ref().is_none_or(|load| load.ended <= cluster.scene.now) {
+            return;
+        }
+        cluster.reset_all(Party::Client(client));
+        Self::schedule_reset(cluster, client);
+    }
+
+    /// A message waits until a client's process gets to it.
+    pub(super) fn queue(&mut self, cluster: &mut Cluster, number: u32, flight: Flight) {
+        if let Some(at) = self.desks.put(number, flight) {
+            cluster.scene.schedule(at, Happening::ClientReads(number));
+        }
+    }
+
+    /// Until when a client's process is not scheduled, if it is not at present.
+    fn stalls_until(&self, cluster: &Cluster, number: u32) -> Option<Time> {
+        self.desks.stalls_until(number, cluster.scene.now)
+    }
+
+    /// A client's process gets to what it was sent. Gives the message that it takes, unless it is not scheduled at present.
+    pub(super) fn takes(&mut self, cluster: &mut Cluster, number: u32) -> Option<Flight> {
+        if let Some(until) = self.stalls_until(cluster, number) {
+            cluster.scene.schedule(until, Happening::ClientReads(number));
+            return None;
+        }
+        let flight = self.desks.take(number)?;
+        self.works(cluster, number, flight.frame.len());
+        cluster.took((flight.connection, flight.to), flight.frame.len());
+        Some(flight)
+    }
+
+    /// A client's process is done with a message, and goes on to the next.
+    pub(super) fn go_on(&mut self, cluster: &mut Cluster, number: u32) {
+        if let Some(at) = self.desks.go_on(number) {
+            cluster.scene.schedule(at, Happening::ClientReads(number));
+        }
+    }
+
+    /// A client's processor is busy with a message. Returns when that is over.
+    fn works(&mut self, cluster: &mut Cluster, number: u32, bytes: usize) -> Time {
+        let Some(capacity) = &cluster.scene.plan.capacity else { return cluster.scene.now };
+        let takes = Duration::from_nanos(capacity.client_message_ns + bytes as u64 * capacity.byte_ns / 2);
+        self.desks.work(number, cluster.scene.now, takes)
+    }
+
+    fn schedule_stall(&mut self, cluster: &mut Cluster, client: u32) {
+        let Some(capacity) =
+            cluster.scene.plan.capacity.filter(|capacity| capacity.client_stall > Duration::ZERO)
+        else {
+            return;
+        };
+        let after = cluster.scene.random.micros(0, (capacity.stall_every * 2).as_micros() as u64);
+        let free_at = self.desks.free_at(client);
+        cluster.scene.schedule(free_at.max(cluster.scene.now) + after, Happening::ClientStalls(client));
+    }
+
+    /// A client's process is not scheduled for a while.
+    pub(super) fn stalls(&mut self, cluster: &mut Cluster, client: u32) {
+        if cluster.scene.history.load.as_ref().is_none_or(|load| load.ended <= cluster.scene.now) {
+            return;
+        }
+        let most = cluster.scene.plan.capacity.map_or(Duration::ZERO, |capacity| capacity.client_stall);
+        let takes = cluster.scene.random.micros(0, most.as_micros() as u64);
+        self.desks.stall(client, cluster.scene.now, takes);
+        cluster.scene.tell(format_args!("client {client} is not scheduled for {takes:?}"));
+        self.schedule_stall(cluster, client);
+    }
+
+    /// Clients begin to ask for more than usual.
+    pub(super) fn begin_load(&mut self, cluster: &mut Cluster) {
+        for client in self.numbers() {
+            Self::schedule_reset(cluster, client);
+            self.schedule_stall(cluster, client);
+        }
+    }
+
+    /// Clients ask for nothing more than they have asked for.
+    pub(super) fn end_load(&mut self) {
+        for client in self.up.values_mut() {
+            client.producers.values_mut().for_each(Producer::stop);
+        }
+    }
+}
+
+/// A session of a client as the plan wants it.
+fn producer(scene: &mut Scene, client: u32, machine: u64, entry: &LogEntry) -> Producer {
+    let config = machine_config(scene, None);
+    let start = scene.now + scene.random.micros(0, scene.plan.workload.think_us);
+    let session = scene.history.open_session();
+    Producer::new(machine, client, session, scene.plan.workload.appends, (config, entry.clone()), start)
+}
+
+/// The configuration of a session: a new one, or one that goes on after so many appends.
+pub(super) fn machine_config(scene: &mut Scene, resume: Option<(SessionId, u64)>) -> LogClientConfig {
+    LogClientConfig { control: CONTROL, random: scene.random.draw(), resume, options: scene.plan.options }
+}
+
+/// Somebody looks at a disk: from a block, or from a byte that is the journal's or a store's own on.
+fn take_a_piece(cluster: &mut Cluster) {
+    let node = cluster.scene.random.pick(&cluster.ids());
+    let disk = cluster.node(node).disk.clone();
+    let files = disk.files();
+    if files.is_empty() {
+        return;
+    }
+    let file = cluster.scene.random.pick(&files);
+    let content = disk.content(&file).unwrap_or_default();
+    let written = content.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1) as u64;
+    let most = cluster.scene.plan.workload.payload_bytes;
+    let offset = cluster.scene.random.below(written + 1);
+    let start = if cluster.scene.random.percent(70) { offset / 512 * 512 } else { offset };
+    let end = written.min(start + most);
+    cluster.scene.history.piece = Bytes::copy_from_slice(&content[start as usize..end as usize]);
 }

@@ -10,7 +10,8 @@ use std::collections::BTreeSet;
 
 use seriatim_model::{Member, NodeId, Position, ShardId};
 
-use super::World;
+use super::scene::Scene;
+use super::truth::{Nodes, Truth};
 use crate::excuses::Excuse;
 
 /// Where else the records are that a replica said are damaged.
@@ -41,59 +42,61 @@ impl Damage {
             self.thrown_away.insert((shard, position));
         }
     }
-}
 
-impl World {
     /// Notes what a node has whole, as a member, of what is damaged on another.
-    pub(super) fn observe_damage(&mut self, id: NodeId) {
-        if self.history.damaged.is_empty() || self.damaged_node() == Some(id) {
+    pub(super) fn look(&mut self, scene: &Scene, nodes: &Nodes, damaged: Option<NodeId>, id: NodeId) {
+        if scene.history.damaged.is_empty() || damaged == Some(id) {
             return;
         }
-        for (shard, position) in &self.history.damaged {
-            let Some(role) = self.nodes[&id].replica(self.log, *shard) else { continue };
-            let members = self.latest_view().and_then(|view| view.shard(*shard));
+        for (shard, position) in &scene.history.damaged {
+            let Some(role) = nodes[&id].replica(scene.log, *shard) else { continue };
+            let members = scene.latest_view().and_then(|view| view.shard(*shard));
             let has_it =
                 role.stable() > *position && role.lacks().is_none_or(|lacks| !lacks.contains(*position));
             let copy = (id, *shard, *position);
             if !has_it {
-                self.damage.whole.remove(&copy);
+                self.whole.remove(&copy);
             } else if members.is_some_and(|members| members.replicas.iter().any(|member| member.node == id)) {
-                self.damage.whole.insert(copy);
+                self.whole.insert(copy);
             }
         }
     }
 
     /// Judges subscriptions that ended because nobody gave out a record.
-    pub(super) fn judge_withheld(&mut self) {
-        for (shard, position, told) in std::mem::take(&mut self.history.withheld) {
-            let is_borne = self.is_damage_alone_at(shard, position);
-            if is_borne && !self.damage.thrown_away.contains(&(shard, position)) {
-                self.history.excuse(Excuse::Withheld, true);
+    pub(super) fn judge_withheld(&self, scene: &mut Scene, nodes: &Nodes, damaged: Option<NodeId>) {
+        for (shard, position, told) in std::mem::take(&mut scene.history.withheld) {
+            let is_borne = Self::is_alone_at(Truth { nodes, scene }, damaged, shard, position);
+            if is_borne && !self.thrown_away.contains(&(shard, position)) {
+                scene.history.excuse(Excuse::Withheld, true);
             } else {
-                self.history.problems.push(told);
+                scene.note_problem(told);
             }
         }
     }
 
     /// Whether a run may end without what is damaged, because that is nowhere else among the members.
-    pub(super) fn excuses_damage(&mut self) -> bool {
-        let (Some(node), Some(view)) = (self.damaged_node(), self.latest_view()) else { return false };
-        let is_alone = !self.is_complete_without(view, &[node]);
-        let mut missed = self.damage.missed.iter();
-        let is_excused =
-            is_alone && !missed.any(|(shard, position)| self.is_damage_alone_at(*shard, *position));
-        self.history.excuse(Excuse::DamagedEnd, is_excused)
+    pub(super) fn excuses_end(&self, scene: &mut Scene, nodes: &Nodes, damaged: Option<NodeId>) -> bool {
+        let (Some(node), Some(view)) = (damaged, scene.latest_view()) else { return false };
+        let is_alone = !(Truth { nodes, scene }).is_complete_without(view, &[node]);
+        let mut missed = self.missed.iter();
+        let is_excused = is_alone
+            && !missed.any(|(shard, position)| {
+                Self::is_alone_at(Truth { nodes, scene }, damaged, *shard, *position)
+            });
+        scene.history.excuse(Excuse::DamagedEnd, is_excused)
     }
 
     /// Whether a record was told to be damaged, and every other member of its shard runs and lacks it.
-    fn is_damage_alone_at(&self, shard: ShardId, position: Position) -> bool {
-        let (Some(damaged), Some(view)) = (self.damaged_node(), self.latest_view()) else { return false };
+    fn is_alone_at(truth: Truth<'_>, damaged: Option<NodeId>, shard: ShardId, position: Position) -> bool {
+        let (Some(node), Some(view)) = (damaged, truth.scene.latest_view()) else {
+            return false;
+        };
         let Some(members) = view.shard(shard) else { return false };
         let lacks_it = |member: &Member| {
-            let role = self.nodes[&member.node].replica(self.log, shard);
+            let role = truth.nodes[&member.node].replica(truth.scene.log, shard);
             role.is_some_and(|role| role.lacks().is_some_and(|lacks| lacks.contains(position)))
         };
-        let mut others = members.replicas.iter().filter(|member| member.node != damaged);
-        self.history.damaged.contains(&(shard, position)) && others.all(lacks_it)
+        let mut others = members.replicas.iter().filter(|member| member.node != node);
+        truth.scene.history.damaged.contains(&(shard, position)) && others.all(lacks_it)
     }
 }

@@ -2,27 +2,19 @@
 
 use std::time::Duration;
 
-use seriatim_model::{Member, NodeId, ShardId, View};
-use seriatim_store::{Disk, MemoryDisk};
+use seriatim_model::{NodeId, Time, View};
+use seriatim_store::Disk;
 
-use super::network_faults::{NetworkFaults, NetworkMend, Struck};
-use super::nodes::Lives;
-use super::{CONTROL, Happening, World};
-use crate::coverage::FaultKind;
-use crate::plan::{Fault, Target};
+use super::CONTROL;
+use super::clients::Clients;
+use super::cluster::Cluster;
+use super::network_faults::{NetworkMend, Struck};
+use super::scene::{Happening, Scene};
+use crate::coverage::{FaultKind, Step};
+use crate::plan::{Fault, Target, Trigger};
 
 /// How long a run goes on when a node is back that was missed.
 const BACK_FOR: Duration = Duration::from_millis(800);
-
-/// A node whose disk was lost or damaged.
-#[derive(Debug)]
-pub(super) struct Spoiled {
-    pub(super) node: NodeId,
-    /// The lives that its roles had.
-    pub(super) lives: Lives,
-    /// How.
-    pub(super) kind: FaultKind,
-}
 
 /// The end of a fault that lasts.
 #[derive(Debug)]
@@ -35,48 +27,119 @@ pub(super) enum Mend {
     Lie(NodeId, Duration),
 }
 
-impl World {
+/// The faults of a run: those that wait for their step, and how long it takes until those that struck are over.
+#[derive(Debug, Default)]
+pub(super) struct Faults {
+    pending: Vec<Fault>,
+    /// A node stays away until then, and time is given to it to come back.
+    busy_until: Time,
+}
+
+impl Faults {
+    /// Sees to it that the faults of the plan strike.
+    pub(super) fn schedule(&mut self, cluster: &mut Cluster) {
+        let (loss, duplication, reordering) = cluster.scene.plan.network.noise_permille;
+        cluster.network_faults().network.disturb(loss, duplication, reordering);
+        for fault in cluster.scene.plan.faults.clone() {
+            match fault.trigger {
+                Trigger::At(after) => {
+                    cluster.scene.schedule(cluster.scene.began + after, Happening::Strike(fault))
+                }
+                Trigger::Step(..) => self.pending.push(fault),
+            }
+        }
+    }
+
+    /// Until when the run goes on for what struck, at least.
+    pub(super) fn busy_until(&self) -> Time {
+        self.busy_until
+    }
+
+    /// Faults that have not struck do not strike any more.
+    pub(super) fn end(&mut self) {
+        self.pending.clear();
+    }
+
+    /// Whether no fault is to strike any more.
+    pub(super) fn are_over(&self, scene: &Scene) -> bool {
+        let strikes = |fault: &Fault| match fault.trigger {
+            Trigger::At(after) => scene.now <= scene.began + after + fault.lasting,
+            Trigger::Step(..) => false,
+        };
+        scene.now > self.busy_until && self.pending.is_empty() && !scene.plan.faults.iter().any(strikes)
+    }
+
+    /// Lets the faults strike that wait for the step at which the protocol is now.
+    pub(super) fn strike_at_step(&mut self, cluster: &mut Cluster, clients: &mut Clients) {
+        if self.pending.is_empty() {
+            return;
+        }
+        let step = Self::step(cluster, clients);
+        let elapsed = cluster.scene.now - cluster.scene.began;
+        let waits_for = |fault: &Fault| match fault.trigger {
+            Trigger::Step(wanted, after) => wanted == step && elapsed >= after,
+            Trigger::At(_) => false,
+        };
+        if let Some(index) = self.pending.iter().position(waits_for) {
+            let fault = self.pending.remove(index);
+            self.strike(cluster, clients, fault);
+        }
+    }
+
+    /// Where the protocol is.
+    fn step(cluster: &Cluster, clients: &Clients) -> Step {
+        let truth = cluster.truth();
+        let step = truth.view_change_step().or_else(|| truth.ordering_step());
+        step.or_else(|| clients.are_appending().then_some(Step::Append)).unwrap_or(Step::Idle)
+    }
+
     /// A fault strikes, unless the log could not bear it and need not.
-    pub(super) fn strike(&mut self, fault: Fault) {
-        if self.history.calm_since.is_some() {
+    pub(super) fn strike(&mut self, cluster: &mut Cluster, clients: &mut Clients, fault: Fault) {
+        if cluster.scene.history.calm_since.is_some() {
             return;
         }
-        let step = self.protocol_step();
-        let victims = self.victims(fault);
-        if !self.may_strike(fault.kind, &victims) {
+        let step = Self::step(cluster, clients);
+        let victims = Self::victims(cluster, fault);
+        let bears_it = match fault.kind {
+            FaultKind::ClientCrash => !clients.is_empty(),
+            kind => Self::may_strike(cluster, kind, &victims),
+        };
+        if !bears_it {
             return;
         }
-        self.trace.line(self.now, format_args!("fault: {} at {step}, {victims:?}", fault.kind));
-        self.trace.number(fault.kind as u64);
-        self.coverage.struck(fault.kind, step);
-        if self.plan.lasts_long {
-            self.busy_until = self.busy_until.max(self.now + fault.lasting + BACK_FOR);
+        cluster.scene.tell(format_args!("fault: {} at {step}, {victims:?}", fault.kind));
+        cluster.scene.trace.number(fault.kind as u64);
+        cluster.scene.coverage.struck(fault.kind, step);
+        if cluster.scene.plan.lasts_long {
+            self.busy_until = self.busy_until.max(cluster.scene.now + fault.lasting + BACK_FOR);
         }
         match fault.kind {
             FaultKind::Kill | FaultKind::ControlKill | FaultKind::DoubleKill => {
-                self.kill_all(&victims, false, fault.lasting);
+                Self::kill_all(cluster, &victims, false, fault.lasting);
             }
-            FaultKind::PowerLoss | FaultKind::PowerCut => self.kill_all(&victims, true, fault.lasting),
-            FaultKind::KillInTurn => self.kill_in_turn(fault, &victims),
+            FaultKind::PowerLoss | FaultKind::PowerCut => {
+                Self::kill_all(cluster, &victims, true, fault.lasting)
+            }
+            FaultKind::KillInTurn => Self::kill_in_turn(cluster, fault, &victims),
             FaultKind::Absence => {
-                let down_for = self.stay_away();
-                self.kill_all(&victims, false, down_for);
+                let down_for = self.stay_away(cluster);
+                Self::kill_all(cluster, &victims, false, down_for);
             }
             FaultKind::DiskLoss | FaultKind::JournalLoss | FaultKind::FileLoss => {
-                self.lose_disk(fault, victims[0]);
+                self.lose_disk(cluster, fault, victims[0]);
             }
-            FaultKind::LyingDisk => self.begin_to_lie(fault, victims[0]),
-            FaultKind::BitRot => self.damage(victims[0]),
+            FaultKind::LyingDisk => Self::begin_to_lie(cluster, fault, victims[0]),
+            FaultKind::BitRot => Self::damage(cluster, victims[0]),
             FaultKind::Pause | FaultKind::ClockJump | FaultKind::SlowNode => {
-                self.hold_up(fault, victims[0]);
+                Self::hold_up(cluster, fault, victims[0]);
             }
             FaultKind::Close | FaultKind::CloseAll => {
                 for node in victims {
-                    self.close_node(node, fault.lasting);
+                    cluster.close_node(node, fault.lasting);
                 }
             }
             FaultKind::SyncFailure | FaultKind::DiskFull | FaultKind::SlowDisk => {
-                self.spoil_disk(fault, victims[0]);
+                Self::spoil_disk(cluster, fault, victims[0]);
             }
             FaultKind::Loss
             | FaultKind::Duplication
@@ -88,42 +151,36 @@ impl World {
             | FaultKind::OneWay
             | FaultKind::Mute
             | FaultKind::ClientPartition
-            | FaultKind::SlowLinks => self.strike_network(fault, &victims),
+            | FaultKind::SlowLinks => Self::strike_network(cluster, fault, &victims),
             FaultKind::Reset => {
-                let some = self.network_faults().some_connections();
-                some.into_iter().for_each(|(connection, a, b)| self.reset(connection, a, b));
+                let some = cluster.network_faults().some_connections();
+                some.into_iter().for_each(|(connection, a, b)| cluster.reset(connection, a, b));
             }
             FaultKind::ClientCrash => {
-                let clients = self.mortal_clients();
-                let client = self.random.pick(&clients);
-                self.kill_client(client, fault.lasting);
+                let mortal = clients.mortal();
+                let client = cluster.scene.random.pick(&mortal);
+                clients.kill(cluster, client, fault.lasting);
             }
         }
     }
 
-    fn network_faults(&mut self) -> NetworkFaults<'_> {
-        let nodes = self.nodes.keys().copied().collect();
-        let clients = self.plan.workload.clients;
-        NetworkFaults { network: &mut self.network, random: &mut self.random, nodes, clients }
-    }
-
-    fn strike_network(&mut self, fault: Fault, victims: &[NodeId]) {
-        let Struck { mend, broken } = self.network_faults().strike(fault, victims);
-        self.schedule(self.now + fault.lasting, Happening::Mend(Mend::Network(mend)));
-        broken.into_iter().for_each(|(connection, a, b)| self.reset(connection, a, b));
+    fn strike_network(cluster: &mut Cluster, fault: Fault, victims: &[NodeId]) {
+        let Struck { mend, broken } = cluster.network_faults().strike(fault, victims);
+        cluster.scene.schedule(cluster.scene.now + fault.lasting, Happening::Mend(Mend::Network(mend)));
+        broken.into_iter().for_each(|(connection, a, b)| cluster.reset(connection, a, b));
     }
 
     /// The nodes that are meant, in the order in which they are hit.
-    fn victims(&mut self, fault: Fault) -> Vec<NodeId> {
-        let mut nodes: Vec<NodeId> = self.nodes.keys().copied().collect();
+    fn victims(cluster: &mut Cluster, fault: Fault) -> Vec<NodeId> {
+        let mut nodes = cluster.ids();
         // Any order, but the nodes that host the log's sequencing replicas more often first.
         for index in (1..nodes.len()).rev() {
-            nodes.swap(index, self.random.below(index as u64 + 1) as usize);
+            nodes.swap(index, cluster.scene.random.below(index as u64 + 1) as usize);
         }
-        if self.random.percent(60) {
-            nodes.sort_by_key(|node| self.nodes[node].sequencer(self.log).is_none());
+        if cluster.scene.random.percent(60) {
+            nodes.sort_by_key(|node| cluster.node(*node).sequencer(cluster.scene.log).is_none());
         }
-        nodes.sort_by_key(|node| !self.is_meant(*node, fault.target));
+        nodes.sort_by_key(|node| !cluster.truth().is_meant(*node, fault.target));
         let targeted = fault.target != Target::Any;
         let count = match fault.kind {
             FaultKind::Partition | FaultKind::PartialPartition if targeted => 1,
@@ -138,7 +195,7 @@ impl World {
                 1
             }
             FaultKind::Partition | FaultKind::PartialPartition => {
-                self.random.between(1, nodes.len() as u64 - 1) as usize
+                cluster.scene.random.between(1, nodes.len() as u64 - 1) as usize
             }
             _ => 1,
         };
@@ -146,299 +203,194 @@ impl World {
         nodes
     }
 
-    pub(super) fn is_meant(&self, id: NodeId, target: Target) -> bool {
-        let view = self.latest_view();
-        let leads = view.is_some_and(|view| view.leader == id);
-        let orders = view.is_some_and(|view| view.sequencers.iter().any(|member| member.node == id));
-        let holds = view.is_some_and(|view| {
-            view.shards.iter().any(|members| members.replicas.iter().any(|member| member.node == id))
-        });
-        match target {
-            Target::Any => true,
-            Target::Leader => leads,
-            Target::Follower => orders && !leads,
-            Target::Shard => holds && !orders,
-            Target::Primary => {
-                view.is_some_and(|view| view.shards.iter().any(|members| members.primary().node == id))
-            }
-            Target::Controller => self.controller_step(id).is_some(),
-            Target::Node(node) => node == id,
-        }
-    }
-
-    pub(super) fn may_strike(&self, kind: FaultKind, victims: &[NodeId]) -> bool {
-        if kind == FaultKind::ClientCrash {
-            return !self.clients.is_empty();
-        }
+    /// Whether a fault of this kind may strike these nodes: they are there for it, and the log bears it.
+    pub(super) fn may_strike(cluster: &Cluster, kind: FaultKind, victims: &[NodeId]) -> bool {
         // Loss and damage together are more than anybody was told to expect, also of an operator. A view that is formed
         // without the other replicas is left with the damaged ones.
-        let is_damaged = self.damaged_node().is_some();
+        let is_damaged = cluster.disks().damaged_node().is_some();
         let bears_it = !kind.loses_memory()
-            || !is_damaged && (self.history.is_on_disk() || self.plan.may_lose_too_much)
-            || self.does_without(victims);
+            || !is_damaged && (cluster.scene.history.is_on_disk() || cluster.scene.plan.may_lose_too_much)
+            || Self::does_without(cluster, victims);
         let reachable = match kind {
             FaultKind::Close | FaultKind::CloseAll | FaultKind::Pause | FaultKind::ClockJump => {
-                victims.iter().any(|node| self.nodes[node].host.is_some())
+                victims.iter().any(|node| cluster.node(*node).host.is_some())
             }
-            _ if kind.loses_memory() => victims.iter().any(|node| self.nodes[node].host.is_some()),
+            _ if kind.loses_memory() => victims.iter().any(|node| cluster.node(*node).host.is_some()),
             _ => true,
         };
         let spared = match kind {
             kind if kind.loses_disk() || kind == FaultKind::BitRot => {
                 // A replica that goes away before it knows the view counts for nothing when it is back.
                 let bears_it = |view: &View| {
-                    self.survives_knowing(view, victims, view.number)
-                        && self.flush_survives(victims)
-                        && self.is_all_elsewhere(kind, view, victims)
+                    let truth = cluster.truth();
+                    truth.survives_knowing(view, victims, view.number)
+                        && truth.flush_survives(victims)
+                        && truth.is_all_elsewhere(kind == FaultKind::BitRot, view, victims)
                 };
-                self.spoiled.is_none() && self.latest_view().is_some_and(bears_it)
+                cluster.disks().spoiled().is_none() && cluster.scene.latest_view().is_some_and(bears_it)
             }
             _ => true,
         };
         bears_it && reachable && spared
     }
 
-    /// Whether every shard of these nodes has a replica elsewhere that lacks nothing.
-    pub(super) fn is_complete_without(&self, view: &View, nodes: &[NodeId]) -> bool {
-        view.shards.iter().all(|members| {
-            let is_complete = |member: &Member| {
-                let role = self.nodes[&member.node].replica(self.log, members.shard);
-                role.is_some_and(|role| role.lacks().is_none())
-            };
-            let (theirs, others): (Vec<&Member>, Vec<&Member>) =
-                members.replicas.iter().partition(|member| nodes.contains(&member.node));
-            theirs.is_empty() || others.into_iter().any(is_complete)
+    /// Whether the log has everything that these nodes hold elsewhere, too, and undamaged.
+    fn does_without(cluster: &Cluster, nodes: &[NodeId]) -> bool {
+        let damaged = cluster.disks().damaged_node();
+        let nodes: Vec<NodeId> = nodes.iter().copied().chain(damaged).collect();
+        cluster.scene.latest_view().is_some_and(|view| {
+            let truth = cluster.truth();
+            truth.survives(view, &nodes) && (damaged.is_none() || truth.is_complete_without(view, &nodes))
         })
     }
 
-    /// Where records are bound where they were put, a flush brings none: who misses it, because it is away or only slow,
-    /// has none of what it binds afterwards. If what is damaged stays a member, somebody else is to have all of it with
-    /// its positions already. Where cuts order, somebody else is to be there, whatever is lost.
-    fn is_all_elsewhere(&self, kind: FaultKind, view: &View, victims: &[NodeId]) -> bool {
-        let (order, is_damaged) = (self.plan.config.order, kind == FaultKind::BitRot);
-        if !order.has_cuts() && (order.places_by_position() || !is_damaged) {
-            return true;
-        }
-        let held = |shard: ShardId, member: &Member| {
-            let role = self.nodes[&member.node].replica(self.log, shard)?;
-            Some((role.stable(), role.unnamed()))
-        };
-        view.shards.iter().all(|members| {
-            let (lost, left): (Vec<&Member>, Vec<&Member>) =
-                members.replicas.iter().partition(|member| victims.contains(&member.node));
-            let known = |member: &&Member| held(members.shard, member);
-            let damaged = lost.iter().filter(|_| is_damaged).filter_map(known);
-            let end = damaged.map(|(stable, _)| stable).max();
-            let has_all = |(stable, unnamed)| end.is_none_or(|end| stable >= end && unnamed == 0);
-            left.iter().filter_map(known).any(has_all)
-        })
-    }
-
-    fn kill_all(&mut self, nodes: &[NodeId], power: bool, down_for: Duration) {
+    fn kill_all(cluster: &mut Cluster, nodes: &[NodeId], power: bool, down_for: Duration) {
         for node in nodes {
-            let down_for = down_for + self.random.millis(0, 20);
-            self.kill_node(*node, power, down_for);
+            let down_for = down_for + cluster.scene.random.millis(0, 20);
+            cluster.kill_node(*node, power, down_for);
         }
     }
 
     /// How long a node stays away that is to be missed. The run waits for it.
-    fn stay_away(&mut self) -> Duration {
-        let down_for = self.random.millis(3000, 6000);
-        self.busy_until = self.busy_until.max(self.now + down_for + BACK_FOR);
+    fn stay_away(&mut self, cluster: &mut Cluster) -> Duration {
+        let down_for = cluster.scene.random.millis(3000, 6000);
+        self.busy_until = self.busy_until.max(cluster.scene.now + down_for + BACK_FOR);
         down_for
     }
 
     /// The second is killed while the others are still busy with the first.
-    fn kill_in_turn(&mut self, fault: Fault, nodes: &[NodeId]) {
-        self.kill_all(&nodes[..1], false, fault.lasting);
+    fn kill_in_turn(cluster: &mut Cluster, fault: Fault, nodes: &[NodeId]) {
+        Self::kill_all(cluster, &nodes[..1], false, fault.lasting);
         let next = Fault { kind: FaultKind::Kill, target: Target::Node(nodes[1]), ..fault };
-        let pause = self.random.micros(10, 3000);
-        self.schedule(self.now + pause, Happening::Strike(next));
+        let pause = cluster.scene.random.micros(10, 3000);
+        cluster.scene.schedule(cluster.scene.now + pause, Happening::Strike(next));
     }
 
-    fn lose_disk(&mut self, fault: Fault, id: NodeId) {
-        self.note_spoiled(id, fault.kind);
-        let down_for = if self.random.percent(30) { self.stay_away() } else { fault.lasting };
-        self.kill_node(id, false, down_for);
+    fn lose_disk(&mut self, cluster: &mut Cluster, fault: Fault, id: NodeId) {
+        cluster.spoil(id, fault.kind);
+        let down_for = if cluster.scene.random.percent(30) { self.stay_away(cluster) } else { fault.lasting };
+        cluster.kill_node(id, false, down_for);
         match fault.kind {
-            FaultKind::JournalLoss => self.lose_files(id, |name| name.starts_with("journal/"), false),
+            FaultKind::JournalLoss => {
+                Self::lose_files(cluster, id, |name| name.starts_with("journal/"), false)
+            }
             FaultKind::FileLoss => {
-                let directory = format!("logs/{:016x}/shard-", self.log.0);
-                self.lose_files(id, |name| name.starts_with(&directory), true);
+                let directory = format!("logs/{:016x}/shard-", cluster.scene.log.0);
+                Self::lose_files(cluster, id, |name| name.starts_with(&directory), true);
             }
-            _ => {
-                let disk = if self.plan.disk_goes_back { self.past_of(id) } else { MemoryDisk::new() };
-                self.nodes.get_mut(&id).expect("the node exists").disk = disk;
-            }
+            _ => cluster.replace_disk(id),
         }
-        self.nodes.get_mut(&id).expect("the node exists").asleep = None;
+        cluster.node_mut(id).asleep = None;
     }
 
     /// Removes files of a disk: all that are meant, or one of them.
-    fn lose_files(&mut self, id: NodeId, is_meant: impl Fn(&String) -> bool, one: bool) {
-        let disk = self.nodes[&id].disk.clone();
+    fn lose_files(cluster: &mut Cluster, id: NodeId, is_meant: impl Fn(&String) -> bool, one: bool) {
+        let disk = cluster.node(id).disk.clone();
         let mut files: Vec<String> = disk.files().into_iter().filter(is_meant).collect();
         if one && !files.is_empty() {
-            files = vec![self.random.pick(&files)];
+            files = vec![cluster.scene.random.pick(&files)];
         }
-        self.trace.line(self.now, format_args!("node {id} loses {files:?}"));
+        cluster.scene.tell(format_args!("node {id} loses {files:?}"));
         for file in files {
             disk.delete(&file).expect("a disk in memory deletes what it is told");
         }
     }
 
     /// From now on a disk says that it has synced, and has not, until the power fails.
-    fn begin_to_lie(&mut self, fault: Fault, id: NodeId) {
-        self.nodes[&id].disk.lie(true);
+    fn begin_to_lie(cluster: &mut Cluster, fault: Fault, id: NodeId) {
+        cluster.node(id).disk.lie(true);
         let end = Mend::Lie(id, fault.lasting);
-        self.schedule(self.now + fault.lasting, Happening::Mend(end));
+        cluster.scene.schedule(cluster.scene.now + fault.lasting, Happening::Mend(end));
     }
 
     /// The power fails that uncovers what a disk did not sync; all of its journal since then is lost, and any part of the
     /// rest. If the log could not bear that by now, it was all true.
-    fn end_to_lie(&mut self, id: NodeId, down_for: Duration) {
-        self.nodes[&id].disk.lie(false);
-        let is_calm = self.history.calm_since.is_some();
-        if is_calm || !self.may_strike(FaultKind::LyingDisk, &[id]) {
-            return self.nodes[&id].disk.keep_all();
+    fn end_to_lie(cluster: &mut Cluster, id: NodeId, down_for: Duration) {
+        cluster.node(id).disk.lie(false);
+        let is_calm = cluster.scene.history.calm_since.is_some();
+        if is_calm || !Self::may_strike(cluster, FaultKind::LyingDisk, &[id]) {
+            return cluster.node(id).disk.keep_all();
         }
-        self.note_spoiled(id, FaultKind::LyingDisk);
-        self.nodes[&id].disk.lose_unsynced("journal");
-        self.kill_node(id, true, down_for);
-        self.nodes.get_mut(&id).expect("the node exists").asleep = None;
+        cluster.spoil(id, FaultKind::LyingDisk);
+        cluster.node(id).disk.lose_unsynced("journal");
+        cluster.kill_node(id, true, down_for);
+        cluster.node_mut(id).asleep = None;
     }
 
     /// Flips bits in the files of one replica of one shard, and makes sectors bad.
-    fn damage(&mut self, id: NodeId) {
-        self.note_spoiled(id, FaultKind::BitRot);
-        let disk = self.nodes[&id].disk.clone();
-        let directory = format!("logs/{:016x}/shard-", self.log.0);
+    fn damage(cluster: &mut Cluster, id: NodeId) {
+        cluster.spoil(id, FaultKind::BitRot);
+        let disk = cluster.node(id).disk.clone();
+        let directory = format!("logs/{:016x}/shard-", cluster.scene.log.0);
         let is_segment = |name: &String| name.starts_with(&directory) && name.contains("/seg-");
         let files: Vec<String> = disk.files().into_iter().filter(is_segment).collect();
         if files.is_empty() {
             return;
         }
-        for _ in 0..self.random.between(1, 20) {
-            let file = self.random.pick(&files);
+        for _ in 0..cluster.scene.random.between(1, 20) {
+            let file = cluster.scene.random.pick(&files);
             let len = disk.content(&file).map_or(0, |content| content.len() as u64);
-            let offset = self.random.below(len.max(1));
-            if self.random.percent(25) {
+            let offset = cluster.scene.random.below(len.max(1));
+            if cluster.scene.random.percent(25) {
                 disk.spoil_sector(&file, offset);
             } else {
-                disk.flip_bit(&file, offset, self.random.below(8) as u8);
+                disk.flip_bit(&file, offset, cluster.scene.random.below(8) as u8);
             }
         }
     }
 
-    fn note_spoiled(&mut self, node: NodeId, kind: FaultKind) {
-        let lives = self.nodes[&node].lives(self.log, self.history.shard_count);
-        self.spoiled = Some(Spoiled { node, lives, kind });
-        self.history.disks_failed = true;
-    }
-
-    /// The node whose records were damaged.
-    pub(super) fn damaged_node(&self) -> Option<NodeId> {
-        self.spoiled.as_ref().filter(|spoiled| spoiled.kind == FaultKind::BitRot).map(|spoiled| spoiled.node)
-    }
-
-    /// Whether a node may find that a part of what it held is missing.
-    pub(super) fn lost_a_part(&self, node: NodeId) -> bool {
-        let is_so = |spoiled: &Spoiled| spoiled.node == node && spoiled.kind.loses_disk();
-        self.spoiled.as_ref().is_some_and(is_so)
-    }
-
-    /// Whether the log has everything that these nodes hold elsewhere, too, and undamaged.
-    fn does_without(&self, nodes: &[NodeId]) -> bool {
-        let damaged = self.damaged_node();
-        let nodes: Vec<NodeId> = nodes.iter().copied().chain(damaged).collect();
-        self.latest_view().is_some_and(|view| {
-            self.survives(view, &nodes) && (damaged.is_none() || self.is_complete_without(view, &nodes))
-        })
-    }
-
-    fn hold_up(&mut self, fault: Fault, id: NodeId) {
+    fn hold_up(cluster: &mut Cluster, fault: Fault, id: NodeId) {
         match fault.kind {
             FaultKind::Pause => {
-                self.pause_node(id);
-                let mend = Mend::Pause(id, self.nodes[&id].life);
-                self.schedule(self.now + fault.lasting, Happening::Mend(mend));
+                cluster.pause_node(id);
+                let mend = Mend::Pause(id, cluster.node(id).life);
+                cluster.scene.schedule(cluster.scene.now + fault.lasting, Happening::Mend(mend));
             }
             FaultKind::ClockJump => {
-                let jump = self.random.millis(10, 5000);
-                self.nodes.get_mut(&id).expect("the node exists").clock_ahead += jump;
-                self.wake_node(id, self.now);
+                let jump = cluster.scene.random.millis(10, 5000);
+                cluster.node_mut(id).clock_ahead += jump;
+                cluster.wake_node(id, cluster.scene.now);
             }
             _ => {
-                let lag = self.random.micros(1000, 40_000);
-                let node = self.nodes.get_mut(&id).expect("the node exists");
+                let lag = cluster.scene.random.micros(1000, 40_000);
+                let node = cluster.node_mut(id);
                 (node.lag, node.slowness) = (lag, 10);
-                self.schedule(self.now + fault.lasting, Happening::Mend(Mend::Lag(id)));
+                cluster.scene.schedule(cluster.scene.now + fault.lasting, Happening::Mend(Mend::Lag(id)));
             }
         }
     }
 
-    fn spoil_disk(&mut self, fault: Fault, id: NodeId) {
-        let room = self.random.below(6000);
-        let node = self.nodes.get_mut(&id).expect("the node exists");
+    fn spoil_disk(cluster: &mut Cluster, fault: Fault, id: NodeId) {
+        let room = cluster.scene.random.below(6000);
         if fault.kind != FaultKind::SlowDisk {
-            (node.has_torn_disk, self.history.disks_failed) = (true, true);
+            cluster.node_mut(id).has_torn_disk = true;
+            cluster.scene.history.disks_failed = true;
         }
+        let node = cluster.node_mut(id);
         match fault.kind {
             FaultKind::SyncFailure => node.disk.fail_syncs(1),
             FaultKind::DiskFull => {
                 node.disk.set_capacity(Some(node.disk.used() + room));
-                self.schedule(self.now + fault.lasting, Happening::Mend(Mend::Room(id)));
+                cluster.scene.schedule(cluster.scene.now + fault.lasting, Happening::Mend(Mend::Room(id)));
             }
             _ => {
                 node.slowness = 20;
-                self.schedule(self.now + fault.lasting, Happening::Mend(Mend::Disk(id)));
+                cluster.scene.schedule(cluster.scene.now + fault.lasting, Happening::Mend(Mend::Disk(id)));
             }
         }
     }
 
-    pub(super) fn mend(&mut self, mend: Mend) {
+    pub(super) fn mend(cluster: &mut Cluster, mend: Mend) {
         match mend {
-            Mend::Network(mend) => mend.mend(&mut self.network, self.history.calm_since.is_some()),
-            Mend::Room(node) => self.nodes[&node].disk.set_capacity(self.plan.disk.most),
-            Mend::Pause(node, life) => self.resume_node(node, life),
-            Mend::Lie(node, down_for) => self.end_to_lie(node, down_for),
+            Mend::Network(mend) => cluster.mend_network(mend),
+            Mend::Room(node) => cluster.node(node).disk.set_capacity(cluster.scene.plan.disk.most),
+            Mend::Pause(node, life) => cluster.resume_node(node, life),
+            Mend::Lie(node, down_for) => Self::end_to_lie(cluster, node, down_for),
             Mend::Lag(node) => {
-                let node = self.nodes.get_mut(&node).expect("the node exists");
+                let node = cluster.node_mut(node);
                 (node.lag, node.slowness) = (Duration::ZERO, 1);
             }
-            Mend::Disk(node) => self.nodes.get_mut(&node).expect("the node exists").slowness = 1,
-        }
-    }
-
-    /// From now on nothing goes wrong any more, and what went wrong is put right.
-    pub(super) fn calm(&mut self) {
-        self.trace.line(self.now, format_args!("calm"));
-        self.history.calm_since = Some(self.now);
-        self.pending_faults.clear();
-        self.network.heal();
-        let (mut down, mut up) = (vec![], vec![]);
-        for node in self.nodes.values_mut() {
-            node.disk.set_capacity(self.plan.disk.most);
-            node.disk.fail_syncs(0);
-            node.disk.lie(false);
-            (node.lag, node.slowness) = (Duration::ZERO, 1);
-            if node.host.is_some() { &mut up } else { &mut down }.push((node.id, node.life));
-        }
-        for (node, life) in up {
-            self.resume_node(node, life);
-        }
-        for (node, _) in down {
-            if !self.is_gone(node) {
-                self.start_node(node);
-            }
-        }
-        let dead: Vec<u32> = self.dead_clients.keys().copied().collect();
-        for client in dead {
-            self.client_starts(client);
-        }
-        let clients: Vec<u32> = self.clients.keys().copied().collect();
-        for client in clients {
-            self.hurry_client(client);
+            Mend::Disk(node) => cluster.node_mut(node).slowness = 1,
         }
     }
 }

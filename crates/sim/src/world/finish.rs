@@ -1,22 +1,15 @@
 //! The end of a run: everything comes to rest, and the whole log is read.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use seriatim_model::{Incarnation, Member, NodeId, Position, ShardId, ShardMembers, Time, View};
+use seriatim_model::{Position, ShardId};
 use seriatim_protocol::control::LogEntry;
-use seriatim_store::ShardStore;
 
 use super::second::history_of;
-use super::{CONTROL, JUDGE, Node, PATIENCE, World};
-use crate::excuses::Excuse;
+use super::{CONTROL, JUDGE, PATIENCE, World};
 use crate::history::End;
 use crate::reader::{Reader, Style};
 
-/// How long a log must have been saying that it is unavailable.
-const UNAVAILABLE_FOR: Duration = Duration::from_secs(5);
-/// And where work takes time: it says so until a view is registered, and forming one may take that long.
-const UNAVAILABLE_UNDER_LOAD_FOR: Duration = Duration::from_secs(60);
 /// How long it may take until others have the places of a node that has been away for long enough: views that only grow have
 /// pauses between them.
 const WHOLE_WITHIN: Duration = Duration::from_secs(60);
@@ -27,284 +20,114 @@ impl World {
     /// Where the plan wants that, everything that clients asked for has its answer, and they have read everything, although
     /// what went wrong stays so.
     pub(super) fn come_to_an_end_before_calm(&mut self) {
-        let Some(within) = self.plan.done_without_calm else { return };
+        let Some(within) = self.cluster.scene.plan.done_without_calm else { return };
         let is_served = |world: &Self| {
-            let ordered = world.leader_ordered().unwrap_or_default();
-            world.all_done() && world.all_delivered(ordered)
+            let ordered = world.cluster.truth().leader_ordered().unwrap_or_default();
+            world.clients.are_done() && world.clients.have_delivered(ordered)
         };
-        if !self.run_until(within, is_served) && !self.is_over {
+        if !self.run_until(within, is_served) && !self.cluster.scene.is_over {
             let what = self.what_is_missing();
-            self.history.problems.push(format!("without calm, not done within {within:?}: {what}"));
+            self.cluster.scene.note_problem(format!("without calm, not done within {within:?}: {what}"));
         }
         self.become_whole();
     }
 
     /// Where a node is dead for good and the others are enough, they have its roles in the end: the next loss is borne, too.
     fn become_whole(&mut self) {
-        let alive = self.nodes.values().filter(|node| node.host.is_some()).count();
-        let Some(config) = self.entry().map(|entry| entry.config.clone()) else { return };
-        if alive == self.nodes.len() || alive < config.sequencers.max(config.replicas) as usize {
+        let alive = self.cluster.truth().nodes.values().filter(|node| node.host.is_some()).count();
+        let Some(config) = self.cluster.entry().map(|entry| entry.config.clone()) else { return };
+        if alive == self.cluster.ids().len() || alive < config.sequencers.max(config.replicas) as usize {
             return;
         }
-        if !self.run_until(self.plan.options.limits.replace_after + WHOLE_WITHIN, Self::is_restored)
-            && !self.is_over
+        if !self.run_until(self.cluster.scene.plan.options.limits.replace_after + WHOLE_WITHIN, |world| {
+            world.cluster.truth().is_restored()
+        }) && !self.cluster.scene.is_over
         {
-            let view = self.latest_view();
-            self.history.problems.push(format!("nobody has the place of a node that is dead: {view:?}"));
+            let view = self.cluster.scene.latest_view();
+            self.cluster.scene.note_problem(format!("nobody has the place of a node that is dead: {view:?}"));
         }
-    }
-
-    /// Whether the latest view has as many members as the log is meant to have, none of them on a node that is dead.
-    fn is_restored(&self) -> bool {
-        let (Some(entry), Some(view)) = (self.entry(), self.latest_view()) else { return false };
-        let is_full = |members: &[Member], wanted: u32| {
-            let is_alive = |member: &Member| self.nodes[&member.node].host.is_some();
-            members.len() >= wanted as usize && members.iter().all(is_alive)
-        };
-        is_full(&view.sequencers, entry.config.sequencers)
-            && view.shards.iter().all(|members| is_full(&members.replicas, entry.config.replicas))
     }
 
     /// Waits until everything is at rest, asks for the tail once more, and reads the log.
     pub(super) fn settle(&mut self) {
-        let rested = self.run_until(PATIENCE, |world| world.is_at_rest() || world.has_given_up());
-        self.close_load();
+        let rested =
+            self.run_until(PATIENCE, |world| world.is_at_rest() || world.cluster.truth().has_given_up());
+        self.cluster.close_load();
         if !rested {
             let what = self.what_is_missing();
-            self.history.end = if self.excuses_damage() { End::Damaged(what) } else { End::Stuck(what) };
+            self.cluster.scene.history.end =
+                if self.cluster.excuses_damage() { End::Damaged(what) } else { End::Stuck(what) };
             return;
         }
-        if self.has_given_up() {
-            self.excuse_spoiled();
-            let why = self.entry().and_then(|entry| entry.unavailable.clone()).unwrap_or_default();
-            self.end_clients();
-            self.history.judged_from = self.history.tick();
+        if self.cluster.truth().has_given_up() {
+            self.cluster.excuse_spoiled();
+            let why = self.cluster.entry().and_then(|entry| entry.unavailable.clone()).unwrap_or_default();
+            self.clients.end(&mut self.cluster);
+            self.cluster.scene.history.judged_from = self.cluster.scene.history.tick();
             let (trim, _) = self.read_everything().unwrap_or_default();
-            self.history.end = End::Unavailable(why);
-            self.history.trimmed_to = trim;
+            self.cluster.scene.history.end = End::Unavailable(why);
+            self.cluster.scene.history.trimmed_to = trim;
             return;
         }
-        self.ask_last_tails();
+        self.clients.ask_tails(&mut self.cluster);
         if !self.run_until(PATIENCE, |world| world.is_at_rest()) {
-            self.history.end =
+            self.cluster.scene.history.end =
                 End::Stuck(format!("after the last question for the tail: {}", self.what_is_missing()));
             return;
         }
         self.settle_limits();
-        let tail = self.leader_ordered().unwrap_or_default();
-        self.end_clients();
+        let tail = self.cluster.truth().leader_ordered().unwrap_or_default();
+        self.clients.end(&mut self.cluster);
         match self.read_everything() {
             Some((trim, true)) => {
-                self.history.end = End::Settled { trim, tail };
+                self.cluster.scene.history.end = End::Settled { trim, tail };
                 self.read_second();
             }
-            _ => self.history.end = End::Stuck("the log could not be read to its end".into()),
+            _ => self.cluster.scene.history.end = End::Stuck("the log could not be read to its end".into()),
         }
-    }
-
-    fn ask_last_tails(&mut self) {
-        let clients: Vec<u32> = self.clients.keys().copied().collect();
-        for client in clients {
-            self.ask_tail_of(client);
-        }
-    }
-
-    fn leader_ordered(&self) -> Option<Position> {
-        let view = self.latest_view()?;
-        Some(self.nodes[&view.leader].sequencer(self.log)?.ordered())
     }
 
     /// Whether every client has all its answers, every member takes part, and everything is stable.
     fn is_at_rest(&self) -> bool {
-        let is_settled = self.latest_view().is_some_and(|view| self.is_settled(view));
-        let rests = self.second_is_at_rest() && self.remains().is_empty();
-        self.all_done() && is_settled && rests && self.departures_are_over()
+        self.clients.are_done()
+            && self.is_settled()
+            && self.cluster.truth().second_is_at_rest()
+            && self.fleet.remains(&self.cluster).is_empty()
+            && self.leavers.are_over(&self.cluster)
     }
 
-    pub(super) fn is_settled(&self, view: &View) -> bool {
-        let Some(ordered) = self.leader_ordered() else { return false };
-        let entry = self.entry().and_then(|entry| entry.view.as_ref());
-        let members = view.sequencers.len() == self.plan.config.sequencers as usize;
-        let sequencers = view.sequencers.iter().all(|member| {
-            self.nodes[&member.node].sequencer(self.log).is_some_and(|role| {
-                role.is_open()
-                    && role.view_number() == view.number
-                    && role.held() == 0
-                    && role.ordered() == ordered
-            })
-        });
-        let shards = view.shards.iter().all(|members| self.is_whole(members, ordered));
-        let there = || self.nodes.iter().filter(|(node, _)| !self.is_gone(**node));
-        let roles = there().all(|(node, _)| self.hosts_its_roles_only(*node, view));
-        let hears_all = |node: &Node| {
-            node.host.as_ref().is_some_and(|host| host.suspected().all(|other| self.is_gone(other)))
-        };
-        let nobody_is_silent = there().all(|(_, node)| hears_all(node));
-        let dismissed =
-            self.dismissed.iter().all(|(node, shard)| self.is_gone(*node) || !self.has_store(*node, *shard));
-        entry == Some(view)
-            && dismissed
-            && members
-            && sequencers
-            && shards
-            && roles
-            && nobody_is_silent
-            && self.all_delivered(ordered)
-    }
-
-    /// Whether a shard has all the replicas that it is to have, and all of them lack nothing.
-    fn is_whole(&self, members: &ShardMembers, ordered: Position) -> bool {
-        let replica = |node: NodeId| self.nodes[&node].replica(self.log, members.shard);
-        let primary = members.primary().node;
-        let is_whole = |member: &Member| {
-            replica(member.node).is_some_and(|role| {
-                let memory = role.memory();
-                memory.incarnation == member.incarnation
-                    && memory.view.as_ref().is_some_and(|view| Some(view) == self.latest_view())
-                    && role.lacks().is_none()
-                    && role.unnamed() == 0
-                    && (role.stable() == ordered || member.node != primary)
-            })
-        };
-        members.replicas.len() == self.plan.config.replicas as usize && members.replicas.iter().all(is_whole)
-    }
-
-    /// Whether a node has only those roles of the log that the view names.
-    fn hosts_its_roles_only(&self, id: NodeId, view: &View) -> bool {
-        let Some(host) = &self.nodes[&id].host else { return false };
-        let names = |members: &[Member]| members.iter().any(|member| member.node == id);
-        let is_clean = |members: &ShardMembers| {
-            names(&members.replicas) || host.replica(self.log, members.shard).is_none()
-        };
-        (names(&view.sequencers) || host.sequencer(self.log).is_none()) && view.shards.iter().all(is_clean)
-    }
-
-    /// Whether a node's disk has a store of a shard, in use or not.
-    fn has_store(&self, id: NodeId, shard: ShardId) -> bool {
-        let directory = format!("{}/", ShardStore::directory(self.log, shard));
-        self.nodes[&id].disk.files().iter().any(|file| file.starts_with(&directory))
-    }
-
-    /// Whether the log has been saying for a while that it is unavailable.
-    fn has_given_up(&self) -> bool {
-        let calm = self.history.calm_since.unwrap_or(Time(u64::MAX));
-        let says_so = self.entry().is_some_and(|entry| entry.unavailable.is_some());
-        let enough = self.plan.capacity.map_or(UNAVAILABLE_FOR, |_| UNAVAILABLE_UNDER_LOAD_FOR);
-        says_so && !self.plan.has_operator && self.now >= calm + enough
-    }
-
-    /// A disk may be lost while a view is being formed that counts on it alone: then the log did not bear
-    /// as much as it seemed to.
-    pub(super) fn excuse_spoiled(&mut self) {
-        let (Some(spoiled), Some(view)) = (&self.spoiled, self.latest_view()) else { return };
-        let (node, lives) = (spoiled.node, &spoiled.lives);
-        let lost = |members: &[Member], life: Option<Incarnation>| {
-            life.is_some_and(|incarnation| members.contains(&Member { node, incarnation }))
-        };
-        let is_lost = lost(&view.sequencers, lives.sequencer)
-            || view.shards.iter().any(|members| {
-                lost(&members.replicas, lives.replicas.get(&members.shard).map(|(life, _)| *life))
-            });
-        let is_too_much = is_lost && !self.survives(view, &[node]);
-        if self.history.excuse(Excuse::SpoiledInViewChange, is_too_much) {
-            self.history.lose_too_much();
-        }
+    /// Whether the nodes are done, and clients have read everything that they were to.
+    pub(super) fn is_settled(&self) -> bool {
+        let truth = self.cluster.truth();
+        self.cluster.is_settled(&self.leavers)
+            && truth.leader_ordered().is_some_and(|ordered| self.clients.have_delivered(ordered))
     }
 
     /// The state of everything that may be the reason, for a person.
     pub(super) fn what_is_missing(&self) -> String {
-        let mut lines = vec![];
-        for client in self.clients.values() {
-            for (machine, producer) in client.producers.iter().filter(|(_, producer)| !producer.is_done()) {
-                lines.push(format!("client {}, session {machine}: {}", client.number, producer.state()));
-            }
-            if let Some(subscription) = &client.subscription {
-                lines.push(format!("client {}: subscription at {}", client.number, subscription.next()));
-            }
-            if let Some(lookups) = &client.lookups {
-                lines.push(format!("client {}: read through up to {}", client.number, lookups.next()));
-            }
-            if let Some(trimmer) = client.trimmer.as_ref().filter(|trimmer| !trimmer.is_done()) {
-                lines.push(format!("client {}: {trimmer:?}", client.number));
-            }
-        }
-        lines.extend(self.remains());
-        lines.extend(self.dead_clients.keys().map(|client| format!("client {client} is dead")));
-        lines.extend(self.nodes.keys().flat_map(|node| self.state_of(*node)));
-        let kept = self.dismissed.iter().filter(|(node, shard)| self.has_store(*node, *shard));
-        lines
-            .extend(kept.map(|(node, shard)| format!("node {node}, shard {shard}: dismissed, with a store")));
-        lines.extend(self.what_holds_up_leavers());
-        if let Some(entry) = self.entry() {
+        let mut lines = self.clients.state();
+        lines.extend(self.fleet.remains(&self.cluster));
+        lines.extend(self.clients.dead().into_iter().map(|client| format!("client {client} is dead")));
+        lines.extend(self.cluster.state());
+        lines.extend(self.leavers.state(&self.cluster));
+        if let Some(entry) = self.cluster.entry() {
             let members = entry.view.as_ref().map(|view| (&view.sequencers, &view.shards));
             lines.push(format!(
                 "register: view {}, claimed {}, members {members:?}, unavailable {:?}; step {:?}",
                 entry.view_number(),
                 entry.claimed,
                 entry.unavailable,
-                self.view_change_step()
+                self.cluster.truth().view_change_step()
             ));
         }
         lines.join("\n  ")
     }
 
-    fn state_of(&self, id: NodeId) -> Vec<String> {
-        let node = &self.nodes[&id];
-        let mut lines = vec![];
-        if let Some(trouble) = &node.trouble {
-            lines.push(format!("node {id} does not start: {trouble}"));
-        }
-        let Some(host) = &node.host else { return lines };
-        let silent: Vec<NodeId> = host.suspected().collect();
-        if !silent.is_empty() {
-            lines.push(format!("node {id} does not hear {silent:?}"));
-        }
-        if host.has_full_disk() {
-            let mut sizes: BTreeMap<String, (usize, u64)> = BTreeMap::new();
-            for file in node.disk.files() {
-                let directory = file.rsplit_once('/').map_or("", |(directory, _)| directory).to_owned();
-                let size = sizes.entry(directory).or_default();
-                *size = (size.0 + 1, size.1 + node.disk.content(&file).map_or(0, |bytes| bytes.len() as u64));
-            }
-            let (free, waits) = (host.free_bytes(), host.journal_pending_bytes());
-            lines.push(format!(
-                "node {id} has a full disk, {free:?} left, {waits} bytes wait; files and bytes: {sizes:?}"
-            ));
-        }
-        if let Some(role) = host.sequencer(self.log) {
-            lines.push(format!(
-                "node {id}, life {}: open {}, view {}, ordered {}, held {}",
-                role.member().incarnation,
-                role.is_open(),
-                role.view_number(),
-                role.ordered(),
-                role.held()
-            ));
-        }
-        for shard in self.history.shards() {
-            if let Some(role) = host.replica(self.log, shard) {
-                let memory = role.memory();
-                let view = memory.view.as_ref().map(|view| view.number);
-                lines.push(format!(
-                    "node {id}, shard {shard}, life {}: view {view:?}, claim {}, trim {}, stable {}, lacks {:?}, holds {} \
-                     records that have no positions",
-                    memory.incarnation,
-                    memory.claim,
-                    role.held().trim,
-                    role.stable(),
-                    role.lacks(),
-                    role.unnamed()
-                ));
-            }
-        }
-        lines
-    }
-
     /// Reads every replica of every shard from the beginning. Returns the trim point, and whether every one could be
     /// read to the end.
     fn read_everything(&mut self) -> Option<(Position, bool)> {
-        let entry = self.entry()?.clone();
-        let shards = self.history.shards().collect();
+        let entry = self.cluster.entry()?.clone();
+        let shards = self.cluster.scene.history.shards().collect();
         self.read_log(JUDGE, &entry, shards)
     }
 
@@ -322,13 +145,19 @@ impl World {
             let replicas = view.shard(shard).map_or(0, |members| members.replicas.len());
             for replica in 0..replicas {
                 let style = Style::Drain { shard, replica };
-                let first = history_of(&mut self.history, judge).observations.len();
-                let reader = Reader::new(CONTROL, entry.clone(), style, Position::ZERO, self.random.fork());
+                let first = history_of(&mut self.cluster.scene.history, judge).observations.len();
+                let reader = Reader::new(
+                    CONTROL,
+                    entry.clone(),
+                    style,
+                    Position::ZERO,
+                    self.cluster.scene.random.fork(),
+                );
                 let reader = self.read_with(judge, reader, READING_FOR);
                 trim = trim.max(reader.trimmed());
                 complete &= reader.is_done();
                 if replica == 0 {
-                    let history = history_of(&mut self.history, judge);
+                    let history = history_of(&mut self.cluster.scene.history, judge);
                     for observation in &history.observations[first..] {
                         history.last.insert(observation.position, (observation.id, observation.append));
                     }
@@ -336,5 +165,12 @@ impl World {
             }
         }
         Some((trim, complete))
+    }
+
+    /// Lets a client with nothing but a reader read, until that has all, but not longer than `most`.
+    fn read_with(&mut self, number: u32, reader: Reader, most: Duration) -> Reader {
+        self.clients.add_reader(&mut self.cluster, number, reader);
+        self.run_until(most, |world| world.clients.has_read(number));
+        self.clients.end_reader(&mut self.cluster, number)
     }
 }

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use seriatim_model::{Endpoint, LogId, ShardId};
+use seriatim_model::{LogConfig, LogId, ShardId};
 use seriatim_protocol::{Message, control};
 
-use super::nodes::{frame, open};
-use super::{CONTROL, FOUNDER, Happening, World};
-use crate::network::Party;
+use super::cluster::Cluster;
+use super::frames::open;
+use super::scene::{Happening, Scene};
 
 /// How long whoever creates or deletes waits for an answer before asking again.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
@@ -18,7 +18,7 @@ const FIRST_REQUEST: u64 = 1 << 50;
 
 /// One such log.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Fleeting {
+struct Fleeting {
     /// Which it is, once its creation is confirmed.
     log: Option<LogId>,
     /// It is to go.
@@ -27,90 +27,60 @@ pub(super) struct Fleeting {
     is_gone: bool,
 }
 
-/// All of them, by number.
-pub(super) type Fleet = BTreeMap<u64, Fleeting>;
+/// All of them, by number: which are there, which are to go, and what the register is asked for them until it has confirmed
+/// that.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Fleet(BTreeMap<u64, Fleeting>);
 
-impl World {
+impl Fleet {
     /// Sees to it that the plan's logs come and go.
-    pub(super) fn schedule_fleeting(&mut self) {
-        for (number, (comes, goes)) in self.plan.fleeting.clone().into_iter().enumerate() {
+    pub(super) fn schedule(cluster: &mut Cluster) {
+        for (number, (comes, goes)) in cluster.scene.plan.fleeting.clone().into_iter().enumerate() {
             let number = number as u64;
-            self.schedule(self.began + comes, Happening::LogComes(number));
-            self.schedule(self.began + goes, Happening::LogGoes(number));
+            cluster.scene.schedule(cluster.scene.began + comes, Happening::LogComes(number));
+            cluster.scene.schedule(cluster.scene.began + goes, Happening::LogGoes(number));
         }
     }
 
     /// Asks for a log, again and again until it is there.
-    pub(super) fn log_comes(&mut self, number: u64) {
-        if self.fleet.entry(number).or_default().log.is_some() {
-            return;
-        }
-        let (request, name) = (FIRST_REQUEST + 2 * number, name_of(number));
-        let message = control::Message::Create { request, name, config: self.plan.config.clone() };
-        self.ask_register(message);
-        self.schedule(self.now + AGAIN_AFTER, Happening::LogComes(number));
+    pub(super) fn log_comes(&mut self, cluster: &mut Cluster, number: u64) {
+        let Some(message) = self.comes(number, &cluster.scene.plan.config) else { return };
+        cluster.ask_register(message);
+        cluster.scene.schedule(cluster.scene.now + AGAIN_AFTER, Happening::LogComes(number));
     }
 
     /// Wants a log to be gone, as soon as it is there, and asks again and again until it is.
-    pub(super) fn log_goes(&mut self, number: u64) {
-        let fleeting = self.fleet.entry(number).or_default();
-        fleeting.is_unwanted = true;
-        if fleeting.is_gone {
-            return;
-        }
-        if let Some(log) = fleeting.log {
-            let (request, name) = (FIRST_REQUEST + 2 * number + 1, name_of(number));
-            self.ask_register(control::Message::Delete { request, name, log });
-        }
-        self.schedule(self.now + AGAIN_AFTER, Happening::LogGoes(number));
-    }
-
-    fn ask_register(&mut self, message: control::Message) {
-        let bytes = frame(LogId(0), Endpoint::Client(0), Endpoint::Register, &message.into());
-        self.transmit(Party::Client(FOUNDER), Party::Node(CONTROL), bytes);
+    pub(super) fn log_goes(&mut self, cluster: &mut Cluster, number: u64) {
+        let Some(message) = self.goes(number) else { return };
+        message.into_iter().for_each(|message| cluster.ask_register(message));
+        cluster.scene.schedule(cluster.scene.now + AGAIN_AFTER, Happening::LogGoes(number));
     }
 
     /// The founder of logs is answered.
-    pub(super) fn founder_hears(&mut self, bytes: &Bytes) {
+    pub(super) fn hears(&mut self, scene: &mut Scene, bytes: &Bytes) {
         let (.., message) = open(bytes.clone()).expect("what was encoded is decoded");
         let Message::Control(control::Message::Done { request, log }) = message else { return };
-        let Some(question) = request.checked_sub(FIRST_REQUEST) else { return };
-        let Some(fleeting) = self.fleet.get_mut(&(question / 2)) else { return };
-        match question % 2 {
-            0 => fleeting.log = Some(log),
-            _ => {
-                self.coverage.deletions += u64::from(!fleeting.is_gone);
-                fleeting.is_gone = true;
-            }
-        }
+        scene.coverage.deletions += u64::from(self.confirmed(request, log));
     }
 
-    fn gone_logs(&self) -> impl Iterator<Item = LogId> {
-        self.fleet.values().filter(|fleeting| fleeting.is_gone).filter_map(|fleeting| fleeting.log)
-    }
-
-    /// Whether the register knows of none that is gone. Looked at whenever it did something.
-    pub(super) fn observe_gone(&mut self) {
-        let back = self.gone_logs().find(|log| self.entries().any(|entry| entry.id == *log));
+    /// The register did something: it is to know none that is gone.
+    pub(super) fn look_at_register(&self, cluster: &mut Cluster) {
+        let back = self.gone().find(|log| cluster.entries().any(|entry| entry.id == *log));
         if let Some(log) = back {
-            self.history.problems.push(format!("log {log} was deleted, and the register knows it again"));
-            self.is_over = true;
+            cluster.scene.note_problem(format!("log {log} was deleted, and the register knows it again"));
+            cluster.scene.is_over = true;
         }
     }
 
     /// The remains of logs that were deleted, or were to be.
-    pub(super) fn remains(&self) -> Vec<String> {
-        let mut remains: Vec<String> = self
-            .fleet
-            .iter()
-            .filter(|(_, fleeting)| fleeting.is_unwanted && !fleeting.is_gone)
-            .map(|(number, fleeting)| format!("{} is not deleted: {fleeting:?}", name_of(*number)))
-            .collect();
-        for log in self.gone_logs() {
+    pub(super) fn remains(&self, cluster: &Cluster) -> Vec<String> {
+        let mut remains: Vec<String> = self.unwanted().collect();
+        for log in self.gone() {
             let directory = format!("logs/{:016x}/", log.0);
-            for (id, node) in &self.nodes {
+            for (id, node) in cluster.truth().nodes {
                 let has_role = node.sequencer(log).is_some()
-                    || (0..self.plan.config.shards).any(|shard| node.replica(log, ShardId(shard)).is_some());
+                    || (0..cluster.scene.plan.config.shards)
+                        .any(|shard| node.replica(log, ShardId(shard)).is_some());
                 let files = node.disk.files().into_iter().filter(|file| file.starts_with(&directory)).count();
                 if has_role || files > 0 {
                     remains.push(format!("node {id} has {files} files of log {log}, role {has_role}"));
@@ -119,8 +89,77 @@ impl World {
         }
         remains
     }
+
+    /// A log is to come. The register is asked again and again until it is there.
+    fn comes(&mut self, number: u64, config: &LogConfig) -> Option<control::Message> {
+        if self.0.entry(number).or_default().log.is_some() {
+            return None;
+        }
+        let (request, name) = (FIRST_REQUEST + 2 * number, name_of(number));
+        Some(control::Message::Create { request, name, config: config.clone() })
+    }
+
+    /// A log is to go, as soon as it is there. Says whether it has not gone yet, and what the register is asked for that.
+    fn goes(&mut self, number: u64) -> Option<Option<control::Message>> {
+        let fleeting = self.0.entry(number).or_default();
+        fleeting.is_unwanted = true;
+        let delete = |log| {
+            let (request, name) = (FIRST_REQUEST + 2 * number + 1, name_of(number));
+            control::Message::Delete { request, name, log }
+        };
+        (!fleeting.is_gone).then(|| fleeting.log.map(delete))
+    }
+
+    /// The register confirmed something. Says whether a log has gone by that.
+    fn confirmed(&mut self, request: u64, log: LogId) -> bool {
+        let question = request.checked_sub(FIRST_REQUEST);
+        let known = question.and_then(|question| Some((question, self.0.get_mut(&(question / 2))?)));
+        match known {
+            Some((question, fleeting)) if question % 2 == 0 => fleeting.log = Some(log),
+            Some((_, fleeting)) => return !std::mem::replace(&mut fleeting.is_gone, true),
+            None => {}
+        }
+        false
+    }
+
+    fn gone(&self) -> impl Iterator<Item = LogId> {
+        self.0.values().filter(|fleeting| fleeting.is_gone).filter_map(|fleeting| fleeting.log)
+    }
+
+    /// The logs that are to go and have not, for a person.
+    fn unwanted(&self) -> impl Iterator<Item = String> {
+        let unwanted = self.0.iter().filter(|(_, fleeting)| fleeting.is_unwanted && !fleeting.is_gone);
+        unwanted.map(|(number, fleeting)| format!("{} is not deleted: {fleeting:?}", name_of(*number)))
+    }
 }
 
 fn name_of(number: u64) -> String {
     format!("fleeting-{number}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_is_asked_for_until_it_is_there_and_told_to_go_until_it_is_gone() {
+        let (mut fleet, config) = (Fleet::default(), LogConfig::default());
+        let request = |message: Option<control::Message>| match message {
+            Some(control::Message::Create { request, .. } | control::Message::Delete { request, .. }) => {
+                request
+            }
+            other => panic!("{other:?}"),
+        };
+        let create = request(fleet.comes(3, &config));
+        assert_eq!(request(fleet.comes(3, &config)), create, "it is not confirmed");
+        assert_eq!(fleet.goes(3).map(|message| message.is_none()), Some(true), "it is not there yet");
+        assert!(!fleet.confirmed(create, LogId(9)));
+        assert!(fleet.comes(3, &config).is_none());
+        let delete = request(fleet.goes(3).flatten());
+        assert_eq!((fleet.unwanted().count(), fleet.gone().count()), (1, 0));
+        assert!(fleet.confirmed(delete, LogId(9)) && !fleet.confirmed(delete, LogId(9)), "it counts once");
+        assert!(fleet.goes(3).is_none());
+        assert_eq!(fleet.gone().collect::<Vec<_>>(), [LogId(9)]);
+        assert!(!fleet.confirmed(1, LogId(7)), "that was another question of the founder");
+    }
 }

@@ -1,18 +1,19 @@
 //! Nodes that leave the cluster: others take over, and then they are lost for good, and removed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use seriatim_model::storage::Lacking;
-use seriatim_model::{Endpoint, LogId, Member, NodeId, ShardId, Time, ViewNumber};
-use seriatim_protocol::control::parting::{self, Parting, PartingChange, Partings};
+use seriatim_model::{Member, NodeId, ShardId, Time, ViewNumber};
+use seriatim_protocol::control::parting::{self, Parting, PartingChange};
 use seriatim_protocol::control::{self, LogEntry};
 use seriatim_store::MemoryDisk;
 
-use super::nodes::frame;
-use super::{CONTROL, FOUNDER, Happening, World};
+use super::CONTROL;
+use super::cluster::Cluster;
+use super::faults::Faults;
+use super::scene::Happening;
 use crate::coverage::FaultKind;
-use crate::network::Party;
 use crate::plan::Departure;
 
 /// How often an operator looks how far it is, and asks again.
@@ -22,7 +23,7 @@ const FOR_GOOD: Duration = Duration::from_secs(100_000);
 
 /// A node that leaves.
 #[derive(Debug)]
-pub(super) struct Leaver {
+struct Leaver {
     by: Option<NodeId>,
     stage: Stage,
     /// When it is to stay after all.
@@ -46,32 +47,36 @@ enum Stage {
     Done,
 }
 
-impl World {
+/// The nodes that are leaving, or have left, and the operator who wants that.
+#[derive(Debug, Default)]
+pub(super) struct Leavers(BTreeMap<NodeId, Leaver>);
+
+impl Leavers {
     /// Whether a node will never be there again.
     pub(super) fn is_gone(&self, id: NodeId) -> bool {
-        self.leavers.get(&id).is_some_and(|leaver| leaver.is_gone)
+        self.0.get(&id).is_some_and(|leaver| leaver.is_gone)
     }
 
     /// Whether no operator waits for a node to leave, of those that can.
-    pub(super) fn departures_are_over(&self) -> bool {
-        let there = self.nodes.keys().filter(|node| !self.leavers.contains_key(node)).count();
-        let config = &self.plan.config;
+    pub(super) fn are_over(&self, cluster: &Cluster) -> bool {
+        let there = cluster.ids().iter().filter(|node| !self.0.contains_key(node)).count();
+        let config = &cluster.scene.plan.config;
         let can_leave = there >= config.sequencers.max(config.replicas) as usize;
         // An earlier log has one replica of everything: what that one forgot holds it up, for an operator to say what is lost.
         let is_held_up = |node: NodeId| {
-            let mut has = self.entries().filter(|entry| !parting::is_rid_of(entry, node));
-            has.any(|entry| entry.id != self.log && entry.unavailable.is_some())
+            let mut has = cluster.entries().filter(|entry| !parting::is_rid_of(entry, node));
+            has.any(|entry| entry.id != cluster.scene.log && entry.unavailable.is_some())
         };
-        self.leavers.iter().all(|(node, leaver)| {
+        self.0.iter().all(|(node, leaver)| {
             let is_over = leaver.stage == Stage::Done || leaver.by.is_some();
             is_over || !can_leave || is_held_up(*node)
         })
     }
 
     /// How far all of them are, and which logs they still have something of, for a person.
-    pub(super) fn what_holds_up_leavers(&self) -> Vec<String> {
+    pub(super) fn state(&self, cluster: &Cluster) -> Vec<String> {
         let tell = |(node, leaver): (&NodeId, &Leaver)| {
-            let left = self.entries().filter(|entry| !parting::is_rid_of(entry, *node));
+            let left = cluster.entries().filter(|entry| !parting::is_rid_of(entry, *node));
             let left: Vec<String> = left
                 .map(|entry| {
                     let view = entry.view.as_ref().map(|view| (view.number, &view.sequencers, &view.shards));
@@ -84,72 +89,69 @@ impl World {
                 .collect();
             format!("node {node} leaves: {leaver:?}, and has something of {left:?}")
         };
-        self.leavers.iter().map(tell).collect()
+        self.0.iter().map(tell).collect()
     }
 
     /// A node is to leave.
-    pub(super) fn departs(&mut self, departure: Departure) {
-        let may_leave = |world: &Self, id: NodeId| id != CONTROL && !world.leavers.contains_key(&id);
-        let mut nodes: Vec<NodeId> = self.nodes.keys().copied().filter(|id| may_leave(self, *id)).collect();
-        let turn = self.random.below(nodes.len() as u64 + 1) as usize;
+    pub(super) fn departs(&mut self, cluster: &mut Cluster, departure: Departure) {
+        let may_leave = |leavers: &Self, id: NodeId| id != CONTROL && !leavers.0.contains_key(&id);
+        let mut nodes: Vec<NodeId> = cluster.ids().into_iter().filter(|id| may_leave(self, *id)).collect();
+        let turn = cluster.scene.random.below(nodes.len() as u64 + 1) as usize;
         nodes.rotate_left(turn);
-        nodes.sort_by_key(|node| !self.is_meant(*node, departure.target));
+        nodes.sort_by_key(|node| !cluster.truth().is_meant(*node, departure.target));
         let Some(node) = nodes.first().copied() else { return };
         let is_free = |other: &NodeId| {
-            let mut entries = self.entries();
+            let mut entries = cluster.entries();
             *other != node && entries.all(|entry| parting::is_rid_of(entry, *other))
         };
         let by = nodes.iter().copied().filter(|_| departure.has_successor).find(is_free);
         // Of an earlier log there is one replica.
-        let bears_it = |entry: &LogEntry| entry.id == self.log || parting::is_rid_of(entry, node);
+        let bears_it = |entry: &LogEntry| entry.id == cluster.scene.log || parting::is_rid_of(entry, node);
         // Without enough others a node keeps what it has; but what a lost one had, nobody could have.
-        let config = &self.plan.config;
-        let suffice = self.nodes.len() > self.leavers.len() + config.sequencers.max(config.replicas) as usize;
-        if !suffice && self.leavers.values().any(|leaver| leaver.is_gone) {
+        let config = &cluster.scene.plan.config;
+        let suffice = cluster.ids().len() > self.0.len() + config.sequencers.max(config.replicas) as usize;
+        if !suffice && self.0.values().any(|leaver| leaver.is_gone) {
             return;
         }
-        let is_told = suffice && self.entry().is_some();
-        let bears_it = is_told && self.history.is_on_disk() && self.entries().all(bears_it);
-        let is_lost = departure.is_lost && bears_it && self.may_strike(FaultKind::DiskLoss, &[node]);
-        let stays_at = departure.stays_after.filter(|_| !is_lost).map(|after| self.now + after);
+        let is_told = suffice && cluster.entry().is_some();
+        let bears_it = is_told && cluster.scene.history.is_on_disk() && cluster.entries().all(bears_it);
+        let is_lost =
+            departure.is_lost && bears_it && Faults::may_strike(cluster, FaultKind::DiskLoss, &[node]);
+        let stays_at = departure.stays_after.filter(|_| !is_lost).map(|after| cluster.scene.now + after);
         let stage = Stage::Drained;
-        self.leavers.insert(
+        self.0.insert(
             node,
             Leaver { by, stage, stays_at, is_gone: is_lost, had: BTreeSet::new(), left: vec![] },
         );
-        self.trace.line(self.now, format_args!("node {node} is to leave, lost {is_lost}, to {by:?}"));
+        cluster.scene.tell(format_args!("node {node} is to leave, lost {is_lost}, to {by:?}"));
         if is_lost {
-            self.kill_node(node, false, FOR_GOOD);
+            cluster.kill_node(node, false, FOR_GOOD);
         }
-        self.departures_go_on();
-    }
-
-    fn partings(&self) -> Option<&Partings> {
-        Some(self.nodes[&CONTROL].host.as_ref()?.register()?.partings())
+        self.go_on(cluster);
     }
 
     /// Looks how far all of them are.
-    pub(super) fn departures_go_on(&mut self) {
-        self.schedule(self.now + LOOKS_EVERY, Happening::DeparturesGoOn);
-        for node in self.leavers.keys().copied().collect::<Vec<_>>() {
-            self.departure_goes_on(node);
-            self.observe_those_left(node);
+    pub(super) fn go_on(&mut self, cluster: &mut Cluster) {
+        cluster.scene.schedule(cluster.scene.now + LOOKS_EVERY, Happening::DeparturesGoOn);
+        for node in self.0.keys().copied().collect::<Vec<_>>() {
+            self.goes_on(cluster, node);
+            self.note_left(cluster, node);
         }
     }
 
     /// In the view that first does without a drained node as many of the others as the log is to have hold everything. What
     /// they lack they find out when they start it. One that is drained, too, and still there counts.
-    fn observe_those_left(&mut self, node: NodeId) {
-        for (shard, view) in self.leavers[&node].left.clone() {
+    fn note_left(&self, cluster: &mut Cluster, node: NodeId) {
+        for (shard, view) in self.0[&node].left.clone() {
             let registered =
-                self.history.views.get(&view).and_then(|registered| registered.view.shard(shard));
+                cluster.scene.history.views.get(&view).and_then(|registered| registered.view.shard(shard));
             let members: Vec<Member> = registered.map(|members| members.replicas.clone()).unwrap_or_default();
             let lack: Vec<(NodeId, Lacking)> = members
                 .iter()
-                .filter_map(|member| Some((member.node, self.lacks_in(*member, shard, view)?)))
+                .filter_map(|member| Some((member.node, Self::lacks_in(cluster, *member, shard, view)?)))
                 .collect();
-            if !lack.is_empty() && members.len() - lack.len() < self.plan.config.replicas as usize {
-                self.history.left_early.push(format!(
+            if !lack.is_empty() && members.len() - lack.len() < cluster.scene.plan.config.replicas as usize {
+                cluster.scene.history.left_early.push(format!(
                     "view {view} does without node {node}, and of shard {shard} these lack something: {lack:?}"
                 ));
             }
@@ -157,61 +159,62 @@ impl World {
     }
 
     /// The positions below the start of its view that a member lacks. What a drained node held is below it.
-    fn lacks_in(&self, member: Member, shard: ShardId, view: ViewNumber) -> Option<Lacking> {
-        let role = self.nodes.get(&member.node)?.replica(self.log, shard)?;
+    fn lacks_in(cluster: &Cluster, member: Member, shard: ShardId, view: ViewNumber) -> Option<Lacking> {
+        let role = cluster.truth().nodes.get(&member.node)?.replica(cluster.scene.log, shard)?;
         let known = role.memory().view.as_ref().filter(|known| known.number == view)?;
         // One that lost its memory since then is no member of it.
         let is_member = role.memory().incarnation == member.incarnation;
         role.lacks().filter(|lacks| is_member && lacks.from < lacks.end.min(known.start))
     }
 
-    fn departure_goes_on(&mut self, node: NodeId) {
-        let Some(parting) = self.partings().map(|partings| partings.get(&node).copied()) else { return };
-        let leaver = &self.leavers[&node];
-        let is_rid = parting.is_some() && self.entries().all(|entry| parting::is_rid_of(entry, node));
+    fn goes_on(&mut self, cluster: &mut Cluster, node: NodeId) {
+        let Some(parting) = cluster.truth().partings().map(|partings| partings.get(&node).copied()) else {
+            return;
+        };
+        let leaver = &self.0[&node];
+        let is_rid = parting.is_some() && cluster.entries().all(|entry| parting::is_rid_of(entry, node));
         match leaver.stage {
-            Stage::Drained if leaver.stays_at.is_some_and(|at| self.now >= at) => match parting {
-                Some(_) => self.ask_to_part(node, PartingChange::Stay),
-                None => self.leavers.get_mut(&node).expect("just seen").stage = Stage::Done,
+            Stage::Drained if leaver.stays_at.is_some_and(|at| cluster.scene.now >= at) => match parting {
+                Some(_) => Self::ask_to_part(cluster, node, PartingChange::Stay),
+                None => self.0.get_mut(&node).expect("just seen").stage = Stage::Done,
             },
-            Stage::Drained if is_rid => self.stop_drained(node),
+            Stage::Drained if is_rid => self.stop_drained(cluster, node),
             Stage::Drained => {
                 let by = leaver.by;
                 if parting != Some(Parting::Drained { by }) {
-                    self.ask_to_part(node, PartingChange::Drain { by });
+                    Self::ask_to_part(cluster, node, PartingChange::Drain { by });
                 }
             }
             Stage::Removed if parting == Some(Parting::Removed) => {
-                self.coverage.removed += 1;
-                self.leavers.get_mut(&node).expect("just seen").stage = Stage::Done;
+                cluster.scene.coverage.removed += 1;
+                self.0.get_mut(&node).expect("just seen").stage = Stage::Done;
             }
-            Stage::Removed => self.ask_to_part(node, PartingChange::Remove),
+            Stage::Removed => Self::ask_to_part(cluster, node, PartingChange::Remove),
             Stage::Done => {}
         }
     }
 
     /// The operator is told that the node can be stopped, and does worse.
-    fn stop_drained(&mut self, node: NodeId) {
-        self.trace.line(self.now, format_args!("node {node} has nothing any more"));
-        self.coverage.drained += 1;
-        let leaver = self.leavers.get_mut(&node).expect("it leaves");
+    fn stop_drained(&mut self, cluster: &mut Cluster, node: NodeId) {
+        cluster.scene.tell(format_args!("node {node} has nothing any more"));
+        cluster.scene.coverage.drained += 1;
+        let leaver = self.0.get_mut(&node).expect("it leaves");
         (leaver.stage, leaver.is_gone, leaver.stays_at) = (Stage::Removed, true, None);
-        self.kill_node(node, true, FOR_GOOD);
-        self.nodes.get_mut(&node).expect("the node exists").disk = MemoryDisk::new();
-        self.ask_to_part(node, PartingChange::Remove);
+        cluster.kill_node(node, true, FOR_GOOD);
+        cluster.node_mut(node).disk = MemoryDisk::new();
+        Self::ask_to_part(cluster, node, PartingChange::Remove);
     }
 
-    fn ask_to_part(&mut self, node: NodeId, change: PartingChange) {
-        let message = control::Message::Part { request: self.sequence, node, change };
-        let frame = frame(LogId(0), Endpoint::Client(0), Endpoint::Register, &message.into());
-        self.transmit(Party::Client(FOUNDER), Party::Node(CONTROL), frame);
+    fn ask_to_part(cluster: &mut Cluster, node: NodeId, change: PartingChange) {
+        let message = control::Message::Part { request: cluster.scene.question(), node, change };
+        cluster.ask_register(message);
     }
 
     /// The register may have another view, without a node that leaves.
-    pub(super) fn observe_leavers(&mut self) {
-        let Some(entry) = self.entry().filter(|_| !self.leavers.is_empty()) else { return };
+    pub(super) fn look_at_register(&mut self, cluster: &Cluster) {
+        let Some(entry) = cluster.entry().filter(|_| !self.0.is_empty()) else { return };
         let entry = entry.clone();
-        for (node, leaver) in std::mem::take(&mut self.leavers) {
+        for (node, leaver) in std::mem::take(&mut self.0) {
             let members = |shard: ShardId| {
                 let members = entry.view.as_ref().and_then(|view| view.shard(shard));
                 members.map(|members| members.replicas.clone()).unwrap_or_default()
@@ -222,11 +225,11 @@ impl World {
             };
             let all = (0..entry.shards.len() as u32).map(ShardId);
             let now: BTreeSet<ShardId> = all.filter(has).collect();
-            let drained = self.partings().is_some_and(|partings| partings.contains_key(&node));
+            let drained = cluster.truth().partings().is_some_and(|partings| partings.contains_key(&node));
             let mut left = leaver.left.clone();
             let latest = entry.view_number();
             left.extend(leaver.had.difference(&now).filter(|_| drained).map(|shard| (*shard, latest)));
-            self.leavers.insert(node, Leaver { had: now, left, ..leaver });
+            self.0.insert(node, Leaver { had: now, left, ..leaver });
         }
     }
 }

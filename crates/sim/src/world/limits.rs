@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use seriatim_model::retention::StoreUse;
-use seriatim_model::{Endpoint, LogId, NodeId, Position, RetentionChange, ShardMembers, Time, TimeIndex};
+use seriatim_model::{NodeId, Position, RetentionChange, ShardMembers, Time, TimeIndex};
 use seriatim_protocol::control;
 
-use super::nodes::frame;
-use super::{CONTROL, FOUNDER, World};
+use super::World;
+use super::scene::Scene;
+use super::truth::{Nodes, Truth};
 use crate::history::{Retained, Sought};
-use crate::network::Party;
 
 /// The time by a clock that is right when the world begins, in milliseconds since 1970.
 pub(crate) const BEGAN_MS: u64 = 1_700_000_000_000;
@@ -26,76 +26,53 @@ pub(super) struct Limits {
     seek_at: Time,
 }
 
-impl World {
-    /// The time by a node's clock on the wall, if there are any.
-    fn wall_ms(&self, id: NodeId) -> Option<u64> {
-        let clocks = self.plan.clocks.as_ref()?;
-        let right = BEGAN_MS + millis(self.now - Time::ZERO);
-        Some(right.saturating_add_signed(clocks.ahead_ms(id, self.now - self.began)))
-    }
-
-    pub(super) fn tell_wall(&mut self, id: NodeId) {
-        let Some(wall_ms) = self.wall_ms(id) else { return };
-        if let Some(host) = self.nodes.get_mut(&id).and_then(|node| node.host.as_mut()) {
-            host.note_wall(wall_ms);
-        }
-    }
-
-    /// An operator wants other limits, and says so once.
-    pub(super) fn set_limits(&mut self, change: RetentionChange) {
-        let Some(entry) = self.entry() else { return };
-        let (log, request) = (entry.id, self.sequence);
-        let message = control::Message::SetRetention { request, log, change };
-        self.trace.line(self.now, format_args!("the limits are to be changed: {change:?}"));
-        let frame = frame(LogId(0), Endpoint::Client(0), Endpoint::Register, &message.into());
-        self.transmit(Party::Client(FOUNDER), Party::Node(CONTROL), frame);
-    }
-
+impl Limits {
     /// Notes what is final, what is trimmed, and which limits there are.
-    pub(super) fn observe_limits(&mut self, id: NodeId) {
-        if self.plan.clocks.is_none() {
+    pub(super) fn look(&mut self, scene: &mut Scene, nodes: &Nodes, id: NodeId) {
+        if scene.plan.clocks.is_none() {
             return;
         }
-        if let Some(limits) = self.entry().map(|entry| entry.config.retention)
-            && self.history.limits.last().is_none_or(|(_, known)| *known != limits)
+        if let Some(limits) = (Truth { nodes, scene }).entry().map(|entry| entry.config.retention)
+            && scene.history.limits.last().is_none_or(|(_, known)| *known != limits)
         {
-            self.history.limits.push((self.now, limits));
+            scene.history.limits.push((scene.now, limits));
         }
-        let Some(host) = &self.nodes[&id].host else { return };
-        let replicas = self.history.shards().filter_map(|shard| host.replica(self.log, shard));
+        let Some(host) = &nodes[&id].host else { return };
+        let replicas = scene.history.shards().filter_map(|shard| host.replica(scene.log, shard));
         let (mut stable, mut trim) = (Position::ZERO, Position::ZERO);
         for replica in replicas {
             stable = stable.max(replica.stable());
             trim = trim.max(replica.held().trim);
         }
-        if stable > self.history.final_at.last().map_or(Position::ZERO, |(_, known)| *known) {
-            self.history.final_at.push((self.now, stable));
+        if stable > scene.history.final_at.last().map_or(Position::ZERO, |(_, known)| *known) {
+            scene.history.final_at.push((scene.now, stable));
         }
-        if trim > self.limits.trim {
-            self.limits.trim = trim;
-            let (used, kept) = (self.used_bytes(), self.kept_bytes(trim));
-            self.trace.line(self.now, format_args!("trimmed to {trim}; {used} bytes were used"));
-            self.history.retained.push(Retained { at: self.now, trim, used, kept });
+        if trim > self.trim {
+            self.trim = trim;
+            let truth = Truth { nodes, scene };
+            let (used, kept) = (self.used_bytes(truth), Self::kept_bytes(truth, trim));
+            scene.tell(format_args!("trimmed to {trim}; {used} bytes were used"));
+            scene.history.retained.push(Retained { at: scene.now, trim, used, kept });
         }
-        if self.now >= self.limits.seek_at && self.now >= self.began {
-            self.limits.seek_at = self.now + SEEK_EVERY;
-            let back = self.random.between(0, 3000);
-            self.seek(millis(self.now - Time::ZERO).saturating_sub(back));
+        if scene.now >= self.seek_at && scene.now >= scene.began {
+            self.seek_at = scene.now + SEEK_EVERY;
+            let back = scene.random.between(0, 3000);
+            Self::seek(scene, nodes, millis(scene.now - Time::ZERO).saturating_sub(back));
         }
     }
 
     /// Somebody asks where a time begins, as a client does.
-    fn seek(&mut self, right_ms: u64) {
-        if let Some(answer) = self.position_at(BEGAN_MS + right_ms) {
-            self.history.sought.push(Sought { right_ms, answer });
+    fn seek(scene: &mut Scene, nodes: &Nodes, right_ms: u64) {
+        if let Some(answer) = Self::position_at(Truth { nodes, scene }, BEGAN_MS + right_ms) {
+            scene.history.sought.push(Sought { right_ms, answer });
         }
     }
 
-    fn position_at(&self, wall_ms: u64) -> Option<Position> {
+    fn position_at(truth: Truth<'_>, wall_ms: u64) -> Option<Position> {
         let mut times = TimeIndex::default();
-        for members in &self.latest_view()?.shards {
+        for members in &truth.scene.latest_view()?.shards {
             for replica in &members.replicas {
-                let role = self.nodes[&replica.node].replica(self.log, members.shard);
+                let role = truth.nodes[&replica.node].replica(truth.scene.log, members.shard);
                 role.into_iter().for_each(|role| times.merge(role.times()));
             }
         }
@@ -104,21 +81,22 @@ impl World {
 
     /// How many bytes of files the log takes that nothing written before keeps, one replica of each shard counted, the one that
     /// has least.
-    fn used_bytes(&self) -> u64 {
-        self.least_bytes(|usage| usage.bytes - usage.held_bytes(self.limits.trim))
+    fn used_bytes(&self, truth: Truth<'_>) -> u64 {
+        Self::least_bytes(truth, |usage| usage.bytes - usage.held_bytes(self.trim))
     }
 
     /// How many bytes records from a position on keep, counted so.
-    fn kept_bytes(&self, trim: Position) -> u64 {
-        self.least_bytes(|usage| usage.kept_bytes(trim))
+    fn kept_bytes(truth: Truth<'_>, trim: Position) -> u64 {
+        Self::least_bytes(truth, |usage| usage.kept_bytes(trim))
     }
 
     /// A part of what the stores of each shard's replicas take, summed up over shards: of replicas the least.
-    fn least_bytes(&self, part: impl Fn(&StoreUse) -> u64) -> u64 {
-        let shards = self.latest_view().into_iter().flat_map(|view| &view.shards);
+    fn least_bytes(truth: Truth<'_>, part: impl Fn(&StoreUse) -> u64) -> u64 {
+        let shards = truth.scene.latest_view().into_iter().flat_map(|view| &view.shards);
         let of_shard = |members: &ShardMembers| {
-            let hosts = members.replicas.iter().filter_map(|replica| self.nodes[&replica.node].host.as_ref());
-            let uses = hosts.filter_map(|host| host.store_use(self.log, members.shard));
+            let hosts =
+                members.replicas.iter().filter_map(|replica| truth.nodes[&replica.node].host.as_ref());
+            let uses = hosts.filter_map(|host| host.store_use(truth.scene.log, members.shard));
             uses.map(|usage| part(&usage)).min().unwrap_or_default()
         };
         shards.map(of_shard).sum()
@@ -126,36 +104,47 @@ impl World {
 
     /// How many bytes a log may have beyond its limit: on each shard the segment that is written to, one of which a part is
     /// trimmed, and what binding logs start with.
-    fn slack_bytes(&self) -> u64 {
-        u64::from(self.history.shard_count) * (2 * self.plan.shard_options.segment_bytes + 16_384)
-    }
-
-    /// Waits until the log keeps to its limits. What stands in the way if it does not.
-    pub(super) fn settle_limits(&mut self) {
-        if self.plan.clocks.is_none() {
-            return;
-        }
-        if !self.run_until(KEPT_WITHIN, |world| world.exceeds().is_none()) {
-            self.history.exceeds = self.exceeds();
-        }
+    fn slack_bytes(truth: Truth<'_>) -> u64 {
+        u64::from(truth.scene.history.shard_count)
+            * (2 * truth.scene.plan.shard_options.segment_bytes + 16_384)
     }
 
     /// Which limit the log does not keep to, if there is one.
-    fn exceeds(&self) -> Option<String> {
-        let limits = self.entry()?.config.retention;
-        let stable = self.history.final_at.last().map_or(Position::ZERO, |(_, stable)| *stable);
-        let (trim, used) = (self.limits.trim, self.used_bytes());
+    pub(super) fn exceeds(&self, truth: Truth<'_>) -> Option<String> {
+        let limits = truth.entry()?.config.retention;
+        let stable = truth.scene.history.final_at.last().map_or(Position::ZERO, |(_, stable)| *stable);
+        let (trim, used) = (self.trim, self.used_bytes(truth));
         if limits.age_ms.is_some() && trim < stable {
             return Some(format!("all records are too old, and it is trimmed to {trim} of {stable}"));
         }
         if let Some(most) = limits.records.filter(|most| stable.since(trim) > *most) {
             return Some(format!("it is trimmed to {trim} of {stable}, and keeps {most} at most"));
         }
-        if let Some(most) = limits.bytes.filter(|most| used > most + self.slack_bytes()) {
+        if let Some(most) = limits.bytes.filter(|most| used > most + Self::slack_bytes(truth)) {
             return Some(format!("it takes {used} bytes of {most}, trimmed to {trim} of {stable}"));
         }
-        let sought = self.position_at(u64::MAX).unwrap_or_default();
+        let sought = Self::position_at(truth, u64::MAX).unwrap_or_default();
         (sought < stable).then(|| format!("marks reach {sought} of {stable}"))
+    }
+}
+
+impl World {
+    /// Waits until the log keeps to its limits. What stands in the way if it does not.
+    pub(super) fn settle_limits(&mut self) {
+        if self.cluster.scene.plan.clocks.is_none() {
+            return;
+        }
+        if !self.run_until(KEPT_WITHIN, |world| world.cluster.exceeds().is_none()) {
+            self.cluster.scene.history.exceeds = self.cluster.exceeds();
+        }
+    }
+
+    /// An operator wants other limits, and says so once.
+    pub(super) fn set_limits(&mut self, change: RetentionChange) {
+        let Some(entry) = self.cluster.entry() else { return };
+        let (log, request) = (entry.id, self.cluster.scene.question());
+        self.cluster.scene.tell(format_args!("the limits are to be changed: {change:?}"));
+        self.cluster.ask_register(control::Message::SetRetention { request, log, change });
     }
 }
 

@@ -1,53 +1,52 @@
 //! The true events inside the nodes, for the checkers: which views are registered, how far each member
 //! got, and for which view it speaks.
 
+use std::collections::BTreeMap;
+
 use seriatim_host::Outgoing;
-use seriatim_model::{Endpoint, Member, NodeId, Position, ShardId, View, ViewNumber};
-use seriatim_protocol::control::controller::Controller;
+use seriatim_model::{Endpoint, NodeId};
+use seriatim_protocol::roles::SequencingRole;
 use seriatim_protocol::shard::ReadError;
 use seriatim_protocol::{Message, shard};
 
-use super::{CONTROL, World};
-use crate::coverage::Step;
+use super::damage::Damage;
+use super::limits::Limits;
+use super::promises::Promises;
+use super::reached::{Copies, News, Reached};
+use super::scene::Scene;
+use super::truth::{self, Nodes, Truth};
+use super::{CONTROL, changing};
 use crate::history::{Claimed, RegisteredView};
 
-/// Something that the tests which count delays look for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Milestone {
-    /// The leader has a record at this position, or ordered it.
-    LeaderHolds(Position),
-    /// The leader told a shard that everything below this position is stable.
-    StableAnnounced(Position),
-    /// The primary of this shard knows that everything below this position is stable.
-    StableReached(ShardId, Position),
-    /// A reader got the record at this position.
-    Delivered(Position),
+/// The witness of everything that nodes do and say. It tells the history, and nobody of those that it looks at.
+#[derive(Debug, Default)]
+pub(super) struct Witness {
+    promises: Promises,
+    reached: Reached,
+    pub(super) copies: Copies,
+    /// Damage that was told, and what became of the other copies.
+    pub(super) damage: Damage,
+    pub(super) limits: Limits,
+    /// The nodes that each took for gone when that was written down.
+    suspected: BTreeMap<NodeId, Vec<NodeId>>,
+    /// The register may have changed since it was asked for last whether it did.
+    has_news: bool,
 }
 
-impl World {
-    /// When a milestone was reached first.
-    #[must_use]
-    pub fn milestone(&self, milestone: Milestone) -> Option<seriatim_model::Time> {
-        self.milestones.get(&milestone).copied()
-    }
-
-    pub(super) fn reach(&mut self, milestone: Milestone) {
-        self.milestones.entry(milestone).or_insert(self.now);
-    }
-
+impl Witness {
     /// Notes what a message claims for its sender.
-    pub(super) fn observe_send(&mut self, id: NodeId, outgoing: &Outgoing) {
-        if outgoing.log != self.log {
+    pub(super) fn sent(&mut self, scene: &mut Scene, nodes: &Nodes, id: NodeId, outgoing: &Outgoing) {
+        if outgoing.log != scene.log {
             return;
         }
-        self.observe_promise(id, outgoing);
-        self.observe_end(outgoing);
+        self.promises.heard(scene, nodes, id, outgoing);
+        Self::note_end(scene, outgoing);
         if let Message::Shard(shard::Message::ReadFailed { error: ReadError::Damaged { position }, .. }) =
             &outgoing.message
         {
-            self.coverage.damages += 1;
+            scene.coverage.damages += 1;
             if let Endpoint::Shard(shard) = outgoing.from {
-                self.history.damaged.insert((shard, *position));
+                scene.history.damaged.insert((shard, *position));
                 self.damage.was_told(shard, *position);
             }
         }
@@ -55,263 +54,136 @@ impl World {
             return;
         }
         let (view, what) = match &outgoing.message {
-            Message::Shard(shard::Message::Stable { view, stable }) => {
-                self.reach(Milestone::StableAnnounced(*stable));
-                (*view, "announced what is stable")
-            }
-            Message::Shard(shard::Message::Bind { stable, .. }) => {
-                self.reach(Milestone::StableAnnounced(*stable));
-                return;
-            }
+            Message::Shard(shard::Message::Stable { view, .. }) => (*view, "announced what is stable"),
             message => match message.deed() {
                 Some(deed) => deed,
                 None => return,
             },
         };
-        let Some(member) = self.member(id) else { return };
+        let Some(member) = nodes[&id].sequencer(scene.log).map(SequencingRole::member) else { return };
         let claim = Claimed { view, member, what };
-        if !self.history.claims.contains_key(&claim) {
-            let moment = self.history.tick();
-            self.history.claims.insert(claim, moment);
+        if !scene.history.claims.contains_key(&claim) {
+            let moment = scene.history.tick();
+            scene.history.claims.insert(claim, moment);
         }
     }
 
     /// Shards that are told where a session ended rely on that.
-    fn observe_end(&mut self, outgoing: &Outgoing) {
+    fn note_end(scene: &mut Scene, outgoing: &Outgoing) {
         let Some((session, end)) = outgoing.message.ends_session() else { return };
-        self.coverage.ended_for_orphans += 1;
-        self.history.end_session(session, end);
+        scene.coverage.ended_for_orphans += 1;
+        scene.history.end_session(session, end);
     }
 
     /// Looks at a node after it did something.
-    pub(super) fn observe_node(&mut self, id: NodeId) {
+    pub(super) fn acted(&mut self, scene: &mut Scene, nodes: &Nodes, damaged: Option<NodeId>, id: NodeId) {
         if id == CONTROL {
-            self.entry_changed();
+            self.look_at_register(scene, nodes);
         }
-        self.observe_suspicions(id);
-        self.observe_milestones(id);
-        self.observe_damage(id);
-        self.observe_replicas(id);
-        self.observe_ordered(id);
-        self.observe_limits(id);
+        self.note_suspicions(scene, nodes, id);
+        self.damage.look(scene, nodes, damaged, id);
+        self.note_replicas(scene, nodes, id);
+        self.note_ordered(scene, nodes, id);
+        self.limits.look(scene, nodes, id);
     }
 
     /// Writes down for whoever reads the trace whom a node takes for gone.
-    fn observe_suspicions(&mut self, id: NodeId) {
-        if !self.trace.is_readable() {
+    fn note_suspicions(&mut self, scene: &mut Scene, nodes: &Nodes, id: NodeId) {
+        if !scene.trace.is_readable() {
             return;
         }
-        let Some(host) = &self.nodes[&id].host else { return };
+        let Some(host) = &nodes[&id].host else { return };
         let silent: Vec<NodeId> = host.suspected().collect();
-        let node = self.nodes.get_mut(&id).expect("the node exists");
-        if node.suspected != silent {
-            self.trace.line(self.now, format_args!("node {id} takes for gone: {silent:?}"));
-            node.suspected = silent;
+        let known = self.suspected.entry(id).or_default();
+        if *known != silent {
+            scene.tell(format_args!("node {id} takes for gone: {silent:?}"));
+            *known = silent;
         }
     }
 
     /// Notes how far a sequencing replica is, and what is final by that.
-    pub(super) fn observe_ordered(&mut self, id: NodeId) {
-        if self.plan.config.order.places_first() {
-            return self.observe_written(id);
+    pub(super) fn note_ordered(&mut self, scene: &mut Scene, nodes: &Nodes, id: NodeId) {
+        if scene.plan.config.order.places_first() {
+            return self.note_written(scene, nodes, id);
         }
-        let Some(replica) = self.nodes[&id].sequencer(self.log) else { return };
-        let (view, ordered) = (replica.view_number(), replica.ordered());
-        let is_open = replica.is_open();
-        let was_open = if is_open { self.open.insert(id, view) } else { self.open.remove(&id) };
-        // Positions that it ordered before it was sealed just now count.
-        if !is_open && was_open != Some(view) {
-            return;
+        let Some(replica) = nodes[&id].sequencer(scene.log) else { return };
+        if let Some(everyone) = self.reached.note_ordered(id, replica, &scene.history.views) {
+            scene.history.note_stable(everyone);
         }
-        let known = self.ordered.entry((view, id)).or_default();
-        if ordered <= *known {
-            return;
-        }
-        *known = ordered;
-        let Some(registered) = self.history.views.get(&view) else { return };
-        let reached = |member: &Member| self.ordered.get(&(view, member.node)).copied().unwrap_or_default();
-        let everyone = registered.view.sequencers.iter().map(reached).min().unwrap_or_default();
-        self.history.note_stable(everyone);
     }
 
     /// Notes how far the chains of a node's shards are written, and what is final by that.
-    fn observe_written(&mut self, id: NodeId) {
-        for shard in self.history.shards() {
-            let replica = self.nodes[&id].replica(self.log, shard);
-            let Some(replica) = replica else { continue };
-            let memory = replica.memory();
-            let (Some(view), written) = (memory.view.as_ref(), replica.stable().max(replica.written_below()))
-            else {
-                continue;
-            };
-            let number = view.number;
-            let known = self.written.entry((number, shard, id)).or_default();
-            if written <= *known {
-                continue;
+    fn note_written(&mut self, scene: &mut Scene, nodes: &Nodes, id: NodeId) {
+        for shard in scene.history.shards() {
+            let Some(replica) = nodes[&id].replica(scene.log, shard) else { continue };
+            if let Some(everyone) = self.reached.note_written(id, shard, replica, &scene.history.views) {
+                scene.history.note_written(shard, everyone);
             }
-            *known = written;
-            let Some(registered) = self.history.views.get(&number) else { continue };
-            let members = registered.view.shard(shard).into_iter().flat_map(|members| &members.replicas);
-            let reached = |member: &Member| {
-                self.written.get(&(number, shard, member.node)).copied().unwrap_or_default()
-            };
-            let everyone = members.map(reached).min().unwrap_or_default();
-            self.history.note_written(shard, everyone);
         }
     }
 
     /// Counts the copies that are complete, and the replicas that are not needed any more.
-    fn observe_replicas(&mut self, id: NodeId) {
-        let Some(host) = &self.nodes[&id].host else { return };
-        for shard in self.history.shards() {
-            let lacks =
-                host.replica(self.log, shard).map(|role| role.lacks().is_some_and(|lacks| !lacks.is_empty()));
-            let before = match lacks {
-                Some(lacks) => self.replicas.insert((id, shard), lacks),
-                None => self.replicas.remove(&(id, shard)),
-            };
-            if lacks.is_some() {
-                self.dismissed.remove(&(id, shard));
-            } else if before.is_some() {
-                self.dismissed.insert((id, shard));
-                self.coverage.dismissals += 1;
-                self.damage.was_dismissed(id, shard);
-            }
-            self.coverage.copies += u64::from(before == Some(true) && lacks == Some(false));
-            if let Some(view) = host.replica(self.log, shard).and_then(|role| role.memory().view.as_ref()) {
-                self.history.note_heard(id, shard, view.number);
-            }
-        }
-    }
-
-    fn observe_milestones(&mut self, id: NodeId) {
-        let Some(host) = &self.nodes[&id].host else { return };
-        let mut reached = vec![];
-        if let Some(leader) = host.sequencer(self.log).filter(|replica| replica.is_open()) {
-            // Cuts are ordered when they are held.
-            let held = if self.plan.config.order.has_cuts() { 0 } else { leader.held() };
-            let end = leader.ordered() + held;
-            if self.history.views.get(&leader.view_number()).is_some_and(|known| known.view.leader == id)
-                && end > Position::ZERO
-            {
-                reached.push(Milestone::LeaderHolds(Position(end.0 - 1)));
-            }
-        }
-        for shard in self.history.shards() {
-            if let Some(replica) = host.replica(self.log, shard) {
-                let is_primary = replica.memory().view.as_ref().and_then(|view| view.shard(shard));
-                if is_primary.is_some_and(|members| members.primary().node == id) {
-                    reached.push(Milestone::StableReached(shard, replica.stable()));
+    fn note_replicas(&mut self, scene: &mut Scene, nodes: &Nodes, id: NodeId) {
+        let Some(host) = &nodes[&id].host else { return };
+        for shard in scene.history.shards() {
+            let lacks = host
+                .replica(scene.log, shard)
+                .map(|role| role.lacks().is_some_and(|lacks| !lacks.is_empty()));
+            match self.copies.note(id, shard, lacks) {
+                News::None => {}
+                News::Complete => scene.coverage.copies += 1,
+                News::Dismissed => {
+                    scene.coverage.dismissals += 1;
+                    self.damage.was_dismissed(id, shard);
                 }
             }
-        }
-        for milestone in reached {
-            self.reach(milestone);
+            if let Some(view) = host.replica(scene.log, shard).and_then(|role| role.memory().view.as_ref()) {
+                scene.history.note_heard(id, shard, view.number);
+            }
         }
     }
 
     /// Looks at the register after it did something.
-    pub(super) fn entry_changed(&mut self) {
-        self.observe_claims();
-        self.observe_gone();
-        self.observe_leavers();
-        let Some(entry) = self.entry() else { return };
+    pub(super) fn look_at_register(&mut self, scene: &mut Scene, nodes: &Nodes) {
+        changing::note_claims(scene, nodes);
+        self.has_news = true;
+        let Some(entry) = truth::entry(nodes, scene.log) else { return };
         let latest = entry.view_number();
-        self.history.shard_count = self.history.shard_count.max(entry.shards.len() as u32);
-        let Some(entry) = self.entry() else { return };
-        if self.history.views.keys().next_back().is_some_and(|known| *known == latest) {
+        scene.history.shard_count = scene.history.shard_count.max(entry.shards.len() as u32);
+        if scene.history.views.keys().next_back().is_some_and(|known| *known == latest) {
             return;
         }
         let view = entry.view.clone();
         // A view that the register wrote and forgot in a crash was never told to anybody.
-        self.history.views.retain(|number, _| *number <= latest);
-        if let Some(view) = view.filter(|view| !self.history.views.contains_key(&view.number)) {
-            let at = self.history.tick();
+        scene.history.views.retain(|number, _| *number <= latest);
+        if let Some(view) = view.filter(|view| !scene.history.views.contains_key(&view.number)) {
+            let at = scene.history.tick();
             let (number, start) = (view.number, view.start);
-            self.trace.line(self.now, format_args!("view {number} is registered: {view:?}"));
-            self.history.views.insert(number, RegisteredView { view, at });
-            self.history.note_stable(start);
+            scene.tell(format_args!("view {number} is registered: {view:?}"));
+            scene.history.views.insert(number, RegisteredView { view, at });
+            scene.history.note_stable(start);
         }
-        self.check_losses();
-    }
-
-    /// The latest registered view, as far as anybody knows.
-    pub(super) fn latest_view(&self) -> Option<&View> {
-        self.history.views.values().next_back().map(|registered| &registered.view)
+        Self::check_losses(scene, nodes);
     }
 
     /// Notes when more memory is lost than the log can bear.
-    pub(super) fn check_losses(&mut self) {
-        if self.history.is_on_disk() || self.history.lost_too_much {
+    pub(super) fn check_losses(scene: &mut Scene, nodes: &Nodes) {
+        if scene.history.is_on_disk() || scene.history.lost_too_much {
             return;
         }
-        if self.latest_view().is_some_and(|view| !self.survives(view, &[])) {
-            self.trace.line(self.now, format_args!("more memory is lost than the log can bear"));
-            self.history.lose_too_much();
+        if scene.latest_view().is_some_and(|view| !(Truth { nodes, scene }).survives(view, &[])) {
+            scene.tell(format_args!("more memory is lost than the log can bear"));
+            scene.history.lose_too_much();
         }
     }
 
-    /// Whether a view would still have a sequencing replica, and a replica of each shard, that did not
-    /// lose its memory, if these nodes lost theirs.
-    pub(super) fn survives(&self, view: &View, without: &[NodeId]) -> bool {
-        // A node that was no member of the view before has to learn first what it lacks.
-        let before = self.history.views.range(..view.number).next_back();
-        self.survives_knowing(view, without, before.map_or(ViewNumber::NONE, |(number, _)| *number))
+    /// A node started: its roles remember what they promised, or do not.
+    pub(super) fn started(&mut self, scene: &mut Scene, nodes: &Nodes, id: NodeId) {
+        self.promises.started(scene, nodes, id);
     }
 
-    /// The same, where only those replicas of shards count that know a view not below `least`.
-    pub(super) fn survives_knowing(&self, view: &View, without: &[NodeId], least: ViewNumber) -> bool {
-        let (log, shards) = (self.log, self.history.shard_count);
-        let lives = |node: NodeId| {
-            if without.contains(&node) { Default::default() } else { self.nodes[&node].lives(log, shards) }
-        };
-        let sequencer = |member: &Member| lives(member.node).sequencer == Some(member.incarnation);
-        let shard = |members: &seriatim_model::ShardMembers| {
-            members.replicas.iter().any(|member| {
-                lives(member.node)
-                    .replicas
-                    .get(&members.shard)
-                    .is_some_and(|(life, known)| *life == member.incarnation && *known >= least)
-            })
-        };
-        let keeps_order = self.plan.config.order.properties().keeps_order;
-        (!keeps_order || view.sequencers.iter().any(sequencer)) && view.shards.iter().all(shard)
-    }
-
-    /// Whether what is flushed for a view that is being formed reaches a replica on another node: where the
-    /// flush went, only its versions count once the view is registered.
-    pub(super) fn flush_survives(&self, without: &[NodeId]) -> bool {
-        let controllers = self.nodes.values().filter_map(|node| node.host.as_ref()?.controller(self.log));
-        let mut flushed = controllers.flat_map(Controller::flushes_to);
-        flushed.all(|members| members.replicas.iter().any(|member| !without.contains(&member.node)))
-    }
-
-    pub(super) fn view_change_step(&self) -> Option<Step> {
-        let furthest = self.nodes.keys().filter_map(|id| self.controller_step(*id)).max();
-        if furthest.is_some() {
-            return furthest;
-        }
-        let view = self.latest_view()?;
-        let is_behind = |member: &Member| {
-            self.nodes[&member.node].sequencer(self.log).is_some_and(|role| role.view_number() < view.number)
-        };
-        view.sequencers.iter().any(is_behind).then_some(Step::Start)
-    }
-
-    /// The step of a view change that the node's controller is at.
-    pub(super) fn controller_step(&self, id: NodeId) -> Option<Step> {
-        let controller = self.nodes[&id].host.as_ref()?.controller(self.log)?;
-        Step::of_controller(controller.step_name()?)
-    }
-
-    pub(super) fn ordering_step(&self) -> Option<Step> {
-        let leader = self.latest_view().and_then(|view| self.nodes[&view.leader].sequencer(self.log));
-        match leader.and_then(|leader| leader.step_name()) {
-            Some("drop") => return Some(Step::Drop),
-            Some(_) => return Some(Step::Bind),
-            None => {}
-        }
-        let mut producers = self.clients.values().flat_map(|client| client.producers.values());
-        producers.any(|producer| producer.is_appending()).then_some(Step::Append)
+    /// Whether the register may have changed since the last call.
+    pub(super) fn take_news(&mut self) -> bool {
+        std::mem::take(&mut self.has_news)
     }
 }

@@ -6,8 +6,10 @@ use bytes::Bytes;
 use seriatim_model::{Endpoint, NodeId, Position, ShardId};
 use seriatim_protocol::{Message, control};
 
-use super::nodes::{frame, open};
-use super::{Happening, World};
+use super::clients::Clients;
+use super::cluster::Cluster;
+use super::frames::{frame, open};
+use super::scene::{Happening, Scene};
 use crate::history::{Acceptance, Gap};
 use crate::network::Party;
 
@@ -28,65 +30,65 @@ pub(super) struct Operator {
     told: Option<(Position, Vec<Gap>)>,
 }
 
-impl World {
+impl Operator {
     /// The operator looks whether the log needs anybody, once nothing goes wrong any more.
-    pub(super) fn operator_looks(&mut self) {
-        self.schedule(self.now + LOOKS_EVERY, Happening::OperatorLooks);
-        let says_so = self.entry().and_then(|entry| entry.unavailable.as_deref());
+    pub(super) fn looks(&mut self, cluster: &mut Cluster, clients: &mut Clients) {
+        cluster.scene.schedule(cluster.scene.now + LOOKS_EVERY, Happening::OperatorLooks);
+        let says_so = cluster.entry().and_then(|entry| entry.unavailable.as_deref());
         let needs_somebody = says_so.is_some_and(|why| why.contains("admin recover"));
-        if self.history.calm_since.is_none() || !needs_somebody {
+        if cluster.scene.history.calm_since.is_none() || !needs_somebody {
             return;
         }
-        self.operator.awaits = self.operator.awaits.saturating_sub(1);
-        if self.operator.awaits > 0 {
+        self.awaits = self.awaits.saturating_sub(1);
+        if self.awaits > 0 {
             return;
         }
         let has_controller = |id: &NodeId| {
-            self.nodes[id].host.as_ref().is_some_and(|host| host.controller(self.log).is_some())
+            cluster.node(*id).host.as_ref().is_some_and(|host| host.controller(cluster.scene.log).is_some())
         };
-        let nodes: Vec<NodeId> = self.nodes.keys().copied().filter(has_controller).collect();
+        let nodes: Vec<NodeId> = cluster.ids().into_iter().filter(has_controller).collect();
         if nodes.is_empty() {
             return;
         }
-        let node = self.random.pick(&nodes);
-        self.operator.awaits = PATIENCE;
-        self.operator.request += 1;
-        let request = self.operator.request;
-        let accepts = self.operator.told.is_some();
-        if let (Some((certain, gaps)), None) = (self.operator.told.clone(), &self.history.accepted) {
-            self.excuse_spoiled();
-            let at = self.history.tick();
-            self.trace.line(self.now, format_args!("the operator accepts to lose {certain}.. and {gaps:?}"));
+        let node = cluster.scene.random.pick(&nodes);
+        self.awaits = PATIENCE;
+        self.request += 1;
+        let request = self.request;
+        let accepts = self.told.is_some();
+        if let (Some((certain, gaps)), None) = (self.told.clone(), &cluster.scene.history.accepted) {
+            cluster.excuse_spoiled();
+            let at = cluster.scene.history.tick();
+            cluster.scene.tell(format_args!("the operator accepts to lose {certain}.. and {gaps:?}"));
             // Records that were read before say nothing of what is there after.
-            self.clients.values_mut().for_each(|client| client.trimmer = None);
-            self.history.accepted = Some(Acceptance { at, certain, gaps, done: None });
+            clients.trim_no_more();
+            cluster.scene.history.accepted = Some(Acceptance { at, certain, gaps, done: None });
         }
         let message = control::Message::Recover { request, accepts };
-        let bytes = frame(self.log, Endpoint::Client(0), Endpoint::Controller, &message.into());
-        self.transmit(Party::Client(OPERATOR), Party::Node(node), bytes);
+        let bytes = frame(cluster.scene.log, Endpoint::Client(0), Endpoint::Controller, &message.into());
+        cluster.transmit(Party::Client(OPERATOR), Party::Node(node), bytes);
     }
 
     /// The operator is answered.
-    pub(super) fn operator_hears(&mut self, bytes: &Bytes) {
+    pub(super) fn hears(&mut self, scene: &mut Scene, bytes: &Bytes) {
         let (_, _, _, message) = open(bytes.clone()).expect("what was encoded is decoded");
         let Message::Control(control::Message::Recovered { request, done, lost, text }) = message else {
             return;
         };
-        if request != self.operator.request {
+        if request != self.request {
             return;
         }
-        self.trace.line(self.now, format_args!("the operator is told: done {done}, lost {lost}, {text}"));
-        self.operator.awaits = 1;
-        let moment = self.history.tick();
-        if let Some(accepted) = self.history.accepted.as_mut().filter(|_| done) {
+        scene.tell(format_args!("the operator is told: done {done}, lost {lost}, {text}"));
+        self.awaits = 1;
+        let moment = scene.history.tick();
+        if let Some(accepted) = scene.history.accepted.as_mut().filter(|_| done) {
             accepted.done = Some(moment);
-            self.coverage.accepted_losses += 1;
-        } else if lost && self.history.accepted.is_none() {
+            scene.coverage.accepted_losses += 1;
+        } else if lost && scene.history.accepted.is_none() {
             let told = bounds_in(&text);
             if told.is_none() {
-                self.history.problems.push(format!("the operator was told no certain bound: {text}"));
+                scene.note_problem(format!("the operator was told no certain bound: {text}"));
             }
-            self.operator.told = told;
+            self.told = told;
         }
     }
 }

@@ -9,7 +9,8 @@ use seriatim_host::Outgoing;
 use seriatim_model::{Endpoint, Incarnation, NodeId, ViewNumber};
 use seriatim_protocol::{Message, control, shard};
 
-use super::World;
+use super::scene::Scene;
+use super::truth::Nodes;
 
 /// The highest claim that each life of a replica of the tested log said yes to.
 #[derive(Clone, Debug, Default)]
@@ -18,16 +19,31 @@ pub(super) struct Promises {
 }
 
 impl Promises {
+    /// Notes what a message promises, and whether it breaks what was promised before.
+    pub(super) fn heard(&mut self, scene: &mut Scene, nodes: &Nodes, id: NodeId, outgoing: &Outgoing) {
+        let role = nodes[&id].life_and_claim(scene.log, outgoing.from);
+        let broken = role.and_then(|(life, _)| self.say(id, life, outgoing));
+        scene.history.broken_promises.extend(broken);
+    }
+
+    /// Whether the roles of a node that just started remember what they promised.
+    pub(super) fn started(&self, scene: &mut Scene, nodes: &Nodes, id: NodeId) {
+        let shards = scene.history.shards().map(Endpoint::Shard);
+        let roles: Vec<Endpoint> = shards.chain([Endpoint::Sequencer]).collect();
+        for role in roles {
+            let known = nodes[&id].life_and_claim(scene.log, role);
+            let broken = known.and_then(|known| self.remember(id, role, known));
+            scene.history.broken_promises.extend(broken);
+        }
+    }
+
     /// The highest claim that a life promised to obey.
     fn of(&self, node: NodeId, role: Endpoint, life: Incarnation) -> ViewNumber {
         self.given.get(&(node, role, life)).copied().unwrap_or(ViewNumber::NONE)
     }
-}
 
-impl World {
-    /// Notes what a message promises, and whether it breaks what was promised before.
-    pub(super) fn observe_promise(&mut self, id: NodeId, outgoing: &Outgoing) {
-        let Some((life, _)) = self.life_and_claim(id, outgoing.from) else { return };
+    /// Notes what a message of a life of a replica promises. Says so if it breaks what was promised before.
+    fn say(&mut self, node: NodeId, life: Incarnation, outgoing: &Outgoing) -> Option<String> {
         let confirmed = match &outgoing.message {
             Message::Control(
                 control::Message::Sealed { claim, .. } | control::Message::Staged { claim, .. },
@@ -35,50 +51,73 @@ impl World {
             | Message::Shard(shard::Message::Fenced { claim, .. })
                 if outgoing.to == Endpoint::Controller =>
             {
-                let known = self.promises.given.entry((id, outgoing.from, life)).or_default();
+                let known = self.given.entry((node, outgoing.from, life)).or_default();
                 *known = (*known).max(*claim);
-                return;
+                return None;
             }
-            message => match message.confirms() {
-                Some(view) => view,
-                None => return,
-            },
+            message => message.confirms()?,
         };
-        let promised = self.promises.of(id, outgoing.from, life);
-        if confirmed < promised {
-            self.history.broken_promises.push(format!(
-                "node {id}, {:?}, promised to obey nobody below {promised}, and says: {:?}",
-                outgoing.from, outgoing.message
-            ));
-        }
+        let promised = self.of(node, outgoing.from, life);
+        let Outgoing { from, message, .. } = outgoing;
+        (confirmed < promised).then(|| {
+            format!("node {node}, {from:?}, promised to obey nobody below {promised}, and says: {message:?}")
+        })
     }
 
-    /// Whether the roles of a node that just started remember what they promised.
-    pub(super) fn observe_start(&mut self, id: NodeId) {
-        let shards = self.history.shards().map(Endpoint::Shard);
-        for role in shards.chain([Endpoint::Sequencer]) {
-            let Some((life, claim)) = self.life_and_claim(id, role) else { continue };
-            let promised = self.promises.of(id, role, life);
-            if claim < promised {
-                let broken = format!(
-                    "node {id}, {role:?}, promised {promised}, and remembers {claim} after a restart"
-                );
-                self.history.broken_promises.push(broken);
-            }
-        }
+    /// A life of a replica remembers a claim after a restart. Says so if it promised a higher one.
+    fn remember(
+        &self,
+        node: NodeId,
+        role: Endpoint,
+        (life, claim): (Incarnation, ViewNumber),
+    ) -> Option<String> {
+        let promised = self.of(node, role, life);
+        (claim < promised).then(|| {
+            format!("node {node}, {role:?}, promised {promised}, and remembers {claim} after a restart")
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use seriatim_model::{LogId, Peer, Position, ShardId};
+
+    use super::*;
+
+    const NODE: NodeId = NodeId(2);
+    const SHARD: Endpoint = Endpoint::Shard(ShardId(0));
+
+    fn says(to: Endpoint, message: Message) -> Outgoing {
+        Outgoing { log: LogId(1), from: SHARD, peer: Peer::Node(NodeId(1)), to, message }
     }
 
-    fn life_and_claim(&self, id: NodeId, role: Endpoint) -> Option<(Incarnation, ViewNumber)> {
-        let host = self.nodes[&id].host.as_ref()?;
-        match role {
-            Endpoint::Sequencer => {
-                host.sequencer(self.log).map(|replica| (replica.member().incarnation, replica.claim()))
-            }
-            Endpoint::Shard(shard) => {
-                let memory = host.replica(self.log, shard)?.memory();
-                Some((memory.incarnation, memory.claim))
-            }
-            _ => None,
-        }
+    fn sealed(to: Endpoint, claim: u64) -> Outgoing {
+        let (claim, incarnation) = (ViewNumber(claim), Incarnation(1));
+        says(to, control::Message::Sealed { claim, incarnation, state: None }.into())
+    }
+
+    fn confirmed(view: u64) -> Outgoing {
+        let message = shard::Message::Replicated { view: ViewNumber(view), batch: Position::ZERO };
+        says(Endpoint::Client(1), message.into())
+    }
+
+    #[test]
+    fn a_life_that_promised_a_claim_confirms_nothing_below() {
+        let (mut promises, life) = (Promises::default(), Incarnation(1));
+        assert_eq!(promises.say(NODE, life, &confirmed(3)), None);
+        promises.say(NODE, life, &sealed(Endpoint::Controller, 5));
+        promises.say(NODE, life, &sealed(Endpoint::Client(1), 9));
+        assert_eq!(promises.say(NODE, life, &confirmed(5)), None, "clients are only told");
+        assert!(promises.say(NODE, life, &confirmed(4)).is_some());
+        assert_eq!(promises.say(NODE, Incarnation(2), &confirmed(4)), None, "another life promised nothing");
+    }
+
+    #[test]
+    fn a_restart_does_not_forget_a_promise() {
+        let mut promises = Promises::default();
+        promises.say(NODE, Incarnation(1), &sealed(Endpoint::Controller, 5));
+        let remember = |life, claim| promises.remember(NODE, SHARD, (Incarnation(life), ViewNumber(claim)));
+        assert!(remember(1, 4).is_some());
+        assert!(remember(1, 5).is_none() && remember(2, 0).is_none());
     }
 }

@@ -6,6 +6,10 @@ use seriatim_model::{LogId, ShardId};
 use seriatim_protocol::control::LogEntry;
 
 use super::World;
+use super::clients::{Clients, machine_config};
+use super::cluster::Cluster;
+use super::scene::Scene;
+use super::truth::{self, Truth};
 use crate::client::{Client, Producer};
 use crate::history::{End, History};
 use crate::plan::{Plan, Workload};
@@ -38,53 +42,23 @@ pub(super) fn workload_of(plan: &Plan, client: u32) -> Workload {
     }
 }
 
-impl World {
-    /// Creates the second log, if the plan wants one.
-    pub(super) fn found_second(&mut self) {
-        if self.plan.second_log_every.is_none() {
-            return;
-        }
-        self.create(NAME.to_owned(), self.plan.config.clone());
-        let id = self.entries().find(|entry| entry.name == NAME).map(|entry| entry.id);
-        self.second = id;
-        self.history.second = Some(Box::new(History::new(self.plan.config.clone())));
+/// The log that a client uses.
+pub(super) fn log_of(scene: &Scene, client: u32) -> LogId {
+    match client {
+        APPENDER | JUDGE => scene.second.unwrap_or_default(),
+        _ => scene.log,
     }
+}
 
-    /// The log that a client uses.
-    pub(super) fn log_of(&self, client: u32) -> LogId {
-        match client {
-            APPENDER | JUDGE => self.second.unwrap_or_default(),
-            _ => self.log,
-        }
-    }
-
+impl Truth<'_> {
+    /// The register's entry of the second log.
     fn second_entry(&self) -> Option<&LogEntry> {
-        let second = self.second?;
-        self.entries().find(|entry| entry.id == second)
-    }
-
-    /// Starts the client of the second log.
-    pub(super) fn add_second_client(&mut self) {
-        let Some(entry) = self.second_entry().cloned() else { return };
-        let config = self.machine_config(None);
-        let session = history_of(&mut self.history, APPENDER).open_session();
-        let producer = Producer::new(0, APPENDER, session, u32::MAX, (config, entry), self.now);
-        let client = Client {
-            number: APPENDER,
-            producers: BTreeMap::from([(0, producer)]),
-            reader: None,
-            subscription: None,
-            lookups: None,
-            trimmer: None,
-            wake_at: None,
-        };
-        self.clients.insert(APPENDER, client);
-        self.wake_client(APPENDER, self.now);
+        truth::entry(self.nodes, self.scene.second?)
     }
 
     /// Whether everything that was appended to the second log is final.
     pub(super) fn second_is_at_rest(&self) -> bool {
-        let Some(log) = self.second else { return true };
+        let Some(log) = self.scene.second else { return true };
         let Some(view) = self.second_entry().and_then(|entry| entry.view.as_ref()) else { return false };
         let Some(leader) = self.nodes[&view.leader].sequencer(log) else { return false };
         let ordered = leader.ordered();
@@ -96,15 +70,41 @@ impl World {
             role.is_some_and(|role| role.stable() == ordered)
         })
     }
+}
+
+impl Clients {
+    /// Starts the client of the second log.
+    pub(super) fn begin_second(&mut self, cluster: &mut Cluster) {
+        let Some(entry) = cluster.truth().second_entry().cloned() else { return };
+        let config = machine_config(&mut cluster.scene, None);
+        let session = history_of(&mut cluster.scene.history, APPENDER).open_session();
+        let producer = Producer::new(0, APPENDER, session, u32::MAX, (config, entry), cluster.scene.now);
+        let client = Client::new(APPENDER, BTreeMap::from([(0, producer)]));
+        self.enter(cluster, client);
+    }
+}
+
+impl World {
+    /// Creates the second log, if the plan wants one.
+    pub(super) fn found_second(&mut self) {
+        if self.cluster.scene.plan.second_log_every.is_none() {
+            return;
+        }
+        self.create(NAME.to_owned(), self.cluster.scene.plan.config.clone());
+        let id = self.cluster.entries().find(|entry| entry.name == NAME).map(|entry| entry.id);
+        self.cluster.scene.second = id;
+        self.cluster.scene.history.second =
+            Some(Box::new(History::new(self.cluster.scene.plan.config.clone())));
+    }
 
     /// Reads the second log from its beginning to its end.
     pub(super) fn read_second(&mut self) {
-        let Some(entry) = self.second_entry().cloned() else { return };
-        let leader = entry.view.as_ref().and_then(|view| self.nodes[&view.leader].sequencer(entry.id));
+        let Some(entry) = self.cluster.truth().second_entry().cloned() else { return };
+        let leader = entry.view.as_ref().and_then(|view| self.cluster.node(view.leader).sequencer(entry.id));
         let tail = leader.map(|leader| leader.ordered());
         let shards = (0..entry.config.shards).map(ShardId).collect();
         let trim = self.read_log(JUDGE, &entry, shards);
-        history_of(&mut self.history, JUDGE).end = match trim.zip(tail) {
+        history_of(&mut self.cluster.scene.history, JUDGE).end = match trim.zip(tail) {
             Some(((trim, true), tail)) => End::Settled { trim, tail },
             _ => End::Stuck("the second log could not be read to its end".into()),
         };

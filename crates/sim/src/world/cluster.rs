@@ -1,0 +1,273 @@
+//! The cluster: its nodes, the wires between them and to their clients, and what is seen of all that.
+
+mod heartbeats;
+mod processes;
+mod turns;
+mod work;
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use seriatim_model::{Endpoint, LogId, NodeId, Time};
+use seriatim_protocol::control;
+use seriatim_protocol::control::LogEntry;
+use seriatim_store::MemoryDisk;
+
+use super::disks::{Disks, Spoiled};
+use super::frames::frame;
+use super::leaving::Leavers;
+use super::network_faults::{NetworkFaults, NetworkMend};
+use super::node::Node;
+use super::observe::Witness;
+use super::operator::OPERATOR;
+use super::scene::{Flight, Scene};
+use super::truth::{self, Nodes, Truth};
+use super::wires::Wires;
+use super::{CONTROL, FOUNDER};
+use crate::coverage::FaultKind;
+use crate::network::{Connection, Lane, Network, Party};
+use crate::pipes::Way;
+use crate::plan::Plan;
+use crate::random::Random;
+
+/// The nodes of a run on their scene. Clients, faults and operators do to it what they want, from outside.
+#[derive(Debug)]
+pub(super) struct Cluster {
+    pub(super) scene: Scene,
+    nodes: Nodes,
+    wires: Wires,
+    disks: Disks,
+    witness: Witness,
+    /// The clients whose processes run.
+    callers: BTreeSet<u32>,
+}
+
+impl Cluster {
+    /// All nodes of `plan` start.
+    pub(super) fn new(plan: Plan, readable: bool) -> Self {
+        let mut random = Random::new(plan.seed).fork();
+        let network = Network::new(plan.network, random.fork());
+        let mut cluster = Self {
+            scene: Scene::new(plan, random, readable),
+            nodes: Nodes::new(),
+            wires: Wires::new(network),
+            disks: Disks::default(),
+            witness: Witness::default(),
+            callers: BTreeSet::from([FOUNDER, OPERATOR]),
+        };
+        for number in 1..=cluster.scene.plan.nodes {
+            let node = NodeId(number);
+            let clock_ahead = cluster.scene.random.millis(0, 10_000);
+            let limits = cluster.scene.plan.options_of(node).limits;
+            let disk = MemoryDisk::new();
+            disk.set_capacity(cluster.scene.plan.disk.most);
+            cluster.nodes.insert(node, Node::new(node, disk, clock_ahead, &limits));
+            cluster.start_node(node);
+        }
+        cluster
+    }
+
+    /// Every node, whether it runs or not.
+    pub(super) fn ids(&self) -> Vec<NodeId> {
+        self.nodes.keys().copied().collect()
+    }
+
+    /// A node. It is an error to ask for one that the plan does not have.
+    pub(super) fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[&id]
+    }
+
+    /// The same, for a fault that changes it.
+    pub(super) fn node_mut(&mut self, id: NodeId) -> &mut Node {
+        self.nodes.get_mut(&id).expect("the node exists")
+    }
+
+    /// The network, for a fault that strikes it.
+    pub(super) fn network_faults(&mut self) -> NetworkFaults<'_> {
+        let (nodes, clients) = (self.ids(), self.scene.plan.workload.clients);
+        NetworkFaults { network: &mut self.wires.network, random: &mut self.scene.random, nodes, clients }
+    }
+
+    /// A fault of the network is over.
+    pub(super) fn mend_network(&mut self, mend: NetworkMend) {
+        mend.mend(&mut self.wires.network, self.scene.history.calm_since.is_some());
+    }
+
+    /// The truth as of now.
+    pub(super) fn truth(&self) -> Truth<'_> {
+        Truth { nodes: &self.nodes, scene: &self.scene }
+    }
+
+    /// The logs that the register knows, while its node is up.
+    pub(super) fn entries(&self) -> impl Iterator<Item = &LogEntry> {
+        truth::entries(&self.nodes)
+    }
+
+    /// The register's entry of the log, while its node is up.
+    pub(super) fn entry(&self) -> Option<&LogEntry> {
+        truth::entry(&self.nodes, self.scene.log)
+    }
+
+    /// A client's process starts.
+    pub(super) fn client_comes(&mut self, client: u32) {
+        self.callers.insert(client);
+    }
+
+    /// A client's process is gone. Its connections are until they are reset.
+    pub(super) fn client_goes(&mut self, client: u32) {
+        self.callers.remove(&client);
+    }
+
+    /// An operator asks the register for something.
+    pub(super) fn ask_register(&mut self, message: control::Message) {
+        let frame = frame(LogId(0), Endpoint::Client(0), Endpoint::Register, &message.into());
+        self.transmit(Party::Client(FOUNDER), Party::Node(CONTROL), frame);
+    }
+
+    /// Puts a frame onto the connection between two parties.
+    pub(super) fn transmit(&mut self, from: Party, to: Party, frame: Bytes) {
+        self.transmit_at(self.scene.now, Lane::Bulk, from, to, frame);
+    }
+
+    /// The same, for a frame that is ready at `ready`.
+    pub(super) fn transmit_at(&mut self, ready: Time, lane: Lane, from: Party, to: Party, frame: Bytes) {
+        if !self.is_up(to) {
+            return self.wires.refuse(&mut self.scene, from, to);
+        }
+        let overflowing = self.wires.send(&mut self.scene, (ready, lane), (from, to), frame);
+        if let Some(connection) = overflowing {
+            self.reset(connection, from, to);
+        }
+    }
+
+    fn is_up(&self, party: Party) -> bool {
+        match party {
+            Party::Node(node) => self.nodes[&node].host.is_some(),
+            Party::Client(client) => self.callers.contains(&client),
+        }
+    }
+
+    /// A message arrives. Gives it back if it is for a client.
+    pub(super) fn arrive(&mut self, flight: Flight) -> Option<Flight> {
+        let flight = self.wires.arrives(&mut self.scene, flight)?;
+        let Flight { connection, from, to, .. } = flight;
+        self.scene.coverage.stragglers += u64::from(flight.straggles && self.is_up(to));
+        self.scene.trace.bytes(self.scene.now, &flight.frame);
+        let Party::Node(node) = to else { return Some(flight) };
+        self.node_receives(node, connection, from, &flight.frame);
+        None
+    }
+
+    /// The receiver took bytes that came over a connection: there is room for more.
+    pub(super) fn took(&mut self, way: Way, bytes: usize) {
+        self.wires.took(&mut self.scene, way, bytes);
+    }
+
+    /// A party notices that a connection is gone. Gives the client that does.
+    pub(super) fn lost(&mut self, connection: Connection, at: Party, other: Party, life: u64) -> Option<u32> {
+        self.scene.trace.number(connection.0);
+        self.wires.network.noticed(connection, at);
+        match at {
+            Party::Node(node) => {
+                self.node_loses(node, connection, other, life);
+                None
+            }
+            Party::Client(client) => Some(client),
+        }
+    }
+
+    /// Breaks a connection; both ends notice it a little later.
+    pub(super) fn reset(&mut self, connection: Connection, a: Party, b: Party) {
+        let life = |party| match party {
+            Party::Node(node) => self.nodes[&node].life,
+            Party::Client(_) => 0,
+        };
+        self.wires.reset(&mut self.scene, connection, [(a, life(a)), (b, life(b))]);
+    }
+
+    /// Breaks all connections of a party.
+    pub(super) fn reset_all(&mut self, party: Party) {
+        for (connection, other) in self.wires.network.connections_of(party) {
+            self.reset(connection, party, other);
+        }
+    }
+
+    /// A process is gone, and its connections with it.
+    pub(super) fn hang_up(&mut self, party: Party) {
+        self.reset_all(party);
+        self.wires.network.died(party);
+    }
+
+    /// Judges subscriptions that ended because nobody gave out a record.
+    pub(super) fn judge_withheld(&mut self) {
+        let damaged = self.disks.damaged_node();
+        self.witness.damage.judge_withheld(&mut self.scene, &self.nodes, damaged);
+    }
+
+    /// Whether a run may end without what is damaged, because that is nowhere else among the members.
+    pub(super) fn excuses_damage(&mut self) -> bool {
+        let damaged = self.disks.damaged_node();
+        self.witness.damage.excuses_end(&mut self.scene, &self.nodes, damaged)
+    }
+
+    /// The fate of its disks.
+    pub(super) fn disks(&self) -> &Disks {
+        &self.disks
+    }
+
+    /// The log did not bear the loss of a disk if that came in the middle of a view change.
+    pub(super) fn excuse_spoiled(&mut self) {
+        self.disks.excuse(&mut self.scene, &self.nodes);
+    }
+
+    /// A node's disk is lost, or may be damaged from now on.
+    pub(super) fn spoil(&mut self, node: NodeId, kind: FaultKind) {
+        let lives = self.nodes[&node].lives(self.scene.log, self.scene.history.shard_count);
+        self.disks.spoil(&mut self.scene, Spoiled { node, lives, kind });
+    }
+
+    /// From now on nothing goes wrong any more, and what went wrong is put right. Gives the nodes that are down.
+    pub(super) fn calm(&mut self) -> Vec<NodeId> {
+        self.scene.tell(format_args!("calm"));
+        self.scene.history.calm_since = Some(self.scene.now);
+        self.wires.network.heal();
+        self.nodes.values_mut().for_each(|node| node.heal(self.scene.plan.disk.most));
+        let is_up = |node: &&Node| node.host.is_some();
+        let (up, down): (Vec<&Node>, Vec<&Node>) = self.nodes.values().partition(is_up);
+        let up: Vec<(NodeId, u64)> = up.into_iter().map(|node| (node.id, node.life)).collect();
+        let down = down.into_iter().map(|node| node.id).collect();
+        up.into_iter().for_each(|(node, life)| self.resume_node(node, life));
+        down
+    }
+
+    /// A node's disk is gone. It has an empty one, or its own as that was some time ago, if the plan wants that.
+    pub(super) fn replace_disk(&mut self, id: NodeId) {
+        let goes_back = self.scene.plan.disk_goes_back;
+        let disk = if goes_back { self.disks.past_of(&mut self.scene, id) } else { MemoryDisk::new() };
+        self.node_mut(id).disk = disk;
+    }
+
+    /// Whether the register may have changed since the last call.
+    pub(super) fn take_news(&mut self) -> bool {
+        self.witness.take_news()
+    }
+
+    /// Whether nodes have done all that they have to do, apart from those that have left.
+    pub(super) fn is_settled(&self, leavers: &Leavers) -> bool {
+        self.truth().is_settled(leavers, &self.witness.copies)
+    }
+
+    /// The state of all nodes, for a person, and which stores are there although their replicas were dismissed.
+    pub(super) fn state(&self) -> Vec<String> {
+        let (truth, scene) = (self.truth(), &self.scene);
+        let nodes = self.nodes.values().flat_map(|node| node.state(scene.log, scene.history.shards()));
+        let kept = self.witness.copies.dismissed().filter(|(node, shard)| truth.has_store(*node, *shard));
+        let kept = kept.map(|(node, shard)| format!("node {node}, shard {shard}: dismissed, with a store"));
+        nodes.chain(kept).collect()
+    }
+
+    /// Which limit the log does not keep to, if there is one.
+    pub(super) fn exceeds(&self) -> Option<String> {
+        self.witness.limits.exceeds(self.truth())
+    }
+}

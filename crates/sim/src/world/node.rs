@@ -1,0 +1,245 @@
+//! A node: its process while that runs, its disk, and what waits for either.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use seriatim_host::{Event, FileWork, Host};
+use seriatim_model::limits::Limits;
+use seriatim_model::{Endpoint, Incarnation, LogId, NodeId, ShardId, Time, ViewNumber};
+use seriatim_protocol::roles::SequencingRole;
+use seriatim_protocol::shard::Replica;
+use seriatim_store::{JournalWrite, MemoryDisk};
+
+use super::meter::Meter;
+use super::pulse::Pulse;
+use crate::capacity::Capacity;
+use crate::pipes::Way;
+
+/// A node and its disk.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) id: NodeId,
+    pub(super) disk: MemoryDisk,
+    pub(super) host: Option<Host>,
+    pub(super) pulse: Pulse,
+    /// Counts its starts and ends, so that what belongs to an earlier life is recognised.
+    pub(super) life: u64,
+    pub(super) inbox: VecDeque<Waiting>,
+    /// Events that are taken before the inbox, where work takes time: what the disk did, and what became of nodes.
+    pub(super) urgent: VecDeque<Waiting>,
+    /// It works until then, and its disk until then, and it is not scheduled until then, where work takes time.
+    pub(super) busy_until: Time,
+    pub(super) stalled_until: Time,
+    pub(super) disk_free: Time,
+    pub(super) meter: Meter,
+    /// How much it holds in memory of what is on its way to disks and positions, in bytes.
+    pub(super) held_bytes: u64,
+    pub(super) wake_at: Option<Time>,
+    pub(super) write: Option<JournalWrite>,
+    pub(super) syncing: Option<FileWork>,
+    /// How many times as long as usual a sync takes.
+    pub(super) slowness: u32,
+    /// How much later than it could it does anything.
+    pub(super) lag: Duration,
+    /// It does nothing until it is told to go on.
+    pub(super) is_paused: bool,
+    /// How far its clock is ahead of the world's. It never decreases.
+    pub(super) clock_ahead: Duration,
+    /// Its disk lost what was not synced, or had no room, at some time.
+    pub(super) has_torn_disk: bool,
+    /// The lives of its roles, if it was ended in an orderly way.
+    pub(super) asleep: Option<Lives>,
+    /// Why it does not start, if it does not.
+    pub(super) trouble: Option<String>,
+}
+
+/// The incarnations of the tested log's roles on one node, apart from replicas that lack something. Of
+/// replicas of shards also the latest view that they know.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Lives {
+    pub(super) sequencer: Option<Incarnation>,
+    pub(super) replicas: BTreeMap<ShardId, (Incarnation, ViewNumber)>,
+}
+
+impl Lives {
+    /// Whether all these lives are among the later ones.
+    pub(super) fn go_on_in(&self, later: &Self) -> bool {
+        let life = |lives: &Self, shard| lives.replicas.get(shard).map(|(life, _)| *life);
+        self.sequencer == later.sequencer
+            && self.replicas.keys().all(|shard| life(self, shard) == life(later, shard))
+    }
+}
+
+impl Node {
+    pub(super) fn new(id: NodeId, disk: MemoryDisk, clock_ahead: Duration, limits: &Limits) -> Self {
+        Self {
+            id,
+            disk,
+            host: None,
+            pulse: Pulse::new(limits),
+            life: 0,
+            inbox: VecDeque::new(),
+            urgent: VecDeque::new(),
+            busy_until: Time::ZERO,
+            stalled_until: Time::ZERO,
+            disk_free: Time::ZERO,
+            meter: Meter::default(),
+            held_bytes: 0,
+            wake_at: None,
+            write: None,
+            syncing: None,
+            slowness: 1,
+            lag: Duration::ZERO,
+            is_paused: false,
+            clock_ahead,
+            has_torn_disk: false,
+            asleep: None,
+            trouble: None,
+        }
+    }
+
+    pub(super) fn lives(&self, log: LogId, shards: u32) -> Lives {
+        let Some(host) = &self.host else { return self.asleep.clone().unwrap_or_default() };
+        let replica = |shard| {
+            let role = host.replica(log, shard).filter(|role| role.lacks().is_none())?;
+            Some((shard, (role.memory().incarnation, role.held().view)))
+        };
+        Lives {
+            sequencer: host.sequencer(log).filter(|role| role.keeps()).map(|role| role.member().incarnation),
+            replicas: (0..shards).map(ShardId).filter_map(replica).collect(),
+        }
+    }
+
+    /// The sequencing role of the log, if the node is up and hosts it.
+    pub(super) fn sequencer(&self, log: LogId) -> Option<&dyn SequencingRole> {
+        self.host.as_ref()?.sequencer(log)
+    }
+
+    /// Its replica of a shard, if it runs.
+    pub(super) fn replica(&self, log: LogId, shard: ShardId) -> Option<&Replica> {
+        self.host.as_ref()?.replica(log, shard)
+    }
+
+    /// The life of one of its roles, and the highest claim that this obeys, if it runs.
+    pub(super) fn life_and_claim(&self, log: LogId, role: Endpoint) -> Option<(Incarnation, ViewNumber)> {
+        match role {
+            Endpoint::Sequencer => {
+                self.sequencer(log).map(|replica| (replica.member().incarnation, replica.claim()))
+            }
+            Endpoint::Shard(shard) => {
+                let memory = self.replica(log, shard)?.memory();
+                Some((memory.incarnation, memory.claim))
+            }
+            _ => None,
+        }
+    }
+
+    pub(super) fn forget_life(&mut self) {
+        self.life += 1;
+        self.inbox.clear();
+        self.urgent.clear();
+        (self.busy_until, self.stalled_until) = (Time::ZERO, Time::ZERO);
+        self.meter.forget_writes(&self.disk);
+        self.held_bytes = 0;
+        self.pulse.stop();
+        self.wake_at = None;
+        self.write = None;
+        self.syncing = None;
+        self.is_paused = false;
+    }
+
+    /// Its state, and that of its roles of a log with these shards, for a person.
+    pub(super) fn state(&self, log: LogId, shards: impl Iterator<Item = ShardId>) -> Vec<String> {
+        let id = self.id;
+        let mut lines = vec![];
+        if let Some(trouble) = &self.trouble {
+            lines.push(format!("node {id} does not start: {trouble}"));
+        }
+        let Some(host) = &self.host else { return lines };
+        let silent: Vec<NodeId> = host.suspected().collect();
+        if !silent.is_empty() {
+            lines.push(format!("node {id} does not hear {silent:?}"));
+        }
+        if host.has_full_disk() {
+            let mut sizes: BTreeMap<String, (usize, u64)> = BTreeMap::new();
+            for file in self.disk.files() {
+                let directory = file.rsplit_once('/').map_or("", |(directory, _)| directory).to_owned();
+                let size = sizes.entry(directory).or_default();
+                *size = (size.0 + 1, size.1 + self.disk.content(&file).map_or(0, |bytes| bytes.len() as u64));
+            }
+            let (free, waits) = (host.free_bytes(), host.journal_pending_bytes());
+            lines.push(format!(
+                "node {id} has a full disk, {free:?} left, {waits} bytes wait; files and bytes: {sizes:?}"
+            ));
+        }
+        if let Some(role) = host.sequencer(log) {
+            lines.push(format!(
+                "node {id}, life {}: open {}, view {}, ordered {}, held {}",
+                role.member().incarnation,
+                role.is_open(),
+                role.view_number(),
+                role.ordered(),
+                role.held()
+            ));
+        }
+        for shard in shards {
+            if let Some(role) = host.replica(log, shard) {
+                let memory = role.memory();
+                let view = memory.view.as_ref().map(|view| view.number);
+                lines.push(format!(
+                    "node {id}, shard {shard}, life {}: view {view:?}, claim {}, trim {}, stable {}, lacks {:?}, holds {} \
+                     records that have no positions",
+                    memory.incarnation,
+                    memory.claim,
+                    role.held().trim,
+                    role.stable(),
+                    role.lacks(),
+                    role.unnamed()
+                ));
+            }
+        }
+        lines
+    }
+
+    /// It and its disk, which has room for `most` bytes, work as they should.
+    pub(super) fn heal(&mut self, most: Option<u64>) {
+        self.disk.set_capacity(most);
+        self.disk.fail_syncs(0);
+        self.disk.lie(false);
+        (self.lag, self.slowness) = (Duration::ZERO, 1);
+    }
+
+    /// The event that comes next.
+    pub(super) fn next_waiting(&mut self) -> Option<Waiting> {
+        self.urgent.pop_front().or_else(|| self.inbox.pop_front())
+    }
+
+    /// How long its disk takes for so many bytes.
+    pub(super) fn disk_takes(&self, capacity: &Capacity, bytes: u64) -> Duration {
+        let takes = bytes as u128 * 1_000_000_000 / u128::from(capacity.disk_bytes_of(self.id));
+        Duration::from_nanos(takes as u64) * self.slowness
+    }
+
+    /// The time that the node's own clock shows.
+    pub(super) fn clock(&self, now: Time) -> Time {
+        now + self.clock_ahead
+    }
+
+    /// When the node's own clock shows `at`.
+    pub(super) fn when(&self, at: Time) -> Time {
+        Self::shows(self.clock_ahead, at)
+    }
+
+    /// When a clock that is so far ahead shows `at`.
+    pub(super) fn shows(ahead: Duration, at: Time) -> Time {
+        Time::ZERO + at.since(Time::ZERO + ahead)
+    }
+}
+
+/// Something that waits for a node's processor.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) event: Event,
+    /// Over which connection it came, if that has a bound, and how long it is.
+    pub(super) came: Option<(Way, usize)>,
+}

@@ -1,0 +1,106 @@
+//! Whether everything that nodes have to do for the log is done.
+
+use std::time::Duration;
+
+use seriatim_model::{Member, NodeId, Position, ShardId, ShardMembers, Time, View};
+use seriatim_store::ShardStore;
+
+use super::leaving::Leavers;
+use super::node::Node;
+use super::reached::Copies;
+use super::truth::Truth;
+
+/// How long a log must have been saying that it is unavailable.
+const UNAVAILABLE_FOR: Duration = Duration::from_secs(5);
+/// And where work takes time: it says so until a view is registered, and forming one may take that long.
+const UNAVAILABLE_UNDER_LOAD_FOR: Duration = Duration::from_secs(60);
+
+impl Truth<'_> {
+    /// How far the leader has ordered the log.
+    pub(super) fn leader_ordered(&self) -> Option<Position> {
+        let view = self.scene.latest_view()?;
+        Some(self.nodes[&view.leader].sequencer(self.scene.log)?.ordered())
+    }
+
+    /// Whether the latest view has as many members as the log is meant to have, none of them on a node that is dead.
+    pub(super) fn is_restored(&self) -> bool {
+        let (Some(entry), Some(view)) = (self.entry(), self.scene.latest_view()) else {
+            return false;
+        };
+        let is_full = |members: &[Member], wanted: u32| {
+            let is_alive = |member: &Member| self.nodes[&member.node].host.is_some();
+            members.len() >= wanted as usize && members.iter().all(is_alive)
+        };
+        is_full(&view.sequencers, entry.config.sequencers)
+            && view.shards.iter().all(|members| is_full(&members.replicas, entry.config.replicas))
+    }
+
+    /// Whether the log has been saying for a while that it is unavailable.
+    pub(super) fn has_given_up(&self) -> bool {
+        let calm = self.scene.history.calm_since.unwrap_or(Time(u64::MAX));
+        let says_so = self.entry().is_some_and(|entry| entry.unavailable.is_some());
+        let enough = self.scene.plan.capacity.map_or(UNAVAILABLE_FOR, |_| UNAVAILABLE_UNDER_LOAD_FOR);
+        says_so && !self.scene.plan.has_operator && self.scene.now >= calm + enough
+    }
+
+    /// Whether every member of the latest view takes part, all of them have everything, and nodes have no roles but theirs, apart
+    /// from those that have left for good.
+    pub(super) fn is_settled(&self, leavers: &Leavers, copies: &Copies) -> bool {
+        let (Some(view), Some(ordered)) = (self.scene.latest_view(), self.leader_ordered()) else {
+            return false;
+        };
+        let is_open = |member: &Member| {
+            self.nodes[&member.node].sequencer(self.scene.log).is_some_and(|role| {
+                role.is_open()
+                    && role.view_number() == view.number
+                    && role.held() == 0
+                    && role.ordered() == ordered
+            })
+        };
+        let there = || self.nodes.iter().filter(|(node, _)| !leavers.is_gone(**node));
+        let hears_all = |node: &Node| {
+            node.host.as_ref().is_some_and(|host| host.suspected().all(|other| leavers.is_gone(other)))
+        };
+        self.entry().and_then(|entry| entry.view.as_ref()) == Some(view)
+            && view.sequencers.len() == self.scene.plan.config.sequencers as usize
+            && view.sequencers.iter().all(is_open)
+            && view.shards.iter().all(|members| self.is_whole(members, ordered))
+            && there().all(|(id, node)| hears_all(node) && self.hosts_its_roles_only(*id, view))
+            && copies.dismissed().all(|(node, shard)| leavers.is_gone(node) || !self.has_store(node, shard))
+    }
+
+    /// Whether a node's disk has a store of a shard, in use or not.
+    pub(super) fn has_store(&self, id: NodeId, shard: ShardId) -> bool {
+        let directory = format!("{}/", ShardStore::directory(self.scene.log, shard));
+        self.nodes[&id].disk.files().iter().any(|file| file.starts_with(&directory))
+    }
+
+    /// Whether a shard has all the replicas that it is to have, and all of them lack nothing.
+    fn is_whole(&self, members: &ShardMembers, ordered: Position) -> bool {
+        let replica = |node: NodeId| self.nodes[&node].replica(self.scene.log, members.shard);
+        let primary = members.primary().node;
+        let is_whole = |member: &Member| {
+            replica(member.node).is_some_and(|role| {
+                let memory = role.memory();
+                memory.incarnation == member.incarnation
+                    && memory.view.as_ref().is_some_and(|view| Some(view) == self.scene.latest_view())
+                    && role.lacks().is_none()
+                    && role.unnamed() == 0
+                    && (role.stable() == ordered || member.node != primary)
+            })
+        };
+        members.replicas.len() == self.scene.plan.config.replicas as usize
+            && members.replicas.iter().all(is_whole)
+    }
+
+    /// Whether a node has only those roles of the log that the view names.
+    fn hosts_its_roles_only(&self, id: NodeId, view: &View) -> bool {
+        let Some(host) = &self.nodes[&id].host else { return false };
+        let names = |members: &[Member]| members.iter().any(|member| member.node == id);
+        let is_clean = |members: &ShardMembers| {
+            names(&members.replicas) || host.replica(self.scene.log, members.shard).is_none()
+        };
+        (names(&view.sequencers) || host.sequencer(self.scene.log).is_none())
+            && view.shards.iter().all(is_clean)
+    }
+}
