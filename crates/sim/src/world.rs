@@ -38,6 +38,7 @@ use crate::client::{Client, Legacy};
 use crate::coverage::{Coverage, Step};
 use crate::history::{End, History};
 use crate::network::{Connection, Lane, Network, Party};
+use crate::operator::Operator;
 use crate::pipes::Pipes;
 use crate::plan::{Clocks, Departure, Fault, Plan, Reshape, Trigger};
 use crate::random::Random;
@@ -51,7 +52,7 @@ use limits::Limits;
 use load::Desk;
 pub use nodes::Node;
 pub use observe::Milestone;
-use operator::{OPERATOR, Operator};
+use operator::OPERATOR;
 use pasts::Past;
 use promises::Promises;
 
@@ -492,7 +493,7 @@ impl World {
     /// A client's process takes a message.
     fn client_gets(&mut self, client: u32, flight: &Flight) {
         match client {
-            OPERATOR => self.operator_hears(&flight.frame),
+            OPERATOR => self.operator_hears(flight),
             FOUNDER => self.founder_hears(&flight.frame),
             client => self.client_receives(client, flight.from, &flight.frame),
         }

@@ -51,11 +51,15 @@ pub mod message;
 mod operator;
 mod pace;
 pub mod parting;
+pub mod poll;
+mod recovery;
 pub mod register;
 mod retaining;
 mod room;
 mod selection;
 mod shape;
+mod status;
+pub mod survey;
 mod timings;
 
 pub use condition::{Condition, LogCondition, ReplicaOf};
@@ -65,7 +69,10 @@ pub(crate) use flush::{Flush, FlushRange};
 pub(crate) use handover::Handover;
 pub use message::{Ailment, Heartbeat, LogEntry, Message, NodeAddress, Refusal, SealedState, StepTime};
 pub use parting::{NodeParting, Parting, PartingChange, Partings};
+pub use poll::Poll;
+pub use recovery::{Recovered, Recovery};
 pub use retaining::Trimmed;
+pub use status::Status;
 
 use seriatim_model::Address;
 

@@ -72,6 +72,24 @@ fn for_good(seed: u64, kinds: &[FaultKind]) -> Plan {
     plan
 }
 
+/// An operator looks how far the log is, and replicas of shards are away for longer than it takes to find that they do not
+/// answer; most of them are the only ones of their shards.
+pub(super) fn absent_primaries(seed: u64) -> Plan {
+    let mut random = Random::new(seed ^ 0xAB57);
+    let mut plan = quiet(seed);
+    plan.has_operator = true;
+    plan.network.noise_permille = (random.between(0, 100), 20, 20);
+    plan.config =
+        LogConfig { shards: random.between(1, 3) as u32, replicas: random.pick(&[1, 1, 2]), ..plan.config };
+    for round in 0..random.between(1, 3) {
+        let kind = random.pick(&[FaultKind::Kill, FaultKind::Close, FaultKind::PowerLoss, FaultKind::Pause]);
+        let target = random.pick(&[Target::Shard, Target::Primary, Target::Leader]);
+        let fault = at(&mut random, kind, target, 20 + round * 300, 200 + round * 300);
+        plan.faults.push(Fault { lasting: random.millis(300, 2500), ..fault });
+    }
+    plan
+}
+
 /// All disks are small and full again and again, while what was read is trimmed, other logs come and go, and nodes restart.
 /// Nobody makes room but by trims and deletions, and everything that clients want is done all the same.
 pub(super) fn small_disks(seed: u64) -> Plan {

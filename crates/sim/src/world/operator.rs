@@ -1,108 +1,113 @@
-//! The operator: asks what is lost when the log says that it lost something, and accepts it.
+//! The operator of the log, in the world: when it asks, and what it is told.
 
-use std::time::Duration;
-
-use bytes::Bytes;
-use seriatim_model::{Endpoint, NodeId, Position, ShardId};
-use seriatim_protocol::{Message, control};
+use seriatim_model::{Address, Endpoint, Input, ShardId, View};
+use seriatim_protocol::control::Status;
+use seriatim_protocol::shard::Replica;
 
 use super::nodes::{frame, open};
-use super::{Happening, World};
-use crate::history::{Acceptance, Gap};
+use super::{Flight, Happening, World};
 use crate::network::Party;
+use crate::operator::{Asked, Outcome, Sends, Told};
 
 /// The operator, as a client.
 pub(super) const OPERATOR: u32 = 10_002;
-/// How often the operator looks.
-const LOOKS_EVERY: Duration = Duration::from_millis(200);
-/// After how many looks without an answer the operator asks again.
-const PATIENCE: u32 = 20;
-
-/// The operator's knowledge.
-#[derive(Debug, Default)]
-pub(super) struct Operator {
-    request: u64,
-    /// For how many more looks an answer is awaited.
-    awaits: u32,
-    /// The records that would be lost, as far as the operator was told.
-    told: Option<(Position, Vec<Gap>)>,
-}
 
 impl World {
-    /// The operator looks whether the log needs anybody, once nothing goes wrong any more.
+    /// The operator looks how far the log is, and whether it needs anybody.
     pub(super) fn operator_looks(&mut self) {
-        self.schedule(self.now + LOOKS_EVERY, Happening::OperatorLooks);
-        let says_so = self.entry().and_then(|entry| entry.unavailable.as_deref());
-        let needs_somebody = says_so.is_some_and(|why| why.contains("admin recover"));
-        if self.history.calm_since.is_none() || !needs_somebody {
+        if self.now < self.operator.look_at {
             return;
         }
-        self.operator.awaits = self.operator.awaits.saturating_sub(1);
-        if self.operator.awaits > 0 {
+        let view = self.entry().and_then(|entry| entry.view.clone());
+        if let Some(view) = view.filter(|_| !self.operator.is_polling()) {
+            self.operator.poll(self.now, asked(self, view));
+        }
+        self.operator_recovers();
+        let mut sends = vec![];
+        let outcomes = self.operator.wake(self.now, self.plan.options, &mut sends);
+        self.schedule(self.operator.look_at, Happening::OperatorLooks);
+        self.after_operator(sends, outcomes);
+    }
+
+    /// Asks what is lost if the log says so; once nothing goes wrong any more, the operator accepts what it was told.
+    fn operator_recovers(&mut self) {
+        let Some(entry) = self.entry().cloned() else { return };
+        let needs_somebody = entry.unavailable.as_ref().is_some_and(|why| why.contains("admin recover"));
+        if self.operator.is_recovering() || !needs_somebody {
             return;
         }
-        let has_controller = |id: &NodeId| {
-            self.nodes[id].host.as_ref().is_some_and(|host| host.controller(self.log).is_some())
-        };
-        let nodes: Vec<NodeId> = self.nodes.keys().copied().filter(has_controller).collect();
-        if nodes.is_empty() {
-            return;
-        }
-        let node = self.random.pick(&nodes);
-        self.operator.awaits = PATIENCE;
-        self.operator.request += 1;
-        let request = self.operator.request;
-        let accepts = self.operator.told.is_some();
-        if let (Some((certain, gaps)), None) = (self.operator.told.clone(), &self.history.accepted) {
+        if self.operator.told.is_some() && self.history.accepted.is_none() {
             self.excuse_spoiled();
-            let at = self.history.tick();
-            self.trace.line(self.now, format_args!("the operator accepts to lose {certain}.. and {gaps:?}"));
             // Records that were read before say nothing of what is there after.
             self.clients.values_mut().for_each(|client| client.trimmer = None);
-            self.history.accepted = Some(Acceptance { at, certain, gaps, done: None });
+            let accepted = self.operator.accept(&mut self.history);
+            self.trace.line(self.now, format_args!("the operator accepts to lose {accepted:?}"));
         }
-        let message = control::Message::Recover { request, accepts };
-        let bytes = frame(self.log, Endpoint::Client(0), Endpoint::Controller, &message.into());
-        self.transmit(Party::Client(OPERATOR), Party::Node(node), bytes);
+        let is_calm = self.history.calm_since.is_some();
+        self.operator.recover(self.now, &entry, is_calm, self.plan.options);
     }
 
     /// The operator is answered.
-    pub(super) fn operator_hears(&mut self, bytes: &Bytes) {
-        let (_, _, _, message) = open(bytes.clone()).expect("what was encoded is decoded");
-        let Message::Control(control::Message::Recovered { request, done, lost, text }) = message else {
-            return;
-        };
-        if request != self.operator.request {
-            return;
+    pub(super) fn operator_hears(&mut self, flight: &Flight) {
+        let (_, sender, to, message) = open(flight.frame.clone()).expect("what was encoded is decoded");
+        let (Party::Node(node), Endpoint::Client(machine)) = (flight.from, to) else { return };
+        let input = Input::Message { from: Address::Node(node, sender), message };
+        let mut sends = vec![];
+        let outcomes = self.operator.step(machine, self.now, input, self.plan.options, &mut sends);
+        self.after_operator(sends, outcomes);
+    }
+
+    fn after_operator(&mut self, sends: Sends, outcomes: Vec<Outcome>) {
+        for (machine, node, to, message) in sends {
+            let bytes = frame(self.log, Endpoint::Client(machine), to, &message);
+            self.transmit(Party::Client(OPERATOR), Party::Node(node), bytes);
         }
-        self.trace.line(self.now, format_args!("the operator is told: done {done}, lost {lost}, {text}"));
-        self.operator.awaits = 1;
-        let moment = self.history.tick();
-        if let Some(accepted) = self.history.accepted.as_mut().filter(|_| done) {
-            accepted.done = Some(moment);
-            self.coverage.accepted_losses += 1;
-        } else if lost && self.history.accepted.is_none() {
-            let told = bounds_in(&text);
-            if told.is_none() {
-                self.history.problems.push(format!("the operator was told no certain bound: {text}"));
-            }
-            self.operator.told = told;
+        for outcome in outcomes {
+            let told = match outcome {
+                Outcome::Status(asked, status) => judged(self, &asked, status),
+                Outcome::Recovered(told, is_calm) => self.operator.hears(told, is_calm, &mut self.history),
+            };
+            self.coverage.accepted_losses = u64::from(self.operator.goes_on);
+            self.coverage.statuses += u64::from(matches!(told, Told::Status { .. }));
+            self.trace.line(self.now, format_args!("the operator is told: {told:?}"));
+            self.history.told.push(told);
         }
     }
 }
 
-/// The certain bound, and the gaps below it, in what an operator is told.
-fn bounds_in(text: &str) -> Option<(Position, Vec<Gap>)> {
-    let mut words = text.split_whitespace().map(|word| word.trim_end_matches([',', ';']));
-    let mut numbers = |after: &str| -> Option<u64> {
-        words.by_ref().find(|word| *word == after)?;
-        words.next()?.parse().ok()
-    };
-    let certain = Position(numbers("below")?);
-    let mut gaps = vec![];
-    while let Some(shard) = numbers("shard") {
-        let (from, end) = (numbers("from")?, numbers("to")?);
-        gaps.push((ShardId(u32::try_from(shard).ok()?), Position(from), Position(end)));
+/// The replicas of a view that are asked now.
+fn asked(world: &World, view: View) -> Asked {
+    let there = primaries(world, &view).map(|(shard, role)| (shard, role.memory().incarnation)).collect();
+    let absent = absent_primaries(world, &view).collect();
+    Asked { view, there, absent }
+}
+
+/// A status that is told now, beside the truth.
+fn judged(world: &World, asked: &Asked, status: Status) -> Told {
+    let Asked { view, there, absent } = asked;
+    let same =
+        primaries(world, view).filter(|(shard, role)| there.get(shard) == Some(&role.memory().incarnation));
+    let still = absent_primaries(world, view).filter(|(shard, life)| absent.get(shard) == Some(life));
+    Told::Status {
+        status,
+        sequencers: view.sequencers.len(),
+        stable: same.map(|(shard, role)| (shard, role.stable())).collect(),
+        absent: still.map(|(shard, _)| shard).collect(),
     }
-    Some((certain, gaps))
+}
+
+/// The primaries of a view that are there.
+fn primaries<'a>(world: &'a World, view: &'a View) -> impl Iterator<Item = (ShardId, &'a Replica)> {
+    view.shards.iter().filter_map(|members| {
+        let role = world.nodes[&members.primary().node].replica(world.log, members.shard)?;
+        Some((members.shard, role))
+    })
+}
+
+/// The primaries of a view whose process does not run, with how often it was started and ended.
+fn absent_primaries<'a>(world: &'a World, view: &'a View) -> impl Iterator<Item = (ShardId, u64)> + 'a {
+    view.shards.iter().filter_map(|members| {
+        let node = &world.nodes[&members.primary().node];
+        node.host.is_none().then_some((members.shard, node.life))
+    })
 }
