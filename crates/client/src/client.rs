@@ -8,7 +8,9 @@ use rand::random;
 use seriatim_model::config::check_log_name;
 use seriatim_model::{Address, Endpoint, LogConfig, LogId, NodeId, Position, SessionId, ViewNumber, limits};
 use seriatim_net::{Connected, ConnectionOptions, DelayLine, Hello, connect};
-use seriatim_protocol::control::{self, Condition, LogEntry, NodeAddress, Poll, Recovered, Refusal, poll};
+use seriatim_protocol::control::{
+    self, Awaiting, Condition, Goal, LogEntry, NodeAddress, Poll, Recovered, Refusal, poll,
+};
 use seriatim_protocol::{Message, Options};
 use tokio::sync::{mpsc, oneshot};
 
@@ -17,8 +19,6 @@ use crate::error::{ConnectError, ControlError};
 use crate::log::Log;
 use crate::operation::newer;
 
-/// How often a log that was just created is looked at until it has its first view.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// The number of a question of which a machine asks no other: answers come to the machine.
 pub(crate) const REQUEST: u64 = 1;
 /// How long one of several nodes may take to greet a client before the next one is tried.
@@ -272,7 +272,7 @@ impl Client {
             move |_| control::Message::Create { request, name: asked.clone(), config: config.clone() };
         self.change_catalog(question).await?;
         let waiting_for = format!("the log '{name}' was created and has no view yet; see: seriatim status");
-        self.look_until(name, waiting_for, |entry| entry.view.is_some()).await
+        self.look_until(name, waiting_for, Goal::HasView).await
     }
 
     /// Waits until the register's entry of a log is as wanted.
@@ -280,22 +280,17 @@ impl Client {
         &self,
         name: &str,
         waiting_for: String,
-        is_so: impl Fn(&LogEntry) -> bool,
+        goal: Goal,
     ) -> Result<LogEntry, ControlError> {
-        let is_so = &is_so;
-        let looking = async {
-            let mut look = tokio::time::interval(LOOK_EVERY);
-            loop {
-                look.tick().await;
-                let entry = self.lookup(name).await?;
-                if is_so(&entry) {
-                    return Ok(entry);
-                }
-            }
-        };
+        let (control, named) = (self.inner.control, name.to_owned());
+        let waiting = self.run(LogId(0), move |now, _| Awaiting::new(now, control, named, goal));
         let deadline = self.inner.options.deadline;
-        let too_late = ControlError::DeadlineExceeded { seconds: deadline.as_secs_f64(), waiting_for };
-        tokio::time::timeout(deadline, looking).await.unwrap_or(Err(too_late))
+        match tokio::time::timeout(deadline, waiting).await {
+            Ok(Some(Ok(entry))) => Ok(entry),
+            Ok(Some(Err(refusal))) => Err(refused_by(refusal)),
+            Ok(None) => Err(ControlError::Stopped),
+            Err(_) => Err(ControlError::DeadlineExceeded { seconds: deadline.as_secs_f64(), waiting_for }),
+        }
     }
 
     /// Deletes a log with all its records, for good: the one that has the name now.
@@ -508,15 +503,17 @@ fn newest<'a>(entries: impl Iterator<Item = &'a LogEntry>) -> Vec<LogEntry> {
 
 pub(crate) fn refused(message: control::Message) -> ControlError {
     match message {
-        control::Message::Refused { refusal: Refusal::NoSuchLog { name }, .. } => {
-            ControlError::NoSuchLog { name }
-        }
-        control::Message::Refused { refusal: Refusal::Exists { name }, .. } => ControlError::Exists { name },
-        control::Message::Refused { refusal: Refusal::Impossible { reason }, .. } => {
-            ControlError::Impossible { reason }
-        }
+        control::Message::Refused { refusal, .. } => refused_by(refusal),
         _ => {
             ControlError::Impossible { reason: "the register gave an answer that makes no sense here".into() }
         }
+    }
+}
+
+fn refused_by(refusal: Refusal) -> ControlError {
+    match refusal {
+        Refusal::NoSuchLog { name } => ControlError::NoSuchLog { name },
+        Refusal::Exists { name } => ControlError::Exists { name },
+        Refusal::Impossible { reason } => ControlError::Impossible { reason },
     }
 }

@@ -2,23 +2,28 @@
 //! machines that programs use.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::time::Duration;
 
 use seriatim_model::{
-    Address, Effect, Endpoint, Incarnation, Input, Machine, NodeId, Position, ShardId, Time, View,
+    Address, Effect, Endpoint, Incarnation, Input, Machine, NodeId, Position, ShardId, Time, View, ViewNumber,
 };
-use seriatim_protocol::control::{LogEntry, Poll, Recovered, Recovery, Status};
+use seriatim_protocol::control::survey::TimeSearch;
+use seriatim_protocol::control::{Awaiting, Goal, LogEntry, Poll, Recovered, Recovery, Status};
 use seriatim_protocol::{Message, Options};
 
-use crate::history::{History, Moment};
+use crate::history::{History, Moment, Sought};
 
 /// How often the operator looks.
 pub const LOOKS_EVERY: Duration = Duration::from_millis(200);
 /// How long a node with a controller may take to answer what is lost.
 const PATIENCE: Duration = Duration::from_secs(4);
-/// The machine that asks what is lost, and the one that asks how far the log is.
+/// The machine that asks about losses, the one that looks where a time begins, and the one that waits for a shard. Those that ask
+/// how far the log is have numbers from the last one on: an answer that comes late is for none that asks then.
 const RECOVERY: u64 = 0;
-const STATUS: u64 = 1;
+const SEARCH: u64 = 1;
+const AWAITING: u64 = 2;
+const FIRST_POLL: u64 = 3;
 
 /// Positions of a shard that nobody holds: from the first one to the one after the last.
 pub type Gap = (ShardId, Position, Position);
@@ -53,6 +58,10 @@ pub enum Told {
     },
     /// Losses, or that the log goes on.
     Recovered(Recovered),
+    /// A position at which a time begins.
+    Sought(Sought),
+    /// That a shard takes records, in this view.
+    Takes(ShardId, ViewNumber),
 }
 
 /// The outcome of one of the operator's machines.
@@ -62,6 +71,10 @@ pub enum Outcome {
     Status(Asked, Status),
     /// The answer about losses, and whether it was asked for when nothing went wrong any more.
     Recovered(Recovered, bool),
+    /// A time begins at this position.
+    Sought(Sought),
+    /// A shard takes records, in this view.
+    Takes(ShardId, ViewNumber),
 }
 
 /// The replicas that are asked how far they are.
@@ -81,6 +94,10 @@ pub struct Operator {
     request: u64,
     recovery: Option<(Recovery, bool)>,
     status: Option<(Poll, Asked)>,
+    search: Option<(TimeSearch, u64)>,
+    awaiting: Option<(Awaiting, ShardId)>,
+    has_awaited: bool,
+    polls: u64,
     /// When the operator looks the next time.
     pub look_at: Time,
     /// The records that would be lost, as far as the operator was told when nothing went wrong any more.
@@ -122,8 +139,8 @@ impl Operator {
 
     /// Asks replicas how far they are.
     pub fn poll(&mut self, now: Time, asked: Asked) {
-        self.request += 1;
-        self.status = Some((Poll::new(now, Status::questions(&asked.view, self.request)), asked));
+        self.polls += 1;
+        self.status = Some((Poll::new(now, Status::questions(&asked.view, 1)), asked));
     }
 
     /// Takes an answer about losses. It is believed if it was asked for when nothing went wrong any more.
@@ -141,23 +158,59 @@ impl Operator {
         Told::Recovered(told)
     }
 
+    /// Looks where what was appended at a time begins, unless that is done already: at `wall_ms` by a clock that is right,
+    /// which is `right_ms` after the world began.
+    pub fn seek(&mut self, now: Time, control: NodeId, entry: &LogEntry, (wall_ms, right_ms): (u64, u64)) {
+        let log = (entry.id, entry.name.clone());
+        self.search.get_or_insert_with(|| (TimeSearch::new(now, control, log, wall_ms), right_ms));
+    }
+
+    /// Waits once until a shard of the log takes records.
+    pub fn wait_for(&mut self, now: Time, control: NodeId, name: &str, shard: ShardId) {
+        if !std::mem::replace(&mut self.has_awaited, true) {
+            self.awaiting = Some((Awaiting::new(now, control, name.to_owned(), Goal::Takes(shard)), shard));
+        }
+    }
+
     /// Does what is due, and looks again soon.
     pub fn wake(&mut self, now: Time, options: Options, sends: &mut Sends) -> Vec<Outcome> {
-        let mut outcomes = self.step(RECOVERY, now, Input::Timer, options, sends);
-        outcomes.extend(self.step(STATUS, now, Input::Timer, options, sends));
-        let recovery = self.recovery.as_ref().and_then(|(recovery, _)| recovery.deadline());
-        let status = self.status.as_ref().and_then(|(poll, _)| poll.deadline());
-        let due = [recovery, status].into_iter().flatten().filter(|at| *at > now);
-        self.look_at = due.fold(now + LOOKS_EVERY, Time::min);
+        self.look_at = now + LOOKS_EVERY;
+        let mut outcomes = vec![];
+        for machine in [RECOVERY, SEARCH, AWAITING, FIRST_POLL + self.polls] {
+            outcomes.extend(self.step(machine, now, Input::Timer, options, sends));
+        }
         outcomes
     }
 
-    /// Steps one of the machines.
+    /// When the first of the machines wants to be woken.
+    fn deadline(&self) -> Option<Time> {
+        let recovery = self.recovery.as_ref().and_then(|(recovery, _)| recovery.deadline());
+        let status = self.status.as_ref().and_then(|(poll, _)| poll.deadline());
+        let search = self.search.as_ref().and_then(|(search, _)| search.deadline());
+        let awaiting = self.awaiting.as_ref().and_then(|(awaiting, _)| awaiting.deadline());
+        [recovery, status, search, awaiting].into_iter().flatten().min()
+    }
+
+    /// Steps one of the machines, if it is there, and looks again when the first of them wants to be woken.
     pub fn step(
         &mut self,
         machine: u64,
         now: Time,
-        input: Input<Message, std::convert::Infallible>,
+        input: Input<Message, Infallible>,
+        options: Options,
+        sends: &mut Sends,
+    ) -> Vec<Outcome> {
+        let outcomes = self.step_one(machine, now, input, options, sends);
+        let due = self.deadline().map_or(self.look_at, |at| at.max(now + Duration::from_nanos(1)));
+        self.look_at = self.look_at.min(due);
+        outcomes
+    }
+
+    fn step_one(
+        &mut self,
+        machine: u64,
+        now: Time,
+        input: Input<Message, Infallible>,
         options: Options,
         sends: &mut Sends,
     ) -> Vec<Outcome> {
@@ -172,11 +225,33 @@ impl Operator {
                     self.recovery = None;
                 }
             }
+            SEARCH => {
+                let Some((search, right_ms)) = &mut self.search else { return outcomes };
+                let mut effects = vec![];
+                search.step(now, input, &mut effects);
+                if let Some(answer) = take(SEARCH, effects, sends) {
+                    let right_ms = *right_ms;
+                    outcomes.extend(answer.map(|answer| Outcome::Sought(Sought { right_ms, answer })));
+                    self.search = None;
+                }
+            }
+            AWAITING => {
+                let Some((awaiting, shard)) = &mut self.awaiting else { return outcomes };
+                let mut effects = vec![];
+                awaiting.step(now, input, &mut effects);
+                if let Some(found) = take(AWAITING, effects, sends) {
+                    let shard = *shard;
+                    outcomes.extend(found.ok().map(|entry| Outcome::Takes(shard, entry.view_number())));
+                    self.awaiting = None;
+                }
+            }
+            // The answer to a question that is over.
+            machine if machine != FIRST_POLL + self.polls => {}
             _ => {
                 let Some((poll, asked)) = &mut self.status else { return outcomes };
                 let mut effects = vec![];
                 poll.step(now, input, &mut effects);
-                if let Some(answers) = take(STATUS, effects, sends) {
+                if let Some(answers) = take(machine, effects, sends) {
                     let status = Status::told_by(&answers, &asked.view, options);
                     outcomes.push(Outcome::Status(asked.clone(), status));
                     self.status = None;

@@ -36,6 +36,7 @@
 
 mod attempt;
 pub mod audience;
+mod awaiting;
 pub(crate) mod behind;
 pub mod catalog;
 pub mod condition;
@@ -60,8 +61,11 @@ mod selection;
 mod shape;
 mod status;
 pub mod survey;
+#[cfg(test)]
+mod testing;
 mod timings;
 
+pub use awaiting::{Awaiting, Goal};
 pub use condition::{Condition, LogCondition, ReplicaOf};
 pub use ended::{EndedSession, EndedSessions};
 pub(crate) use evidence::Evidence;

@@ -50,7 +50,7 @@ impl Machine for Poll {
                     answer.get_or_insert(message);
                 }
             }
-            Input::Timer if now >= self.ask_at => self.ask(now, out),
+            Input::Timer if (self.ask_at..self.until).contains(&now) => self.ask(now, out),
             _ => {}
         }
         if now >= self.until || self.answers.values().all(Option::is_some) {

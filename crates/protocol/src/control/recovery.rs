@@ -162,9 +162,9 @@ impl Recovery {
 
 #[cfg(test)]
 mod tests {
-    use seriatim_model::{LogConfig, LogId, ViewHistory, ViewNumber};
+    use seriatim_model::ViewNumber;
 
-    use super::super::EndedSessions;
+    use super::super::testing;
     use super::*;
 
     const PATIENCE: Duration = Duration::from_secs(10);
@@ -173,24 +173,8 @@ mod tests {
         Time::ZERO + Duration::from_millis(millis)
     }
 
-    /// A log with sequencing replicas on nodes 1 and 2, and a shard on nodes 2 and 3.
     fn recovery(accepts: bool) -> Recovery {
-        let entry = LogEntry {
-            id: LogId(9),
-            name: "orders".into(),
-            config: LogConfig::default(),
-            sequencers: vec![NodeId(1), NodeId(2)],
-            shards: vec![vec![NodeId(2), NodeId(3)]],
-            leaving: vec![],
-            version: 1,
-            claimed: ViewNumber(1),
-            claimant: 0,
-            view: None,
-            history: ViewHistory::default(),
-            unavailable: None,
-            ended: EndedSessions::default(),
-        };
-        Recovery::new(after(0), &entry, (5, accepts), PATIENCE, Options::default())
+        Recovery::new(after(0), &testing::entry(None), (5, accepts), PATIENCE, Options::default())
     }
 
     /// A step: which node is asked what, and the outcome.

@@ -71,29 +71,11 @@ fn stable(answer: &Message) -> Option<Position> {
 
 #[cfg(test)]
 mod tests {
-    use seriatim_model::{Incarnation, Member, NodeId, Placement, ShardId, ShardMembers, ViewNumber};
+    use seriatim_model::ViewNumber;
 
+    use super::super::testing::view;
     use super::*;
     use crate::parts::sequencing;
-
-    /// Two sequencing replicas, on nodes 1 and 2, and two shards, with their primaries on nodes 10 and 11.
-    fn view() -> View {
-        let member = |node| Member { node: NodeId(node), incarnation: Incarnation(7) };
-        let members = |shard| ShardMembers {
-            shard: ShardId(shard),
-            begins: Position::ZERO,
-            replicas: vec![member(10 + shard), member(20)],
-        };
-        View {
-            number: ViewNumber(3),
-            sequencers: vec![member(1), member(2)],
-            leader: NodeId(1),
-            shards: vec![members(0), members(1)],
-            placement: Placement::new(vec![ShardId(0), ShardId(1)], 1),
-            first: Position::ZERO,
-            start: Position::ZERO,
-        }
-    }
 
     fn sequencer(open: bool, tail: u64) -> Option<Message> {
         let (view, tail) = (ViewNumber(3), Position(tail));

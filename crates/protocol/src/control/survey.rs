@@ -40,7 +40,7 @@ pub struct TimeSearch {
     control: NodeId,
     log: (LogId, String),
     wall_ms: u64,
-    /// Names the latest question to the register.
+    /// Names the question to the register; the same if it is asked again because it has no answer.
     request: u64,
     phase: Phase,
 }
@@ -87,11 +87,10 @@ impl TimeSearch {
     /// milliseconds since 1970. `control` is the node of the register.
     #[must_use]
     pub fn new(now: Time, control: NodeId, log: (LogId, String), wall_ms: u64) -> Self {
-        Self { control, log, wall_ms, request: 0, phase: Phase::LooksUp(now) }
+        Self { control, log, wall_ms, request: 1, phase: Phase::LooksUp(now) }
     }
 
     fn look_up(&mut self, now: Time, out: &mut Out) {
-        self.request += 1;
         self.phase = Phase::LooksUp(now + ASK_AGAIN);
         let message = Message::Lookup { request: self.request, name: self.log.1.clone() };
         out.push(Effect::Send {
@@ -131,7 +130,10 @@ impl TimeSearch {
                 Effect::Send { to, message } => out.push(Effect::Send { to, message }),
                 Effect::Reply { reply, .. } => match self.judge(reply) {
                     Some(position) => self.end(Some(position), out),
-                    None => self.look_up(now, out),
+                    None => {
+                        self.request += 1;
+                        self.look_up(now, out);
+                    }
                 },
                 // A client has no disk.
                 _ => {}
@@ -158,44 +160,19 @@ impl TimeSearch {
 mod tests {
     use std::time::Duration;
 
-    use seriatim_model::{
-        Incarnation, LogConfig, Member, Placement, ShardId, ShardMembers, ViewHistory, ViewNumber,
-    };
+    use seriatim_model::{ShardId, ViewNumber};
 
-    use super::super::EndedSessions;
+    use super::super::testing;
     use super::*;
 
-    const LOG: LogId = LogId(9);
-
-    /// A log with one shard, on nodes 10 and 11.
+    /// A log with one shard, on nodes 10 and 20.
     fn entry(id: LogId, has_view: bool) -> LogEntry {
-        let member = |node| Member { node: NodeId(node), incarnation: Incarnation(7) };
-        let replicas = vec![member(10), member(11)];
-        let view = View {
-            number: ViewNumber(3),
-            sequencers: vec![member(1)],
-            leader: NodeId(1),
-            shards: vec![ShardMembers { shard: ShardId(0), begins: Position::ZERO, replicas }],
-            placement: Placement::new(vec![ShardId(0)], 1),
-            first: Position::ZERO,
-            start: Position::ZERO,
-        };
-        LogEntry {
-            id,
-            name: "orders".into(),
-            config: LogConfig::default(),
-            sequencers: vec![],
-            shards: vec![],
-            leaving: vec![],
-            version: 1,
-            claimed: ViewNumber(3),
-            claimant: 0,
-            view: has_view.then_some(view),
-            history: ViewHistory::default(),
-            unavailable: None,
-            ended: EndedSessions::default(),
-        }
+        let mut view = testing::view();
+        view.shards.truncate(1);
+        LogEntry { id, ..testing::entry(has_view.then_some(view)) }
     }
+
+    const LOG: LogId = LogId(9);
 
     fn search() -> TimeSearch {
         TimeSearch::new(Time::ZERO, NodeId(1), (LOG, "orders".into()), 5)
@@ -243,9 +220,9 @@ mod tests {
     fn what_is_trimmed_is_not_looked_for() {
         let mut search = search();
         assert_eq!(step(&mut search, 0, Input::Timer).0, [1]);
-        assert_eq!(step(&mut search, 1, found(1, entry(LOG, true))).0, [10, 11]);
+        assert_eq!(step(&mut search, 1, found(1, entry(LOG, true))).0, [10, 20]);
         step(&mut search, 2, told(10, 4));
-        assert_eq!(step(&mut search, 3, told(11, 6)).1, [Some(Position(6))]);
+        assert_eq!(step(&mut search, 3, told(20, 6)).1, [Some(Position(6))]);
         assert_eq!(search.deadline(), None);
     }
 
@@ -257,8 +234,8 @@ mod tests {
         assert_eq!(step(&mut search, 1001, Input::Timer), (vec![1], vec![]));
         // The answer to the question before it.
         assert_eq!(step(&mut search, 1002, found(1, entry(LOG, true))), (vec![], vec![]));
-        assert_eq!(step(&mut search, 1003, found(2, entry(LOG, true))).0, [10, 11]);
-        step(&mut search, 1004, told(11, 6));
+        assert_eq!(step(&mut search, 1003, found(2, entry(LOG, true))).0, [10, 20]);
+        step(&mut search, 1004, told(20, 6));
         assert_eq!(step(&mut search, 2003, Input::Timer).1, [Some(Position(6))]);
     }
 

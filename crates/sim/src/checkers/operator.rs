@@ -35,7 +35,12 @@ fn check_told(history: &History, told: &Told) -> Finding {
             let is_registered = view.is_some_and(|view| history.views.contains_key(&view));
             if is_registered { Ok(()) } else { Err(format!("no view was registered: {}", told.text)) }
         }
-        Told::Recovered(_) => Ok(()),
+        Told::Takes(shard, view) => {
+            let registered = history.views.get(view).map(|registered| &registered.view);
+            let takes = registered.is_some_and(|view| view.open_shards().contains(shard));
+            if takes { Ok(()) } else { Err(format!("shard {shard} was said to take records in view {view}")) }
+        }
+        Told::Recovered(_) | Told::Sought(_) => Ok(()),
     }
 }
 

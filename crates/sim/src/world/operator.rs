@@ -1,11 +1,12 @@
 //! The operator of the log, in the world: when it asks, and what it is told.
 
-use seriatim_model::{Address, Endpoint, Input, ShardId, View};
+use seriatim_model::{Address, Endpoint, Input, ShardId, Time, View};
 use seriatim_protocol::control::Status;
 use seriatim_protocol::shard::Replica;
 
+use super::limits::BEGAN_MS;
 use super::nodes::{frame, open};
-use super::{Flight, Happening, World};
+use super::{CONTROL, Flight, Happening, World};
 use crate::network::Party;
 use crate::operator::{Asked, Outcome, Sends, Told};
 
@@ -18,14 +19,10 @@ impl World {
         if self.now < self.operator.look_at {
             return;
         }
-        let view = self.entry().and_then(|entry| entry.view.clone());
-        if let Some(view) = view.filter(|_| !self.operator.is_polling()) {
-            self.operator.poll(self.now, asked(self, view));
-        }
+        begin_questions(self);
         self.operator_recovers();
         let mut sends = vec![];
         let outcomes = self.operator.wake(self.now, self.plan.options, &mut sends);
-        self.schedule(self.operator.look_at, Happening::OperatorLooks);
         self.after_operator(sends, outcomes);
     }
 
@@ -58,6 +55,7 @@ impl World {
     }
 
     fn after_operator(&mut self, sends: Sends, outcomes: Vec<Outcome>) {
+        self.schedule(self.operator.look_at, Happening::OperatorLooks);
         for (machine, node, to, message) in sends {
             let bytes = frame(self.log, Endpoint::Client(machine), to, &message);
             self.transmit(Party::Client(OPERATOR), Party::Node(node), bytes);
@@ -66,12 +64,31 @@ impl World {
             let told = match outcome {
                 Outcome::Status(asked, status) => judged(self, &asked, status),
                 Outcome::Recovered(told, is_calm) => self.operator.hears(told, is_calm, &mut self.history),
+                Outcome::Sought(sought) => Told::Sought(sought),
+                Outcome::Takes(shard, view) => Told::Takes(shard, view),
             };
             self.coverage.accepted_losses = u64::from(self.operator.goes_on);
             self.coverage.statuses += u64::from(matches!(told, Told::Status { .. }));
             self.trace.line(self.now, format_args!("the operator is told: {told:?}"));
             self.history.told.push(told);
         }
+    }
+}
+
+/// Asks how far the log is, and where a time begins, unless that is asked already.
+fn begin_questions(world: &mut World) {
+    let Some(entry) = world.entry().cloned() else { return };
+    if let Some(view) = entry.view.clone().filter(|_| !world.operator.is_polling()) {
+        let asked = asked(world, view);
+        world.operator.poll(world.now, asked);
+    }
+    if !world.plan.reshapes.is_empty() {
+        world.operator.wait_for(world.now, CONTROL, &entry.name, ShardId(world.plan.config.shards));
+    }
+    if world.plan.clocks.is_some() {
+        let now_ms = (world.now - Time::ZERO).as_millis() as u64;
+        let ms = now_ms.saturating_sub(world.random.between(0, 3000));
+        world.operator.seek(world.now, CONTROL, &entry, (BEGAN_MS + ms, ms));
     }
 }
 
