@@ -2,6 +2,7 @@
 
 pub mod appending;
 pub mod askers;
+pub mod backoff;
 pub mod content;
 pub mod conversation;
 pub mod gate;
@@ -28,6 +29,7 @@ pub mod window;
 
 pub use appending::ShardChoice;
 pub use askers::Askers;
+pub use backoff::Backoff;
 pub use content::Content;
 pub use conversation::Conversation;
 pub use gate::Gate;
