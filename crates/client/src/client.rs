@@ -6,18 +6,21 @@ use std::time::Duration;
 
 use rand::random;
 use seriatim_model::config::check_log_name;
-use seriatim_model::{Endpoint, LogConfig, LogId, NodeId, Position, SessionId, ViewNumber, limits};
+use seriatim_model::{Address, Endpoint, LogConfig, LogId, NodeId, Position, SessionId, ViewNumber, limits};
 use seriatim_net::{Connected, ConnectionOptions, DelayLine, Hello, connect};
-use seriatim_protocol::control::{self, Condition, LogEntry, NodeAddress, Refusal};
-use seriatim_protocol::{Message, shard};
+use seriatim_protocol::control::{
+    self, Awaiting, Condition, Goal, LogEntry, NodeAddress, Poll, Recovered, Refusal, poll,
+};
+use seriatim_protocol::{Message, Options};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::engine::{Command, Question, start};
 use crate::error::{ConnectError, ControlError};
 use crate::log::Log;
+use crate::operation::newer;
 
-/// How often a log that was just created is looked at until it has its first view.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// The number of a question of which a machine asks no other: answers come to the machine.
+pub(crate) const REQUEST: u64 = 1;
 /// How long one of several nodes may take to greet a client before the next one is tried.
 const GREET_WITHIN: Duration = Duration::from_secs(2);
 
@@ -269,7 +272,7 @@ impl Client {
             move |_| control::Message::Create { request, name: asked.clone(), config: config.clone() };
         self.change_catalog(question).await?;
         let waiting_for = format!("the log '{name}' was created and has no view yet; see: seriatim status");
-        self.look_until(name, waiting_for, |entry| entry.view.is_some()).await
+        self.look_until(name, waiting_for, Goal::HasView).await
     }
 
     /// Waits until the register's entry of a log is as wanted.
@@ -277,22 +280,17 @@ impl Client {
         &self,
         name: &str,
         waiting_for: String,
-        is_so: impl Fn(&LogEntry) -> bool,
+        goal: Goal,
     ) -> Result<LogEntry, ControlError> {
-        let is_so = &is_so;
-        let looking = async {
-            let mut look = tokio::time::interval(LOOK_EVERY);
-            loop {
-                look.tick().await;
-                let entry = self.lookup(name).await?;
-                if is_so(&entry) {
-                    return Ok(entry);
-                }
-            }
-        };
+        let (control, named) = (self.inner.control, name.to_owned());
+        let waiting = self.run(LogId(0), move |now, _| Awaiting::new(now, control, named, goal));
         let deadline = self.inner.options.deadline;
-        let too_late = ControlError::DeadlineExceeded { seconds: deadline.as_secs_f64(), waiting_for };
-        tokio::time::timeout(deadline, looking).await.unwrap_or(Err(too_late))
+        match tokio::time::timeout(deadline, waiting).await {
+            Ok(Some(Ok(entry))) => Ok(entry),
+            Ok(Some(Err(refusal))) => Err(refused_by(refusal)),
+            Ok(None) => Err(ControlError::Stopped),
+            Err(_) => Err(ControlError::DeadlineExceeded { seconds: deadline.as_secs_f64(), waiting_for }),
+        }
     }
 
     /// Deletes a log with all its records, for good: the one that has the name now.
@@ -333,70 +331,42 @@ impl Client {
     /// The logs and the nodes as far as the nodes know, without the register: of each log the newest entry that a node has, in
     /// the order of names. None if the node that this client is connected to does not answer within a second.
     pub async fn known(&self) -> Option<(Vec<LogEntry>, Vec<NodeStatus>)> {
-        let (entries, nodes) = self.known_by(self.inner.control).await?;
-        let others = nodes.iter().map(|node| node.node).filter(|node| *node != self.inner.control);
-        let asked = others.map(|node| {
-            let client = self.clone();
-            tokio::spawn(async move { client.known_by(node).await })
-        });
-        let mut newest: BTreeMap<LogId, LogEntry> =
-            entries.into_iter().map(|entry| (entry.id, entry)).collect();
-        for answer in asked.collect::<Vec<_>>() {
-            let Ok(Some((entries, _))) = answer.await else { continue };
-            for entry in entries {
-                let known = newest.entry(entry.id).or_insert_with(|| entry.clone());
-                if known.version < entry.version {
-                    *known = entry;
-                }
-            }
-        }
-        let mut entries: Vec<LogEntry> = newest.into_values().collect();
-        entries.sort_by(|one, other| one.name.cmp(&other.name));
-        Some((entries, nodes))
+        let control = self.inner.control;
+        let first = self.poll_known(vec![control]).await;
+        let (_, nodes) = first.values().flatten().find_map(known)?;
+        let others = nodes.iter().map(|node| node.node).filter(|node| *node != control).collect();
+        let others = self.poll_known(others).await;
+        let told = first.values().chain(others.values()).flatten().filter_map(known);
+        let entries = newest(told.flat_map(|(entries, _)| entries));
+        let node = |NodeAddress { node, address }: &NodeAddress| NodeStatus {
+            node: *node,
+            address: address.clone(),
+        };
+        Some((entries, nodes.iter().map(node).collect()))
     }
 
-    async fn known_by(&self, node: NodeId) -> Option<(Vec<LogEntry>, Vec<NodeStatus>)> {
-        let question: Question = Box::new(|request| control::Message::AskKnown { request }.into());
-        let answer = self.ask_briefly((node, Endpoint::Node), LogId(0), question).await?;
-        let Message::Control(control::Message::KnownIs { entries, nodes, .. }) = answer else { return None };
-        let node = |NodeAddress { node, address }| NodeStatus { node, address };
-        Some((entries, nodes.into_iter().map(node).collect()))
+    /// Asks nodes what they know.
+    async fn poll_known(&self, nodes: Vec<NodeId>) -> poll::Answers {
+        let question = |node| {
+            let message = control::Message::AskKnown { request: REQUEST };
+            (Address::Node(node, Endpoint::Node), message.into())
+        };
+        let polled = self.run(LogId(0), move |now, _| Poll::new(now, nodes.into_iter().map(question)));
+        polled.await.unwrap_or_default()
     }
 
     /// Asks the replicas of a log how far they are. Those that do not answer within a second are left out.
     pub async fn status(&self, entry: LogEntry) -> LogStatus {
-        let mut status = LogStatus { entry, tail: None, stable: None, trim: None, open: 0, sessions: 0 };
-        let Some(view) = status.entry.view.clone() else { return status };
-        let log = status.entry.id;
-        let sequencers = view.sequencers.iter().map(|member| {
-            let question: Question = Box::new(Message::ask_status);
-            self.ask_briefly((member.node, Endpoint::Sequencer), log, question)
-        });
-        let primaries = view.shards.iter().map(|members| {
-            let question: Question = Box::new(|request| shard::Message::Status { request }.into());
-            self.ask_briefly((members.primary().node, Endpoint::Shard(members.shard)), log, question)
-        });
-        let answers = sequencers.chain(primaries).map(tokio::spawn).collect::<Vec<_>>();
-        let mut stable = Some(Position(u64::MAX)).filter(|_| !view.shards.is_empty());
-        let mut shards = 0;
-        for answer in answers {
-            match answer.await {
-                Ok(Some(Message::Shard(shard::Message::StatusIs { stable: known, trim, .. }))) => {
-                    shards += 1;
-                    stable = stable.min(Some(known));
-                    status.trim = status.trim.max(Some(trim));
-                }
-                Ok(Some(answer)) => {
-                    let Some(told) = answer.status() else { continue };
-                    status.open += usize::from(told.open);
-                    status.tail = status.tail.max(Some(told.tail));
-                    status.sessions = status.sessions.max(told.sessions);
-                }
-                _ => {}
-            }
+        let mut told = control::Status::default();
+        if let Some(view) = entry.view.clone() {
+            let asked = view.clone();
+            let polled =
+                self.run(entry.id, move |now, _| Poll::new(now, control::Status::questions(&asked, REQUEST)));
+            let answers = polled.await.unwrap_or_default();
+            told = control::Status::told_by(&answers, &view, Options::default());
         }
-        status.stable = stable.filter(|_| shards == view.shards.len());
-        status
+        let control::Status { tail, stable, trim, open, sessions } = told;
+        LogStatus { entry, tail, stable, trim, open, sessions }
     }
 
     /// Asks what would be lost if a log that is unavailable went on without what no replica holds any
@@ -406,28 +376,16 @@ impl Client {
     /// If there is no such log, or nobody answers in time.
     pub async fn recover(&self, name: &str, accept_loss: bool) -> Result<Recovery, ControlError> {
         let entry = self.lookup(name).await?;
-        let mut nodes: Vec<NodeId> = entry.sequencers.clone();
-        nodes.extend(entry.shards.iter().flatten());
-        for node in nodes {
-            let to = (node, Endpoint::Controller);
-            let is_there: Question = Box::new(|request| control::Message::LastChange { request }.into());
-            if self.ask_briefly(to, entry.id, is_there).await.is_none() {
-                continue;
-            }
-            let (waiter, answer) = oneshot::channel();
-            let question: Question =
-                Box::new(move |request| control::Message::Recover { request, accepts: accept_loss }.into());
-            let command = Command::Ask { to, log: entry.id, question, waiter };
-            self.inner.commands.send(command).await.map_err(|_| ControlError::Stopped)?;
-            if let Ok(Ok(Message::Control(control::Message::Recovered { done, lost, text, .. }))) =
-                tokio::time::timeout(self.inner.options.deadline, answer).await
-            {
-                return Ok(Recovery { done, lost, text });
-            }
+        let patience = self.inner.options.deadline;
+        let asking = self.run(entry.id, move |now, known| {
+            let question = (REQUEST, accept_loss);
+            control::Recovery::new(now, &newer(entry, known), question, patience, Options::default())
+        });
+        if let Some(Recovered { done, lost, text }) = asking.await.ok_or(ControlError::Stopped)? {
+            return Ok(Recovery { done, lost, text });
         }
-        let seconds = self.inner.options.deadline.as_secs_f64();
         let waiting_for = format!("a node that hosts a replica of the log '{name}'");
-        Err(ControlError::DeadlineExceeded { seconds, waiting_for })
+        Err(ControlError::DeadlineExceeded { seconds: patience.as_secs_f64(), waiting_for })
     }
 
     /// How a node is, by its own word. None if it does not answer within a second.
@@ -521,17 +479,41 @@ async fn connect_to_one<'a>(
     Err(ConnectError::NoNode(causes))
 }
 
+/// The account that a node gives of what it knows, if the answer is that.
+fn known(answer: &Message) -> Option<(&[LogEntry], &[NodeAddress])> {
+    match answer {
+        Message::Control(control::Message::KnownIs { entries, nodes, .. }) => Some((entries, nodes)),
+        _ => None,
+    }
+}
+
+/// The newest entry of each log, in the order of names.
+fn newest<'a>(entries: impl Iterator<Item = &'a LogEntry>) -> Vec<LogEntry> {
+    let mut newest: BTreeMap<LogId, &LogEntry> = BTreeMap::new();
+    for entry in entries {
+        let known = newest.entry(entry.id).or_insert(entry);
+        if known.version < entry.version {
+            *known = entry;
+        }
+    }
+    let mut entries: Vec<LogEntry> = newest.into_values().cloned().collect();
+    entries.sort_by(|one, other| one.name.cmp(&other.name));
+    entries
+}
+
 pub(crate) fn refused(message: control::Message) -> ControlError {
     match message {
-        control::Message::Refused { refusal: Refusal::NoSuchLog { name }, .. } => {
-            ControlError::NoSuchLog { name }
-        }
-        control::Message::Refused { refusal: Refusal::Exists { name }, .. } => ControlError::Exists { name },
-        control::Message::Refused { refusal: Refusal::Impossible { reason }, .. } => {
-            ControlError::Impossible { reason }
-        }
+        control::Message::Refused { refusal, .. } => refused_by(refusal),
         _ => {
             ControlError::Impossible { reason: "the register gave an answer that makes no sense here".into() }
         }
+    }
+}
+
+fn refused_by(refusal: Refusal) -> ControlError {
+    match refusal {
+        Refusal::NoSuchLog { name } => ControlError::NoSuchLog { name },
+        Refusal::Exists { name } => ControlError::Exists { name },
+        Refusal::Impossible { reason } => ControlError::Impossible { reason },
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use seriatim_delivery::{Fetch, Subscriber, Trim, fetch, subscriber, trim};
+use seriatim_delivery::{Fetch, Subscriber, fetch, subscriber};
 use seriatim_model::timers::Timers;
 use seriatim_model::{
     Address, Effect, Endpoint, Input, LogId, Machine, NodeId, Peer, Position, Record, SessionId, Time, limits,
@@ -21,6 +21,8 @@ use seriatim_protocol::parts::ShardChoice;
 use seriatim_protocol::parts::appending::{Failure, LogClientConfig, Reply, Request, Terms};
 use seriatim_protocol::{Message, Options};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+
+use crate::operation::{Operation, Start, newer};
 
 /// How many commands and link events wait for the task.
 const QUEUE: usize = 8192;
@@ -97,11 +99,10 @@ pub(crate) enum Command {
         records: u64,
         bytes: u64,
     },
-    Trim {
-        control: NodeId,
-        entry: Box<LogEntry>,
-        position: Position,
-        waiter: oneshot::Sender<trim::Outcome>,
+    /// Run a machine that has one outcome.
+    Run {
+        log: LogId,
+        start: Start,
     },
     /// Ask a role something, again until it answers.
     Ask {
@@ -189,7 +190,7 @@ enum Kind {
     Appender(Box<Appender>),
     Reading(Box<Reading>),
     Subscriber(Box<Subscriber>, mpsc::Sender<subscriber::Event>),
-    Trim(Box<Trim>, oneshot::Sender<trim::Outcome>),
+    Operation(Box<dyn Operation>),
     Ask(Ask),
 }
 
@@ -328,12 +329,10 @@ impl Engine {
                 let request = subscriber::Request::Want { records, bytes };
                 self.step_subscriber(now, handle, Input::Request { token: 0, request });
             }
-            Command::Trim { control, entry, position, waiter } => {
-                let log = entry.id;
-                let trim = Trim::new(now, control, self.newest(*entry), position, Options::default());
-                let trim = Box::new(trim);
-                let handle = self.add(Slot { log, kind: Kind::Trim(trim, waiter) });
-                self.step_trim(now, handle, Input::Timer);
+            Command::Run { log, start } => {
+                let operation = start(now, self.entries.get(&log));
+                let handle = self.add(Slot { log, kind: Kind::Operation(operation) });
+                self.step_operation(now, handle, Input::Timer);
             }
             Command::Ask { to, log, question, waiter } => {
                 let ask = Ask { to, question, look_at: now + ASK_AGAIN, waiter: Some(waiter) };
@@ -530,7 +529,7 @@ impl Engine {
             Some(Kind::Appender(_)) => self.step_appender(now, handle, Input::Message { from, message }),
             Some(Kind::Reading(_)) => self.step_reading(now, handle, Input::Message { from, message }),
             Some(Kind::Subscriber(..)) => self.step_subscriber(now, handle, Input::Message { from, message }),
-            Some(Kind::Trim(..)) => self.step_trim(now, handle, Input::Message { from, message }),
+            Some(Kind::Operation(_)) => self.step_operation(now, handle, Input::Message { from, message }),
             Some(Kind::Ask(ask)) => {
                 if let Some(waiter) = ask.waiter.take() {
                     let _ = waiter.send(message);
@@ -566,7 +565,8 @@ impl Engine {
     }
 
     fn newest(&self, entry: LogEntry) -> LogEntry {
-        self.entries.get(&entry.id).filter(|known| known.version > entry.version).cloned().unwrap_or(entry)
+        let known = self.entries.get(&entry.id);
+        newer(entry, known)
     }
 
     /// Tells the machines that `concerns` that the connection to a node is gone.
@@ -579,7 +579,7 @@ impl Engine {
                 Some(Kind::Appender(_)) => self.step_appender(now, handle, Input::Disconnected(peer)),
                 Some(Kind::Reading(_)) => self.step_reading(now, handle, Input::Disconnected(peer)),
                 Some(Kind::Subscriber(..)) => self.step_subscriber(now, handle, Input::Disconnected(peer)),
-                Some(Kind::Trim(..)) => self.step_trim(now, handle, Input::Disconnected(peer)),
+                Some(Kind::Operation(_)) => self.step_operation(now, handle, Input::Disconnected(peer)),
                 Some(Kind::Ask(_)) | None => {}
             }
         }
@@ -675,28 +675,13 @@ impl Engine {
         self.send_all(log, handle, sends);
     }
 
-    fn step_trim(&mut self, now: Time, handle: u64, input: Input<Message, Infallible>) {
-        let Some(Slot { log, kind: Kind::Trim(machine, waiter) }) = self.machines.get_mut(&handle) else {
+    fn step_operation(&mut self, now: Time, handle: u64, input: Input<Message, Infallible>) {
+        let Some(Slot { log, kind: Kind::Operation(operation) }) = self.machines.get_mut(&handle) else {
             return;
         };
-        let log = *log;
-        let (mut effects, mut sends) = (vec![], vec![]);
-        machine.step(now, input, &mut effects);
-        // A caller that stops waiting for the outcome does not say so.
-        let (mut outcome, is_forgotten) = (None, waiter.is_closed());
-        for effect in effects {
-            match effect {
-                Effect::Reply { reply, .. } => outcome = Some(reply),
-                Effect::Send { to, message } => sends.push((to, message)),
-                // A client has no disk.
-                _ => {}
-            }
-        }
-        if outcome.is_some() || is_forgotten {
-            let slot = self.machines.remove(&handle);
-            if let (Some(outcome), Some(Slot { kind: Kind::Trim(_, waiter), .. })) = (outcome, slot) {
-                let _ = waiter.send(outcome);
-            }
+        let (log, mut sends) = (*log, vec![]);
+        if operation.step(now, input, &mut sends) {
+            self.machines.remove(&handle);
         }
         self.update_timer(handle);
         self.send_all(log, handle, sends);
@@ -744,7 +729,7 @@ impl Engine {
                 Some(Kind::Appender(_)) => self.step_appender(now, handle, Input::Timer),
                 Some(Kind::Reading(_)) => self.step_reading(now, handle, Input::Timer),
                 Some(Kind::Subscriber(..)) => self.step_subscriber(now, handle, Input::Timer),
-                Some(Kind::Trim(..)) => self.step_trim(now, handle, Input::Timer),
+                Some(Kind::Operation(_)) => self.step_operation(now, handle, Input::Timer),
                 Some(Kind::Ask(ask)) => {
                     ask.look_at = now + ASK_AGAIN;
                     if ask.waiter.as_ref().is_none_or(oneshot::Sender::is_closed) {
@@ -774,7 +759,7 @@ impl Slot {
             Kind::Appender(appender) => appender.machine.deadline(),
             Kind::Reading(reading) => reading.machine.deadline(),
             Kind::Subscriber(machine, _) => machine.deadline(),
-            Kind::Trim(machine, _) => machine.deadline(),
+            Kind::Operation(operation) => operation.deadline(),
             Kind::Ask(ask) => Some(ask.look_at),
         }
     }

@@ -61,6 +61,7 @@ mod engine;
 mod error;
 mod log;
 mod nodes;
+mod operation;
 mod record;
 mod retention;
 mod shards;

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use rand::random;
-use seriatim_delivery::fetch;
+use seriatim_delivery::{Trim, fetch};
 use seriatim_model::storage::Stored;
 use seriatim_model::{Durability, Position, RecordId, SessionId, ShardId, limits};
 use seriatim_protocol::Options;
@@ -21,6 +21,7 @@ use tokio::time::Instant;
 use crate::client::{Client, LogOptions};
 use crate::engine::{Answer, Command};
 use crate::error::{AppendError, ControlError, ReadError};
+use crate::operation::newer;
 use crate::record::Record;
 use crate::subscription::{SubscribeOptions, Subscription, WINDOW};
 
@@ -358,15 +359,15 @@ impl Log {
         }
         let Inner { client, entry, .. } = &*self.inner;
         let deadline = client.inner.options.deadline;
-        let (waiter, outcome) = oneshot::channel();
-        let (control, entry) = (client.inner.control, Box::new(entry.clone()));
-        let command = Command::Trim { control, entry, position, waiter };
-        client.inner.commands.send(command).await.map_err(|_| ReadError::Stopped)?;
-        match tokio::time::timeout(deadline, outcome).await {
-            Ok(Ok(Ok(()))) => Ok(()),
-            Ok(Ok(Err(seriatim_delivery::Failure::Deleted(name)))) => Err(ReadError::Deleted(name)),
-            Ok(Ok(Err(failure))) => Err(failure.into()),
-            Ok(Err(_)) => Err(ReadError::Stopped),
+        let (control, entry) = (client.inner.control, entry.clone());
+        let trimming = client.run(entry.id, move |now, known| {
+            Trim::new(now, control, newer(entry, known), position, Options::default())
+        });
+        match tokio::time::timeout(deadline, trimming).await {
+            Ok(Some(Ok(()))) => Ok(()),
+            Ok(Some(Err(seriatim_delivery::Failure::Deleted(name)))) => Err(ReadError::Deleted(name)),
+            Ok(Some(Err(failure))) => Err(failure.into()),
+            Ok(None) => Err(ReadError::Stopped),
             Err(_) => Err(self.read_too_late(deadline).await),
         }
     }

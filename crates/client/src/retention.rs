@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-use seriatim_model::{Endpoint, NodeId, Position, RetentionChange, ShardId, TimeIndex};
+use seriatim_model::{Address, Endpoint, NodeId, Position, RetentionChange, ShardId};
 use seriatim_protocol::Message;
-use seriatim_protocol::control::{self, LogEntry};
-use seriatim_protocol::shard::{self, Survey, Surveyed};
+use seriatim_protocol::control::survey::{self, TimeSearch};
+use seriatim_protocol::control::{self, LogEntry, Poll};
+use seriatim_protocol::shard::{Survey, Surveyed};
 
-use crate::client::Client;
+use crate::client::{Client, REQUEST};
 use crate::error::{ControlError, ReadError};
 use crate::log::Log;
 
@@ -70,36 +71,22 @@ impl Client {
 
     /// Asks the replicas of a log what they take on their disks.
     pub async fn log_use(&self, entry: &LogEntry) -> LogUse {
-        LogUse::told_by(self.survey(entry, false, true).await)
+        LogUse::told_by(self.survey(entry).await)
     }
 
     /// Asks every replica of the latest view; nothing for one that does not answer within a second.
-    async fn survey(
-        &self,
-        entry: &LogEntry,
-        times: bool,
-        usage: bool,
-    ) -> Vec<((ShardId, NodeId), Option<Surveyed>)> {
-        let mut asked = vec![];
-        for members in entry.view.iter().flat_map(|view| &view.shards) {
-            for replica in &members.replicas {
-                let (shard, node) = (members.shard, replica.node);
-                let question = Box::new(move |request| {
-                    Message::from(shard::Message::Survey(Survey { request, times, usage }))
-                });
-                let answer = self.ask_briefly((node, Endpoint::Shard(shard)), entry.id, question);
-                asked.push(((shard, node), tokio::spawn(answer)));
+    async fn survey(&self, entry: &LogEntry) -> Vec<((ShardId, NodeId), Option<Surveyed>)> {
+        let Some(view) = entry.view.clone() else { return vec![] };
+        let survey = Survey { request: REQUEST, times: false, usage: true };
+        let polled = self.run(entry.id, move |now, _| Poll::new(now, survey::questions(&view, survey)));
+        let answers = polled.await.unwrap_or_default();
+        let told = |(from, answer): (Address, Option<Message>)| match from {
+            Address::Node(node, Endpoint::Shard(shard)) => {
+                Some(((shard, node), answer.and_then(survey::surveyed)))
             }
-        }
-        let mut answers = vec![];
-        for (replica, answer) in asked {
-            let answer = match answer.await {
-                Ok(Some(Message::Shard(shard::Message::Surveyed(answer)))) => Some(answer),
-                _ => None,
-            };
-            answers.push((replica, answer));
-        }
-        answers
+            _ => None,
+        };
+        answers.into_iter().filter_map(told).collect()
     }
 }
 
@@ -115,26 +102,12 @@ impl Log {
         let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let wall_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
         let (client, deadline) = (self.client(), self.deadline());
-        let asking = async {
-            loop {
-                let entry = match client.lookup(self.name()).await {
-                    Ok(entry) => entry,
-                    Err(ControlError::NoSuchLog { name }) => return Err(ReadError::Deleted(name)),
-                    Err(ControlError::Stopped) => return Err(ReadError::Stopped),
-                    Err(_) => continue,
-                };
-                let answers = client.survey(&entry, true, false).await;
-                let answers: Vec<Surveyed> = answers.into_iter().filter_map(|(_, answer)| answer).collect();
-                if !answers.is_empty() {
-                    let mut times = TimeIndex::default();
-                    answers.iter().flat_map(|answer| &answer.times).for_each(|known| times.merge(known));
-                    let first = answers.iter().map(|answer| answer.trim).max().unwrap_or_default();
-                    return Ok(times.position_at(wall_ms).max(first));
-                }
-            }
-        };
-        match tokio::time::timeout(deadline, asking).await {
-            Ok(outcome) => outcome,
+        let (control, log) = (client.inner.control, (self.entry().id, self.name().to_owned()));
+        let searching = client.run(log.0, move |now, _| TimeSearch::new(now, control, log, wall_ms));
+        match tokio::time::timeout(deadline, searching).await {
+            Ok(Some(Some(position))) => Ok(position),
+            Ok(Some(None)) => Err(ReadError::Deleted(self.name().to_owned())),
+            Ok(None) => Err(ReadError::Stopped),
             Err(_) => Err(self.read_too_late(deadline).await),
         }
     }

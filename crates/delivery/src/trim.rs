@@ -8,6 +8,7 @@ use seriatim_model::{
     Address, Effect, Endpoint, Input, Machine, NodeId, Peer, Position, Time, View, ViewNumber,
 };
 use seriatim_protocol::control::LogEntry;
+use seriatim_protocol::parts::Backoff;
 use seriatim_protocol::roles::Message;
 use seriatim_protocol::shard;
 use seriatim_protocol::{Deviation, Options};
@@ -35,15 +36,8 @@ pub struct Trim {
     /// The view whose replicas are told, under this number, and those that have not confirmed.
     view: ViewNumber,
     request: u64,
-    awaited: BTreeMap<Address, Telling>,
+    awaited: BTreeMap<Address, Backoff>,
     is_over: bool,
-}
-
-/// When a replica is told again.
-#[derive(Clone, Copy, Debug)]
-struct Telling {
-    at: Time,
-    pause: Duration,
 }
 
 /// The outcome of a trim.
@@ -84,7 +78,7 @@ impl Machine for Trim {
     }
 
     fn deadline(&self) -> Option<Time> {
-        let told = self.awaited.values().map(|telling| telling.at).min();
+        let told = self.awaited.values().map(Backoff::at).min();
         told.into_iter().chain(self.directory.deadline()).min().filter(|_| !self.is_over)
     }
 }
@@ -110,7 +104,7 @@ impl Trim {
     fn begin(&mut self, now: Time) {
         let Some(view) = self.directory.view() else { return };
         assert!(view.number > self.view, "a newer view begins a new round");
-        self.awaited = replicas(view).map(|to| (to, Telling { at: now, pause: AGAIN_FIRST })).collect();
+        self.awaited = replicas(view).map(|to| (to, Backoff::new(now, AGAIN_FIRST, AGAIN_MOST))).collect();
         self.view = view.number;
         self.request += 1;
     }
@@ -118,9 +112,9 @@ impl Trim {
     fn tell(&mut self, now: Time, out: &mut Out) {
         let (request, view, position) = (self.request, self.view, self.position);
         let mut is_doubtful = false;
-        for (to, telling) in self.awaited.iter_mut().filter(|(_, telling)| now >= telling.at) {
-            is_doubtful |= telling.pause >= DOUBTFUL;
-            *telling = Telling { at: now + telling.pause, pause: (telling.pause * 2).min(AGAIN_MOST) };
+        for (to, telling) in self.awaited.iter_mut().filter(|(_, telling)| telling.is_due(now)) {
+            is_doubtful |= telling.pause() >= DOUBTFUL;
+            telling.tried(now);
             let message = shard::Message::Trim { request, view, position };
             out.push(Effect::Send { to: *to, message: message.into() });
         }

@@ -20,6 +20,7 @@
 mod alarm;
 mod crowd;
 pub mod dev;
+mod disk;
 mod driver;
 pub mod identity;
 pub mod node;
@@ -36,6 +37,7 @@ mod usage;
 mod vitals;
 
 pub use dev::{Dev, DevOptions};
+pub use disk::{DataDirectoryError, RealDisk};
 pub use node::{Node, NodeError};
 pub use register::{EtcdOptions, EtcdRegister};
 pub use rival::Rival;

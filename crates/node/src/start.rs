@@ -10,9 +10,9 @@ use seriatim_model::NodeId;
 use seriatim_model::limits::Limits;
 use seriatim_net::{BindError, ListenOptions, Listener};
 use seriatim_protocol::Options;
-use seriatim_store::disk::DataDirectoryError;
-use seriatim_store::{BoundedDisk, Disk, JournalOptions, RealDisk, Secret, ShardOptions, VolatileDisk};
+use seriatim_store::{BoundedDisk, Disk, JournalOptions, Secret, ShardOptions, VolatileDisk};
 
+use crate::disk::{DataDirectoryError, RealDisk};
 use crate::identity::IdentityError;
 use crate::node::{Node, NodeError};
 use crate::register::{EtcdRegister, OpenError};

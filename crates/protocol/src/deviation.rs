@@ -80,6 +80,10 @@ pub enum Deviation {
     TrimForgotten,
     /// A client that trims takes the first replica that confirms for all of them.
     TrimHalfConfirmed,
+    /// An operator's question what would be lost is sent as if the loss was accepted.
+    RecoveryAcceptsUnasked,
+    /// A log's status says what is stable by those shards alone that answered.
+    StatusOfThoseHeard,
     /// Where positions come first, a view may write anew what some replica has trimmed.
     TrimmedFlushed,
     /// Which appends became no-ops is lost in a view change.

@@ -19,6 +19,7 @@ mod no_gap;
 mod no_needless_failure;
 mod no_needless_view;
 mod no_unstable_reads;
+mod operator;
 mod position_at;
 mod real_time_order;
 mod receipts;
@@ -44,7 +45,7 @@ pub type Finding = Result<(), String>;
 pub type Checker = (&'static str, fn(&History) -> Finding);
 
 /// All checkers.
-pub const ALL: [Checker; 29] = [
+pub const ALL: [Checker; 30] = [
     ("total_order", total_order::check),
     ("real_time_order", real_time_order::check),
     ("receipts", receipts::check),
@@ -74,6 +75,7 @@ pub const ALL: [Checker; 29] = [
     ("limits_kept", limits_kept::check),
     ("position_at", position_at::check),
     ("drained", drained::check),
+    ("operator", operator::check),
 ];
 
 /// The checkers that need to know only what the clients of a log were told, and what is in it at the end.

@@ -274,6 +274,8 @@ pub struct Coverage {
     pub put_aside: u64,
     /// Losses that an operator accepted.
     pub accepted_losses: u64,
+    /// Answers to an operator who asked how far the log is.
+    pub statuses: u64,
     /// Nodes that all logs did without in the end.
     pub drained: u64,
     /// Nodes that were removed.
@@ -341,6 +343,7 @@ impl Coverage {
         self.excuses.add(&other.excuses);
         self.put_aside += other.put_aside;
         self.accepted_losses += other.accepted_losses;
+        self.statuses += other.statuses;
         self.drained += other.drained;
         self.removed += other.removed;
         self.joins += other.joins;
@@ -372,6 +375,7 @@ impl Coverage {
             ("damaged records", self.damages),
             ("stores put aside", self.put_aside),
             ("accepted losses", self.accepted_losses),
+            ("statuses", self.statuses),
             ("shards that joined", self.joins),
             ("shards that left", self.leaves),
         ];

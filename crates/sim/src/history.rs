@@ -12,6 +12,7 @@ use seriatim_model::{
 
 use crate::capacity::Capacity;
 use crate::excuses::{Excuse, Excuses};
+use crate::operator::{Acceptance, Told};
 
 /// Counts events of the history: of two, the lower happened first. Finer than virtual time.
 pub type Moment = u64;
@@ -168,22 +169,6 @@ pub struct RegisteredView {
     pub view: View,
     /// When it was registered.
     pub at: Moment,
-}
-
-/// Positions of a shard that nobody holds: from the first one to the one after the last.
-pub type Gap = (ShardId, Position, Position);
-
-/// The losses that an operator accepted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Acceptance {
-    /// When.
-    pub at: Moment,
-    /// Positions below it are kept, apart from `gaps`.
-    pub certain: Position,
-    /// Positions of a shard that nobody is known to hold.
-    pub gaps: Vec<Gap>,
-    /// When it was known that the log goes on.
-    pub done: Option<Moment>,
 }
 
 /// How a run ended.
@@ -414,6 +399,8 @@ pub struct History {
     pub excuses: Excuses,
     /// The losses that an operator accepted.
     pub accepted: Option<Acceptance>,
+    /// The operator's answers, in order.
+    pub told: Vec<Told>,
     /// Where a replica did not do what it had promised to a controller.
     pub broken_promises: Vec<String>,
     /// The positions that a reader was told are lost, and when first.
@@ -475,6 +462,7 @@ impl History {
             judged_from: Moment::MAX,
             excuses: Excuses::default(),
             accepted: None,
+            told: vec![],
             broken_promises: vec![],
             told_lost: BTreeMap::new(),
             problems: vec![],

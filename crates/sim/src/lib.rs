@@ -14,6 +14,7 @@ pub mod history;
 pub mod lookups;
 pub mod mutations;
 pub mod network;
+pub mod operator;
 pub mod pipes;
 pub mod plan;
 pub mod profiles;

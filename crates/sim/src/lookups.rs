@@ -10,7 +10,8 @@ use seriatim_protocol::control::LogEntry;
 use seriatim_protocol::{Message, Options, shard};
 
 use crate::excuses::Excuse;
-use crate::history::{Acceptance, History, MapTold};
+use crate::history::{History, MapTold};
+use crate::operator::Acceptance;
 use crate::random::Random;
 
 /// How long shards have for their answers.

@@ -86,7 +86,7 @@ const PASSED_WHILE_REPEATED: Profile = Profile {
 };
 
 /// All of them.
-pub const MUTATIONS: [Mutation; 97] = [
+pub const MUTATIONS: [Mutation; 99] = [
     mutation(Deviation::StableEarly, "no_unstable_reads", 3, profiles::QUIET),
     mutation(Deviation::FilterForgotten, "at_most_once", 5, profiles::CHURN),
     mutation(Deviation::FilterUnion, "durability", 20, profiles::HALF_SEEN),
@@ -128,6 +128,8 @@ pub const MUTATIONS: [Mutation; 97] = [
     mutation(Deviation::FormerNotAsked, "liveness", 10, profiles::MENDING).from(110),
     mutation(Deviation::TrimForgotten, "trim", 30, profiles::TRIMMED_ABSENCES),
     mutation(Deviation::TrimHalfConfirmed, "trim", 30, profiles::TRIMMED_ABSENCES),
+    mutation(Deviation::RecoveryAcceptsUnasked, "durability", 20, profiles::ACCEPTED_LOSSES),
+    mutation(Deviation::StatusOfThoseHeard, "operator", 20, profiles::ABSENT_PRIMARIES),
     mutation(Deviation::TrimmedFlushed, "total_order", 10, profiles::HALF_TRIMMED).from(1010),
     mutation(Deviation::VoidsForgotten, "durability", 20, profiles::LOST_RECORDS),
     mutation(Deviation::VoidAcknowledged, "durability", 30, profiles::LOST_RECORDS),

@@ -43,6 +43,7 @@ use seriatim_protocol::control;
 
 use crate::history::End;
 use crate::network::{Connection, Party};
+use crate::operator::Operator;
 use crate::plan::{Plan, Reshape};
 
 use clients::Clients;
@@ -51,7 +52,7 @@ use faults::Faults;
 use fleeting::Fleet;
 use leaving::Leavers;
 use node::Node;
-use operator::{OPERATOR, Operator};
+use operator::OPERATOR;
 pub use scene::Scene;
 use scene::{Flight, Happening};
 
@@ -273,7 +274,9 @@ impl World {
             Happening::SetLimits(change) => self.set_limits(change),
             Happening::Departs(departure) => self.leavers.departs(&mut self.cluster, departure),
             Happening::DeparturesGoOn => self.leavers.go_on(&mut self.cluster),
-            Happening::OperatorLooks => self.operator.looks(&mut self.cluster, &mut self.clients),
+            Happening::OperatorLooks => {
+                operator::looks(&mut self.operator, &mut self.cluster, &mut self.clients)
+            }
             Happening::LogComes(number) => self.fleet.log_comes(&mut self.cluster, number),
             Happening::LogGoes(number) => self.fleet.log_goes(&mut self.cluster, number),
         }
@@ -295,7 +298,7 @@ impl World {
     /// A client's process takes a message.
     fn client_gets(&mut self, client: u32, flight: &Flight) {
         match client {
-            OPERATOR => self.operator.hears(&mut self.cluster.scene, &flight.frame),
+            OPERATOR => operator::hears(&mut self.operator, &mut self.cluster, flight),
             FOUNDER => self.fleet.hears(&mut self.cluster.scene, &flight.frame),
             client => self.clients.receives(&mut self.cluster, client, flight.from, &flight.frame),
         }

@@ -1,11 +1,8 @@
-//! The disk as the store needs it, and four disks: a real one, one in memory that fails on request, one that forgets
-//! what was not synced when its process dies, and one with a bound.
+//! The disk as the store needs it, and three disks: one in memory that fails on request, and two around another disk, of which
+//! one forgets what was not synced when its process dies, and one has a bound. The disk of a server is the server's.
 
-mod behind;
 mod bounded;
 mod faulty;
-mod open_file;
-mod real;
 mod volatile;
 
 use std::collections::BTreeMap;
@@ -15,7 +12,6 @@ use bytes::Bytes;
 
 pub use bounded::BoundedDisk;
 pub use faulty::{DiskCounters, MemoryDisk};
-pub use real::{DataDirectoryError, RealDisk};
 pub use volatile::VolatileDisk;
 
 /// A tree of files. Names are relative, their parts separated by `/`: `journal/0001`.
@@ -174,7 +170,8 @@ fn renamed(name: &str, from: &str, to: &str) -> Option<String> {
     is_within(from, name).then(|| format!("{to}{}", &name[from.len()..]))
 }
 
-/// Whether `name` lies in `dir` or below it.
-fn is_within(dir: &str, name: &str) -> bool {
+/// Whether the file or directory `name` lies in the directory `dir` or below it.
+#[must_use]
+pub fn is_within(dir: &str, name: &str) -> bool {
     name.strip_prefix(dir).is_some_and(|rest| rest.starts_with('/'))
 }

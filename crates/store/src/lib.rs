@@ -1,13 +1,13 @@
 //! The record store of shard replicas and the journal of a node.
 //!
 //! Nothing here waits, asks the clock, draws a random number or starts a thread. Everything is done to a
-//! [`Disk`]: a real one in a server, one in memory that tears, loses and rots in the simulator.
+//! [`Disk`]: files in a server, one in memory that tears, loses and rots in the simulator.
 //!
 //! # What is where
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`disk`] | the trait; [`RealDisk`], [`MemoryDisk`] (faulty on request), [`VolatileDisk`] (a killed process loses what it did not sync), [`BoundedDisk`] |
+//! | [`disk`] | the trait; [`MemoryDisk`] (faulty on request), [`VolatileDisk`] (a killed process loses what it did not sync), [`BoundedDisk`] |
 //! | [`journal`] | the node's one journal: group commit, recovery, checkpoints, recycled files |
 //! | [`shard`] | one [`ShardStore`] per shard replica: segments, binding logs, index, reads, trim |
 //! | `format` | headers and frames that all files share |
@@ -65,7 +65,7 @@ mod format;
 pub mod journal;
 pub mod shard;
 
-pub use disk::{BoundedDisk, BytesBehind, Disk, MemoryDisk, RealDisk, VolatileDisk, sync_files};
+pub use disk::{BoundedDisk, BytesBehind, Disk, MemoryDisk, VolatileDisk, sync_files};
 pub use error::OpenError;
 pub use journal::{
     CheckpointId, Journal, JournalIdentity, JournalOptions, JournalWrite, Lsn, Preparation, Recovered,

@@ -2,7 +2,7 @@
 
 use super::Finding;
 use super::dependencies::{dependencies, manifests};
-use crate::workspace::Workspace;
+use crate::workspace::{TextFile, Workspace};
 
 /// The pure crates, by folder. Their `clippy.toml` files are the same.
 const PURE: &[&str] = &["model", "protocol", "delivery", "store", "host"];
@@ -10,8 +10,11 @@ const PURE: &[&str] = &["model", "protocol", "delivery", "store", "host"];
 /// The packages of others that pure crates may use: data structures and checksums.
 const PURE_DEPENDENCIES: &[&str] = &["bytes", "crc32c", "rangemap", "thiserror"];
 
-/// The packages that the store's real disk needs besides, in its one file that performs effects.
+/// The packages that the store needs besides: the names of the errors that a disk gives.
 const STORE_DEPENDENCIES: &[&str] = &["rustix"];
+
+/// The one thing that the store may use of them.
+const ERRORS: &str = "rustix::io::Errno";
 
 /// Checks the pure crates' rules for clippy, and their dependencies.
 pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
@@ -41,7 +44,16 @@ pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
             }
         }
     }
+    findings.extend(workspace.below("crates/store/src/").filter_map(beyond_errors));
     findings
+}
+
+/// A file of the store that asks the operating system for something.
+fn beyond_errors(file: &TextFile) -> Option<Finding> {
+    let uses = |line: &&str| line.replace(ERRORS, "").contains("rustix::");
+    let line = file.text.lines().position(|line| uses(&line))?;
+    let message = format!("the store decides: of rustix it names errors alone ({ERRORS})");
+    Some(Finding::new(&file.path, line + 1, message))
 }
 
 #[cfg(test)]
@@ -61,6 +73,12 @@ mod tests {
         let same = [("crates/model/clippy.toml", RULES), ("crates/store/clippy.toml", RULES)];
         let other = [("crates/model/clippy.toml", RULES), ("crates/store/clippy.toml", "")];
         assert_eq!((with("", &same), with("", &other), with("", &same[..1]), with("", &[])), (0, 1, 1, 2));
+    }
+
+    #[test]
+    fn the_store_asks_no_operating_system() {
+        let with = |text| check(&Workspace::of(&[("crates/store/src/disk.rs", text)])).len();
+        assert_eq!((with("use rustix::io::Errno;"), with("rustix::io::pwritev(file)")), (0, 1));
     }
 
     #[test]

@@ -7,9 +7,8 @@ use seriatim_client::LogConfig;
 use seriatim_host::HostError;
 use seriatim_net::BindError;
 use seriatim_node::identity::IdentityError;
-use seriatim_node::{Dev, DevOptions, NodeError, StartError};
+use seriatim_node::{DataDirectoryError, Dev, DevOptions, NodeError, StartError};
 use seriatim_store::OpenError;
-use seriatim_store::disk::DataDirectoryError;
 
 use crate::support::{Cluster, says, small_journal};
 

@@ -36,6 +36,7 @@
 
 mod attempt;
 pub mod audience;
+mod awaiting;
 pub(crate) mod behind;
 pub mod catalog;
 pub mod condition;
@@ -50,22 +51,32 @@ pub mod message;
 mod operator;
 mod pace;
 pub mod parting;
+pub mod poll;
+mod recovery;
 pub mod register;
 mod retaining;
 mod room;
 mod selection;
 mod shape;
+mod status;
+pub mod survey;
+#[cfg(test)]
+mod testing;
 mod timings;
 
 pub use seriatim_model::{EndedSession, EndedSessions, LogEntry};
 
+pub use awaiting::{Awaiting, Goal};
 pub use condition::{Condition, LogCondition, ReplicaOf};
 pub(crate) use evidence::Evidence;
 pub(crate) use flush::{Flush, FlushRange};
 pub(crate) use handover::Handover;
 pub use message::{Ailment, Heartbeat, Message, NodeAddress, Refusal, SealedState, StepTime};
 pub use parting::{NodeParting, Parting, PartingChange, Partings};
+pub use poll::Poll;
+pub use recovery::{Recovered, Recovery};
 pub use retaining::Trimmed;
+pub use status::Status;
 
 use seriatim_model::Address;
 

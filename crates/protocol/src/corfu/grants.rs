@@ -12,6 +12,7 @@ use seriatim_model::{Address, Peer, Position, SessionId, Time, limits};
 
 use super::message::Span;
 use super::patience::Patience;
+use crate::parts::Backoff;
 
 /// How many grants are looked at for questions, and for what answers say: those that others wait for come first.
 const MOST_LOOKED_AT: usize = 1024;
@@ -57,8 +58,7 @@ struct Holder {
     closed_at: Option<Time>,
     /// Since when a question is not answered.
     asked_at: Option<Time>,
-    ask_next_at: Time,
-    pause: Duration,
+    asks: Backoff,
 }
 
 /// The client that positions are given to.
@@ -88,7 +88,7 @@ impl Holder {
     fn hear(&mut self, from: Address) {
         self.from = from;
         (self.closed_at, self.asked_at) = (None, None);
-        self.pause = limits::RESEND_AFTER;
+        self.asks.helped();
     }
 }
 
@@ -145,8 +145,7 @@ impl Grants {
             patience,
             closed_at: None,
             asked_at: None,
-            ask_next_at: due,
-            pause: limits::RESEND_AFTER,
+            asks: Backoff::new(due, limits::RESEND_AFTER, ASK_MOST),
         });
         holder.patience = patience;
         holder.grants += usize::from(!is_joined);
@@ -174,7 +173,7 @@ impl Grants {
             self.silence.took(now, now - asked_at);
         }
         holder.hear(from);
-        holder.ask_next_at = now + limits::RESEND_AFTER;
+        holder.asks.restart(now + limits::RESEND_AFTER);
         let mut let_go = 0;
         for grant in self.given.iter_mut().take(MOST_LOOKED_AT) {
             let before = left.partition_point(|span| span.first <= grant.first);
@@ -247,7 +246,7 @@ impl Grants {
         for grant in front.take_while(|grant| now >= grant.due + limits::FILL_AFTER) {
             let Some((session, take)) = grant.to else { continue };
             let Some(holder) = self.holders.get(&session) else { continue };
-            let is_asked = holder.take == take && holder.closed_at.is_none() && now >= holder.ask_next_at;
+            let is_asked = holder.take == take && holder.closed_at.is_none() && holder.asks.is_due(now);
             if is_asked && !is_written(grant.first, grant.end) {
                 let span = Span { first: grant.first, count: grant.end.since(grant.first) };
                 let spans = late.entry(session).or_default();
@@ -261,8 +260,7 @@ impl Grants {
         for (session, spans) in late {
             let Some(holder) = self.holders.get_mut(&session) else { continue };
             holder.asked_at.get_or_insert(now);
-            holder.ask_next_at = now + holder.pause;
-            holder.pause = (holder.pause * 2).min(ASK_MOST);
+            holder.asks.tried(now);
             questions.push(Question { to: holder.from, session, take: holder.take, spans });
         }
         questions

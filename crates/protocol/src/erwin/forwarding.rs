@@ -11,7 +11,7 @@ use seriatim_model::{Address, Endpoint, RecordId, SessionId, Time};
 
 use super::message::Message;
 use super::sequencer::{Sequencer, reply};
-use crate::parts::{Content, Entry, Ring};
+use crate::parts::{Backoff, Content, Entry, Ring};
 use crate::roles::RoleEffect;
 
 /// The longest pause before the same entries are forwarded again.
@@ -21,12 +21,17 @@ const MOST: Duration = Duration::from_secs(8);
 type Batch = (SessionId, u64, Vec<Content>);
 
 /// The entries that a follower forwards, and when.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Forwarding {
     /// The oldest entry when something was forwarded last.
     oldest: Option<RecordId>,
-    not_before: Time,
-    pause: Duration,
+    backoff: Backoff,
+}
+
+impl Default for Forwarding {
+    fn default() -> Self {
+        Self { oldest: None, backoff: Backoff::new(Time::ZERO, FORWARD_AFTER, MOST) }
+    }
 }
 
 impl Forwarding {
@@ -62,13 +67,14 @@ impl Forwarding {
     }
 
     fn is_due_at(&self, oldest: &Entry) -> Time {
-        self.not_before.max(oldest.since + FORWARD_AFTER)
+        self.backoff.at().max(oldest.since + FORWARD_AFTER)
     }
 
     fn forwarded(&mut self, now: Time, oldest: RecordId) {
-        let is_stuck = self.oldest.replace(oldest) == Some(oldest);
-        self.pause = if is_stuck { (self.pause * 2).min(MOST) } else { FORWARD_AFTER };
-        self.not_before = now + self.pause;
+        if self.oldest.replace(oldest) != Some(oldest) {
+            self.backoff.helped();
+        }
+        self.backoff.tried(now);
     }
 }
 

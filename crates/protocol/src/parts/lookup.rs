@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use seriatim_model::{Time, ViewNumber};
 
-use super::Jitter;
+use super::{Backoff, Jitter};
 
 /// How long to wait before the register is asked again at first; doubled up to [`LOOKUP_MOST`].
 pub const LOOKUP_FIRST: Duration = Duration::from_millis(2);
@@ -22,8 +22,7 @@ const BEHIND_FOR: Duration = Duration::from_millis(20);
 /// Whether the register is being asked, and when it is asked again.
 #[derive(Clone, Debug)]
 pub struct Lookup {
-    at: Option<Time>,
-    pause: Duration,
+    asks: Option<Backoff>,
     jitter: Jitter,
     /// The newest view that anybody spoke of.
     heard_of: ViewNumber,
@@ -33,27 +32,24 @@ impl Lookup {
     /// Asks nobody. `random` differs from client to client, so that they do not ask in step.
     #[must_use]
     pub fn new(random: u64) -> Self {
-        Self { at: None, pause: LOOKUP_FIRST, jitter: Jitter::new(random), heard_of: ViewNumber::NONE }
+        Self { asks: None, jitter: Jitter::new(random), heard_of: ViewNumber::NONE }
     }
 
     /// Whether nobody is asked.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.at.is_none()
+        self.asks.is_none()
     }
 
     /// When to call [`comes_due`](Self::comes_due) at the latest.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
-        self.at
+        self.asks.map(|asks| asks.at())
     }
 
     /// Asks at once, unless it does already.
     pub fn ask(&mut self, now: Time) {
-        if self.at.is_none() {
-            self.at = Some(now);
-            self.pause = LOOKUP_FIRST;
-        }
+        self.asks.get_or_insert(Backoff::new(now, LOOKUP_FIRST, LOOKUP_MOST));
     }
 
     /// Somebody who knows `view` does not serve those who know `known`. `is_waiting` says that there is no view at
@@ -62,29 +58,29 @@ impl Lookup {
         if view > known.max(self.heard_of) {
             // There is a new view: if the register is asked already, that was too early.
             self.heard_of = view;
-            self.at = None;
+            self.asks = None;
         }
         // Whether the other is ahead of us or waits for a view itself: the register knows.
         if view >= known || is_waiting {
             self.ask(now);
-        } else if self.at.is_none() {
+        } else {
             self.ask(now + BEHIND_FOR);
         }
     }
 
     /// A newer view is known.
     pub fn found(&mut self) {
-        self.at = None;
+        self.asks = None;
     }
 
     /// Whether the register is to be asked now. It is asked again as long as somebody `waits`.
     pub fn comes_due(&mut self, now: Time, waits: bool) -> bool {
-        if self.at.is_none_or(|at| now < at) {
-            return false;
+        let Some(asks) = self.asks.as_mut().filter(|asks| asks.is_due(now)) else { return false };
+        let stretch = if asks.pause() < JITTER_FROM { 1.0 } else { self.jitter.draw() };
+        asks.tried_with(now, stretch);
+        if !waits {
+            self.asks = None;
         }
-        let stretch = if self.pause < JITTER_FROM { 1.0 } else { self.jitter.draw() };
-        self.at = waits.then(|| now + self.pause.mul_f64(stretch));
-        self.pause = (self.pause * 2).min(LOOKUP_MOST);
         true
     }
 }

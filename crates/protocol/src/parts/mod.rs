@@ -2,6 +2,7 @@
 
 pub mod appending;
 pub mod askers;
+pub mod backoff;
 pub(crate) mod claims;
 pub mod content;
 pub mod conversation;
@@ -29,6 +30,7 @@ pub mod window;
 
 pub use appending::ShardChoice;
 pub use askers::Askers;
+pub use backoff::Backoff;
 pub use content::Content;
 pub use conversation::Conversation;
 pub use gate::Gate;

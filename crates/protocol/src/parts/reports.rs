@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use seriatim_model::{Address, Endpoint, Member, Time, ViewNumber, limits};
 
+use super::Backoff;
 use crate::control::message::Message;
 use crate::roles::RoleEffect;
 
@@ -20,13 +21,12 @@ const MOST: Duration = Duration::from_secs(1);
 pub struct Reports {
     /// The highest view that the replica cannot start.
     cannot_start: ViewNumber,
-    at: Time,
-    pause: Duration,
+    backoff: Backoff,
 }
 
 impl Default for Reports {
     fn default() -> Self {
-        Self { cannot_start: ViewNumber::NONE, at: Time::ZERO, pause: limits::REPORT_EVERY }
+        Self { cannot_start: ViewNumber::NONE, backoff: Backoff::new(Time::ZERO, limits::REPORT_EVERY, MOST) }
     }
 }
 
@@ -40,41 +40,36 @@ impl Reports {
     /// A view is registered that the replica cannot start: only another one brings it back.
     pub fn note(&mut self, now: Time, view: ViewNumber) {
         self.cannot_start = self.cannot_start.max(view);
-        self.restart(now);
+        self.backoff.restart(now);
     }
 
     /// An attempt has reached the replica, and gets its time.
     pub fn be_patient(&mut self, now: Time) {
-        self.restart(now + ATTEMPT_PATIENCE);
+        self.backoff.restart(now + ATTEMPT_PATIENCE);
     }
 
     /// The replica has started a view: those that it could not start are over. If what it wrote of that fails, it is where it
     /// was, and reports no earlier.
     pub fn started(&mut self) {
-        (self.cannot_start, self.pause) = (ViewNumber::NONE, limits::REPORT_EVERY);
+        self.cannot_start = ViewNumber::NONE;
+        self.backoff.helped();
     }
 
     /// When the next report is due.
     #[must_use]
     pub fn deadline(&self) -> Time {
-        self.at
+        self.backoff.at()
     }
 
     /// Reports, if that is due: the replica is `me`, and what it holds is of that view.
     pub fn report(&mut self, now: Time, me: Member, view: ViewNumber, out: &mut Vec<RoleEffect>) {
-        if now < self.at {
+        if !self.backoff.is_due(now) {
             return;
         }
-        self.at = now + self.pause;
-        self.pause = (self.pause * 2).min(MOST);
+        self.backoff.tried(now);
         let to = Address::Node(me.node, Endpoint::Controller);
         let message = Message::Report { view, cannot_start: self.cannot_start, incarnation: me.incarnation };
         out.push(RoleEffect::Send { to, message: message.into() });
-    }
-
-    fn restart(&mut self, at: Time) {
-        self.at = at;
-        self.pause = limits::REPORT_EVERY;
     }
 }
 

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use seriatim_model::Time;
 
-use super::Jitter;
 use super::lookup::LOOKUP_MOST;
 use super::pauses::RESEND_FIRST;
+use super::{Backoff, Jitter};
 
 /// How long the oldest append waits before the register is asked, but for jitter; doubled up to [`LOOKUP_MOST`]. What is
 /// not answered at all is asked for sooner.
@@ -21,8 +21,7 @@ const WAIT_FIRST: Duration = RESEND_FIRST.saturating_mul(2);
 #[derive(Clone, Debug)]
 pub struct Vigil {
     oldest: Option<u64>,
-    ask_at: Time,
-    pause: Duration,
+    asks: Backoff,
     jitter: Jitter,
 }
 
@@ -30,13 +29,17 @@ impl Vigil {
     /// Waits for nothing. `random` differs from client to client, so that they do not ask in step.
     #[must_use]
     pub fn new(random: u64) -> Self {
-        Self { oldest: None, ask_at: Time::ZERO, pause: WAIT_FIRST, jitter: Jitter::new(random) }
+        Self {
+            oldest: None,
+            asks: Backoff::new(Time::ZERO, WAIT_FIRST, LOOKUP_MOST),
+            jitter: Jitter::new(random),
+        }
     }
 
     /// When to call [`comes_due`](Self::comes_due) at the latest.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
-        self.oldest.map(|_| self.ask_at)
+        self.oldest.map(|_| self.asks.at())
     }
 
     /// A new view begins: what is waited for may come now.
@@ -47,11 +50,13 @@ impl Vigil {
     /// Whether the register is to be asked now: `oldest` is what is waited for, and has been for long.
     pub fn comes_due(&mut self, now: Time, oldest: Option<u64>) -> bool {
         let is_another = self.oldest != oldest;
-        let is_due = !is_another && oldest.is_some() && now >= self.ask_at;
+        let is_due = !is_another && oldest.is_some() && self.asks.is_due(now);
         if is_another || is_due {
             self.oldest = oldest;
-            self.pause = if is_due { (self.pause * 2).min(LOOKUP_MOST) } else { WAIT_FIRST };
-            self.ask_at = now + self.pause.mul_f64(self.jitter.draw());
+            if is_another {
+                self.asks.helped();
+            }
+            self.asks.tried_with(now, self.jitter.draw());
         }
         is_due
     }

@@ -7,6 +7,7 @@ use seriatim_model::{Address, Endpoint, Member, Position, ShardId, ShardMembers,
 
 use super::ShardMessage;
 use super::cut::Cut;
+use crate::parts::Backoff;
 use crate::roles::RoleEffect;
 
 /// The longest wait before a cut is sent again.
@@ -34,8 +35,7 @@ struct Route {
 struct Push {
     cut: Cut,
     unanswered: Vec<ShardId>,
-    sent_at: Time,
-    patience: Duration,
+    sends: Backoff,
 }
 
 impl Pusher {
@@ -79,7 +79,9 @@ impl Pusher {
         assert_eq!(cut.from, self.end, "cuts follow each other");
         self.end = cut.end();
         let unanswered = self.routes.keys().copied().collect();
-        self.cuts.push_back(Push { cut, unanswered, sent_at: now, patience: limits::RESEND_AFTER });
+        let mut sends = Backoff::new(now, limits::RESEND_AFTER, RESEND_MOST);
+        sends.tried(now);
+        self.cuts.push_back(Push { cut, unanswered, sends });
         self.send(self.cuts.len() - 1, out);
         self.pop();
     }
@@ -126,9 +128,8 @@ impl Pusher {
     pub(super) fn resend(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
         for index in 0..self.cuts.len() {
             let push = &mut self.cuts[index];
-            if now >= push.sent_at + push.patience {
-                push.sent_at = now;
-                push.patience = (push.patience * 2).min(RESEND_MOST);
+            if push.sends.is_due(now) {
+                push.sends.tried(now);
                 self.send(index, out);
             }
         }
@@ -136,6 +137,6 @@ impl Pusher {
 
     /// When something is due to be sent again.
     pub(super) fn deadline(&self) -> Option<Time> {
-        self.cuts.iter().map(|push| push.sent_at + push.patience).min()
+        self.cuts.iter().map(|push| push.sends.at()).min()
     }
 }

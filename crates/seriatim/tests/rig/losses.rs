@@ -6,7 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use rustix::process::Signal;
 use seriatim_client::{AppendError, AppendOptions, Client, Durability, Log, LogConfig, Order, Position};
-use seriatim_store::{Disk, RealDisk, VolatileDisk};
+use seriatim_node::RealDisk;
+use seriatim_store::{Disk, VolatileDisk};
 
 use crate::cluster::Cluster;
 use crate::command::{CommandLine, text};

@@ -7,7 +7,8 @@ use seriatim_model::Position;
 
 use super::Finding;
 use crate::excuses::Excuse;
-use crate::history::{Acceptance, End, History, Outcome};
+use crate::history::{End, History, Outcome};
+use crate::operator::Acceptance;
 
 pub(super) fn check(history: &History) -> Finding {
     // A log that is unavailable shows only what was stable.

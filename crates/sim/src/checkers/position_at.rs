@@ -7,12 +7,17 @@ use seriatim_model::Time;
 
 use super::Finding;
 use crate::history::{History, Sought};
+use crate::operator::Told;
 
 /// The error of clocks that show whole milliseconds.
 const MILLIS: u64 = 3;
 
 pub(super) fn check(history: &History) -> Finding {
-    for Sought { right_ms, answer } in &history.sought {
+    let told = history.told.iter().filter_map(|told| match told {
+        Told::Sought(sought) => Some(sought),
+        _ => None,
+    });
+    for Sought { right_ms, answer } in history.sought.iter().chain(told) {
         let latest = Time::ZERO + Duration::from_millis(right_ms + history.clocks_behind_ms + MILLIS);
         let index = history.final_at.partition_point(|(then, _)| *then <= latest);
         let was_final = index.checked_sub(1).map_or(0, |index| history.final_at[index].1.0);

@@ -2,7 +2,8 @@
 
 use super::Finding;
 use crate::excuses::Excuse;
-use crate::history::{Acceptance, History};
+use crate::history::History;
+use crate::operator::Acceptance;
 
 pub(super) fn check(history: &History) -> Finding {
     for seen in &history.observations {

@@ -8,7 +8,8 @@ use seriatim_protocol::parts::junk::is_junk;
 
 use super::Finding;
 use crate::excuses::Excuse;
-use crate::history::{Acceptance, End, History};
+use crate::history::{End, History};
+use crate::operator::Acceptance;
 
 pub(super) fn check(history: &History) -> Finding {
     let mut of_application: BTreeMap<u32, Vec<(Position, u64)>> = BTreeMap::new();

@@ -8,7 +8,7 @@ use seriatim_store::{JournalOptions, ShardOptions};
 
 use super::{FOR_GOOD, at, busy, quiet};
 use crate::coverage::FaultKind;
-use crate::plan::{Clocks, Departure, DiskPlan, Fault, Plan, Target, Workload};
+use crate::plan::{Clocks, Departure, DiskPlan, Fault, Plan, Reshape, Target, Workload};
 use crate::random::Random;
 
 /// A node is cut off from all other nodes for good, but not from the clients: connections stand while nothing passes, or
@@ -69,6 +69,31 @@ fn for_good(seed: u64, kinds: &[FaultKind]) -> Plan {
     let fault = at(&mut random, kind, target, 1, 300);
     plan.faults.push(Fault { lasting: FOR_GOOD, ..fault });
     plan.options.limits.replace_after = random.millis(500, 3000);
+    plan
+}
+
+/// An operator looks how far the log is, and replicas of shards are away for longer than it takes to find that they do not
+/// answer; most of them are the only ones of their shards.
+pub(super) fn absent_primaries(seed: u64) -> Plan {
+    let mut random = Random::new(seed ^ 0xAB57);
+    let mut plan = quiet(seed);
+    plan.has_operator = true;
+    let lossy = random.percent(30);
+    plan.network.noise_permille = (if lossy { 100 } else { 0 }, 20, 20);
+    // Clocks that are right, so that the operator can look where a time begins. A backup that loses the last word of what is
+    // final hears of it with the next append, and the log's times do not reach so far until then.
+    plan.clocks = (!lossy).then(Clocks::default);
+    plan.config =
+        LogConfig { shards: random.between(1, 3) as u32, replicas: random.pick(&[1, 1, 2]), ..plan.config };
+    for round in 0..random.between(1, 3) {
+        let kind = random.pick(&[FaultKind::Kill, FaultKind::Close, FaultKind::PowerLoss, FaultKind::Pause]);
+        let target = random.pick(&[Target::Shard, Target::Primary, Target::Leader]);
+        let fault = at(&mut random, kind, target, 20 + round * 300, 200 + round * 300);
+        plan.faults.push(Fault { lasting: random.millis(300, 2500), ..fault });
+    }
+    if random.percent(50) {
+        plan.reshapes.push((random.millis(100, 1500), Reshape::Add));
+    }
     plan
 }
 

@@ -132,6 +132,7 @@ profiles! {
     ENDINGS: "endings", super::endings, 10;
     MANY_SESSIONS: "many-sessions", super::many_sessions, 12;
     ACCEPTED_LOSSES: "accepted-losses", super::accepted_losses, 10;
+    ABSENT_PRIMARIES: "absent-primaries", lasting::absent_primaries, 10;
     TRIMMED_ABSENCES: "trimmed-absences", super::trimmed_absences, 10;
     HALF_TRIMMED: "half-trimmed", super::half_trimmed, 20, PLACES_FIRST;
     COPIES: "copies", super::copies, 6;

@@ -1,110 +1,133 @@
-//! The operator: asks what is lost when the log says that it lost something, and accepts it.
+//! The operator of the log, in the world: when it asks, and what it is told.
 
-use std::time::Duration;
+use seriatim_model::{Address, Endpoint, Input, ShardId, Time, View};
+use seriatim_protocol::control::Status;
+use seriatim_protocol::shard::Replica;
 
-use bytes::Bytes;
-use seriatim_model::{Endpoint, NodeId, Position, ShardId};
-use seriatim_protocol::{Message, control};
-
+use super::CONTROL;
 use super::clients::Clients;
 use super::cluster::Cluster;
 use super::frames::{frame, open};
-use super::scene::{Happening, Scene};
-use crate::history::{Acceptance, Gap};
+use super::limits::BEGAN_MS;
+use super::scene::{Flight, Happening};
 use crate::network::Party;
+use crate::operator::{Asked, Operator, Outcome, Sends, Told};
 
 /// The operator, as a client.
 pub(super) const OPERATOR: u32 = 10_002;
-/// How often the operator looks.
-const LOOKS_EVERY: Duration = Duration::from_millis(200);
-/// After how many looks without an answer the operator asks again.
-const PATIENCE: u32 = 20;
 
-/// The operator's knowledge.
-#[derive(Debug, Default)]
-pub(super) struct Operator {
-    request: u64,
-    /// For how many more looks an answer is awaited.
-    awaits: u32,
-    /// The records that would be lost, as far as the operator was told.
-    told: Option<(Position, Vec<Gap>)>,
+/// The operator looks how far the log is, and whether it needs anybody.
+pub(super) fn looks(operator: &mut Operator, cluster: &mut Cluster, clients: &mut Clients) {
+    if cluster.scene.now < operator.look_at {
+        return;
+    }
+    begin_questions(operator, cluster);
+    recovers(operator, cluster, clients);
+    let mut sends = vec![];
+    let outcomes = operator.wake(cluster.scene.now, cluster.scene.plan.options, &mut sends);
+    take_outcomes(operator, cluster, sends, outcomes);
 }
 
-impl Operator {
-    /// The operator looks whether the log needs anybody, once nothing goes wrong any more.
-    pub(super) fn looks(&mut self, cluster: &mut Cluster, clients: &mut Clients) {
-        cluster.scene.schedule(cluster.scene.now + LOOKS_EVERY, Happening::OperatorLooks);
-        let says_so = cluster.entry().and_then(|entry| entry.unavailable.as_deref());
-        let needs_somebody = says_so.is_some_and(|why| why.contains("admin recover"));
-        if cluster.scene.history.calm_since.is_none() || !needs_somebody {
-            return;
-        }
-        self.awaits = self.awaits.saturating_sub(1);
-        if self.awaits > 0 {
-            return;
-        }
-        let has_controller = |id: &NodeId| {
-            cluster.node(*id).host.as_ref().is_some_and(|host| host.controller(cluster.scene.log).is_some())
-        };
-        let nodes: Vec<NodeId> = cluster.ids().into_iter().filter(has_controller).collect();
-        if nodes.is_empty() {
-            return;
-        }
-        let node = cluster.scene.random.pick(&nodes);
-        self.awaits = PATIENCE;
-        self.request += 1;
-        let request = self.request;
-        let accepts = self.told.is_some();
-        if let (Some((certain, gaps)), None) = (self.told.clone(), &cluster.scene.history.accepted) {
-            cluster.excuse_spoiled();
-            let at = cluster.scene.history.tick();
-            cluster.scene.tell(format_args!("the operator accepts to lose {certain}.. and {gaps:?}"));
-            // Records that were read before say nothing of what is there after.
-            clients.trim_no_more();
-            cluster.scene.history.accepted = Some(Acceptance { at, certain, gaps, done: None });
-        }
-        let message = control::Message::Recover { request, accepts };
-        let bytes = frame(cluster.scene.log, Endpoint::Client(0), Endpoint::Controller, &message.into());
+/// Asks what is lost if the log says so; once nothing goes wrong any more, the operator accepts what it was told.
+fn recovers(operator: &mut Operator, cluster: &mut Cluster, clients: &mut Clients) {
+    let Some(entry) = cluster.entry().cloned() else { return };
+    let needs_somebody = entry.unavailable.as_ref().is_some_and(|why| why.contains("admin recover"));
+    if operator.is_recovering() || !needs_somebody {
+        return;
+    }
+    if operator.told.is_some() && cluster.scene.history.accepted.is_none() {
+        cluster.excuse_spoiled();
+        // Records that were read before say nothing of what is there after.
+        clients.trim_no_more();
+        let accepted = operator.accept(&mut cluster.scene.history);
+        cluster.scene.tell(format_args!("the operator accepts to lose {accepted:?}"));
+    }
+    let scene = &cluster.scene;
+    operator.recover(scene.now, &entry, scene.history.calm_since.is_some(), scene.plan.options);
+}
+
+/// The operator is answered.
+pub(super) fn hears(operator: &mut Operator, cluster: &mut Cluster, flight: &Flight) {
+    let (_, sender, to, message) = open(flight.frame.clone()).expect("what was encoded is decoded");
+    let (Party::Node(node), Endpoint::Client(machine)) = (flight.from, to) else { return };
+    let input = Input::Message { from: Address::Node(node, sender), message };
+    let mut sends = vec![];
+    let scene = &cluster.scene;
+    let outcomes = operator.step(machine, scene.now, input, scene.plan.options, &mut sends);
+    take_outcomes(operator, cluster, sends, outcomes);
+}
+
+fn take_outcomes(operator: &mut Operator, cluster: &mut Cluster, sends: Sends, outcomes: Vec<Outcome>) {
+    cluster.scene.schedule(operator.look_at, Happening::OperatorLooks);
+    for (machine, node, to, message) in sends {
+        let bytes = frame(cluster.scene.log, Endpoint::Client(machine), to, &message);
         cluster.transmit(Party::Client(OPERATOR), Party::Node(node), bytes);
     }
-
-    /// The operator is answered.
-    pub(super) fn hears(&mut self, scene: &mut Scene, bytes: &Bytes) {
-        let (_, _, _, message) = open(bytes.clone()).expect("what was encoded is decoded");
-        let Message::Control(control::Message::Recovered { request, done, lost, text }) = message else {
-            return;
+    for outcome in outcomes {
+        let told = match outcome {
+            Outcome::Status(asked, status) => judged(cluster, &asked, status),
+            Outcome::Recovered(told, is_calm) => operator.hears(told, is_calm, &mut cluster.scene.history),
+            Outcome::Sought(sought) => Told::Sought(sought),
+            Outcome::Takes(shard, view) => Told::Takes(shard, view),
         };
-        if request != self.request {
-            return;
-        }
-        scene.tell(format_args!("the operator is told: done {done}, lost {lost}, {text}"));
-        self.awaits = 1;
-        let moment = scene.history.tick();
-        if let Some(accepted) = scene.history.accepted.as_mut().filter(|_| done) {
-            accepted.done = Some(moment);
-            scene.coverage.accepted_losses += 1;
-        } else if lost && scene.history.accepted.is_none() {
-            let told = bounds_in(&text);
-            if told.is_none() {
-                scene.note_problem(format!("the operator was told no certain bound: {text}"));
-            }
-            self.told = told;
-        }
+        cluster.scene.coverage.accepted_losses = u64::from(operator.goes_on);
+        cluster.scene.coverage.statuses += u64::from(matches!(told, Told::Status { .. }));
+        cluster.scene.tell(format_args!("the operator is told: {told:?}"));
+        cluster.scene.history.told.push(told);
     }
 }
 
-/// The certain bound, and the gaps below it, in what an operator is told.
-fn bounds_in(text: &str) -> Option<(Position, Vec<Gap>)> {
-    let mut words = text.split_whitespace().map(|word| word.trim_end_matches([',', ';']));
-    let mut numbers = |after: &str| -> Option<u64> {
-        words.by_ref().find(|word| *word == after)?;
-        words.next()?.parse().ok()
-    };
-    let certain = Position(numbers("below")?);
-    let mut gaps = vec![];
-    while let Some(shard) = numbers("shard") {
-        let (from, end) = (numbers("from")?, numbers("to")?);
-        gaps.push((ShardId(u32::try_from(shard).ok()?), Position(from), Position(end)));
+/// Asks how far the log is, and where a time begins, unless that is asked already.
+fn begin_questions(operator: &mut Operator, cluster: &mut Cluster) {
+    let Some(entry) = cluster.entry().cloned() else { return };
+    if let Some(view) = entry.view.clone().filter(|_| !operator.is_polling()) {
+        let asked = asked(cluster, view);
+        operator.poll(cluster.scene.now, asked);
     }
-    Some((certain, gaps))
+    let scene = &mut cluster.scene;
+    if !scene.plan.reshapes.is_empty() {
+        operator.wait_for(scene.now, CONTROL, &entry.name, ShardId(scene.plan.config.shards));
+    }
+    if scene.plan.clocks.is_some() {
+        let now_ms = (scene.now - Time::ZERO).as_millis() as u64;
+        let ms = now_ms.saturating_sub(scene.random.between(0, 3000));
+        operator.seek(scene.now, CONTROL, &entry, (BEGAN_MS + ms, ms));
+    }
+}
+
+/// The replicas of a view that are asked now.
+fn asked(cluster: &Cluster, view: View) -> Asked {
+    let there = primaries(cluster, &view).map(|(shard, role)| (shard, role.memory().incarnation)).collect();
+    let absent = absent_primaries(cluster, &view).collect();
+    Asked { view, there, absent }
+}
+
+/// A status that is told now, beside the truth.
+fn judged(cluster: &Cluster, asked: &Asked, status: Status) -> Told {
+    let Asked { view, there, absent } = asked;
+    let same =
+        primaries(cluster, view).filter(|(shard, role)| there.get(shard) == Some(&role.memory().incarnation));
+    let still = absent_primaries(cluster, view).filter(|(shard, life)| absent.get(shard) == Some(life));
+    Told::Status {
+        status,
+        sequencers: view.sequencers.len(),
+        stable: same.map(|(shard, role)| (shard, role.stable())).collect(),
+        absent: still.map(|(shard, _)| shard).collect(),
+    }
+}
+
+/// The primaries of a view that are there.
+fn primaries<'a>(cluster: &'a Cluster, view: &'a View) -> impl Iterator<Item = (ShardId, &'a Replica)> {
+    view.shards.iter().filter_map(|members| {
+        let role = cluster.node(members.primary().node).replica(cluster.scene.log, members.shard)?;
+        Some((members.shard, role))
+    })
+}
+
+/// The primaries of a view whose process does not run, with how often it was started and ended.
+fn absent_primaries<'a>(cluster: &'a Cluster, view: &'a View) -> impl Iterator<Item = (ShardId, u64)> + 'a {
+    view.shards.iter().filter_map(|members| {
+        let node = cluster.node(members.primary().node);
+        node.host.is_none().then_some((members.shard, node.life))
+    })
 }

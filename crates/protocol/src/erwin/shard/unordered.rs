@@ -18,7 +18,7 @@ use seriatim_model::{
 
 use crate::parts::junk;
 use crate::parts::pauses::RESEND_MOST;
-use crate::parts::{HeldIds, Names};
+use crate::parts::{Backoff, HeldIds, Names};
 
 /// How often it is looked for records that nobody named, within the time that they may lie here.
 const LOOKS: u32 = 4;
@@ -131,19 +131,13 @@ pub(super) struct Resolved {
 #[derive(Clone, Copy, Debug)]
 struct Silence {
     since: Time,
-    /// When the leader may be asked about it again, and how long after that.
-    ask_at: Time,
-    pause: Duration,
+    /// When the leader may be asked about it again.
+    asks: Backoff,
 }
 
 impl Silence {
     fn since(now: Time) -> Self {
-        Self { since: now, ask_at: now, pause: limits::RESEND_AFTER }
-    }
-
-    fn note_asked(&mut self, now: Time) {
-        self.ask_at = now + self.pause;
-        self.pause = (self.pause * 2).min(RESEND_MOST);
+        Self { since: now, asks: Backoff::new(now, limits::RESEND_AFTER, RESEND_MOST) }
     }
 }
 
@@ -252,14 +246,16 @@ impl Unordered {
         let mut overdue = vec![];
         for (session, span) in spans {
             let silence = self.silent.entry(session).or_insert(Silence::since(now));
-            if now >= silence.since + patience(self.ids.records().is_left(session)) && now >= silence.ask_at {
+            if now >= silence.since + patience(self.ids.records().is_left(session))
+                && silence.asks.is_due(now)
+            {
                 overdue.push((silence.since, span));
             }
         }
         overdue.sort_unstable();
         overdue.truncate(limits::MAX_UNNAMED);
         for (_, span) in &overdue {
-            self.silent.get_mut(&span.session).expect("it was just seen").note_asked(now);
+            self.silent.get_mut(&span.session).expect("it was just seen").asks.tried(now);
         }
         overdue.into_iter().map(|(_, span)| span).collect()
     }

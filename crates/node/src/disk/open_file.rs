@@ -2,11 +2,6 @@
 //!
 //! Two locks, always in this order: `io` is held while the file system is asked to change the file, which may take as
 //! long as a disk takes; `state` is held for as long as memory is copied, and nobody who holds it waits for anything.
-#![allow(
-    clippy::disallowed_types,
-    clippy::disallowed_methods,
-    reason = "this is a part of the one place that performs real file operations"
-)]
 
 use std::collections::VecDeque;
 use std::fs::{self, File};

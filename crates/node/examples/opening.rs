@@ -1,8 +1,8 @@
 //! How long a store with many records takes to open, in how much memory, and what its binding logs weigh.
 //!
 //! ```text
-//! cargo run --release -p seriatim-store --example opening -- make DIR SHAPE RECORDS BATCH
-//! cargo run --release -p seriatim-store --example opening -- open DIR SHAPE
+//! cargo run --release -p seriatim-node --example opening -- make DIR SHAPE RECORDS BATCH
+//! cargo run --release -p seriatim-node --example opening -- open DIR SHAPE
 //! ```
 //!
 //! `make` fills the store of a shard with small records, `BATCH` with each command, and `open` opens it in a process
@@ -15,12 +15,7 @@
 //! - `shared`: as `names`, and every other position belongs to another shard.
 //!
 //! 100 million records take about 6 GB of disk.
-#![allow(
-    clippy::disallowed_types,
-    clippy::disallowed_methods,
-    clippy::print_stdout,
-    reason = "this program measures real files, and says what it found"
-)]
+#![allow(clippy::print_stdout, reason = "this program measures real files, and says what it found")]
 
 use std::path::Path;
 use std::sync::Arc;
@@ -33,7 +28,8 @@ use seriatim_model::{
     IdRun, Incarnation, LogConfig, LogId, NodeId, Order, Placement, Position, Record, RecordId, SessionId,
     ShardId, View, ViewHistory, ViewNumber, limits,
 };
-use seriatim_store::{OpenMode, RealDisk, ShardOptions, ShardStore, sync_files};
+use seriatim_node::RealDisk;
+use seriatim_store::{OpenMode, ShardOptions, ShardStore, sync_files};
 
 const LOG: LogId = LogId(1);
 const SHARD: ShardId = ShardId(0);

@@ -1,10 +1,5 @@
 //! The bytes that were written and not yet given to the operating system: how much there may be of them, the room
 //! that is set aside for them, and the thread that writes them.
-#![allow(
-    clippy::disallowed_types,
-    clippy::disallowed_methods,
-    reason = "this is a part of the one place that performs real file operations"
-)]
 
 use std::collections::VecDeque;
 use std::fs::File;

@@ -1,5 +1,4 @@
 //! The journal and the store on real files, and on a disk that forgets what was not synced.
-#![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "this test is about real files")]
 
 use std::sync::Arc;
 
@@ -10,9 +9,10 @@ use seriatim_model::{
     Endpoint, Incarnation, LogConfig, LogId, NodeId, Position, Record, RecordId, SessionId, ShardId,
     ViewHistory, ViewNumber,
 };
+use seriatim_node::RealDisk;
 use seriatim_store::{
-    Disk, Journal, JournalIdentity, JournalOptions, OpenMode, RealDisk, RoleKey, Secret, ShardOptions,
-    ShardStore, VolatileDisk, sync_files,
+    Disk, Journal, JournalIdentity, JournalOptions, OpenMode, RoleKey, Secret, ShardOptions, ShardStore,
+    VolatileDisk, sync_files,
 };
 
 const LOG: LogId = LogId(9);

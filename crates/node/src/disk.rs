@@ -1,9 +1,7 @@
-//! A directory of the operating system's file system.
-#![allow(
-    clippy::disallowed_types,
-    clippy::disallowed_methods,
-    reason = "this is the one place that performs real file operations"
-)]
+//! The disk of a server: a directory of the operating system's file system, and a thread that writes behind.
+
+mod behind;
+mod open_file;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -13,10 +11,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use bytes::Bytes;
+use seriatim_store::disk::is_within;
+use seriatim_store::{BytesBehind, Disk};
 
-use super::behind::{Behind, MOST_BEHIND};
-use super::open_file::OpenFile;
-use super::{BytesBehind, Disk, is_within};
+use behind::{Behind, MOST_BEHIND};
+use open_file::OpenFile;
 
 /// How many files are kept open at most, unless more are in use.
 const MAX_OPEN_FILES: usize = 512;

@@ -1,0 +1,46 @@
+//! A log for the tests of the machines that clients ask with.
+
+use seriatim_model::{
+    Incarnation, LogConfig, LogId, Member, NodeId, Placement, Position, ShardId, ShardMembers, View,
+    ViewHistory, ViewNumber,
+};
+
+use super::{EndedSessions, LogEntry};
+
+/// Two sequencing replicas, on nodes 1 and 2, and two shards: primaries on nodes 10 and 11, backups on node 20.
+pub(super) fn view() -> View {
+    let member = |node| Member { node: NodeId(node), incarnation: Incarnation(7) };
+    let members = |shard| ShardMembers {
+        shard: ShardId(shard),
+        begins: Position::ZERO,
+        replicas: vec![member(10 + shard), member(20)],
+    };
+    View {
+        number: ViewNumber(3),
+        sequencers: vec![member(1), member(2)],
+        leader: NodeId(1),
+        shards: vec![members(0), members(1)],
+        placement: Placement::new(vec![ShardId(0), ShardId(1)], 1),
+        first: Position::ZERO,
+        start: Position::ZERO,
+    }
+}
+
+/// The entry of a log with sequencing replicas on nodes 1 and 2, and a shard on nodes 2 and 3.
+pub(super) fn entry(view: Option<View>) -> LogEntry {
+    LogEntry {
+        id: LogId(9),
+        name: "orders".into(),
+        config: LogConfig::default(),
+        sequencers: vec![NodeId(1), NodeId(2)],
+        shards: vec![vec![NodeId(2), NodeId(3)]],
+        leaving: vec![],
+        version: 1,
+        claimed: ViewNumber(3),
+        claimant: 0,
+        view,
+        history: ViewHistory::default(),
+        unavailable: None,
+        ended: EndedSessions::default(),
+    }
+}

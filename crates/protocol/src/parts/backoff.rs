@@ -1,0 +1,113 @@
+//! When something is tried again: after a pause that doubles each time, up to a longest one.
+
+use std::time::Duration;
+
+use seriatim_model::Time;
+
+/// The next try of something that may come to nothing, and the pause after it.
+///
+/// It is for tries of which nobody knows how long they take. An answer's usual time is measured where that is worth it: see
+/// [`Retransmit`](super::Retransmit) and [`Conversation`](super::Conversation).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backoff {
+    at: Time,
+    pause: Duration,
+    first: Duration,
+    /// Invariant: no pause is longer.
+    most: Duration,
+}
+
+impl Backoff {
+    /// The first try is due at `at`; the pause after it is `first`, and none is longer than `most`.
+    ///
+    /// # Panics
+    /// If the first pause is longer than the longest.
+    #[must_use]
+    pub const fn new(at: Time, first: Duration, most: Duration) -> Self {
+        assert!(first.as_nanos() <= most.as_nanos(), "pauses grow from the first to the longest");
+        Self { at, pause: first, first, most }
+    }
+
+    /// When the next try is due.
+    #[must_use]
+    pub const fn at(&self) -> Time {
+        self.at
+    }
+
+    /// Whether a try is due.
+    #[must_use]
+    pub fn is_due(&self, now: Time) -> bool {
+        now >= self.at
+    }
+
+    /// The pause after the next try.
+    #[must_use]
+    pub const fn pause(&self) -> Duration {
+        self.pause
+    }
+
+    /// It is tried now.
+    pub fn tried(&mut self, now: Time) {
+        self.wait(now, self.pause);
+    }
+
+    /// It is tried now; `stretch` makes this pause longer or shorter, so that not all who try do so in step.
+    pub fn tried_with(&mut self, now: Time, stretch: f64) {
+        self.wait(now, self.pause.mul_f64(stretch));
+    }
+
+    fn wait(&mut self, now: Time, pause: Duration) {
+        self.at = now + pause;
+        self.pause = (self.pause * 2).min(self.most);
+    }
+
+    /// Something came of it: the pauses are short again. The next try stays when it is.
+    pub fn helped(&mut self) {
+        self.pause = self.first;
+    }
+
+    /// The next try is due at `at`, as if it was the first.
+    pub fn restart(&mut self, at: Time) {
+        self.at = at;
+        self.helped();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn tries(backoff: &mut Backoff, from: u64, until: u64) -> Vec<u64> {
+        let is_tried = |at: &u64| {
+            let now = Time::ZERO + ms(*at);
+            let is_due = backoff.is_due(now);
+            if is_due {
+                backoff.tried(now);
+            }
+            is_due
+        };
+        (from..until).filter(is_tried).collect()
+    }
+
+    #[test]
+    fn pauses_double_up_to_the_longest_until_something_comes_of_it() {
+        let mut backoff = Backoff::new(Time::ZERO + ms(5), ms(10), ms(70));
+        assert_eq!(tries(&mut backoff, 0, 300), [5, 15, 35, 75, 145, 215, 285]);
+        backoff.helped();
+        assert_eq!(backoff.at(), Time::ZERO + ms(355));
+        assert_eq!(tries(&mut backoff, 300, 390), [355, 365, 385]);
+        backoff.restart(Time::ZERO + ms(400));
+        assert_eq!(tries(&mut backoff, 390, 440), [400, 410, 430]);
+    }
+
+    #[test]
+    fn a_stretched_pause_stretches_no_other() {
+        let mut backoff = Backoff::new(Time::ZERO, ms(10), ms(70));
+        backoff.tried_with(Time::ZERO, 1.5);
+        assert_eq!((backoff.at(), backoff.pause()), (Time::ZERO + ms(15), ms(20)));
+    }
+}
