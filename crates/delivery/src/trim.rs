@@ -11,7 +11,7 @@ use seriatim_protocol::control::LogEntry;
 use seriatim_protocol::parts::Backoff;
 use seriatim_protocol::roles::Message;
 use seriatim_protocol::shard;
-use seriatim_protocol::{Deviation, Options};
+use seriatim_protocol::{Mutation, Options};
 
 use crate::failure::Failure;
 use crate::source::{Directory, Learned};
@@ -129,7 +129,7 @@ impl Trim {
                 if *request == self.request && *first >= self.position =>
             {
                 self.awaited.remove(&from);
-                if self.awaited.is_empty() || self.options.deviates(Deviation::TrimHalfConfirmed) {
+                if self.awaited.is_empty() || self.options.mutates(Mutation::TrimHalfConfirmed) {
                     self.end(Ok(()), out);
                 }
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use seriatim_model::storage::StorageCommand;
 use seriatim_model::{Input, LogId, Time};
-use seriatim_protocol::{Deviation, Message};
+use seriatim_protocol::{Message, Mutation};
 use seriatim_store::{BytesBehind, Lsn, RoleKey};
 
 use crate::host::Host;
@@ -127,10 +127,10 @@ impl Host {
         let most = options.limits.journal_backlog_bytes / part;
         let behind = self.disk.behind();
         let is_behind = self.backlog.presses_the_disk(key.log, behind);
-        let is_alike = options.deviates(Deviation::SharesIgnored)
-            && (self.backlog.bytes >= most || behind.is_pressing());
+        let is_alike =
+            options.mutates(Mutation::SharesIgnored) && (self.backlog.bytes >= most || behind.is_pressing());
         let is_pressed = (is_behind || is_alike || self.backlog.presses(key.log, most))
-            && !options.deviates(Deviation::NeverBusy);
+            && !options.mutates(Mutation::NeverBusy);
         let changed =
             if is_pressed { self.backlog.pressed.insert(key) } else { self.backlog.pressed.remove(&key) };
         if changed {

@@ -9,7 +9,7 @@ use std::ops::Bound;
 
 use bytes::Bytes;
 use seriatim_model::{LogId, limits};
-use seriatim_protocol::Deviation;
+use seriatim_protocol::Mutation;
 use seriatim_store::{CheckpointId, Lsn, RoleKey};
 
 use crate::condition::NODE;
@@ -105,7 +105,7 @@ impl Host {
                 }
                 asked += 1;
                 // The beginning of what a role says is to be journaled before anything that the role does later.
-                if self.config.options.deviates(Deviation::SnapshotAhead) {
+                if self.config.options.mutates(Mutation::SnapshotAhead) {
                     return true;
                 }
             }

@@ -15,7 +15,7 @@ use seriatim_protocol::control;
 use seriatim_protocol::control::controller::Controller;
 use seriatim_protocol::roles::{RoleEffect, RoleInput};
 use seriatim_protocol::shard;
-use seriatim_protocol::{Deviation, Message, Options};
+use seriatim_protocol::{Message, Mutation, Options};
 use seriatim_store::journal::WriteFailure;
 use seriatim_store::{
     Disk, Journal, JournalIdentity, JournalOptions, JournalWrite, Kept, Lsn, RoleKey, Secret, ShardOptions,
@@ -629,7 +629,7 @@ impl Host {
         if !journaled {
             self.awaited = self.last;
         } else {
-            let in_full = is_stored && self.config.options.deviates(Deviation::AttemptJournaledInFull);
+            let in_full = is_stored && self.config.options.mutates(Mutation::AttemptJournaledInFull);
             match if in_full { Kept::Command } else { kept } {
                 // The command's content is in entries that may still be on their way to the disk.
                 Kept::Nothing if self.last <= self.journal.durable() => {

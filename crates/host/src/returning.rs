@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use seriatim_model::{Address, Endpoint, Input, LogId, NodeId, Time};
-use seriatim_protocol::{Deviation, Message, shard};
+use seriatim_protocol::{Message, Mutation, shard};
 use seriatim_store::{Lsn, RoleKey};
 
 use crate::condition::NODE;
@@ -113,7 +113,7 @@ impl Host {
     /// Another node remembers more of this node's disk than it held at the start.
     pub(crate) fn was_set_back(&mut self, by: NodeId) {
         // Several nodes may say so, and one of them late.
-        if self.mark.is_another() || self.config.options.deviates(Deviation::SetBackUnnoticed) {
+        if self.mark.is_another() || self.config.options.mutates(Mutation::SetBackUnnoticed) {
             return;
         }
         let cause = format!(

@@ -11,7 +11,7 @@ use std::time::Duration;
 use seriatim_model::limits::Limits;
 use seriatim_model::storage::StorageCommand;
 use seriatim_model::{Input, NodeId, Time};
-use seriatim_protocol::Deviation;
+use seriatim_protocol::Mutation;
 use seriatim_store::RoleKey;
 
 use crate::backlog::{record_bytes, record_count};
@@ -230,7 +230,7 @@ impl Host {
         let is_between_views =
             matches!(self.roles.get(&key), Some(Role::Shard(replica, _)) if replica.is_between_views());
         let has_room = self.room.left_after(bytes) >= needs + low / VIEW_CHANGES_LEAVE;
-        let spends = is_between_views && has_room || self.config.options.deviates(Deviation::ReserveSpent);
+        let spends = is_between_views && has_room || self.config.options.mutates(Mutation::ReserveSpent);
         let is_kept = self.room.is_full() && !spends;
         self.room.given += if is_kept { 0 } else { bytes };
         is_kept

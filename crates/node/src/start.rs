@@ -137,7 +137,7 @@ pub(crate) fn start_node(
         register,
         seed: random(),
         secret: Secret::new(random()),
-        options: Options { limits: options.limits, deviation: None },
+        options: Options { limits: options.limits, mutation: None },
         journal: options.journal,
         shard_options: ShardOptions::default(),
     };

@@ -8,13 +8,13 @@ pub mod client;
 mod constructors;
 pub mod control;
 pub mod corfu;
-pub mod deviation;
 pub mod erwin;
+pub mod mutation;
 pub mod parts;
 pub mod roles;
 pub mod scalog;
 pub mod shard;
 
 pub use client::LogClient;
-pub use deviation::{Deviation, Options};
+pub use mutation::{Mutation, Options};
 pub use roles::Message;

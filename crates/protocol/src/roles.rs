@@ -7,7 +7,7 @@ use bytes::Bytes;
 use seriatim_model::wire::{WireError, wire_enum};
 use seriatim_model::{Endpoint, LogConfig, Machine, Member, Order, Position, SessionId, ViewNumber};
 
-use crate::deviation::Options;
+use crate::mutation::Options;
 use crate::parts::{Membership, sequencing};
 use crate::{control, corfu, erwin, scalog, shard};
 

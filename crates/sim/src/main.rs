@@ -10,7 +10,7 @@ use std::time::Instant;
 use clap::Parser;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use seriatim_model::Order;
-use seriatim_protocol::Deviation;
+use seriatim_protocol::Mutation;
 use seriatim_sim::coverage::Coverage;
 use seriatim_sim::mutations::MUTATIONS;
 use seriatim_sim::profiles::{self, Profile};
@@ -40,7 +40,7 @@ struct Arguments {
     threads: Option<usize>,
     /// Build in a deliberate defect, by the name that it has in the code: the run should fail.
     #[arg(long)]
-    deviation: Option<String>,
+    mutation: Option<String>,
     /// Run plans of this kind instead of any.
     #[arg(long, default_value = profiles::ANY.name, value_parser = profile())]
     profile: Profile,
@@ -74,9 +74,9 @@ struct Progress {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let from = arguments.from.unwrap_or_else(seed_from_clock);
-    let deviation = match arguments.deviation.as_deref().map(deviation_named) {
+    let mutation = match arguments.mutation.as_deref().map(mutation_named) {
         Some(None) => {
-            eprintln!("seriatim-sim: no such deviation; see Deviation in seriatim-protocol");
+            eprintln!("seriatim-sim: no such mutation; see Mutation in seriatim-protocol");
             return ExitCode::from(2);
         }
         found => found.flatten(),
@@ -91,7 +91,7 @@ fn main() -> ExitCode {
     let threads = arguments.threads.or_else(|| std::thread::available_parallelism().ok().map(Into::into));
     std::thread::scope(|scope| {
         for _ in 0..threads.unwrap_or(1).max(1) {
-            scope.spawn(|| work(&arguments, deviation, from, &progress, began));
+            scope.spawn(|| work(&arguments, mutation, from, &progress, began));
         }
     });
     let coverage = progress.coverage.into_inner().expect("no thread panicked");
@@ -103,18 +103,18 @@ fn main() -> ExitCode {
     verdict(&arguments, from, began, &coverage, &failures)
 }
 
-fn deviation_named(name: &str) -> Option<Deviation> {
-    MUTATIONS.iter().map(|mutation| mutation.deviation).find(|deviation| format!("{deviation:?}") == name)
+fn mutation_named(name: &str) -> Option<Mutation> {
+    MUTATIONS.iter().map(|mutation| mutation.mutation).find(|mutation| format!("{mutation:?}") == name)
 }
 
 /// Runs seeds until there are none left.
-fn work(arguments: &Arguments, deviation: Option<Deviation>, from: u64, progress: &Progress, began: Instant) {
+fn work(arguments: &Arguments, mutation: Option<Mutation>, from: u64, progress: &Progress, began: Instant) {
     while !progress.stop.load(Ordering::Relaxed) {
         let index = progress.next.fetch_add(1, Ordering::Relaxed);
         if index >= arguments.seeds {
             return;
         }
-        let plan = arguments.profile.plan(from.wrapping_add(index), arguments.protocol).deviating(deviation);
+        let plan = arguments.profile.plan(from.wrapping_add(index), arguments.protocol).mutated(mutation);
         let outcome = run(plan, arguments.trace);
         for line in &outcome.trace {
             println!("{line}");

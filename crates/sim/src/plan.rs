@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use seriatim_model::limits::{Limits, MAP_RUNS, MISSING_CONNECTED, MISSING_FOR, REPLACE_AFTER};
 use seriatim_model::{Durability, LogConfig, NodeId, Order, RetentionChange};
-use seriatim_protocol::{Deviation, Options};
+use seriatim_protocol::{Mutation, Options};
 use seriatim_store::{JournalOptions, ShardOptions};
 
 use crate::capacity::Capacity;
@@ -261,7 +261,7 @@ impl Plan {
             nodes,
             earlier_logs,
             config,
-            options: Options { limits, deviation: None },
+            options: Options { limits, mutation: None },
             nodes_differ: Random::new(seed ^ DIFFERENT).percent(25),
             lasts_long: false,
             journal: journal(&mut random),
@@ -354,9 +354,9 @@ impl Plan {
 
     /// The same plan, with a deliberate defect.
     #[must_use]
-    pub fn deviating(mut self, deviation: Option<Deviation>) -> Self {
-        self.options.deviation = deviation;
-        self.shard_options.measures_by_encoding = self.options.deviates(Deviation::MeasuredByEncoding);
+    pub fn mutated(mut self, mutation: Option<Mutation>) -> Self {
+        self.options.mutation = mutation;
+        self.shard_options.measures_by_encoding = self.options.mutates(Mutation::MeasuredByEncoding);
         self
     }
 

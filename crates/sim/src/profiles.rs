@@ -34,7 +34,7 @@ fn quiet(seed: u64) -> Plan {
         },
         options: seriatim_protocol::Options {
             limits: Limits { unnamed_for: Duration::from_secs(1), ..Limits::default() },
-            deviation: None,
+            mutation: None,
         },
         nodes_differ: false,
         lasts_long: false,

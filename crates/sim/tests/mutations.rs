@@ -1,7 +1,7 @@
 //! Each deliberate defect is noticed by the checker that is there for it, within a stated number of seeds.
 
-use seriatim_protocol::Deviation;
-use seriatim_sim::mutations::{MUTATIONS, mutation};
+use seriatim_protocol::Mutation;
+use seriatim_sim::mutations::{MUTATIONS, detection};
 use seriatim_sim::profiles;
 
 #[test]
@@ -10,11 +10,11 @@ fn every_defect_is_caught_by_its_checker() {
     std::panic::set_hook(Box::new(|_| {}));
     let missed: Vec<String> = MUTATIONS
         .iter()
-        .filter(|mutation| mutation.caught().is_none())
-        .map(|mutation| {
+        .filter(|detection| detection.caught().is_none())
+        .map(|detection| {
             format!(
                 "{:?}: '{}' did not object within {} seeds",
-                mutation.deviation, mutation.checker, mutation.within
+                detection.mutation, detection.checker, detection.within
             )
         })
         .collect();
@@ -25,33 +25,33 @@ fn every_defect_is_caught_by_its_checker() {
 /// The list has one checker for each defect, and this checker's other half another defect.
 #[test]
 fn view_changes_that_send_all_again_and_again_are_caught_by_what_they_send() {
-    let (deviation, checker) = (Deviation::ResentWithoutBackoff, "view_change_cost");
-    let mutation = mutation(deviation, checker, 10, profiles::LONG_VIEW_CHANGE);
-    let (_, objection) = mutation.caught().expect("it objects");
+    let (mutation, checker) = (Mutation::ResentWithoutBackoff, "view_change_cost");
+    let detection = detection(mutation, checker, 10, profiles::LONG_VIEW_CHANGE);
+    let (_, objection) = detection.caught().expect("it objects");
     assert!(objection.what.contains("bytes were sent"), "{objection}");
 }
 
 /// The list has one order for each defect.
 #[test]
 fn successors_that_a_view_change_of_scalog_forgets_are_missed() {
-    let (deviation, checker) = (Deviation::SuccessorForgotten, "at_most_once");
-    let mutation = mutation(deviation, checker, 20, profiles::RESUMED).of(|order| order.has_cuts);
-    assert!(mutation.caught().is_some(), "nothing was in the log twice");
+    let (mutation, checker) = (Mutation::SuccessorForgotten, "at_most_once");
+    let detection = detection(mutation, checker, 20, profiles::RESUMED).of(|order| order.has_cuts);
+    assert!(detection.caught().is_some(), "nothing was in the log twice");
 }
 
 /// The list has one order for each defect, and in this one a replica says itself how far it has what cuts bind. It passes for
 /// whole only in the view that it left; then it takes no cut of records that it has lost, and the log stands still.
 #[test]
 fn a_disk_that_goes_back_unnoticed_stops_a_log_of_scalog() {
-    let (deviation, checker) = (Deviation::SetBackUnnoticed, "liveness");
-    let mutation = mutation(deviation, checker, 20, profiles::SET_BACK).of(|order| order.has_cuts);
-    assert!(mutation.caught().is_some(), "the log went on");
+    let (mutation, checker) = (Mutation::SetBackUnnoticed, "liveness");
+    let detection = detection(mutation, checker, 20, profiles::SET_BACK).of(|order| order.has_cuts);
+    assert!(detection.caught().is_some(), "the log went on");
 }
 
 #[test]
 fn every_defect_is_in_the_list_once() {
-    let mut deviations: Vec<_> = MUTATIONS.iter().map(|mutation| mutation.deviation).collect();
-    deviations.sort();
-    deviations.dedup();
-    assert_eq!(deviations.len(), MUTATIONS.len());
+    let mut mutations: Vec<_> = MUTATIONS.iter().map(|detection| detection.mutation).collect();
+    mutations.sort();
+    mutations.dedup();
+    assert_eq!(mutations.len(), MUTATIONS.len());
 }

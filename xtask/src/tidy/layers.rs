@@ -9,7 +9,7 @@ use crate::workspace::{TextFile, Workspace};
 
 /// The layers that several orderings share, the lowest first. Above them are the orderings, in folders of their own, and above
 /// these the files at the crate's root, which bring all of it together: the enum of all messages, and the lines that construct.
-const SHARED: &[&str] = &["deviation", "parts", "shard", "control"];
+const SHARED: &[&str] = &["mutation", "parts", "shard", "control"];
 
 /// The items of `roles` that everybody may name. Whatever travels between roles travels in one enum, so that a frame has one
 /// decoder; it has a variant for the messages of each folder, and each folder wraps its own in it. So the enum is above
@@ -90,7 +90,7 @@ fn climbed(file: &TextFile) -> Vec<(String, usize)> {
 /// The module of what the crate's root gives out under a shorter name.
 fn defining(name: &str) -> &str {
     match name {
-        "Deviation" | "Options" => "deviation",
+        "Mutation" | "Options" => "mutation",
         "LogClient" => "client",
         "Message" => "roles",
         other => other,
@@ -143,7 +143,7 @@ mod tests {
             ("crates/protocol/src/scalog/mod.rs", "use crate::{control, parts::Gate, shard};", 0),
             ("crates/protocol/src/client.rs", "use crate::{corfu, roles};", 0),
             ("crates/protocol/src/lib.rs", "pub use crate::client::LogClient;", 0),
-            (PARTS, "use crate::deviation::Options; use crate::Options;", 0),
+            (PARTS, "use crate::mutation::Options; use crate::Options;", 0),
         ] {
             assert_eq!(found(path, code).len(), count, "{path}: {code}");
         }

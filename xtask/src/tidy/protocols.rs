@@ -12,7 +12,7 @@ pub(super) const ROOT: &str = "crates/protocol/src/";
 const SHARED: &[&str] = &["parts", "shard", "control"];
 
 /// Modules that an ordering may use, and that may name orderings: what travels, and the deliberate defects.
-const ENVELOPES: &[&str] = &["roles", "deviation"];
+const ENVELOPES: &[&str] = &["roles", "mutation"];
 
 /// Checks what the files of each ordering, and of the shared folders, name of the crate.
 pub(super) fn imports(workspace: &Workspace) -> Vec<Finding> {

@@ -11,7 +11,7 @@ use seriatim_model::{
 use seriatim_protocol::control::{self, LogEntry};
 use seriatim_protocol::roles::Message;
 use seriatim_protocol::shard::{self, ReadError};
-use seriatim_protocol::{Deviation, Options};
+use seriatim_protocol::{Mutation, Options};
 
 mod map;
 mod read;
@@ -274,7 +274,7 @@ impl Fetch {
     /// Final positions stay final, and so do their owners; only where an operator accepted a loss, not from `lost_from` on.
     fn enter_view(&mut self, now: Time, lost_from: Position, out: &mut Out) {
         self.entered = self.entry().view_number();
-        if !self.options.deviates(Deviation::MapBeyondStable) {
+        if !self.options.mutates(Mutation::MapBeyondStable) {
             self.map.forget_from(lost_from);
         }
         // A replica that was asked in an older view may not know of that.

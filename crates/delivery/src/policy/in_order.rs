@@ -1,7 +1,7 @@
 //! Every record once, in the order of positions, when all before it were handed over.
 
 use seriatim_model::Position;
-use seriatim_protocol::{Deviation, Options};
+use seriatim_protocol::{Mutation, Options};
 
 use super::Step;
 use crate::failure::Failure;
@@ -57,7 +57,7 @@ impl InOrder {
                 Step::Pass
             }
             Answer::NotYet { frontier }
-                if self.next < frontier && self.options.deviates(Deviation::HandedOverEarly) =>
+                if self.next < frontier && self.options.mutates(Mutation::HandedOverEarly) =>
             {
                 self.next = self.next.next();
                 Step::Pass
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn the_defect_hands_over_early() {
-        let options = Options { deviation: Some(Deviation::HandedOverEarly), ..Options::default() };
+        let options = Options { mutation: Some(Mutation::HandedOverEarly), ..Options::default() };
         let mut policy = InOrder::new(Position(3), Position(9), options);
         let not_yet = Answer::NotYet { frontier: Position(4) };
         assert_eq!(policy.answered(Position(3), not_yet), Step::Pass);

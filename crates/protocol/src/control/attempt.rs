@@ -16,7 +16,7 @@ use super::message::{Message, SealedState};
 use super::parting::{Group, Partings};
 use super::selection::{check_count, need};
 use super::{send, shape};
-use crate::deviation::{Deviation, Options};
+use crate::mutation::{Mutation, Options};
 use crate::parts::Sessions;
 use crate::roles::RoleEffect;
 use crate::shard::{self, Held};
@@ -296,7 +296,7 @@ impl Attempt {
     ) -> Result<Option<Step>, Trouble> {
         match self.step {
             Step::Seal => self.after_seal(now, around),
-            Step::Fence if options.deviates(Deviation::FenceSkipped) && self.old() != ViewNumber::NONE => {
+            Step::Fence if options.mutates(Mutation::FenceSkipped) && self.old() != ViewNumber::NONE => {
                 self.shards = self.evidence.old_view().map(|view| view.shards.clone()).unwrap_or_default();
                 Ok(Some(self.plan_flush()))
             }
@@ -481,7 +481,7 @@ impl Attempt {
         let old_leader = chosen.filter(|chosen| sequencers.iter().any(|member| member.node == *chosen));
         let leader = old_leader.or(sequencers.first().map(|member| member.node)).unwrap_or_default();
         let flushed = self.outcome().map(|outcome| outcome.range).unwrap_or_default();
-        let late = options.deviates(Deviation::FirstAfterFlush);
+        let late = options.mutates(Mutation::FirstAfterFlush);
         View {
             number: self.claim(),
             sequencers,
@@ -510,7 +510,7 @@ impl Attempt {
         entry.history.forget_views_below(self.handover.trimmed(&self.evidence, &view.shards));
         view.placement = view.placement.forget_below(entry.history.start());
         entry.unavailable = None;
-        if options.deviates(Deviation::EndsForgotten) {
+        if options.mutates(Mutation::EndsForgotten) {
             entry.ended = EndedSessions::default();
         }
         // After an accepted loss it may begin below what an ended session was given.

@@ -27,7 +27,7 @@ use super::retaining::{Retaining, Trimmed};
 use super::room::{FullDisks, can_do_without};
 use super::timings::Timings;
 use super::{send, shape};
-use crate::deviation::{Deviation, Options};
+use crate::mutation::{Mutation, Options};
 use crate::roles::{self, RoleEffect, RoleInput};
 use crate::shard;
 
@@ -354,7 +354,7 @@ impl Controller {
     /// The defect: another replica is chosen under the number that is claimed already.
     fn choose_again(&mut self, now: Time) {
         if let Phase::Attempt(attempt) = &mut self.phase
-            && self.options.deviates(Deviation::OneNumberTwice)
+            && self.options.mutates(Mutation::OneNumberTwice)
         {
             attempt.choose_another(now);
         }
@@ -420,8 +420,8 @@ impl Controller {
         Purpose {
             accepts_loss: self.orders.accepts_at(now),
             replaces: short,
-            leaves_sequencers: self.options.deviates(Deviation::SequencersUnreplaced),
-            drains_early: self.options.deviates(Deviation::DrainedUncopied),
+            leaves_sequencers: self.options.mutates(Mutation::SequencersUnreplaced),
+            drains_early: self.options.mutates(Mutation::DrainedUncopied),
             joins: !self.is_joining_hard,
             gather_for: self.growth.gather_for(self.options.limits.attempt_for),
         }
@@ -509,7 +509,7 @@ impl Controller {
 
     /// The disk of a node is full, or has room again: then its roles are told which view stands, and ask to be taken back.
     fn disk_is(&mut self, now: Time, node: NodeId, is_full: bool, out: &mut Vec<RoleEffect>) {
-        if self.options.deviates(Deviation::FullDiskIgnored) || !self.full.note(node, is_full) {
+        if self.options.mutates(Mutation::FullDiskIgnored) || !self.full.note(node, is_full) {
             return;
         }
         let others_do = self.current.as_ref().is_some_and(|entry| can_do_without(entry, self.around()));
@@ -650,7 +650,7 @@ impl Controller {
     /// An answer came. Only one that brings news gives the attempt more time.
     fn progressed(&mut self, now: Time, is_news: bool, out: &mut Vec<RoleEffect>) {
         if is_news {
-            if !self.options.deviates(Deviation::AttemptByTheClock) {
+            if !self.options.mutates(Mutation::AttemptByTheClock) {
                 self.give_up_at = now + self.pace.patience();
             }
             self.tell_rivals(now, out);

@@ -8,7 +8,7 @@ use seriatim_model::{
 
 use super::message::SealedState;
 use super::shape;
-use crate::deviation::{Deviation, Options};
+use crate::mutation::{Mutation, Options};
 use crate::shard::Held;
 
 /// The answers under one claim, each of which a replica gave for itself and with its incarnation.
@@ -38,8 +38,8 @@ impl Evidence {
             chosen: None,
             fenced: BTreeMap::new(),
             unreadable,
-            counts_lacking: options.deviates(Deviation::LackingCounted),
-            flushes_trimmed: options.deviates(Deviation::TrimmedFlushed),
+            counts_lacking: options.mutates(Mutation::LackingCounted),
+            flushes_trimmed: options.mutates(Mutation::TrimmedFlushed),
         }
     }
 

@@ -77,7 +77,7 @@ mod tests {
 
     use super::*;
     use crate::control::{SealedState, catalog};
-    use crate::deviation::Options;
+    use crate::mutation::Options;
 
     const OLD: ViewNumber = ViewNumber(3);
     const LIFE: Incarnation = Incarnation(1);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use seriatim_model::LogEntry;
 use seriatim_model::{NodeId, ViewNumber, limits};
 
-use crate::deviation::{Deviation, Options};
+use crate::mutation::{Mutation, Options};
 
 /// The longest pause before a phase's questions are asked again.
 const ASK_MOST: Duration = Duration::from_millis(400);
@@ -37,7 +37,7 @@ impl Pace {
             given_up: 0,
             ask_pause: limits::RESEND_AFTER,
             attempt_for: options.limits.attempt_for,
-            doublings: if options.deviates(Deviation::AttemptByTheClock) { 0 } else { MOST_DOUBLINGS },
+            doublings: if options.mutates(Mutation::AttemptByTheClock) { 0 } else { MOST_DOUBLINGS },
         }
     }
 

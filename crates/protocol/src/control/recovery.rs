@@ -8,7 +8,7 @@ use seriatim_model::{Address, Effect, Endpoint, Input, LogEntry, Machine, NodeId
 
 use super::message::Message;
 use super::poll::{ANSWER_WITHIN, ASK_AGAIN};
-use crate::deviation::{Deviation, Options};
+use crate::mutation::{Mutation, Options};
 use crate::roles;
 
 /// The answer to an operator who asks what would be lost, or accepts that.
@@ -143,7 +143,7 @@ impl Recovery {
         let request = self.request;
         let message = if turn.has_controller {
             self.asked.insert(turn.node);
-            let accepts = self.accepts || self.options.deviates(Deviation::RecoveryAcceptsUnasked);
+            let accepts = self.accepts || self.options.mutates(Mutation::RecoveryAcceptsUnasked);
             Message::Recover { request, accepts }
         } else {
             Message::LastChange { request }

@@ -18,7 +18,7 @@ use super::audience::Audience;
 use super::catalog;
 use super::message::{Message, NEWS, NodeAddress, Refusal};
 use super::parting::{self, NodeParting, Parting, PartingChange, Partings};
-use crate::deviation::{Deviation, Options};
+use crate::mutation::{Mutation, Options};
 use crate::parts::Gate;
 use crate::roles::{self, RoleEffect, RoleInput};
 
@@ -361,7 +361,7 @@ impl Register {
     }
 
     fn may_replace(&self, current: &LogEntry, proposed: &LogEntry) -> bool {
-        if self.options.deviates(Deviation::ClaimUnchecked) {
+        if self.options.mutates(Mutation::ClaimUnchecked) {
             return proposed.claimed >= current.claimed;
         }
         catalog::succeeds(current, proposed)
@@ -496,7 +496,7 @@ impl Register {
 
     /// The nodes that may have something of any log.
     fn known(&self) -> Vec<NodeId> {
-        if self.options.deviates(Deviation::JoinedForgotten) {
+        if self.options.mutates(Mutation::JoinedForgotten) {
             return self.nodes.keys().copied().collect();
         }
         self.joined.iter().copied().collect()

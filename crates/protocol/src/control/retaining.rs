@@ -26,7 +26,7 @@ use seriatim_model::{
 
 use super::message::Message;
 use super::send;
-use crate::deviation::{Deviation, Options};
+use crate::mutation::{Mutation, Options};
 use crate::roles::RoleEffect;
 use crate::shard::{self, Retain, Survey, Surveyed};
 
@@ -155,7 +155,7 @@ impl Retaining {
     ) {
         let every = options.limits.retain_every;
         let Some(reign) = self.wall.and(self.reign.as_mut()) else { return };
-        if options.deviates(Deviation::NeverRetained) {
+        if options.mutates(Mutation::NeverRetained) {
             reign.at = now + every;
         }
         if now < reign.at {
@@ -232,7 +232,7 @@ impl Reign {
         let last = self.times.marks().last().map_or(Position::ZERO, |mark| mark.position);
         let before = self.times.clone();
         self.times.reaches(time_ms);
-        let earlier = if options.deviates(Deviation::MarkedEarlier) { EARLIER_MS } else { 0 };
+        let earlier = if options.mutates(Mutation::MarkedEarlier) { EARLIER_MS } else { 0 };
         let mark = TimeMark { position: stable, time_ms, wall_ms: wall_ms.saturating_sub(earlier) };
         if stable > last && self.times.add(mark) {
             added.add(mark);
@@ -262,7 +262,7 @@ impl Reign {
         options: Options,
         answers: &BTreeMap<(ShardId, NodeId), Surveyed>,
     ) -> u64 {
-        if options.deviates(Deviation::AgedByWall) {
+        if options.mutates(Mutation::AgedByWall) {
             self.clock = Some(LogClock::from(wall_ms, millis(now - Time::ZERO), wall_ms));
         }
         let clock = match self.clock {
@@ -307,14 +307,14 @@ impl Reign {
         }
         let extents: Vec<&[Extent]> = shards.values().map(|usage| usage.extents.as_slice()).collect();
         let mut limits = *retention;
-        if options.deviates(Deviation::RetainedThreeQuarters) {
+        if options.mutates(Mutation::RetainedThreeQuarters) {
             limits.bytes = limits.bytes.map(|most| most - most / 4);
         }
         let (wanted, limit) = trims_to(&limits, stable, &self.times, time_ms, &extents);
-        if options.deviates(Deviation::RetainedTooLittle) && retention.bytes.is_some() {
+        if options.mutates(Mutation::RetainedTooLittle) && retention.bytes.is_some() {
             return (stable, None);
         }
-        if options.deviates(Deviation::RetainedUnstable) && wanted > Position::ZERO {
+        if options.mutates(Mutation::RetainedUnstable) && wanted > Position::ZERO {
             return (stable + UNSTABLE_TOO, None);
         }
         let kept = |trim| shards.values().map(|usage| usage.kept_bytes(trim)).sum::<u64>();

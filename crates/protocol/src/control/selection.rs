@@ -10,7 +10,7 @@ use super::catalog;
 use super::loss::{Loss, Trouble};
 use super::parting::Group;
 use super::shape;
-use crate::deviation::Options;
+use crate::mutation::Options;
 use crate::shard::Held;
 
 impl Attempt {

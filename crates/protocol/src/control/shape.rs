@@ -6,7 +6,7 @@
 
 use seriatim_model::{LogEntry, Placement, Position, ShardId, ShardMembers};
 
-use crate::deviation::{Deviation, Options};
+use crate::mutation::{Mutation, Options};
 
 /// Whether the log has this shard, and the registered view does not.
 pub(super) fn joins(entry: &LogEntry, shard: ShardId) -> bool {
@@ -28,7 +28,7 @@ pub(super) fn placement(
 ) -> Placement {
     let open = members.iter().map(|members| members.shard).filter(|shard| !entry.leaving.contains(shard));
     let open: Vec<ShardId> = open.collect();
-    let from = if options.deviates(Deviation::PlacedAnew) { Position::ZERO } else { first };
+    let from = if options.mutates(Mutation::PlacedAnew) { Position::ZERO } else { first };
     match &entry.view {
         None => Placement::new(open, entry.config.stripe),
         // If nobody else can take part yet, those that are to leave go on.
@@ -40,7 +40,7 @@ pub(super) fn placement(
 /// Whether a view can do without a shard that is to leave: it took no new records in the registered view, and what it
 /// got before that view started is trimmed, as everything below `trimmed` is.
 pub(super) fn has_left(entry: &LogEntry, shard: ShardId, trimmed: Position, options: Options) -> bool {
-    let early = options.deviates(Deviation::LeftUntrimmed);
+    let early = options.mutates(Mutation::LeftUntrimmed);
     entry.leaving.contains(&shard)
         && entry
             .view

@@ -3,7 +3,7 @@
 use seriatim_model::{Address, Endpoint, Position, View};
 
 use super::poll::Answers;
-use crate::deviation::{Deviation, Options};
+use crate::mutation::{Mutation, Options};
 use crate::roles::Message;
 use crate::shard;
 
@@ -52,7 +52,7 @@ impl Status {
         assert!(status.open <= view.sequencers.len(), "each replica is counted once");
         let bounds: Vec<Option<Position>> =
             primaries(view).map(|to| stable(answers.get(&to)?.as_ref()?)).collect();
-        let is_known = bounds.iter().all(Option::is_some) || options.deviates(Deviation::StatusOfThoseHeard);
+        let is_known = bounds.iter().all(Option::is_some) || options.mutates(Mutation::StatusOfThoseHeard);
         status.stable = bounds.into_iter().flatten().min().filter(|_| is_known);
         status
     }

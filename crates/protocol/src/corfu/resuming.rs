@@ -27,7 +27,7 @@ use super::client::{LogClient, Out, send};
 use super::message::Message;
 use super::search::{Progress, Question, Search};
 use crate::control::{self, EndedSession, EndedSessions, LogEntry};
-use crate::deviation::{Deviation, Options};
+use crate::mutation::{Mutation, Options};
 use crate::parts::appending::{ClientEffect, Failure, LogClientConfig, Reply, reply};
 use crate::parts::{KnownLog, Past, Resuming};
 
@@ -233,7 +233,7 @@ impl Earlier {
         if known.is_none() {
             let ended = EndedSession { session, end: findings.end, below, successor };
             self.stage = Stage::End(ended, findings.since);
-            if options.deviates(Deviation::EndUnregistered) {
+            if options.mutates(Mutation::EndUnregistered) {
                 self.ended.sessions.push(ended);
                 self.stage = Stage::Begin;
             }

@@ -14,7 +14,7 @@ use super::grants::{Grants, Question, To};
 use super::message::Message;
 use super::tokens::{Answer, Tokens};
 use crate::control;
-use crate::deviation::{Deviation, Options};
+use crate::mutation::{Mutation, Options};
 use crate::parts::membership::{Registered, Staged};
 use crate::parts::{Membership, Sessions, sequencing};
 use crate::roles::{self, RoleEffect, RoleInput, SequencingRole};
@@ -254,7 +254,7 @@ impl Sequencer {
     /// Lets go of what is written, and of what is nobody's any more.
     fn settle(&mut self, now: Time) {
         let Some(view) = &self.membership.view else { return };
-        let by_the_clock = self.options.deviates(Deviation::FilledByTheClock);
+        let by_the_clock = self.options.mutates(Mutation::FilledByTheClock);
         let is_written = |first, end| is_written(view, &self.written, first, end);
         let overdue = self.grants.settle(now, is_written, by_the_clock);
         self.overdue = overdue.unwrap_or(self.overdue).max(self.overdue);
@@ -316,12 +316,12 @@ impl Sequencer {
         if self.membership.registered(now, view) != Registered::Starts {
             return;
         }
-        let low = self.options.deviates(Deviation::SequencedTooLow);
+        let low = self.options.mutates(Mutation::SequencedTooLow);
         self.next = if low { view.first } else { view.start };
         self.overdue = self.next;
         self.written = view.shards.iter().map(|members| (members.shard, self.next)).collect();
         self.tokens = Tokens::default();
-        let forgets = self.options.deviates(Deviation::FencesForgotten);
+        let forgets = self.options.mutates(Mutation::FencesForgotten);
         self.fences = if forgets { Fences::default() } else { Fences::new(&entry.ended, view.start) };
         self.grants.clear();
         self.told.clear();

@@ -27,7 +27,7 @@ use seriatim_model::{
 };
 
 use super::message::Span;
-use crate::deviation::Deviation;
+use crate::mutation::Mutation;
 use crate::parts::Retransmit;
 use crate::parts::junk::{self, junk};
 use crate::roles::{self, RoleEffect};
@@ -431,7 +431,7 @@ impl Chain {
     /// Primary: what is written here without a gap is on all replicas.
     fn advance_written(&mut self, core: &mut Core, out: &mut Vec<RoleEffect>) {
         if !core.is_primary() || !core.is_open() {
-            if core.options.deviates(Deviation::ReadFromHead) {
+            if core.options.mutates(Mutation::ReadFromHead) {
                 core.feed_readers(self, out);
             }
             return;
@@ -508,7 +508,7 @@ impl Chain {
         spans: &[Span],
         out: &mut Vec<RoleEffect>,
     ) {
-        let over_value = core.options.deviates(Deviation::JunkOverValue);
+        let over_value = core.options.mutates(Mutation::JunkOverValue);
         let mut runs = vec![];
         for position in spans.iter().flat_map(|span| span.positions()) {
             if position >= core.stable && (over_value || !self.at.contains_key(&position)) {
@@ -609,7 +609,7 @@ impl Chain {
             return send(flushing.controller, shard::Message::Unflushed { claim }, out);
         };
         let own = own_positions(&flushing.placement, core.shard, next, upto);
-        let asks = !core.options.deviates(Deviation::VacantUnasked);
+        let asks = !core.options.mutates(Mutation::VacantUnasked);
         let writers = Some(&self.writers).filter(|_| asks);
         let vacancy =
             writers.and_then(|writers| Vacancy::new((claim, old), (next, upto), &records, own, writers));
@@ -708,7 +708,7 @@ impl Chain {
 
 /// Whether it takes part in this view, and knows that it is registered. Whoever's view is over is told.
 fn serves(core: &Core, from: Address, view: ViewNumber, out: &mut Vec<RoleEffect>) -> bool {
-    let fenced = core.options.deviates(Deviation::WrittenWhileFenced) && view == core.view_number();
+    let fenced = core.options.mutates(Mutation::WrittenWhileFenced) && view == core.view_number();
     fenced || core.accepts(from, view, out) && core.is_open() && view == core.view_number()
 }
 

@@ -11,7 +11,7 @@ use seriatim_model::{Address, Endpoint, NodeId, Position, ShardId, Time, View, V
 
 use super::ShardMessage;
 use super::client::{LogClient, Out, send};
-use crate::deviation::{Deviation, Options};
+use crate::mutation::{Mutation, Options};
 use crate::parts::appending::{ClientEffect, Reply, reply};
 use crate::parts::sequencing::Message::CheckTail;
 
@@ -27,7 +27,7 @@ pub(super) struct Answers {
 impl Answers {
     /// None yet.
     fn awaited(view: Option<&View>, request: u64, options: Options) -> Self {
-        let trusts = options.deviates(Deviation::TailFromLeader);
+        let trusts = options.mutates(Mutation::TailFromLeader);
         let witnesses = view.and_then(|view| view.shard(witness(view, request))).filter(|_| !trusts);
         let replicas = witnesses.iter().flat_map(|members| &members.replicas);
         Self { tail: None, missing: replicas.map(|member| member.node).collect() }

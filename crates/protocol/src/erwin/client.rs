@@ -16,7 +16,7 @@ use super::message::Message;
 use super::putting::Putting;
 use super::rules::{self, Count};
 use crate::control::{self, LogEntry};
-use crate::deviation::Deviation;
+use crate::mutation::Mutation;
 use crate::parts::appending::{ClientEffect, reply};
 use crate::parts::known_log::News;
 use crate::parts::{Askers, Conversation, Jitter, KnownLog, Past, Resuming, Seen, Tails, sequencing};
@@ -234,7 +234,7 @@ impl LogClient {
         match message {
             Message::Acknowledged { view, session, next }
                 if self.is_mine(session)
-                    && (view == current || self.config.options.deviates(Deviation::MixedViews)) =>
+                    && (view == current || self.config.options.mutates(Mutation::MixedViews)) =>
             {
                 self.acknowledged(now, node, next, out);
             }
@@ -251,7 +251,7 @@ impl LogClient {
                     _ if expected < self.appends.base() => self.session_lost(session, out),
                     Some(member) => {
                         let is_news = member.pace.goes_back_to(expected);
-                        if is_news || self.config.options.deviates(Deviation::WentBackForEach) {
+                        if is_news || self.config.options.mutates(Mutation::WentBackForEach) {
                             member.sent = member.sent.min(expected);
                             self.work_is_due = true;
                         }
@@ -300,7 +300,7 @@ impl LogClient {
         }
         member.sent = member.sent.max(next);
         let acknowledged = self.members.values().map(|member| member.acknowledged);
-        let committed = if self.config.options.deviates(Deviation::OneAcknowledgement) {
+        let committed = if self.config.options.mutates(Mutation::OneAcknowledgement) {
             acknowledged.max().unwrap_or(0)
         } else {
             rules::committed(acknowledged)
@@ -338,7 +338,7 @@ impl LogClient {
         let old = std::mem::take(&mut self.members);
         for member in &view.sequencers {
             let acknowledged = match old.get(&member.node) {
-                Some(before) if self.config.options.deviates(Deviation::MixedViews) => before.acknowledged,
+                Some(before) if self.config.options.mutates(Mutation::MixedViews) => before.acknowledged,
                 _ => 0,
             };
             let pace = Conversation::new(now, self.config.options.limits.batch_bytes);
@@ -355,7 +355,7 @@ impl LogClient {
         if !self.log.config().order.places_by_position() {
             self.putting.enter_view(now, &view, self.appends.base(), self.config.options.limits);
         }
-        if self.config.options.deviates(Deviation::MixedViews) {
+        if self.config.options.mutates(Mutation::MixedViews) {
             self.putting.named = named;
         }
         self.asked_below = self.appends.base();
@@ -391,13 +391,13 @@ impl LogClient {
         let leader = self.log.view().map(|view| view.leader);
         let Some(leading) = leader.and_then(|leader| counts.get(&leader)).copied() else { return };
         let options = self.config.options;
-        let tail = if options.deviates(Deviation::TailFromLeader) {
+        let tail = if options.mutates(Mutation::TailFromLeader) {
             leading.end
         } else if !self.members.keys().all(|member| counts.contains_key(member)) {
             return;
-        } else if options.deviates(Deviation::TailIsMinimum) {
+        } else if options.mutates(Mutation::TailIsMinimum) {
             counts.values().map(|count| count.end).min().unwrap_or_default()
-        } else if options.deviates(Deviation::TailIsMaximum) {
+        } else if options.mutates(Mutation::TailIsMaximum) {
             counts.values().map(|count| count.end).max().unwrap_or_default()
         } else {
             let followers = counts.iter().filter(|(node, _)| Some(**node) != leader);

@@ -31,7 +31,7 @@ use super::ShardMessage;
 use super::memory::JournalRecord;
 use super::message::Message;
 use super::sequencer::{Sequencer, reply};
-use crate::deviation::Deviation;
+use crate::mutation::Mutation;
 use crate::parts::Gate;
 use crate::parts::sessions::most_closed;
 use crate::roles::RoleEffect;
@@ -327,7 +327,7 @@ impl Sequencer {
         let Some(orderer) = &mut self.orderer else { return };
         let Some((highest, successor)) = orderer.endings.frozen_at(session) else { return };
         let followers = orderer.followers().collect();
-        let at = if self.options.deviates(Deviation::EndedAtLeadersNumber) { own } else { highest };
+        let at = if self.options.mutates(Mutation::EndedAtLeadersNumber) { own } else { highest };
         let at = self.log.sessions().end_of(session).unwrap_or(at);
         self.log.thaw(session);
         // A session that the leader has forgotten, and that is too old to come back, has no need of an end.

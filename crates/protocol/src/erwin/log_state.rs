@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use seriatim_model::{IdRun, LogConfig, Position, RecordId, SessionId, Settled, Ticket, Time, limits};
 
 use crate::control::SealedState;
-use crate::deviation::{Deviation, Options};
+use crate::mutation::{Mutation, Options};
 use crate::parts::{Admission, Content, Entry, Ring, Seen, Sessions};
 
 /// The records that one sequencing replica holds, and what it knows of its log. It says what may be admitted, and changes
@@ -131,7 +131,7 @@ impl LogState {
     pub(super) fn admission(&self, run: IdRun) -> Admission {
         let idle = self.config.session_idle_positions;
         match self.sessions.admission(run, self.ordered, idle) {
-            Admission::OutOfOrder { .. } if self.options.deviates(Deviation::GapsAdmitted) => {
+            Admission::OutOfOrder { .. } if self.options.mutates(Mutation::GapsAdmitted) => {
                 Admission::Admit { skip: 0 }
             }
             Admission::Admit { .. } if self.has_no_room_for(run.session) => Admission::Full,
@@ -174,7 +174,7 @@ impl LogState {
 
     fn room_for(&self, session: SessionId, disk: Disk, entries: &[Content]) -> (usize, Option<Cut>) {
         let limits = self.options.limits;
-        let no_bytes = self.options.deviates(Deviation::NeverBusy);
+        let no_bytes = self.options.mutates(Mutation::NeverBusy);
         let ring_bytes = if no_bytes { usize::MAX } else { limits.ring_bytes };
         let (mut bytes, mut more) = (self.ring.bytes(), 0);
         for (index, entry) in entries.iter().enumerate() {
@@ -209,7 +209,7 @@ impl LogState {
     ) {
         let known = self.sessions.next(session).unwrap_or(0);
         assert!(
-            entries.is_empty() || first >= known || self.options.deviates(Deviation::JournaledAgain),
+            entries.is_empty() || first >= known || self.options.mutates(Mutation::JournaledAgain),
             "session {session} goes on with {known}: {first} is held or ordered already"
         );
         let next = first + entries.len() as u64;
@@ -224,7 +224,7 @@ impl LogState {
     /// that its leader ordered.
     pub(super) fn order(&mut self, first: Position, runs: &[Settled], follows: bool) {
         assert!(
-            first == self.ordered || self.options.deviates(Deviation::DropsUnordered),
+            first == self.ordered || self.options.mutates(Mutation::DropsUnordered),
             "positions from {first} on are ordered, but those below end at {}",
             self.ordered
         );
@@ -263,7 +263,7 @@ impl LogState {
     pub(super) fn end(&mut self, session: SessionId, at: u64) {
         // A leader that has forgotten the session may have bound more of it, which is dropped here since.
         let is_too_low = self.frozen.get(&session).is_some_and(|frozen| at < *frozen);
-        let may_be = self.options.deviates(Deviation::EndedAtLeadersNumber);
+        let may_be = self.options.mutates(Mutation::EndedAtLeadersNumber);
         assert!(!is_too_low || may_be, "session {session} ends at {at}, below what was frozen here");
         self.sessions.end(session, at);
     }
@@ -308,7 +308,7 @@ impl LogState {
         let is_held = |id: &SessionId| self.ring.holds(*id);
         assert!(!sessions.iter().any(is_held), "no session is forgotten of which something is held");
         self.sessions.expire(sessions);
-        if self.options.deviates(Deviation::ForgottenWithoutFloor) {
+        if self.options.mutates(Mutation::ForgottenWithoutFloor) {
             self.sessions.lower_floor();
         }
     }
@@ -328,19 +328,19 @@ impl LogState {
         self.ordered = ordered;
         let own = std::mem::replace(&mut self.sessions, sessions);
         self.sessions.close_ended(self.ordered, self.config.session_idle_positions);
-        if self.options.deviates(Deviation::FilterUnion) {
+        if self.options.mutates(Mutation::FilterUnion) {
             self.sessions.join(own);
         }
-        if self.options.deviates(Deviation::SessionEndLost) {
+        if self.options.mutates(Mutation::SessionEndLost) {
             self.sessions.forget_ends();
         }
-        if self.options.deviates(Deviation::SuccessorForgotten) {
+        if self.options.mutates(Mutation::SuccessorForgotten) {
             self.sessions.forget_successors();
         }
-        if self.options.deviates(Deviation::VoidsForgotten) {
+        if self.options.mutates(Mutation::VoidsForgotten) {
             self.sessions.forget_voids();
         }
-        if self.options.deviates(Deviation::FilterForgotten) {
+        if self.options.mutates(Mutation::FilterForgotten) {
             self.sessions = Sessions::default();
         }
     }

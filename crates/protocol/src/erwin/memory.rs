@@ -9,7 +9,7 @@ use seriatim_model::{
 };
 
 use super::sequencer::Sequencer;
-use crate::deviation::Options;
+use crate::mutation::Options;
 use crate::parts::membership::Staged;
 use crate::parts::{Content, Sessions};
 use crate::roles::RoleEffect;

@@ -11,7 +11,7 @@ use super::ending_sessions::Endings;
 use super::message::Message;
 use super::push::{BoundBatch, Pusher, takes};
 use super::rules;
-use crate::deviation::{Deviation, Options};
+use crate::mutation::{Mutation, Options};
 use crate::parts::{Gate, Retransmit, Ring, Sessions, Shares};
 use crate::roles::RoleEffect;
 use crate::shard;
@@ -247,7 +247,7 @@ impl Orderer {
             self.own = to;
         }
         let confirmed = rules::stable_bound(self.followers.values().copied().chain([self.own]));
-        let early = self.options.deviates(Deviation::StableEarly);
+        let early = self.options.mutates(Mutation::StableEarly);
         let stable = if early { self.drops.back().map_or(self.own, |drop| drop.to) } else { confirmed };
         self.stable = self.stable.max(stable);
         assert!(

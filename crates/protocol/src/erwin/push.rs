@@ -12,7 +12,7 @@ use seriatim_model::{
 };
 
 use super::ShardMessage;
-use crate::deviation::{Deviation, Options};
+use crate::mutation::{Mutation, Options};
 use crate::parts::sessions::runs_of;
 use crate::parts::{Content, Entry, Names, Retransmit};
 use crate::roles::{self, RoleEffect};
@@ -163,7 +163,7 @@ impl Pusher {
             return;
         }
         let mut resent = 1;
-        if self.options.deviates(Deviation::ResentWithoutBackoff) {
+        if self.options.mutates(Mutation::ResentWithoutBackoff) {
             resent = self.batches.len();
             self.retransmit = Retransmit::default();
             self.retransmit.start(now);

@@ -14,7 +14,7 @@ use seriatim_model::{
 use super::ShardMessage;
 use super::appends::{Appends, Pending, Target};
 use super::client::{Failure, LogClient, Out, Reply, Session};
-use crate::deviation::Deviation;
+use crate::mutation::Mutation;
 use crate::parts::appending::{ClientEffect, reply};
 use crate::parts::{Conversation, Names, ShardChoice};
 use crate::{roles, shard};
@@ -460,10 +460,10 @@ impl LogClient {
                 self.putting.had_no_room(now, from, ids, &self.appends, word);
             }
             roles::Message::Shard(shard::Message::Fenced { .. }) => {
-                let keeps = !self.config.options.deviates(Deviation::UnnamedToFenced);
+                let keeps = !self.config.options.mutates(Mutation::UnnamedToFenced);
                 self.putting.fenced(now, from, session, &self.appends, keeps);
                 self.log.ask_register(now);
-                if self.config.options.deviates(Deviation::AgainInDoubt) {
+                if self.config.options.mutates(Mutation::AgainInDoubt) {
                     self.not_appended(now, IdRun { session, first: self.appends.base(), count: 1 }, out);
                 }
             }

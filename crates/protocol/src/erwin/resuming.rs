@@ -24,7 +24,7 @@ use seriatim_model::{Position, RecordId, Time, ViewNumber};
 
 use super::client::{Failure, LogClient, Out, Reply, Session, send};
 use super::message::Message;
-use crate::deviation::Deviation;
+use crate::mutation::Mutation;
 use crate::parts::appending::reply;
 use crate::parts::resuming::{Past, Questions, Resuming};
 
@@ -84,7 +84,7 @@ impl LogClient {
     pub(super) fn go_on_resuming(&mut self, now: Time, out: &mut Out) {
         let Some((view, leader)) = self.log.view().map(|view| (view.number, view.leader)) else { return };
         let mut is_repeated = false;
-        let skips = self.config.options.deviates(Deviation::ResumedUnsettled);
+        let skips = self.config.options.mutates(Mutation::ResumedUnsettled);
         if let Some(resuming) = self.resuming.as_mut().filter(|resuming| resuming.successor().is_some()) {
             resuming.enter_view(view);
             let questions = questions(resuming, view);

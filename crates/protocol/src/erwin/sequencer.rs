@@ -15,7 +15,7 @@ use super::message::Message;
 use super::orderer::Orderer;
 use super::view_change::Flush;
 use crate::control;
-use crate::deviation::{Deviation, Options};
+use crate::mutation::{Mutation, Options};
 use crate::parts::membership::{Registered, Staged};
 use crate::parts::{Admission, Content, Gate, Membership, Shares, sequencing};
 use crate::roles::{self, RoleEffect, RoleInput, SequencingRole};
@@ -114,7 +114,7 @@ impl Sequencer {
     /// A replica without memory: it takes part in nothing until it is staged.
     #[must_use]
     pub fn new(me: Member, config: LogConfig, options: Options) -> Self {
-        let waits = config.durability == Durability::Disk && !options.deviates(Deviation::ConfirmBeforeSync);
+        let waits = config.durability == Durability::Disk && !options.mutates(Mutation::ConfirmBeforeSync);
         Self {
             membership: Membership::new(me, options),
             options,
@@ -293,7 +293,7 @@ impl Sequencer {
                     return reply(from, Message::Busy { view, session, next, disk_full: true }, out);
                 }
                 let acknowledged = self.acknowledgement(session, lowest.min(run.first), next);
-                if self.options.deviates(Deviation::FollowerBeforeSync) && self.orderer.is_none() {
+                if self.options.mutates(Mutation::FollowerBeforeSync) && self.orderer.is_none() {
                     reply(from, acknowledged, out);
                 } else {
                     self.gate.confirm(from, acknowledged, out);
@@ -345,7 +345,7 @@ impl Sequencer {
     ) -> Option<Cut> {
         let Admission::Admit { skip } = self.log.admission(run) else { return None };
         let again: Vec<Content> = entries.drain(..skip as usize).collect();
-        if skip > 0 && self.options.deviates(Deviation::JournaledAgain) {
+        if skip > 0 && self.options.mutates(Mutation::JournaledAgain) {
             let (session, first) = (run.session, run.first);
             self.persist(&JournalRecord::Admitted { session, first, lowest, entries: again }, out);
         }
@@ -376,12 +376,12 @@ impl Sequencer {
         runs: Vec<Settled>,
         out: &mut Vec<RoleEffect>,
     ) {
-        let sealed_drops = self.options.deviates(Deviation::SealedDrops) && view == self.membership.number;
+        let sealed_drops = self.options.mutates(Mutation::SealedDrops) && view == self.membership.number;
         if !(self.membership.accepts(view) || sealed_drops) {
             return;
         }
         let end = first + runs.iter().map(|run| run.ids.count).sum::<u64>();
-        let unordered = self.options.deviates(Deviation::DropsUnordered) && first > self.log.ordered();
+        let unordered = self.options.mutates(Mutation::DropsUnordered) && first > self.log.ordered();
         if first == self.log.ordered() || unordered {
             self.log.order(first, &runs, self.orderer.is_none());
             self.persist(&JournalRecord::Dropped { from: first, runs }, out);

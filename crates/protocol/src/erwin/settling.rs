@@ -4,7 +4,7 @@ use seriatim_model::{Position, RecordId, SessionId, Time};
 
 use super::client::{Failure, LogClient, Out, Reply, Session, send};
 use super::message::Message;
-use crate::deviation::Deviation;
+use crate::mutation::Mutation;
 use crate::parts::appending::reply;
 use crate::parts::pauses::RESEND_FIRST;
 
@@ -91,7 +91,7 @@ impl LogClient {
     /// Nothing more can be appended in the session. It has not ended by that: if its end is wanted, the leader is asked for it.
     pub(super) fn session_lost(&mut self, session: SessionId, out: &mut Out) {
         self.end_what_is_left();
-        if self.config.options.deviates(Deviation::EndedByOne) {
+        if self.config.options.mutates(Mutation::EndedByOne) {
             self.ended(session, 0, out);
         }
         self.leave_session(session, out);

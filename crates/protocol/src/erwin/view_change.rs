@@ -6,7 +6,7 @@ use super::log_state::LogState;
 use super::push::{Pusher, takes};
 use super::sequencer::{Sequencer, reply};
 use crate::control::Message;
-use crate::deviation::{Deviation, Options};
+use crate::mutation::{Mutation, Options};
 use crate::parts::membership::{Obeys, Staged};
 use crate::parts::{Entry, Ring, Sessions};
 use crate::roles::RoleEffect;
@@ -55,10 +55,10 @@ impl Flush {
             if batch.is_empty() {
                 break;
             }
-            if self.options.deviates(Deviation::FlushReversed) {
+            if self.options.mutates(Mutation::FlushReversed) {
                 batch.reverse();
             }
-            let early = self.options.deviates(Deviation::StableBeforeRegister);
+            let early = self.options.mutates(Mutation::StableBeforeRegister);
             let stable = if early { self.pusher.end() + batch.len() as u64 } else { Position::ZERO };
             self.pusher.push(now, batch.into_iter(), stable, out);
         }
@@ -100,7 +100,7 @@ impl Sequencer {
         old: ViewNumber,
         out: &mut Vec<RoleEffect>,
     ) {
-        let skipped = self.options.deviates(Deviation::SealSkipped) && self.membership.is_open();
+        let skipped = self.options.mutates(Mutation::SealSkipped) && self.membership.is_open();
         let Some(obeys) = self.membership.seal(now, from, (claim, old), skipped, out) else { return };
         if let Obeys::Newly { adopts } = obeys {
             (self.flush, self.orderer) = (None, None);
@@ -110,10 +110,10 @@ impl Sequencer {
             self.persist_claim(adopts, out);
         }
         let holds_old = old != ViewNumber::NONE && self.membership.number == old
-            || self.options.deviates(Deviation::StageDestroys) && self.membership.number != ViewNumber::NONE;
+            || self.options.mutates(Mutation::StageDestroys) && self.membership.number != ViewNumber::NONE;
         let state = holds_old.then(|| self.log.sealed());
         let sealed = Message::Sealed { claim, incarnation: self.membership.me.incarnation, state };
-        if self.options.deviates(Deviation::SealNotDurable) {
+        if self.options.mutates(Mutation::SealNotDurable) {
             return reply(from, sealed, out);
         }
         self.gate.confirm(from, sealed, out);
@@ -128,7 +128,7 @@ impl Sequencer {
         view: View,
         out: &mut Vec<RoleEffect>,
     ) {
-        let skipped = self.options.deviates(Deviation::SealSkipped);
+        let skipped = self.options.mutates(Mutation::SealSkipped);
         if claim <= self.membership.number || claim != self.membership.claim && !skipped {
             return self.membership.outbid(from, out);
         }
@@ -179,7 +179,7 @@ impl Sequencer {
                 self.persist_claim(true, out);
             }
             self.persist_staged(&staged, out);
-            if self.options.deviates(Deviation::StageDestroys) {
+            if self.options.mutates(Mutation::StageDestroys) {
                 self.log.restore(staged.ordered, staged.sessions.clone(), vec![]);
             }
             self.membership.prepare(staged);

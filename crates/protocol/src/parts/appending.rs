@@ -3,7 +3,7 @@
 
 use seriatim_model::{Effect, NodeId, Order, Position, Record, RecordId, SessionId, ShardId, Time};
 
-use crate::deviation::Options;
+use crate::mutation::Options;
 use crate::roles;
 
 /// Which shard takes the record of an append, where clients put records on shards themselves.

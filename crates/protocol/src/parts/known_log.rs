@@ -5,7 +5,7 @@ use seriatim_model::{Address, Endpoint, LogConfig, LogEntry, NodeId, Time, View,
 use super::appending::{ClientEffect, Failure, Reply, reply};
 use super::{Lookup, Vigil};
 use crate::control::message::{Message, NEWS, Refusal};
-use crate::deviation::{Deviation, Options};
+use crate::mutation::{Mutation, Options};
 
 /// The outcome of the register's word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,7 +142,7 @@ impl KnownLog {
     /// Asks the register now and then while `oldest` is the append that has waited for longest, whatever was answered.
     pub fn watch(&mut self, now: Time, oldest: Option<u64>, options: Options, out: &mut Vec<ClientEffect>) {
         let is_due = self.vigil.comes_due(now, oldest.filter(|_| self.view().is_some()));
-        if is_due && !options.deviates(Deviation::PutOffForEver) {
+        if is_due && !options.mutates(Mutation::PutOffForEver) {
             self.wonder(out);
         }
     }

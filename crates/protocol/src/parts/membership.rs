@@ -7,7 +7,7 @@ use seriatim_model::{Address, Member, Position, Time, View, ViewNumber};
 use super::claims;
 use super::{Reports, Sessions, sequencing};
 use crate::control::message::Message;
-use crate::deviation::{Deviation, Options};
+use crate::mutation::{Mutation, Options};
 use crate::roles::RoleEffect;
 
 /// A replica's knowledge of views. Everything that it holds belongs to the view `number`.
@@ -29,7 +29,7 @@ pub struct Membership {
     restarted: bool,
     unavailable: Option<String>,
     reports: Reports,
-    /// Whether the deviation is on by which a node is taken for the member that it was in another life.
+    /// Whether the mutation is on by which a node is taken for the member that it was in another life.
     is_amnesiac: bool,
 }
 
@@ -85,7 +85,7 @@ impl Membership {
             restarted: true,
             unavailable: None,
             reports: Reports::default(),
-            is_amnesiac: options.deviates(Deviation::AmnesiaAcknowledges),
+            is_amnesiac: options.mutates(Mutation::AmnesiaAcknowledges),
         }
     }
 
@@ -126,7 +126,7 @@ impl Membership {
     }
 
     /// A controller seals view `old` for a claim: from now on nobody below that is obeyed. Nothing, if it is refused.
-    /// A replica that `resists`, by a deviation, obeys as it did.
+    /// A replica that `resists`, by a mutation, obeys as it did.
     pub fn seal(
         &mut self,
         now: Time,

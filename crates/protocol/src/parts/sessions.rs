@@ -425,7 +425,7 @@ impl Sessions {
     }
 
     /// Adds what `others` knows. Joining what a replica holds with what it was staged with is a mistake
-    /// that the simulator shows to be one; see [`crate::Deviation::FilterUnion`].
+    /// that the simulator shows to be one; see [`crate::Mutation::FilterUnion`].
     pub(crate) fn join(&mut self, others: Self) {
         for (id, other) in others.sessions {
             let session = self.entry(id, other.last_bound);

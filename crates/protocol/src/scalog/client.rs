@@ -16,7 +16,7 @@ use seriatim_model::{
 use super::ShardMessage;
 use super::message::{Message, Place};
 use crate::control::{self, LogEntry};
-use crate::deviation::Deviation;
+use crate::mutation::Mutation;
 use crate::parts::appending::{ClientEffect, Failure, LogClientConfig, Reply, Request, Terms, reply};
 use crate::parts::known_log::News;
 use crate::parts::lookup::LOOKUP_FIRST;
@@ -494,7 +494,7 @@ impl LogClient {
         let first = numbers.start;
         let (limits, stripe) = (self.config.options.limits, self.log.config().stripe);
         let (mut records, mut bytes) = (vec![], 0);
-        let hops = self.config.options.deviates(Deviation::HopsEachStripe);
+        let hops = self.config.options.mutates(Mutation::HopsEachStripe);
         let turn_bytes = if hops { 0 } else { TURN_WINDOWS * self.pace.window() };
         let unsent = numbers.zip(self.pending.range((first - self.base) as usize..));
         for (number, pending) in unsent.take(limits.batch_records) {

@@ -13,7 +13,7 @@ use super::ending::{self, Closing};
 use super::message::Message;
 use super::pushing::Pusher;
 use super::shard::Submitted;
-use crate::deviation::{Deviation, Options};
+use crate::mutation::{Mutation, Options};
 use crate::parts::{Admission, Gate, Sessions, Shares};
 use crate::roles::RoleEffect;
 
@@ -75,7 +75,7 @@ struct Reports {
 impl Reports {
     /// How much all replicas have, as far as it is known whose it is.
     fn length(&self, options: Options) -> u64 {
-        let unreplicated = options.deviates(Deviation::CutUnreplicated);
+        let unreplicated = options.mutates(Mutation::CutUnreplicated);
         let lengths = self.lengths.values().copied();
         let length = if unreplicated { lengths.max() } else { lengths.min() };
         length.unwrap_or(0).min(self.named)
@@ -221,7 +221,7 @@ impl Leader {
                 taken += 1;
                 reports.names.pop_front();
                 reports.decided += told.ids.count;
-                let twice = self.options.deviates(Deviation::SubmittedTwice);
+                let twice = self.options.mutates(Mutation::SubmittedTwice);
                 let (idle, most) = (self.session_idle_positions, self.options.limits.max_sessions);
                 let new =
                     if twice { Some(told.ids) } else { new_of(told, sessions, cut.end(), (idle, most)) };
@@ -251,7 +251,7 @@ impl Leader {
                 cut.ends.push(End { session, at, successor, shard });
             }
         }
-        if self.options.deviates(Deviation::EndedOrdered) {
+        if self.options.mutates(Mutation::EndedOrdered) {
             sessions.forget_ends();
         }
     }
@@ -297,7 +297,7 @@ impl Leader {
     pub(super) fn commit(&mut self, now: Time, gate: &Gate, out: &mut Vec<RoleEffect>) {
         self.persisted(gate);
         let followers = self.followers.values().map(|follower| follower.held);
-        let uncommitted = self.options.deviates(Deviation::CutUncommitted);
+        let uncommitted = self.options.mutates(Mutation::CutUncommitted);
         let held = if uncommitted { self.end } else { followers.fold(self.own, Position::min) };
         self.committed = self.committed.max(held);
         let in_order = self.own <= self.end && (uncommitted || self.committed <= self.own);

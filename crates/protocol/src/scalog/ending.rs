@@ -17,7 +17,7 @@ use seriatim_model::{Address, SessionId, limits};
 
 use super::message::Message;
 use super::sequencer::{Sequencer, reply};
-use crate::deviation::Deviation;
+use crate::mutation::Mutation;
 use crate::parts::Sessions;
 use crate::parts::sessions::most_closed;
 use crate::roles::RoleEffect;
@@ -41,7 +41,7 @@ impl Closing {
             return Some(Message::Expired { session });
         }
         let successor = sessions.successor_of(session)?;
-        let is_final = sequencer.is_final(session) || sequencer.options.deviates(Deviation::EndUncommitted);
+        let is_final = sequencer.is_final(session) || sequencer.options.mutates(Mutation::EndUncommitted);
         let at = sessions.end_of(session).or(sessions.next(session))?;
         let view = sequencer.membership.number;
         is_final.then_some(Message::Ended { view, session, at, successor })

@@ -8,7 +8,7 @@ use seriatim_model::{Durability, LogConfig, Member, Position, Ticket, View, View
 
 use super::cut::Cut;
 use super::sequencer::Sequencer;
-use crate::deviation::Options;
+use crate::mutation::Options;
 use crate::parts::Sessions;
 use crate::parts::membership::Staged;
 use crate::roles::RoleEffect;

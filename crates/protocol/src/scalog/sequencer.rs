@@ -15,7 +15,7 @@ use super::memory::JournalRecord;
 use super::message::{Message, Place};
 use super::view_change::Flush;
 use crate::control;
-use crate::deviation::{Deviation, Options};
+use crate::mutation::{Mutation, Options};
 use crate::parts::membership::Staged;
 use crate::parts::{Gate, Membership, Sessions, sequencing};
 use crate::roles::{self, RoleEffect, RoleInput, SequencingRole};
@@ -108,7 +108,7 @@ impl Sequencer {
     /// A member without memory: it takes part in nothing until it is staged.
     #[must_use]
     pub fn new(me: Member, config: LogConfig, options: Options) -> Self {
-        let waits = config.durability == Durability::Disk && !options.deviates(Deviation::ConfirmBeforeSync);
+        let waits = config.durability == Durability::Disk && !options.mutates(Mutation::ConfirmBeforeSync);
         Self {
             membership: Membership::new(me, options),
             config,
@@ -185,7 +185,7 @@ impl Sequencer {
         }
         let (view, end) = (self.membership.number, self.end());
         let held = Message::Held { view, end };
-        if self.options.deviates(Deviation::FollowerBeforeSync) {
+        if self.options.mutates(Mutation::FollowerBeforeSync) {
             return reply(leader, held, out);
         }
         self.gate.confirm(leader, held, out);
@@ -208,7 +208,7 @@ impl Sequencer {
         if self.sessions.len() > limits.max_sessions {
             let oldest = self.sessions.least_recent((ordered, ordered), limits.max_sessions, |_| false);
             self.sessions.expire(&oldest);
-            if self.options.deviates(Deviation::ForgottenWithoutFloor) {
+            if self.options.mutates(Mutation::ForgottenWithoutFloor) {
                 self.sessions.lower_floor();
             }
         }

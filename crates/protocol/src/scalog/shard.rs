@@ -30,7 +30,7 @@ use seriatim_model::{
     Time, View, ViewHistory, ViewNumber, limits,
 };
 
-use crate::deviation::Deviation;
+use crate::mutation::Mutation;
 use crate::parts::HeldIds;
 use crate::roles::{self, RoleEffect};
 use crate::shard::{self, Applied, Core, DataPath, Write, send};
@@ -428,7 +428,7 @@ impl LocalLog {
             return send(client, shard::Message::Busy { view, ids, disk_full: false }, out);
         }
         let session = ids.session;
-        let twice = core.options.deviates(Deviation::SubmittedTwice);
+        let twice = core.options.mutates(Mutation::SubmittedTwice);
         let known = self.local.submitters.get(&session).filter(|_| !twice);
         let next = known.map_or(lowest, |known| known.next.max(lowest));
         if ids.first > next && !twice {

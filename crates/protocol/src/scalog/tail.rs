@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use seriatim_model::{NodeId, Position, Time, ViewNumber};
 
 use super::client::{LogClient, Out, send};
-use crate::deviation::Deviation;
+use crate::mutation::Mutation;
 use crate::parts::appending::{Reply, reply};
 use crate::parts::sequencing::Message::CheckTail;
 
@@ -40,7 +40,7 @@ impl LogClient {
         let Some(known) = self.log.view().filter(|known| known.number == view) else { return };
         let Some(answers) = self.tails.answers_in(request, view) else { return };
         answers.insert(node, tail);
-        let trusts = self.config.options.deviates(Deviation::TailFromLeader) && node == known.leader;
+        let trusts = self.config.options.mutates(Mutation::TailFromLeader) && node == known.leader;
         let all = known.sequencers.iter().all(|member| answers.contains_key(&member.node));
         let least = answers.values().min().copied().filter(|_| all);
         let Some(tail) = Some(tail).filter(|_| trusts).or(least) else { return };

@@ -7,7 +7,7 @@ use super::memory::JournalRecord;
 use super::pushing::Pusher;
 use super::sequencer::{Sequencer, reply};
 use crate::control::{self, Message, SealedState};
-use crate::deviation::Deviation;
+use crate::mutation::Mutation;
 use crate::parts::Sessions;
 use crate::parts::membership::{Obeys, Registered, Staged};
 use crate::roles::RoleEffect;
@@ -38,7 +38,7 @@ impl Sequencer {
         old: ViewNumber,
         out: &mut Vec<RoleEffect>,
     ) {
-        let skipped = self.options.deviates(Deviation::SealSkipped) && self.membership.is_open();
+        let skipped = self.options.mutates(Mutation::SealSkipped) && self.membership.is_open();
         let Some(obeys) = self.membership.seal(now, from, (claim, old), skipped, out) else { return };
         if let Obeys::Newly { adopts } = obeys {
             (self.flush, self.leader) = (None, None);
@@ -75,7 +75,7 @@ impl Sequencer {
             let pusher = Pusher::new((claim, self.membership.number), routes, self.bound);
             let sessions = self.sessions.clone();
             let mut flush = Flush { claim, controller: from, pusher, sessions };
-            if !self.options.deviates(Deviation::CutsLost) {
+            if !self.options.mutates(Mutation::CutsLost) {
                 self.cuts.iter().for_each(|cut| flush.pusher.push(now, cut.clone(), out));
             }
             flush.sessions.prune(limits::MAX_BOUND_RUNS, self.options.limits.void_runs);
@@ -183,7 +183,7 @@ impl Sequencer {
         self.cuts.clear();
         self.bound = staged.ordered;
         self.sessions = staged.sessions;
-        if self.options.deviates(Deviation::SuccessorForgotten) {
+        if self.options.mutates(Mutation::SuccessorForgotten) {
             self.sessions.forget_successors();
         }
     }

@@ -16,7 +16,7 @@ use seriatim_model::{
 use super::core::send;
 use super::former::Former;
 use super::message::Message;
-use crate::deviation::{Deviation, Options};
+use crate::mutation::{Mutation, Options};
 use crate::parts::pauses::patience_within;
 use crate::roles::RoleEffect;
 
@@ -97,7 +97,7 @@ impl Copying {
     /// The replica was made anew: there is time to copy.
     pub(super) fn newborn(&mut self, now: Time, options: Options) {
         self.copies_from = now + NEWBORN_WAITS;
-        if options.deviates(Deviation::MendingWaits) {
+        if options.mutates(Mutation::MendingWaits) {
             self.not_before = self.copies_from;
         }
     }

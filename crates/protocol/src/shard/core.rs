@@ -15,7 +15,7 @@ use super::path::DataPath;
 use super::readers::{Bounds, Lost, Readers};
 use super::survey::Surveys;
 use super::unstored::Unstored;
-use crate::deviation::{Deviation, Options};
+use crate::mutation::{Mutation, Options};
 use crate::parts::{Gate, Reports};
 use crate::roles::{self, RoleEffect};
 
@@ -104,7 +104,7 @@ impl Core {
     ) -> Option<Self> {
         let mut memory = recovery.memory?;
         memory.incarnation = me.incarnation;
-        let forgetful = options.deviates(Deviation::ConfirmBeforeSync);
+        let forgetful = options.mutates(Mutation::ConfirmBeforeSync);
         let waits = !(forgetful && memory.config.durability == Durability::Disk);
         // Only what is stable is trimmed, and what no view decides about is: a store may have kept one of them
         // and not the others.
@@ -182,13 +182,13 @@ impl Core {
     pub(super) fn bounds(&self, path: &dyn DataPath) -> Bounds {
         // One that no view counts on may give out what it knows as final, for want of anybody else.
         let trim_is_known = self.lacks.is_none() || !self.is_named() || self.knows_trim();
-        let lacks = self.lacks.filter(|_| !self.options.deviates(Deviation::LackingServed));
+        let lacks = self.lacks.filter(|_| !self.options.mutates(Mutation::LackingServed));
         let gaps: Vec<Gap> = self.memory.history.gaps_of(self.shard).collect();
         let places = self.memory.config.order.places_by_position();
         let placement = self.memory.view.as_ref().filter(|_| places).map(|view| view.placement.clone());
         let lost = (!gaps.is_empty()).then_some(Lost { placement, gaps });
         let readable = self.readable(path);
-        let unbounded = self.options.deviates(Deviation::MapBeyondStable);
+        let unbounded = self.options.mutates(Mutation::MapBeyondStable);
         let mappable = if unbounded { Position(u64::MAX) } else { readable };
         let (trim, is_mapped, view) = (self.trim, !places, self.view_number());
         Bounds { readable, mappable, trim, trim_is_known, lacks, lost, is_mapped, view }
@@ -197,14 +197,14 @@ impl Core {
     /// Whether nobody could tell it more of the trim point.
     pub(super) fn knows_trim(&self) -> bool {
         let is_alone = self.members().is_some_and(|members| members.replicas == [self.me()]);
-        is_alone || self.copying.knows_trim() || self.options.deviates(Deviation::TrimForgotten)
+        is_alone || self.copying.knows_trim() || self.options.mutates(Mutation::TrimForgotten)
     }
 
     /// Below this, readers may see what is bound.
     fn readable(&self, path: &dyn DataPath) -> Position {
-        if self.options.deviates(Deviation::ReadsUnstable) {
+        if self.options.mutates(Mutation::ReadsUnstable) {
             self.stable.max(self.pushed)
-        } else if self.options.deviates(Deviation::ReadFromHead) {
+        } else if self.options.mutates(Mutation::ReadFromHead) {
             path.written_below(self)
         } else {
             self.stable
@@ -213,7 +213,7 @@ impl Core {
 
     /// Whether pushes of `view` are obeyed. Whoever's view is over is told.
     pub(crate) fn accepts(&self, from: Address, view: ViewNumber, out: &mut Out) -> bool {
-        let skipped = self.options.deviates(Deviation::FenceSkipped);
+        let skipped = self.options.mutates(Mutation::FenceSkipped);
         if view < self.memory.claim && !skipped {
             send(from, self.fenced(), out);
         }
@@ -252,7 +252,7 @@ impl Core {
         if self.answers_again(leader, (view, name), out) {
             return;
         }
-        let skipped = self.options.deviates(Deviation::BackupsSkipped);
+        let skipped = self.options.mutates(Mutation::BackupsSkipped);
         let held_here = self.begin_batch(leader, (view, name), backups, vec![]);
         let known = &self.batches[&(view, name)];
         for backup in backups.iter().filter(|backup| skipped || known.backups.contains(&backup.node)) {
@@ -279,7 +279,7 @@ impl Core {
         backups: &[Member],
         voids: Vec<IdRun>,
     ) -> bool {
-        let skipped = self.options.deviates(Deviation::BackupsSkipped);
+        let skipped = self.options.mutates(Mutation::BackupsSkipped);
         let backups = backups.iter().map(|backup| backup.node).filter(|_| !skipped).collect();
         let batch = Batch { leader, held_here: false, backups, voids: vec![] };
         let known = self.batches.entry(name).or_insert(batch);
@@ -380,7 +380,7 @@ impl Core {
         stable: Position,
         out: &mut Out,
     ) -> bool {
-        let early = self.options.deviates(Deviation::StableBeforeRegister) && view == self.memory.claim;
+        let early = self.options.mutates(Mutation::StableBeforeRegister) && view == self.memory.claim;
         if view != self.view_number() && !early {
             return false;
         }

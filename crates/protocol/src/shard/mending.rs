@@ -12,7 +12,7 @@ use super::message::Message;
 use super::path::DataPath;
 use super::read_error::ReadError;
 use super::readers::{Outcome, OwnOutcome};
-use crate::deviation::Deviation;
+use crate::mutation::Mutation;
 use crate::roles::RoleEffect;
 
 /// After a restart, how long to wait between two reads that look for damage.
@@ -113,8 +113,8 @@ impl Core {
         let range = self.copying.wants(self.trim, lacks).filter(|range| !range.is_empty());
         let view = range.and_then(last).and_then(|last| self.memory.history.cover(last));
         // A defect that shows only where nobody else has it goes without them, too.
-        let is_alone = [Deviation::FormerNotAsked, Deviation::MendingWaits];
-        let view = view.filter(|_| !is_alone.iter().any(|defect| self.options.deviates(*defect)));
+        let is_alone = [Mutation::FormerNotAsked, Mutation::MendingWaits];
+        let view = view.filter(|_| !is_alone.iter().any(|defect| self.options.mutates(*defect)));
         view.into_iter().flat_map(|view| self.copying.former.that_know(view)).collect()
     }
 

@@ -13,7 +13,7 @@ use super::core::{Core, Write, send};
 use super::message::{Held, Message};
 use super::path::DataPath;
 use crate::control::message::Message as Control;
-use crate::deviation::Deviation;
+use crate::mutation::Mutation;
 use crate::roles::{self, RoleEffect, RoleInput};
 
 /// One replica of one shard of one log.
@@ -150,7 +150,7 @@ impl Replica {
                 }
             }
             Message::Replicate { view, batch, incarnation, stable, runs } => {
-                let deposed = core.options.deviates(Deviation::DeposedPrimaryObeyed);
+                let deposed = core.options.mutates(Mutation::DeposedPrimaryObeyed);
                 if incarnation == core.memory.incarnation && (deposed || core.accepts(from, view, out)) {
                     if !core.replicated_again(from, (view, batch), out) {
                         core.hold_records(path, Write::Backup(from, view, batch), view, runs, out);
@@ -220,7 +220,7 @@ mod tests {
 
     use super::*;
     use crate::control::catalog;
-    use crate::deviation::Options;
+    use crate::mutation::Options;
 
     const CLAIM: ViewNumber = ViewNumber(1);
     const ME: Member = Member { node: NodeId(1), incarnation: Incarnation(1) };

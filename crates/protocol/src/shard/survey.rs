@@ -10,7 +10,7 @@ use seriatim_model::{Address, Position, Ticket, Time, TimeIndex, ViewNumber};
 
 use super::core::{Core, send};
 use super::message::Message;
-use crate::deviation::Deviation;
+use crate::mutation::Mutation;
 use crate::roles::RoleEffect;
 
 /// Of how many questions at once a replica looks what its store takes; and how many clients wait for the answer at most. A
@@ -191,7 +191,7 @@ impl Core {
             return;
         }
         let is_trimmed = trim > self.trim;
-        if self.options.deviates(Deviation::RetainedUnstable) {
+        if self.options.mutates(Mutation::RetainedUnstable) {
             self.trim_below(trim, out);
         } else if trim > Position::ZERO {
             self.trim(from, request, trim, out);
@@ -209,7 +209,7 @@ impl Core {
             surveys.times.merge(&times);
         }
         let ends_elsewhere = surveys.segment_bytes != segment_bytes;
-        if self.options.deviates(Deviation::MarksForgotten) {
+        if self.options.mutates(Mutation::MarksForgotten) {
             surveys.times = TimeIndex::default();
         } else if is_news || ends_elsewhere || times.time_ms() >= surveys.told_ms + TIME_TOLD_MS {
             (surveys.told_ms, surveys.segment_bytes) = (times.time_ms(), segment_bytes);

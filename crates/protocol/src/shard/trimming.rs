@@ -7,7 +7,7 @@ use super::core::{Core, send};
 use super::message::Message;
 use super::path::DataPath;
 use super::read_error::ReadError;
-use crate::deviation::Deviation;
+use crate::mutation::Mutation;
 use crate::roles::RoleEffect;
 
 impl Core {
@@ -87,7 +87,7 @@ impl Core {
         out: &mut Vec<RoleEffect>,
     ) {
         let is_a_members_own = view <= self.view_number() && self.is_named();
-        if is_a_members_own || self.options.deviates(Deviation::OutsideUntrimmed) {
+        if is_a_members_own || self.options.mutates(Mutation::OutsideUntrimmed) {
             return;
         }
         // A view that is being formed counts on what it said is final, and may begin lower.

@@ -10,7 +10,7 @@ use super::former::NEEDED_FOR;
 use super::path::DataPath;
 use super::unstored::Before;
 use crate::control::message::Message as Control;
-use crate::deviation::Deviation;
+use crate::mutation::Mutation;
 use crate::parts::claims;
 use crate::roles::RoleEffect;
 
@@ -107,7 +107,7 @@ impl Core {
 
     /// The defect: versions at or above the stable bound count for nothing any more.
     fn drop_unstable(&mut self) {
-        if self.options.deviates(Deviation::FenceDrops) {
+        if self.options.mutates(Mutation::FenceDrops) {
             self.memory.history.push(self.memory.claim, self.stable);
         }
     }

@@ -232,7 +232,7 @@ impl World {
     }
 
     fn create(&mut self, kind: &str, words: &mut Words) -> Parsed<()> {
-        let options = Options { limits: self.limits, deviation: None };
+        let options = Options { limits: self.limits, mutation: None };
         let config = self.entry.config.clone();
         self.machine = Some(match kind {
             "sequencer" => {
@@ -312,7 +312,7 @@ impl World {
     /// Starts the machine again with what was durable.
     fn restart(&mut self) -> Parsed<()> {
         let durable = self.durable;
-        let options = Options { limits: self.limits, deviation: None };
+        let options = Options { limits: self.limits, mutation: None };
         self.journal.retain(|(ticket, _)| *ticket <= durable);
         self.store.retain(|(ticket, _)| *ticket <= durable);
         self.journal.iter_mut().for_each(|(ticket, _)| *ticket = Ticket(0));

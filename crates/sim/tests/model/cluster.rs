@@ -17,7 +17,7 @@ use seriatim_protocol::erwin::client::{LogClientConfig, Reply};
 use seriatim_protocol::erwin::{self, LogClient, Sequencer};
 use seriatim_protocol::roles::SequencingRole;
 use seriatim_protocol::shard::{self, Replica};
-use seriatim_protocol::{Deviation, Message, Options};
+use seriatim_protocol::{Message, Mutation, Options};
 use stateright::{Model, Property};
 
 use crate::packet::Packet;
@@ -48,7 +48,7 @@ pub(crate) struct Cluster {
     pub(crate) gives_up: bool,
     /// Sequencing replicas that lose their memory.
     pub(crate) crashes: u8,
-    pub(crate) deviation: Option<Deviation>,
+    pub(crate) mutation: Option<Mutation>,
 }
 
 /// Everything at one moment.
@@ -125,8 +125,8 @@ impl Model for Cluster {
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
         let to_client = |packet: &Packet| matches!(packet.to, Place::Client(_));
         let one_by_one = matches!(
-            self.deviation,
-            Some(Deviation::OneAcknowledgement | Deviation::MixedViews | Deviation::TailFromLeader)
+            self.mutation,
+            Some(Mutation::OneAcknowledgement | Mutation::MixedViews | Mutation::TailFromLeader)
         );
         let deliverable = state.network.iter().filter(|packet| one_by_one || !to_client(packet));
         actions.extend(deliverable.cloned().map(Action::Deliver));
@@ -213,7 +213,7 @@ impl Model for Cluster {
 
 impl Cluster {
     fn options(&self) -> Options {
-        Options { deviation: self.deviation, ..Options::default() }
+        Options { mutation: self.mutation, ..Options::default() }
     }
 
     fn config(&self) -> LogConfig {
@@ -352,7 +352,7 @@ impl Cluster {
         network.retain(|packet| {
             let Some(to) = machines.iter().find(|placed| placed.place == packet.to) else { return false };
             let is_done = matches!(packet.to, Place::Client(number) if ghost.is_done(number));
-            !is_done && !packet.is_spent(to, self.deviation, *crashes_left > 0)
+            !is_done && !packet.is_spent(to, self.mutation, *crashes_left > 0)
         });
     }
 }
@@ -476,7 +476,7 @@ impl State {
         if let Some(stable) = self.shards().map(|(_, replica, _)| replica.stable()).max() {
             rules::note_stable(self, stable);
         }
-        self.broken |= rules::broken(self, cluster.deviation);
+        self.broken |= rules::broken(self, cluster.mutation);
     }
 
     pub(crate) fn sequencers(&self) -> impl Iterator<Item = (&Arc<Placed>, &Sequencer)> {

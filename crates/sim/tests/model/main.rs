@@ -22,7 +22,7 @@ use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
 use cluster::{Cluster, State};
-use seriatim_protocol::Deviation;
+use seriatim_protocol::Mutation;
 use stateright::{Checker, HasDiscoveries, Model};
 use strides::Strides;
 
@@ -38,7 +38,7 @@ const SMALL: Cluster = Cluster {
     claims: 1,
     gives_up: false,
     crashes: 0,
-    deviation: None,
+    mutation: None,
 };
 const CRASH: Cluster = Cluster { crashes: 1, ..SMALL };
 const TAIL: Cluster = Cluster { tails: 1, ..SMALL };
@@ -73,29 +73,29 @@ const LONG: [(&str, Cluster); 8] = [
 ];
 
 /// A defect, the property that must fail, and where.
-const REFUTED: [(Deviation, &str, Cluster); 17] = [
-    (Deviation::OneAcknowledgement, rules::DURABLE, SMALL),
-    (Deviation::SealSkipped, rules::DURABLE, SMALL),
-    (Deviation::FilterUnion, rules::DURABLE, SMALL),
-    (Deviation::MixedViews, rules::DURABLE, SMALL),
-    (Deviation::BackupsSkipped, rules::DURABLE, TWO_REPLICAS),
-    (Deviation::StageDestroys, rules::DURABLE, SECOND_ATTEMPT),
-    (Deviation::FirstAfterFlush, rules::STABLE_FIXED, SMALL),
-    (Deviation::StableBeforeRegister, rules::STABLE_FIXED, SMALL),
-    (Deviation::SealedDrops, rules::STABLE_FIXED, TWO_RECORDS),
-    (Deviation::ClaimUnchecked, rules::STABLE_FIXED, RACE),
-    (Deviation::FilterForgotten, rules::NO_TWICE, SMALL),
-    (Deviation::StableEarly, rules::READS_FINAL, SMALL),
-    (Deviation::ReadsUnstable, rules::READS_FINAL, SMALL),
-    (Deviation::AmnesiaAcknowledges, rules::NO_AMNESIA, CRASH),
-    (Deviation::TailFromLeader, rules::TAIL_ABOVE, TAIL),
-    (Deviation::TailIsMinimum, rules::TAIL_ABOVE, Cluster { records: 2, ..TAIL }),
-    (Deviation::FlushReversed, rules::REAL_TIME, Cluster { staggered: true, ..TWO_RECORDS }),
+const REFUTED: [(Mutation, &str, Cluster); 17] = [
+    (Mutation::OneAcknowledgement, rules::DURABLE, SMALL),
+    (Mutation::SealSkipped, rules::DURABLE, SMALL),
+    (Mutation::FilterUnion, rules::DURABLE, SMALL),
+    (Mutation::MixedViews, rules::DURABLE, SMALL),
+    (Mutation::BackupsSkipped, rules::DURABLE, TWO_REPLICAS),
+    (Mutation::StageDestroys, rules::DURABLE, SECOND_ATTEMPT),
+    (Mutation::FirstAfterFlush, rules::STABLE_FIXED, SMALL),
+    (Mutation::StableBeforeRegister, rules::STABLE_FIXED, SMALL),
+    (Mutation::SealedDrops, rules::STABLE_FIXED, TWO_RECORDS),
+    (Mutation::ClaimUnchecked, rules::STABLE_FIXED, RACE),
+    (Mutation::FilterForgotten, rules::NO_TWICE, SMALL),
+    (Mutation::StableEarly, rules::READS_FINAL, SMALL),
+    (Mutation::ReadsUnstable, rules::READS_FINAL, SMALL),
+    (Mutation::AmnesiaAcknowledges, rules::NO_AMNESIA, CRASH),
+    (Mutation::TailFromLeader, rules::TAIL_ABOVE, TAIL),
+    (Mutation::TailIsMinimum, rules::TAIL_ABOVE, Cluster { records: 2, ..TAIL }),
+    (Mutation::FlushReversed, rules::REAL_TIME, Cluster { staggered: true, ..TWO_RECORDS }),
 ];
 
 /// Defects of clients that take note of answers which come to nothing, and of a shard with two replicas.
-const NEEDS_SMALL_STEPS: [Deviation; 3] =
-    [Deviation::MixedViews, Deviation::TailFromLeader, Deviation::BackupsSkipped];
+const NEEDS_SMALL_STEPS: [Mutation; 3] =
+    [Mutation::MixedViews, Mutation::TailFromLeader, Mutation::BackupsSkipped];
 
 /// The full model, which a view change is to survive: two attempts that race, two records, and a crash.
 const FULL: Cluster = Cluster { sequencers: 3, least: 2, records: 2, crashes: 1, ..RACE };
@@ -192,33 +192,29 @@ fn every_state_of_larger_models_is_sound() {
 
 #[test]
 fn every_defect_is_refuted() {
-    for (deviation, property, cluster) in REFUTED {
+    for (mutation, property, cluster) in REFUTED {
         let began = Instant::now();
-        let cluster = Cluster { deviation: Some(deviation), ..cluster };
+        let cluster = Cluster { mutation: Some(mutation), ..cluster };
         let found = HasDiscoveries::AnyOf(BTreeSet::from([property]));
         let checker = cluster.checker().finish_when(found).threads(2).spawn_bfs().join();
-        println!("{deviation:?}: {} states, {:.1?}", checker.unique_state_count(), began.elapsed());
-        assert!(checker.discovery(property).is_some(), "{deviation:?} leaves it true that {property}");
+        println!("{mutation:?}: {} states, {:.1?}", checker.unique_state_count(), began.elapsed());
+        assert!(checker.discovery(property).is_some(), "{mutation:?} leaves it true that {property}");
     }
 }
 
 /// By any property: what the arguments for strides count on does not hold for a defect.
 #[test]
 fn every_defect_is_refuted_by_strides() {
-    for (deviation, _, cluster) in REFUTED {
-        if NEEDS_SMALL_STEPS.contains(&deviation) {
+    for (mutation, _, cluster) in REFUTED {
+        if NEEDS_SMALL_STEPS.contains(&mutation) {
             continue;
         }
-        let cluster = Cluster {
-            deviation: Some(deviation),
-            replicas: 1,
-            controllers: cluster.claims as u32,
-            ..cluster
-        };
+        let cluster =
+            Cluster { mutation: Some(mutation), replicas: 1, controllers: cluster.claims as u32, ..cluster };
         let checker = Strides(cluster).checker().finish_when(HasDiscoveries::AnyFailures);
         let checker = checker.threads(2).spawn_bfs().join();
-        println!("{deviation:?}: {} states", checker.unique_state_count());
-        assert!(!checker.discoveries().is_empty(), "{deviation:?} is not seen in strides");
+        println!("{mutation:?}: {} states", checker.unique_state_count());
+        assert!(!checker.discoveries().is_empty(), "{mutation:?} is not seen in strides");
     }
 }
 

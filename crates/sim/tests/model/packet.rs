@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use seriatim_model::{Position, ViewNumber};
 use seriatim_protocol::parts::sequencing;
 use seriatim_protocol::roles::SequencingRole;
-use seriatim_protocol::{Deviation, Message, control, erwin, shard};
+use seriatim_protocol::{Message, Mutation, control, erwin, shard};
 
 use crate::place::{Place, Placed, Role, digest};
 
@@ -119,7 +119,7 @@ impl Packet {
     /// Whether it can never change anything any more, given the one that it goes to: its view or its step
     /// is over, and neither comes back. After a crash a replica is as if nothing had happened, so `crashes`
     /// says whether there may still be one.
-    pub(crate) fn is_spent(&self, to: &Placed, deviation: Option<Deviation>, crashes: bool) -> bool {
+    pub(crate) fn is_spent(&self, to: &Placed, mutation: Option<Mutation>, crashes: bool) -> bool {
         use {control::Message as Control, erwin::Message as Erwin, shard::Message as Shard};
         match (&self.message, &to.role) {
             (
@@ -135,7 +135,7 @@ impl Packet {
             (Message::Control(message), Role::Sequencer(replica)) if !crashes => match message {
                 Control::Seal { claim, .. } | Control::Stage { claim, .. } => *claim < replica.claim(),
                 Control::Flush { claim, .. } => {
-                    *claim < replica.claim() && deviation != Some(Deviation::SealSkipped)
+                    *claim < replica.claim() && mutation != Some(Mutation::SealSkipped)
                 }
                 Control::Registered { entry } => entry.view_number() <= replica.view_number(),
                 _ => false,
@@ -151,7 +151,7 @@ impl Packet {
                 | Shard::Stable { view, .. }
                 | Shard::Replicate { view, .. }
                 | Shard::Replicated { view, .. } => {
-                    *view < replica.memory().claim && deviation != Some(Deviation::FenceSkipped)
+                    *view < replica.memory().claim && mutation != Some(Mutation::FenceSkipped)
                 }
                 Shard::Fence { claim, .. } => *claim < replica.memory().claim,
                 _ => false,
@@ -159,7 +159,7 @@ impl Packet {
             (
                 Message::Erwin(Erwin::Acknowledged { view, .. } | Erwin::Tail { view, .. }),
                 Role::Client(client),
-            ) => *view < client.entry().view_number() && deviation != Some(Deviation::MixedViews),
+            ) => *view < client.entry().view_number() && mutation != Some(Mutation::MixedViews),
             (message, Role::Controller(controller)) => {
                 let step = match message {
                     Message::Control(Control::Sealed { .. }) => "seal",

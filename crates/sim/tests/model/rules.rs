@@ -16,7 +16,7 @@ use seriatim_model::{
 use seriatim_protocol::erwin::Sequencer;
 use seriatim_protocol::roles::SequencingRole;
 use seriatim_protocol::shard::Replica;
-use seriatim_protocol::{Deviation, Message, control, shard};
+use seriatim_protocol::{Message, Mutation, control, shard};
 use stateright::{Model, Property};
 
 use crate::cluster::{State, Views, record};
@@ -148,7 +148,7 @@ pub(crate) fn note_stable(state: &mut State, stable: Position) {
 }
 
 /// Which rules do not hold.
-pub(crate) fn broken(state: &State, deviation: Option<Deviation>) -> u16 {
+pub(crate) fn broken(state: &State, mutation: Option<Mutation>) -> u16 {
     let Some(view) = state.entry().view.clone() else { return 0 };
     let history = &state.entry().history;
     let ghost = &state.ghost;
@@ -164,7 +164,7 @@ pub(crate) fn broken(state: &State, deviation: Option<Deviation>) -> u16 {
             object(CHANGED, found.is_some() && found == *expected);
         }
     }
-    let forgetful = deviation == Some(Deviation::AmnesiaAcknowledges);
+    let forgetful = mutation == Some(Mutation::AmnesiaAcknowledges);
     for (_, ordered, held) in recoveries(state, &view, forgetful) {
         for (placed, replica, store) in state.shards() {
             object(UNSTABLE, readable(placed, replica) <= ordered);

@@ -36,7 +36,7 @@ use seriatim_model::{Incarnation, Member, View, ViewNumber};
 use seriatim_protocol::erwin::Sequencer;
 use seriatim_protocol::erwin::client::Reply;
 use seriatim_protocol::roles::SequencingRole;
-use seriatim_protocol::{Deviation, Message, control, shard};
+use seriatim_protocol::{Message, Mutation, control, shard};
 use stateright::{Model, Property};
 
 use crate::cluster::{Cluster, State, record};
@@ -344,13 +344,13 @@ impl Strides {
 
     /// Machines that know nothing yet are needed often.
     fn fresh(&self, place: Place, life: Incarnation, build: impl FnOnce() -> Placed) -> Arc<Placed> {
-        type Key = (Place, Incarnation, Option<Deviation>, u32, u32);
+        type Key = (Place, Incarnation, Option<Mutation>, u32, u32);
         thread_local! {
             static FRESH: RefCell<BTreeMap<Key, Arc<Placed>>> = const { RefCell::new(BTreeMap::new()) };
         }
-        let Cluster { deviation, sequencers, least, .. } = self.0;
+        let Cluster { mutation, sequencers, least, .. } = self.0;
         FRESH.with_borrow_mut(|fresh| {
-            let known = fresh.entry((place, life, deviation, sequencers, least));
+            let known = fresh.entry((place, life, mutation, sequencers, least));
             Arc::clone(known.or_insert_with(|| Arc::new(build())))
         })
     }

@@ -7,7 +7,7 @@ use seriatim_model::{Address, Endpoint, LogEntry, NodeId, ShardId, Time, ViewNum
 use super::Controller;
 use crate::control::parting::{self, Group, NodeParting, Partings};
 use crate::control::send;
-use crate::deviation::Deviation;
+use crate::mutation::Mutation;
 use crate::roles::RoleEffect;
 use crate::shard;
 
@@ -90,7 +90,7 @@ impl Controller {
         let says_so = |shard: ShardId, node: &NodeId| {
             let is_known = self.leaving.whole.contains(&(shard, *node));
             self.leaving.view == entry.view_number() && is_known
-                || self.options.deviates(Deviation::DrainedUncopied)
+                || self.options.mutates(Mutation::DrainedUncopied)
         };
         self.holders(entry).filter(|(_, group)| group.is_unfinished()).any(|(shard, group)| {
             let held = group.awaited().is_some_and(|awaited| awaited.iter().all(|node| says_so(shard, node)));

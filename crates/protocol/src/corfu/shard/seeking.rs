@@ -7,7 +7,7 @@ use seriatim_model::{Address, Position, SessionId, ViewNumber};
 
 use super::message::Message;
 use super::{Chain, OwnRead, own_positions};
-use crate::deviation::Deviation;
+use crate::mutation::Mutation;
 use crate::roles::RoleEffect;
 use crate::shard::{Core, OwnOutcome, send};
 
@@ -21,7 +21,7 @@ impl Chain {
         (from, end): (Position, Position),
         out: &mut Vec<RoleEffect>,
     ) {
-        let is_early = end > core.stable && !core.options.deviates(Deviation::SoughtEarly);
+        let is_early = end > core.stable && !core.options.mutates(Mutation::SoughtEarly);
         if is_early || from >= end {
             return;
         }
@@ -55,7 +55,7 @@ pub(super) fn sought(
             match there.next_if(|(at, _)| *at == position) {
                 Some((at, id)) if id.session == session => found.push((at, id)),
                 Some(_) => {}
-                None if core.options.deviates(Deviation::SoughtEarly) => {}
+                None if core.options.mutates(Mutation::SoughtEarly) => {}
                 None => {
                     upto = position;
                     break;

@@ -28,7 +28,7 @@ use seriatim_model::{
 
 use super::message::Message;
 use super::unordered::{Part, Question, Unordered, Waiting};
-use crate::deviation::Deviation;
+use crate::mutation::Mutation;
 use crate::parts::held_ids::not_below;
 use crate::parts::pauses::RESEND_MOST;
 use crate::parts::{HeldIds, Names};
@@ -125,9 +125,9 @@ impl DataPath for ById {
         let max_sessions = core.options.limits.max_sessions;
         let history = &core.memory.history;
         let mut orphans = self.unordered.finish(core.shard, core.stable, history, max_sessions);
-        let idle = match core.options.deviation {
-            Some(Deviation::ScrubbedEarly) => 0,
-            Some(Deviation::OwnIdlePositions) => 20,
+        let idle = match core.options.mutation {
+            Some(Mutation::ScrubbedEarly) => 0,
+            Some(Mutation::OwnIdlePositions) => 20,
             _ => HeldIds::over_after(&core.memory.config, core.options.limits),
         };
         orphans.extend(self.unordered.sweep(core.stable, idle));
@@ -215,8 +215,8 @@ impl ById {
         }
         let from = (client.peer(), session);
         self.unordered.hear(now, core.stable, from, core.options.limits);
-        let mut sorted = self.unordered.sort(names, core.options.deviates(Deviation::RefusedEarly));
-        let takes_voids = core.options.deviates(Deviation::VoidAcknowledged);
+        let mut sorted = self.unordered.sort(names, core.options.mutates(Mutation::RefusedEarly));
+        let takes_voids = core.options.mutates(Mutation::VoidAcknowledged);
         for ids in self.turn_away(core, client.peer(), &mut sorted.fresh) {
             send(client, shard::Message::Busy { view, ids, disk_full: false }, out);
         }
@@ -367,7 +367,7 @@ impl ById {
             Part::Primary { leader, backups } => {
                 let own = runs.iter().filter(|run| run.shard == core.shard && run.is_void);
                 let voids: Vec<IdRun> = own.map(|run| run.ids).collect();
-                let alone = !voids.is_empty() && core.options.deviates(Deviation::VoidNotReplicated);
+                let alone = !voids.is_empty() && core.options.mutates(Mutation::VoidNotReplicated);
                 let backups = if alone { vec![] } else { backups };
                 let held_here = core.begin_batch(leader, (view, batch), &backups, voids);
                 pass_on(core, (view, batch), &backups, &runs, out);
@@ -477,7 +477,7 @@ impl ById {
             return;
         }
         let names = self.unordered.unnamed(now, core.options.limits);
-        if core.options.deviates(Deviation::ScrubbedByTime) {
+        if core.options.mutates(Mutation::ScrubbedByTime) {
             for run in names {
                 self.discard_decided(core, run.session, u64::MAX, u64::MAX, out);
             }

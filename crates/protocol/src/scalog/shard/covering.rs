@@ -10,7 +10,7 @@ use seriatim_model::{Address, Endpoint, IdRun, Member, Position, ShardId, Ticket
 
 use super::LocalLog;
 use super::message::Message;
-use crate::deviation::Deviation;
+use crate::mutation::Mutation;
 use crate::parts::held_ids::not_below;
 use crate::roles::RoleEffect;
 use crate::shard::{Core, Write, send};
@@ -31,7 +31,7 @@ impl LocalLog {
         (length, runs): (u64, Vec<Ordered>),
         out: &mut Out,
     ) {
-        let arrival = core.options.deviates(Deviation::PositionsByArrival) && of == core.view_number();
+        let arrival = core.options.mutates(Mutation::PositionsByArrival) && of == core.view_number();
         let first = if arrival { self.ids.placed_end().max(core.stable) } else { batch };
         if of == core.view_number() && core.is_open() {
             self.answer_submitters(core, own(core.shard, first, &runs), out);

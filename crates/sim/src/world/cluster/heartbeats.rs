@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use seriatim_host::{Event, Host, Liveness, Unmet, Via};
 use seriatim_model::{Endpoint, LogId, NodeId, Time};
-use seriatim_protocol::Deviation;
+use seriatim_protocol::Mutation;
 use seriatim_protocol::control::{self, Ailment, Heartbeat};
 
 use super::Cluster;
@@ -18,7 +18,7 @@ impl Cluster {
     pub(super) fn start_detector(&mut self, id: NodeId, incarnation: u64) {
         let node = self.nodes.get_mut(&id).expect("the node exists");
         let mut limits = self.scene.plan.options_of(id).limits;
-        if self.scene.plan.options.deviates(Deviation::MutenessUnnoticed) {
+        if self.scene.plan.options.mutates(Mutation::MutenessUnnoticed) {
             limits.unheard_for = Duration::from_secs(3600);
         }
         let mark = node.host.as_ref().map(Host::mark).unwrap_or_default();
@@ -86,7 +86,7 @@ impl Cluster {
     /// Where messages have a size, heartbeats have a connection of their own, and nothing else waits before them.
     fn heartbeat_lane(&self) -> Lane {
         let waits = self.scene.plan.capacity.is_none()
-            || self.scene.plan.options.deviates(Deviation::HeartbeatsBehindRecords);
+            || self.scene.plan.options.mutates(Mutation::HeartbeatsBehindRecords);
         if waits { Lane::Bulk } else { Lane::Urgent }
     }
 

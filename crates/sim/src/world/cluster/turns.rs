@@ -7,7 +7,7 @@ use bytes::Bytes;
 use seriatim_host::{Event, Host, Outgoing};
 use seriatim_model::{ConnectionId, NodeId, Peer, Time};
 use seriatim_protocol::control::{self, Heartbeat};
-use seriatim_protocol::{Deviation, Message};
+use seriatim_protocol::{Message, Mutation};
 
 use super::Cluster;
 use super::work::{DRAIN, DRAIN_FOR, Departure};
@@ -43,7 +43,7 @@ impl Cluster {
         let what = format_args!("{from:?} {sender:?} to node {id} {to:?}, log {log}: {text}");
         self.scene.tell(what);
         if let Some((other, beat)) = heartbeat(from, &message)
-            && !self.scene.plan.options.deviates(Deviation::HeartbeatsBehindRecords)
+            && !self.scene.plan.options.mutates(Mutation::HeartbeatsBehindRecords)
         {
             return self.heartbeat_arrives(id, connection, other, beat);
         }

@@ -5,7 +5,7 @@ use seriatim_model::limits::Limits;
 /// One way to get the protocol wrong. A checker that was never seen to fail proves nothing, so the
 /// simulator runs each of these and demands that the right checker objects. A server never sets one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Deviation {
+pub enum Mutation {
     /// `stable` advances when the shards hold a batch, before the followers confirmed it.
     StableEarly,
     /// The duplicate filter is lost in a view change.
@@ -212,13 +212,13 @@ pub struct Options {
     /// Bounds.
     pub limits: Limits,
     /// A deliberate defect; none outside the simulator.
-    pub deviation: Option<Deviation>,
+    pub mutation: Option<Mutation>,
 }
 
 impl Options {
     /// Whether this defect is wanted.
     #[must_use]
-    pub fn deviates(&self, deviation: Deviation) -> bool {
-        self.deviation == Some(deviation)
+    pub fn mutates(&self, mutation: Mutation) -> bool {
+        self.mutation == Some(mutation)
     }
 }
