@@ -254,9 +254,9 @@ fn answer(message: &Message) -> Option<Message> {
         Message::ErwinShard(erwin::ShardMessage::Order { view, batch, stable, .. }) => {
             Some(shard::Message::Bound { view: *view, batch: *batch, stable: *stable, voids: vec![] }.into())
         }
-        Message::Erwin(erwin::Message::Drop { view, from, runs }) => {
+        Message::Erwin(erwin::Message::Truncate { view, from, runs }) => {
             let ordered = *from + runs.iter().map(|run| run.ids.count).sum::<u64>();
-            Some(erwin::Message::Dropped { view: *view, ordered }.into())
+            Some(erwin::Message::TruncateAck { view: *view, ordered }.into())
         }
         _ => None,
     }

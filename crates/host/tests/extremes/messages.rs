@@ -92,7 +92,7 @@ kinds! {
         EndSession { log, view, ended, since }
         Seal { claim, old, config }
         Sealed { claim, incarnation, state }
-        Outbid { claim }
+        Preempted { claim }
         Flush { claim, old, incarnation, view }
         Flushed { claim, first, end, sessions }
         Stage { claim, old, config, ordered, sessions }
@@ -144,7 +144,7 @@ kinds! {
         Mapped { request, view, stable, owned }
         Flush { claim, incarnation, first, end, placement, backups }
         Flushed { claim, upto }
-        Unflushed { claim }
+        FlushFailed { claim }
         Survey { 0 }
         Surveyed { 0 }
         Retain { 0 }
@@ -166,8 +166,8 @@ kinds! {
         Located { session, number, position }
         Tail { request, view, count, held, seen }
         Forward { view, session, first, entries }
-        Drop { view, from, runs }
-        Dropped { view, ordered }
+        Truncate { view, from, runs }
+        TruncateAck { view, ordered }
         ForwardExpired { view, session, ordered }
         Floor { view, floor }
         End { view, session, at, successor }
@@ -222,9 +222,9 @@ kinds! {
         NotAppended { view, ids }
         Order { view, batch, backups, stable, runs }
         ReplicateOrder { view, batch, incarnation, stable, runs, replicas }
-        Want { view, batch, ids }
-        Have { view, batch, records, lacks, voids }
-        Unnamed { view, names }
+        FetchRecords { view, batch, ids }
+        FetchedRecords { view, batch, records, lacks, voids }
+        Orphans { view, names }
         Undecided { view, session, first, end }
     }
 }
@@ -234,11 +234,11 @@ kinds! {
         Write { view, runs }
         Written { view, spans, others }
         Unreadable { view, spans }
-        Later { view, spans, disk_full }
+        Retry { view, spans, disk_full }
         Pressed { view }
         Seek { view, session, from, end }
         Sought { view, session, from, upto, trim, found }
-        Overdue { view, settled, overdue }
+        FillRequest { view, settled, overdue }
         Fill { view, spans }
         Filled { view, run }
         Vacant { claim, old, spans }
@@ -253,10 +253,10 @@ kinds! {
         Submit { view, session, lowest, first, records }
         Appended { view, ids, first }
         OutOfOrder { view, session, expected }
-        Follow { view, incarnation, index, names, records }
-        Followed { view, length, asks }
+        LocalAppend { view, incarnation, index, names, records }
+        LocalAck { view, length, asks }
         Report { view, length, from, names }
-        Decided { view, end, length }
+        CutAck { view, end, length }
         Cover { view, of, batch, backups, length, runs }
         ReplicateCover { view, of, batch, incarnation, length, runs }
     }

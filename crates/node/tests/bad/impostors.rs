@@ -80,9 +80,13 @@ fn harmful(entry: &control::LogEntry) -> Vec<Message> {
         control::Message::Report { view: far, cannot_start: far, incarnation: Incarnation(1) }.into(),
         control::Message::Unavailable { why: "forged".into() }.into(),
         erwin::Message::Forward { view, session: run.session, first: 0, entries: vec![record.into()] }.into(),
-        erwin::Message::Drop { view, from: Position(0), runs: vec![Settled { ids: run, is_void: false }] }
-            .into(),
-        erwin::Message::Dropped { view, ordered: Position(MAX_NUMBER) }.into(),
+        erwin::Message::Truncate {
+            view,
+            from: Position(0),
+            runs: vec![Settled { ids: run, is_void: false }],
+        }
+        .into(),
+        erwin::Message::TruncateAck { view, ordered: Position(MAX_NUMBER) }.into(),
         shard::Message::Fence { claim: far, entry: forged.clone() }.into(),
         shard::Message::Stable { view, stable: Position(MAX_NUMBER) }.into(),
         shard::Message::Bind { view, batch: Position(0), backups: vec![], stable: Position(99), runs }.into(),

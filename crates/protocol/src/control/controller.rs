@@ -404,7 +404,7 @@ impl Controller {
             }
             Phase::Attempt(attempt) => {
                 if entry.claimed > attempt.claim() {
-                    // Outbid. The winner's attempt makes this one pointless.
+                    // Preempted. The winner's attempt makes this one pointless.
                     self.stand_back(now, &entry, out);
                 } else if entry.view_number() == attempt.claim() {
                     self.registered(now, &entry, out);
@@ -639,7 +639,9 @@ impl Controller {
             }
             // An equal number: it takes part in a view of that number. Unless that is the one that is being
             // registered, the number was given out twice.
-            Message::Outbid { claim } if claim > ours || claim == ours && attempt.step < Step::Register => {
+            Message::Preempted { claim }
+                if claim > ours || claim == ours && attempt.step < Step::Register =>
+            {
                 return self.rest(now, self.pace.backoff());
             }
             _ => false,
@@ -685,7 +687,7 @@ impl Controller {
             shard::Message::Flushed { claim, upto } if *claim == ours => {
                 attempt.note_shard_flushed(shard, node, *upto)
             }
-            shard::Message::Unflushed { claim } if *claim == ours && attempt.step == Step::Flush => {
+            shard::Message::FlushFailed { claim } if *claim == ours && attempt.step == Step::Flush => {
                 // Under this claim nobody else may: it may have flushed a part.
                 *self.unreadable.entry(shard).or_default() += 1;
                 return self.give_up(now, out);

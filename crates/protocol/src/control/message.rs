@@ -346,7 +346,7 @@ pub enum Message {
         state: Option<SealedState>,
     },
     /// Replica to controller: a higher claim was seen.
-    Outbid {
+    Preempted {
         /// The highest claim seen.
         claim: ViewNumber,
     },
@@ -576,7 +576,7 @@ wire_enum! {
         27 => EndSession { log, view, ended, since },
         30 => Seal { claim, old, config },
         31 => Sealed { claim, incarnation, state },
-        32 => Outbid { claim },
+        32 => Preempted { claim },
         33 => Flush { claim, old, incarnation, view },
         34 => Flushed { claim, first, end, sessions },
         35 => Stage { claim, old, config, ordered, sessions },

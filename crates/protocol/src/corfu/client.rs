@@ -611,7 +611,7 @@ impl LogClient {
             roles::Message::CorfuShard(ShardMessage::Unreadable { view, spans }) if Some(view) == current => {
                 self.unreadable(now, node, &spans, out);
             }
-            roles::Message::CorfuShard(ShardMessage::Later { view, spans, disk_full })
+            roles::Message::CorfuShard(ShardMessage::Retry { view, spans, disk_full })
                 if Some(view) == current =>
             {
                 self.later(now, node, &spans, disk_full);

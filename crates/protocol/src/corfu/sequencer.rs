@@ -268,7 +268,7 @@ impl Sequencer {
         for members in &view.shards {
             if self.written.get(&members.shard).is_some_and(|known| *known < self.next) {
                 let to = Address::Node(members.primary().node, Endpoint::Shard(members.shard));
-                let message = ShardMessage::Overdue { view: view.number, settled, overdue };
+                let message = ShardMessage::FillRequest { view: view.number, settled, overdue };
                 out.push(RoleEffect::Send { to, message: message.into() });
                 self.told.entry(members.shard).or_insert(now);
             }

@@ -134,7 +134,7 @@ impl DataPath for Chain {
                 self.offered(core, now, from, claim, (upto, runs), out);
             }
             Message::Written { view, spans, .. } => self.filled_at(core, from, view, &spans, out),
-            Message::Overdue { view, settled, overdue } if serves(core, from, view, out) => {
+            Message::FillRequest { view, settled, overdue } if serves(core, from, view, out) => {
                 self.overdue(core, now, from, (settled, overdue), out);
             }
             Message::Fill { view, spans } if serves(core, from, view, out) => {
@@ -178,7 +178,7 @@ impl DataPath for Chain {
                 self.at.remove(&position);
             }
         }
-        send(from, Message::Later { view, spans, disk_full: true }, out);
+        send(from, Message::Retry { view, spans, disk_full: true }, out);
     }
 
     fn taken_back(&mut self, core: &mut Core, _: Option<Applied>) {
@@ -280,7 +280,7 @@ impl Chain {
             {
                 if self.fenced != claim {
                     // It may have flushed a part before it was started anew, and clients may offer something else now.
-                    return send(from, shard::Message::Unflushed { claim }, out);
+                    return send(from, shard::Message::FlushFailed { claim }, out);
                 }
                 if self.flushing.is_none() {
                     let (controller, next, stage) = (from, first, Stage::Reads);
@@ -339,7 +339,7 @@ impl Chain {
             if view == core.memory.claim {
                 // Where the view starts, and so what is written already, will be known in a moment.
                 let spans = runs.iter().map(span_of).collect();
-                send(from, Message::Later { view, spans, disk_full: false }, out);
+                send(from, Message::Retry { view, spans, disk_full: false }, out);
             }
             return;
         }
@@ -354,7 +354,7 @@ impl Chain {
         let (runs, far): (Vec<Run>, Vec<Run>) = runs.into_iter().partition(|run| run.end() <= too_far);
         if !far.is_empty() {
             let spans = far.iter().map(span_of).collect();
-            send(from, Message::Later { view, spans, disk_full: false }, out);
+            send(from, Message::Retry { view, spans, disk_full: false }, out);
         }
         for run in runs {
             for (position, (id, record)) in (run.first.0..).map(Position).zip(run.records) {
@@ -606,7 +606,7 @@ impl Chain {
         let Some(flushing) = &mut self.flushing else { return };
         let (claim, next) = (flushing.claim, flushing.next);
         let Ok((records, upto)) = outcome else {
-            return send(flushing.controller, shard::Message::Unflushed { claim }, out);
+            return send(flushing.controller, shard::Message::FlushFailed { claim }, out);
         };
         let own = own_positions(&flushing.placement, core.shard, next, upto);
         let asks = !core.options.mutates(Mutation::VacantUnasked);

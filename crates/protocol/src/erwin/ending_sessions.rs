@@ -4,7 +4,7 @@
 //! ```text
 //! client or shard      leader           followers
 //!   |-- Close ---------->|                  |
-//!   |   (or Unnamed)     |---- Freeze ----->|     nothing more of it is admitted
+//!   |   (or Orphans)     |---- Freeze ----->|     nothing more of it is admitted
 //!   |                    |<--- Frozen ------|     up to here
 //!   |                    |---- End -------->|     the highest of these numbers
 //!   |                    |<--- Ended -------|     durable

@@ -204,7 +204,7 @@ pub enum Message {
         ordered: Position,
     },
     /// Leader to followers: these ids are bound, in this order, to the positions from `from` on.
-    Drop {
+    Truncate {
         /// The view.
         view: ViewNumber,
         /// The first position.
@@ -213,7 +213,7 @@ pub enum Message {
         runs: Vec<Settled>,
     },
     /// Follower to leader: dropped, and durable so.
-    Dropped {
+    TruncateAck {
         /// The view.
         view: ViewNumber,
         /// The follower's `ordered`.
@@ -236,15 +236,15 @@ impl Family for Message {
         match *self {
             Self::Acknowledged { view, .. } => Some((view, "acknowledged an append")),
             Self::Tail { view, .. } => Some((view, "told the tail")),
-            Self::Drop { view, .. } => Some((view, "established the order")),
-            Self::Dropped { view, .. } => Some((view, "confirmed a drop")),
+            Self::Truncate { view, .. } => Some((view, "established the order")),
+            Self::TruncateAck { view, .. } => Some((view, "confirmed a drop")),
             _ => None,
         }
     }
 
     fn confirms(&self) -> Option<ViewNumber> {
         match *self {
-            Self::Acknowledged { view, .. } | Self::Dropped { view, .. } => Some(view),
+            Self::Acknowledged { view, .. } | Self::TruncateAck { view, .. } => Some(view),
             _ => None,
         }
     }
@@ -264,8 +264,8 @@ wire_enum! {
         10 => Located { session, number as number, position },
         12 => Tail { request, view, count, held as number, seen },
         13 => Forward { view, session, first as number, entries },
-        14 => Drop { view, from, runs },
-        15 => Dropped { view, ordered },
+        14 => Truncate { view, from, runs },
+        15 => TruncateAck { view, ordered },
         18 => ForwardExpired { view, session, ordered },
         19 => End { view, session, at as number, successor },
         20 => Ended { view, session, at as number, successor },

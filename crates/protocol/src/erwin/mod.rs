@@ -14,8 +14,8 @@
 //!   |              |--- Bind ---|------------>|- Replic.->|
 //!   |              |            |             |<----------|
 //!   |              |<-- Bound --|-------------|           |     on the shards
-//!   |              |--- Drop -->|             |           |
-//!   |              |<- Dropped -|             |           |     stable
+//!   |              |- Truncate ->|             |           |
+//!   |              |<TruncateAck|             |           |     stable
 //!   |              |--- Stable -|------------>|           |     readable
 //! ```
 //!

@@ -345,7 +345,7 @@ impl Orderer {
 
 impl DropBatch {
     fn send(&self, view: seriatim_model::ViewNumber, follower: NodeId, out: &mut Vec<RoleEffect>) {
-        let message = Message::Drop { view, from: self.from, runs: self.runs.clone() };
+        let message = Message::Truncate { view, from: self.from, runs: self.runs.clone() };
         out.push(RoleEffect::Send {
             to: Address::Node(follower, Endpoint::Sequencer),
             message: message.into(),

@@ -162,11 +162,11 @@ impl Sequencer {
             Message::ForwardExpired { view, session, ordered } if self.membership.accepts(view) => {
                 self.forward_expired(session, ordered, out);
             }
-            Message::Drop { view, from: first, runs } => {
+            Message::Truncate { view, from: first, runs } => {
                 self.drop_batch(from, view, first, runs, out);
                 self.limit_sessions(now, out);
             }
-            Message::Dropped { view, ordered } if self.membership.accepts(view) => {
+            Message::TruncateAck { view, ordered } if self.membership.accepts(view) => {
                 self.dropped(now, from, ordered, out)
             }
             Message::Freeze { view, .. }
@@ -388,7 +388,7 @@ impl Sequencer {
         } else if end > self.log.ordered() {
             return;
         }
-        self.gate.confirm(leader, Message::Dropped { view, ordered: self.log.ordered() }, out);
+        self.gate.confirm(leader, Message::TruncateAck { view, ordered: self.log.ordered() }, out);
     }
 
     /// Leader: a follower dropped what it was told.
@@ -429,7 +429,7 @@ impl Sequencer {
                     orderer.stable_known(shard, stable);
                 }
             }
-            roles::Message::ErwinShard(ShardMessage::Unnamed { view, names })
+            roles::Message::ErwinShard(ShardMessage::Orphans { view, names })
                 if self.membership.accepts(view) =>
             {
                 self.unnamed(now, from, &names, out);

@@ -130,7 +130,7 @@ impl Sequencer {
     ) {
         let skipped = self.options.mutates(Mutation::SealSkipped);
         if claim <= self.membership.number || claim != self.membership.claim && !skipped {
-            return self.membership.outbid(from, out);
+            return self.membership.tell_preempted(from, out);
         }
         if self.flush.as_ref().is_none_or(|flush| flush.claim != claim) {
             self.flush = Some(Flush::new(claim, from, &view, &self.log, self.options));

@@ -136,7 +136,7 @@ impl Membership {
         out: &mut Vec<RoleEffect>,
     ) -> Option<Obeys> {
         if claim < self.claim {
-            self.outbid(from, out);
+            self.tell_preempted(from, out);
             return None;
         }
         if self.is_ahead(from, claim, old, out) {
@@ -163,7 +163,7 @@ impl Membership {
             return None;
         }
         if claim < self.claim || claim <= self.number {
-            self.outbid(from, out);
+            self.tell_preempted(from, out);
             return None;
         }
         if self.staged.as_ref() == Some(staged) {
@@ -249,8 +249,8 @@ impl Membership {
     }
 
     /// Tells a controller that another one has a higher claim.
-    pub fn outbid(&self, controller: Address, out: &mut Vec<RoleEffect>) {
-        send(controller, Message::Outbid { claim: self.claim }, out);
+    pub fn tell_preempted(&self, controller: Address, out: &mut Vec<RoleEffect>) {
+        send(controller, Message::Preempted { claim: self.claim }, out);
     }
 
     /// Whether it knows a registered view that the claimant's register does not: it says so, and obeys nobody who would

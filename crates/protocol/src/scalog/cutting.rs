@@ -141,7 +141,7 @@ impl Leader {
 
     /// Tells a replica how much of its local log is decided.
     fn say_decided(&self, (shard, node): (ShardId, NodeId), length: u64, out: &mut Vec<RoleEffect>) {
-        let message = ShardMessage::Decided { view: self.view.number, end: self.end, length };
+        let message = ShardMessage::CutAck { view: self.view.number, end: self.end, length };
         let to = Address::Node(node, Endpoint::Shard(shard));
         out.push(RoleEffect::Send { to, message: message.into() });
     }

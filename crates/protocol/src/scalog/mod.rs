@@ -8,7 +8,7 @@
 //! ```text
 //! client        primary      backup        leader      followers
 //!   |-- Submit -->|            |             |             |
-//!   |             |-- Follow ->|             |             |
+//!   |             |LocalAppend>|             |             |
 //!   |             |-- Report --|------------>|             |
 //!   |             |            |-- Report -->|             |
 //!   |             |            |             |-- Cut ----->|

@@ -3,7 +3,7 @@
 //! ```text
 //! client          primary          backup          leader
 //!   |--- Submit ---->|                |              |
-//!   |                |--- Follow ---->|              |
+//!   |                |--LocalAppend-->|              |
 //!   |                |--- Report -----|------------->|
 //!   |                |                |--- Report -->|
 //!   |                |<-- Cover ------|--------------|    a committed cut
@@ -228,19 +228,19 @@ impl DataPath for LocalLog {
                 let ids = IdRun { session, first, count: records.len() as u64 };
                 self.submit(core, now, from, view, (Submitted { ids, lowest }, records), out);
             }
-            Message::Follow { view, incarnation, index, names, records }
+            Message::LocalAppend { view, incarnation, index, names, records }
                 if incarnation == core.memory.incarnation
                     && core.accepts(from, view, out)
                     && self.has_begun(core) =>
             {
                 self.follow(core, from, index, names, records, out);
             }
-            Message::Followed { view, length, asks }
+            Message::LocalAck { view, length, asks }
                 if self.has_begun(core) && view == core.view_number() =>
             {
                 self.followed(core, now, from, (length, asks), out);
             }
-            Message::Decided { view, end, length } if core.is_open() && view == core.view_number() => {
+            Message::CutAck { view, end, length } if core.is_open() && view == core.view_number() => {
                 // The leader may have missed what came in between.
                 self.local.told = self.local.told.min(length);
                 self.local.reported = self.local.reported.min(length);
@@ -340,7 +340,7 @@ impl DataPath for LocalLog {
         } else {
             // The primary's earlier messages count for nothing.
             let to = Address::Node(members.primary().node, Endpoint::Shard(core.shard));
-            let asks = Message::Followed { view: core.view_number(), length: 0, asks: true };
+            let asks = Message::LocalAck { view: core.view_number(), length: 0, asks: true };
             core.gate.confirm(to, asks, out);
         }
     }
@@ -466,7 +466,7 @@ impl LocalLog {
                 backup.heard_at = now;
             }
             let (incarnation, records) = (backup.incarnation, records.clone());
-            let message = Message::Follow { view, incarnation, index, names, records };
+            let message = Message::LocalAppend { view, incarnation, index, names, records };
             send(Address::Node(*node, Endpoint::Shard(core.shard)), message, out);
         }
         self.append(core, names, records, out);
@@ -499,14 +499,14 @@ impl LocalLog {
         if index > self.local.length {
             if self.local.asked_from != Some(self.local.length) {
                 self.local.asked_from = Some(self.local.length);
-                send(primary, Message::Followed { view, length: self.local.length, asks: true }, out);
+                send(primary, Message::LocalAck { view, length: self.local.length, asks: true }, out);
             }
             return;
         }
         if index == self.local.length {
             self.append(core, names, records, out);
         }
-        send(primary, Message::Followed { view, length: self.local.length, asks: false }, out);
+        send(primary, Message::LocalAck { view, length: self.local.length, asks: false }, out);
     }
 
     /// Primary: a backup has everything below `length`. One that was not there when something was sent gets it now.
@@ -537,7 +537,7 @@ impl LocalLog {
         for chunk in self.local.chunks.iter().filter(|chunk| chunk.index >= followed) {
             bytes += chunk.bytes();
             let (index, names, records) = (chunk.index, chunk.names, chunk.records.clone());
-            let message = Message::Follow { view, incarnation, index, names, records };
+            let message = Message::LocalAppend { view, incarnation, index, names, records };
             send(Address::Node(node, Endpoint::Shard(core.shard)), message, out);
             if bytes >= core.options.limits.batch_bytes {
                 break;

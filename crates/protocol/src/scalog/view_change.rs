@@ -65,7 +65,7 @@ impl Sequencer {
         out: &mut Vec<RoleEffect>,
     ) {
         if claim <= self.membership.number || claim != self.membership.claim {
-            return self.membership.outbid(from, out);
+            return self.membership.tell_preempted(from, out);
         }
         self.membership.be_patient(now);
         if self.flush.as_ref().is_none_or(|flush| flush.claim != claim) {

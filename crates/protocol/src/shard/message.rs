@@ -164,7 +164,7 @@ pub enum Message {
         upto: Position,
     },
     /// Replica to controller: a record that is to be flushed cannot be read here.
-    Unflushed {
+    FlushFailed {
         /// The claim.
         claim: ViewNumber,
     },
@@ -377,7 +377,7 @@ wire_enum! {
         30 => Mapped { request, view, stable, owned },
         40 => Flush { claim, incarnation, first, end, placement, backups },
         41 => Flushed { claim, upto },
-        42 => Unflushed { claim },
+        42 => FlushFailed { claim },
         57 => Survey(survey),
         58 => Surveyed(surveyed),
         59 => Retain(retain),

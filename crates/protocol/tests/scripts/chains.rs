@@ -57,11 +57,13 @@ pub(crate) fn shard(message: &ShardMessage) -> String {
             format!("written v{view} {}{}", spans(of), others(known))
         }
         Unreadable { view, spans: of } => format!("unreadable v{view} {}", spans(of)),
-        Later { view, spans: of, disk_full } => {
-            format!("later v{view} {}{}", spans(of), if *disk_full { " disk-full" } else { "" })
+        Retry { view, spans: of, disk_full } => {
+            format!("retry v{view} {}{}", spans(of), if *disk_full { " disk-full" } else { "" })
         }
         Pressed { view } => format!("pressed v{view}"),
-        Overdue { view, settled, overdue } => format!("overdue v{view} settled={settled} overdue={overdue}"),
+        FillRequest { view, settled, overdue } => {
+            format!("fill-request v{view} settled={settled} overdue={overdue}")
+        }
         Fill { view, spans: of } => format!("fill v{view} {}", spans(of)),
         Filled { view, run } => format!("filled v{view}{}", runs(std::slice::from_ref(run))),
         Vacant { claim, old, spans: of } => format!("vacant v{claim} old={old} {}", spans(of)),
@@ -86,7 +88,7 @@ pub(crate) fn flush(message: &shard::Message) -> Option<String> {
             format!("flush v{claim} first={first} end={end}{backups}")
         }
         Flushed { claim, upto } => format!("flushed v{claim} upto={upto}"),
-        Unflushed { claim } => format!("unflushed v{claim}"),
+        FlushFailed { claim } => format!("flush-failed v{claim}"),
         _ => return None,
     })
 }
@@ -133,14 +135,14 @@ pub(crate) fn read(kind: &str, words: &mut Words, entry: &LogEntry) -> Parsed<Op
             Written { view, spans: read_spans(&words.next()?)?, others }
         }
         "unreadable" => Unreadable { view: words.view()?, spans: read_spans(&words.next()?)? },
-        "later" => {
+        "retry" => {
             let (view, disk_full) = (words.view()?, words.has("disk-full"));
-            Later { view, spans: read_spans(&words.next()?)?, disk_full }
+            Retry { view, spans: read_spans(&words.next()?)?, disk_full }
         }
         "pressed" => Pressed { view: words.view()? },
-        "overdue" => {
+        "fill-request" => {
             let (view, settled) = (words.view()?, words.position("settled")?);
-            Overdue { view, settled, overdue: words.position("overdue")? }
+            FillRequest { view, settled, overdue: words.position("overdue")? }
         }
         "fill" => Fill { view: words.view()?, spans: read_spans(&words.next()?)? },
         "vacant" => {
@@ -209,7 +211,7 @@ fn read_flush(kind: &str, words: &mut Words, entry: &LogEntry) -> Parsed<Option<
             Flush { claim, incarnation, first, end: words.position("end")?, placement, backups }
         }
         "flushed" => Flushed { claim: words.view()?, upto: words.position("upto")? },
-        "unflushed" => Unflushed { claim: words.view()? },
+        "flush-failed" => FlushFailed { claim: words.view()? },
         _ => return Ok(None),
     }))
 }

@@ -75,18 +75,18 @@ pub(crate) fn shard(message: &ShardMessage) -> String {
         OutOfOrder { view, session: of, expected } => {
             format!("out-of-order v{view} {} expected={expected}", session(*of))
         }
-        Follow { view, incarnation, index, names, records } => {
+        LocalAppend { view, incarnation, index, names, records } => {
             let life = unless(1, "life", incarnation.0);
             let (lowest, records) = (names.lowest, contents(names.ids, records));
-            format!("follow v{view} index={index} lowest={lowest}{life}{records}")
+            format!("local-append v{view} index={index} lowest={lowest}{life}{records}")
         }
-        Followed { view, length, asks } => {
-            format!("followed v{view} length={length}{}", if *asks { " asks" } else { "" })
+        LocalAck { view, length, asks } => {
+            format!("local-ack v{view} length={length}{}", if *asks { " asks" } else { "" })
         }
         Report { view, length, from, names } => {
             format!("report v{view} length={length} from={from}{}", submitted(names))
         }
-        Decided { view, end, length } => format!("decided v{view} end={end} length={length}"),
+        CutAck { view, end, length } => format!("cut-ack v{view} end={end} length={length}"),
         Cover { view, of, batch, backups, length, runs } => {
             let backups = unless(String::new(), "backups", list(backups, "+", words::member));
             let of = unless(view.0, "of", of.0);
@@ -163,16 +163,16 @@ pub(crate) fn read(
         "out-of-order" => {
             OutOfOrder { view: words.view()?, session: words.session()?, expected: words.number("expected")? }
         }
-        "follow" => {
+        "local-append" => {
             let (view, index, lowest) = (words.view()?, words.number("index")?, words.number("lowest")?);
             let incarnation = Incarnation(words.value("life")?.unwrap_or(1));
             let (session, first, records) = messages::consecutive_records(words)?;
             let ids = IdRun { session, first, count: records.len() as u64 };
-            Follow { view, incarnation, index, names: Submitted { ids, lowest }, records }
+            LocalAppend { view, incarnation, index, names: Submitted { ids, lowest }, records }
         }
-        "followed" => {
+        "local-ack" => {
             let (view, length) = (words.view()?, words.number("length")?);
-            Followed { view, length, asks: words.has("asks") }
+            LocalAck { view, length, asks: words.has("asks") }
         }
         "report" => {
             let (view, length, from) = (words.view()?, words.number("length")?, words.number("from")?);
@@ -182,8 +182,8 @@ pub(crate) fn read(
             }
             Report { view, length, from, names }
         }
-        "decided" => {
-            Decided { view: words.view()?, end: words.position("end")?, length: words.number("length")? }
+        "cut-ack" => {
+            CutAck { view: words.view()?, end: words.position("end")?, length: words.number("length")? }
         }
         "cover" | "replicate-cover" => {
             let (view, batch, length) = (words.view()?, words.position("batch")?, words.number("length")?);

@@ -79,8 +79,8 @@ fn sequencing(message: &erwin::Message) -> String {
         ForwardExpired { view, session: of, ordered } => {
             format!("forward-expired v{view} {} ordered={ordered}", session(*of))
         }
-        Drop { view, from, runs, .. } => format!("drop v{view} from={from}{}", settled(runs)),
-        Dropped { view, ordered, .. } => format!("dropped v{view} ordered={ordered}"),
+        Truncate { view, from, runs, .. } => format!("truncate v{view} from={from}{}", settled(runs)),
+        TruncateAck { view, ordered, .. } => format!("truncate-ack v{view} ordered={ordered}"),
     }
 }
 
@@ -161,12 +161,12 @@ fn by_id(message: &erwin::ShardMessage) -> String {
             let names = ordered(runs);
             format!("replicate-order v{view} batch={batch} replicas={replicas}{life}{stable}{names}")
         }
-        Want { view, batch, ids: of } => format!("want v{view} batch={batch}{}", ids(of)),
-        Have { view, batch, records, lacks, voids } => {
+        FetchRecords { view, batch, ids: of } => format!("fetch-records v{view} batch={batch}{}", ids(of)),
+        FetchedRecords { view, batch, records, lacks, voids } => {
             let (lacks, voids) = (names_in("lacks", lacks), names_in("voids", voids));
-            format!("have v{view} batch={batch}{}{lacks}{voids}", named(records))
+            format!("fetched-records v{view} batch={batch}{}{lacks}{voids}", named(records))
         }
-        Unnamed { view, names } => format!("unnamed v{view}{}", ids(names)),
+        Orphans { view, names } => format!("orphans v{view}{}", ids(names)),
         Undecided { view, session: of, first, end } => {
             let (first, end) = (unless(u64::MAX, "first", *first), unless(u64::MAX, "end", *end));
             format!("undecided v{view} {}{first}{end}", session(*of))
@@ -306,7 +306,7 @@ fn view_change(message: &control::Message) -> Option<String> {
             let state = state.as_ref().map(|state| format!(" ordered={} held={}", state.ordered, state.held));
             format!("sealed v{claim}{life}{}", state.unwrap_or(" nothing".into()))
         }
-        Outbid { claim, .. } => format!("outbid v{claim}"),
+        Preempted { claim, .. } => format!("preempted v{claim}"),
         Ahead { claim, view } => format!("ahead v{claim} view=v{view}"),
         Flush { claim, view, .. } => format!("flush v{claim} shards={}", words::shards(&view.shards)),
         Flushed { first, end, claim, sessions, .. } => {

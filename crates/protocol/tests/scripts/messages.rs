@@ -187,11 +187,11 @@ fn sequencing(kind: &str, words: &mut Words) -> Parsed<Option<erwin::Message>> {
             session: words.session()?,
             ordered: words.position("ordered")?,
         },
-        "drop" => {
+        "truncate" => {
             let (view, from) = (words.view()?, words.position("from")?);
-            Drop { view, from, runs: words.settled() }
+            Truncate { view, from, runs: words.settled() }
         }
-        "dropped" => Dropped { view: words.view()?, ordered: words.position("ordered")? },
+        "truncate-ack" => TruncateAck { view: words.view()?, ordered: words.position("ordered")? },
         _ => return ending(kind, words),
     };
     Ok(Some(message))
@@ -336,13 +336,15 @@ fn by_id(kind: &str, words: &mut Words) -> Parsed<Option<erwin::ShardMessage>> {
                 replicas,
             }
         }
-        "want" => Want { view: words.view()?, batch: words.position("batch")?, ids: words.names() },
-        "have" => {
+        "fetch-records" => {
+            FetchRecords { view: words.view()?, batch: words.position("batch")?, ids: words.names() }
+        }
+        "fetched-records" => {
             let (view, batch) = (words.view()?, words.position("batch")?);
             let (lacks, voids) = (words.names_in("lacks")?, words.names_in("voids")?);
-            Have { view, batch, records: words.records(), lacks, voids }
+            FetchedRecords { view, batch, records: words.records(), lacks, voids }
         }
-        "unnamed" => Unnamed { view: words.view()?, names: words.names() },
+        "orphans" => Orphans { view: words.view()?, names: words.names() },
         "undecided" => {
             let (view, session) = (words.view()?, words.session()?);
             let first = words.value("first")?.unwrap_or(u64::MAX);
@@ -440,7 +442,7 @@ fn view_change(
             }
             Sealed { claim: words.view()?, incarnation, state }
         }
-        "outbid" => Outbid { claim: words.view()? },
+        "preempted" => Preempted { claim: words.view()? },
         "ahead" => {
             let view = view_in(words, "view")?;
             Ahead { claim: words.view()?, view }

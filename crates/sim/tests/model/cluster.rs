@@ -432,7 +432,7 @@ impl State {
         for packet in &outcome.sends {
             self.announced(packet);
             let is_get = matches!(packet.message, Message::Control(control::Message::Get { .. }));
-            let is_dropped = matches!(packet.message, Message::Erwin(erwin::Message::Dropped { .. }));
+            let is_dropped = matches!(packet.message, Message::Erwin(erwin::Message::TruncateAck { .. }));
             let to_controller = matches!(packet.to, Place::Controller(_));
             let at_once = to_controller || is_dropped || packet.to == Place::Register && is_get;
             if at_once {

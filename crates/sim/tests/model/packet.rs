@@ -52,7 +52,7 @@ impl Packet {
     /// Nothing if it cannot change what is held or promised.
     ///
     /// Left out is what only makes things happen sooner, or again: a controller is woken by an action of the
-    /// model, a client learns of a view by one, and an attempt that was outbid may stop at any time anyway.
+    /// model, a client learns of a view by one, and an attempt that was preempted may stop at any time anyway.
     pub(crate) fn new(from: Place, to: Place, mut message: Message) -> Option<Self> {
         use {Place as To, control::Message as Control, erwin::Message as Erwin, shard::Message as Shard};
         let matters = match (&message, to) {
@@ -87,7 +87,7 @@ impl Packet {
         use {control::Message as Control, erwin::Message as Erwin, shard::Message as Shard};
         match &self.message {
             Message::Erwin(
-                Erwin::Append { view, .. } | Erwin::Drop { view, .. } | Erwin::Dropped { view, .. },
+                Erwin::Append { view, .. } | Erwin::Truncate { view, .. } | Erwin::TruncateAck { view, .. },
             )
             | Message::Sequencing(sequencing::Message::CheckTail { view, .. })
             | Message::Shard(
@@ -124,7 +124,9 @@ impl Packet {
         match (&self.message, &to.role) {
             (
                 Message::Erwin(
-                    Erwin::Append { view, .. } | Erwin::Drop { view, .. } | Erwin::Dropped { view, .. },
+                    Erwin::Append { view, .. }
+                    | Erwin::Truncate { view, .. }
+                    | Erwin::TruncateAck { view, .. },
                 )
                 | Message::Sequencing(sequencing::Message::CheckTail { view, .. }),
                 Role::Sequencer(replica),

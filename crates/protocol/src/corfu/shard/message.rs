@@ -36,7 +36,7 @@ pub enum Message {
         spans: Vec<Span>,
     },
     /// Replica to whoever writes: write these again, later.
-    Later {
+    Retry {
         /// The view that this counts in.
         view: ViewNumber,
         /// The positions.
@@ -77,7 +77,7 @@ pub enum Message {
         found: Vec<(Position, RecordId)>,
     },
     /// Sequencer to primary: positions were given out long ago that may not be written.
-    Overdue {
+    FillRequest {
         /// The view.
         view: ViewNumber,
         /// Some shard has written everything that it holds below: so far this view places positions for good.
@@ -162,11 +162,11 @@ wire_enum! {
         1 => Write { view, runs },
         2 => Written { view, spans, others },
         3 => Unreadable { view, spans },
-        4 => Later { view, spans, disk_full },
+        4 => Retry { view, spans, disk_full },
         5 => Pressed { view },
         6 => Seek { view, session, from, end as end },
         7 => Sought { view, session, from, upto, trim, found },
-        8 => Overdue { view, settled, overdue },
+        8 => FillRequest { view, settled, overdue },
         9 => Fill { view, spans },
         10 => Filled { view, run },
         11 => Vacant { claim, old, spans },

@@ -76,8 +76,8 @@ impl DataPath for ById {
                 self.order(core, now, (view, batch), Part::Backup { primary: from, others }, runs, out);
                 core.learn_stable(self, view, stable, out);
             }
-            Message::Want { view, batch, ids } => self.wanted(core, from, (view, batch), &ids, out),
-            Message::Have { view, batch, records, lacks, voids } => {
+            Message::FetchRecords { view, batch, ids } => self.wanted(core, from, (view, batch), &ids, out),
+            Message::FetchedRecords { view, batch, records, lacks, voids } => {
                 self.given(core, now, from, (view, batch), (records, lacks, voids), out);
             }
             Message::Undecided { view, session, first, end }
@@ -394,7 +394,7 @@ impl ById {
             let waiting = self.unordered.waiting.get_mut(&(*view, *batch)).expect("just seen");
             waiting.is_last_call = is_primary && now >= sending_until;
             for node in waiting.next_asked() {
-                let message = Message::Want { view: *view, batch: *batch, ids: ids.clone() };
+                let message = Message::FetchRecords { view: *view, batch: *batch, ids: ids.clone() };
                 send(Address::Node(node, Endpoint::Shard(core.shard)), message, out);
             }
             waiting.ask_at = now + waiting.pause;
@@ -483,7 +483,7 @@ impl ById {
             }
         } else if let Some(view) = core.memory.view.as_ref().filter(|_| !names.is_empty()) {
             let leader = Address::Node(view.leader, Endpoint::Sequencer);
-            send(leader, Message::Unnamed { view: view.number, names }, out);
+            send(leader, Message::Orphans { view: view.number, names }, out);
         }
     }
 
@@ -531,5 +531,5 @@ fn pass_on(
 
 fn answer(question: Question, records: Vec<(RecordId, Record)>, out: &mut Out) {
     let Question { asker, view, batch, lacks, voids } = question;
-    send(asker, Message::Have { view, batch, records, lacks, voids }, out);
+    send(asker, Message::FetchedRecords { view, batch, records, lacks, voids }, out);
 }

@@ -67,7 +67,7 @@ pub enum Message {
         replicas: Vec<NodeId>,
     },
     /// Replica to another one: do you have these records?
-    Want {
+    FetchRecords {
         /// The view that orders them.
         view: ViewNumber,
         /// The batch that they are in.
@@ -76,7 +76,7 @@ pub enum Message {
         ids: Vec<IdRun>,
     },
     /// The answer to `Want`. What it says nothing of, it has, and gives when it is asked again.
-    Have {
+    FetchedRecords {
         /// The view.
         view: ViewNumber,
         /// The batch.
@@ -90,7 +90,7 @@ pub enum Message {
     },
     /// Replica to leader: records have been lying here for long, without positions, and nothing came of their
     /// sessions since. What is to become of them?
-    Unnamed {
+    Orphans {
         /// The view.
         view: ViewNumber,
         /// For each session the numbers from the lowest of these to the highest.
@@ -131,9 +131,9 @@ wire_enum! {
         3 => NotAppended { view, ids },
         4 => Order { view, batch, backups, stable, runs },
         5 => ReplicateOrder { view, batch, incarnation, stable, runs, replicas },
-        6 => Want { view, batch, ids },
-        7 => Have { view, batch, records, lacks, voids },
-        8 => Unnamed { view, names },
+        6 => FetchRecords { view, batch, ids },
+        7 => FetchedRecords { view, batch, records, lacks, voids },
+        8 => Orphans { view, names },
         9 => Undecided { view, session, first, end },
     }
 }

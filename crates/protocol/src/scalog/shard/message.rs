@@ -53,7 +53,7 @@ pub enum Message {
         expected: u64,
     },
     /// Primary to backup: this comes next in the local log.
-    Follow {
+    LocalAppend {
         /// The view, from whose start on indexes count.
         view: ViewNumber,
         /// Which life of the backup is meant.
@@ -66,7 +66,7 @@ pub enum Message {
         records: Vec<Record>,
     },
     /// Backup to primary: everything below this index has come.
-    Followed {
+    LocalAck {
         /// The view.
         view: ViewNumber,
         /// The index.
@@ -86,7 +86,7 @@ pub enum Message {
         names: Vec<Submitted>,
     },
     /// Leader to primary: what lies below this index of the local log has a position or will never get one.
-    Decided {
+    CutAck {
         /// The view.
         view: ViewNumber,
         /// Where the cuts end that decided it.
@@ -150,10 +150,10 @@ wire_enum! {
         1 => Submit { view, session, lowest as number, first as first, records },
         2 => Appended { view, ids, first },
         3 => OutOfOrder { view, session, expected as number },
-        4 => Follow { view, incarnation, index as number, names, records },
-        5 => Followed { view, length as number, asks },
+        4 => LocalAppend { view, incarnation, index as number, names, records },
+        5 => LocalAck { view, length as number, asks },
         6 => Report { view, length as number, from as number, names },
-        7 => Decided { view, end, length as number },
+        7 => CutAck { view, end, length as number },
         8 => Cover { view, of, batch, backups, length as number, runs },
         9 => ReplicateCover { view, of, batch, incarnation, length as number, runs },
     }
