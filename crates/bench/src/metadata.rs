@@ -200,7 +200,7 @@ impl<'a> Bench<'a> {
         }
         if self.machine.deadline() == Some(Time::ZERO) {
             let mut out = vec![];
-            self.machine.step(Time::ZERO, Input::Timer, &mut out);
+            self.machine.step(Time::ZERO, Input::Wake, &mut out);
             self.perform(out)?;
         }
         self.took += cpu_time_of_this_thread().saturating_sub(before);

@@ -9,7 +9,7 @@ use seriatim_model::config::check_log_name;
 use seriatim_model::{Address, Endpoint, LogConfig, LogId, NodeId, Position, SessionId, ViewNumber, limits};
 use seriatim_net::{Connected, ConnectionOptions, DelayLine, Hello, connect};
 use seriatim_protocol::control::{
-    self, Awaiting, Condition, Goal, LogEntry, NodeAddress, Poll, Recovered, Refusal, poll,
+    self, Awaited, Awaiting, Condition, LogEntry, NodeAddress, Poll, Recovered, Refusal, poll,
 };
 use seriatim_protocol::{Message, Options};
 use tokio::sync::{mpsc, oneshot};
@@ -272,7 +272,7 @@ impl Client {
             move |_| control::Message::Create { request, name: asked.clone(), config: config.clone() };
         self.change_catalog(question).await?;
         let waiting_for = format!("the log '{name}' was created and has no view yet; see: seriatim status");
-        self.look_until(name, waiting_for, Goal::HasView).await
+        self.look_until(name, waiting_for, Awaited::HasView).await
     }
 
     /// Waits until the register's entry of a log is as wanted.
@@ -280,7 +280,7 @@ impl Client {
         &self,
         name: &str,
         waiting_for: String,
-        goal: Goal,
+        goal: Awaited,
     ) -> Result<LogEntry, ControlError> {
         let (control, named) = (self.inner.control, name.to_owned());
         let waiting = self.run(LogId(0), move |now, _| Awaiting::new(now, control, named, goal));

@@ -18,7 +18,7 @@ use seriatim_net::{
 use seriatim_protocol::LogClient;
 use seriatim_protocol::control::{self, LogEntry};
 use seriatim_protocol::parts::ShardChoice;
-use seriatim_protocol::parts::appending::{Failure, LogClientConfig, Reply, Request, Terms};
+use seriatim_protocol::parts::appending::{AppendSpec, Failure, LogClientConfig, Reply, Request};
 use seriatim_protocol::{Message, Options};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
@@ -301,7 +301,7 @@ impl Engine {
                     let _ = waiter.send(answer);
                     return;
                 }
-                let terms = Terms { sync, shard, again_until: now + again_for };
+                let terms = AppendSpec { sync, shard, again_until: now + again_for };
                 self.request(now, handle, Request::Append { record, terms }, waiter, Some(room));
             }
             Command::CheckTail { handle, waiter } => {
@@ -332,7 +332,7 @@ impl Engine {
             Command::Run { log, start } => {
                 let operation = start(now, self.entries.get(&log));
                 let handle = self.add(Slot { log, kind: Kind::Operation(operation) });
-                self.step_operation(now, handle, Input::Timer);
+                self.step_operation(now, handle, Input::Wake);
             }
             Command::Ask { to, log, question, waiter } => {
                 let ask = Ask { to, question, look_at: now + ASK_AGAIN, waiter: Some(waiter) };
@@ -618,7 +618,7 @@ impl Engine {
         };
         let log = *log;
         let mut effects = vec![];
-        if matches!(input, Input::Timer) {
+        if matches!(input, Input::Wake) {
             // A caller that stops waiting for an answer does not say so.
             let dropped = reading.waiters.iter().filter(|(_, waiter)| waiter.is_closed());
             let dropped: Vec<u64> = dropped.map(|(token, _)| *token).collect();
@@ -726,10 +726,10 @@ impl Engine {
         let now = self.now();
         for handle in self.timers.take_due(now) {
             match self.machines.get_mut(&handle).map(|slot| &mut slot.kind) {
-                Some(Kind::Appender(_)) => self.step_appender(now, handle, Input::Timer),
-                Some(Kind::Reading(_)) => self.step_reading(now, handle, Input::Timer),
-                Some(Kind::Subscriber(..)) => self.step_subscriber(now, handle, Input::Timer),
-                Some(Kind::Operation(_)) => self.step_operation(now, handle, Input::Timer),
+                Some(Kind::Appender(_)) => self.step_appender(now, handle, Input::Wake),
+                Some(Kind::Reading(_)) => self.step_reading(now, handle, Input::Wake),
+                Some(Kind::Subscriber(..)) => self.step_subscriber(now, handle, Input::Wake),
+                Some(Kind::Operation(_)) => self.step_operation(now, handle, Input::Wake),
                 Some(Kind::Ask(ask)) => {
                     ask.look_at = now + ASK_AGAIN;
                     if ask.waiter.as_ref().is_none_or(oneshot::Sender::is_closed) {

@@ -1,7 +1,7 @@
 //! Changing the shards of a log while it is used.
 
 use seriatim_model::ShardId;
-use seriatim_protocol::control::{self, Goal, LogEntry};
+use seriatim_protocol::control::{self, Awaited, LogEntry};
 
 use crate::client::Client;
 use crate::error::ControlError;
@@ -17,7 +17,7 @@ impl Client {
         let (log, shard) = (entry.id, ShardId(entry.shards.len() as u32));
         self.change_catalog(move |request| control::Message::AddShard { request, log, shard }).await?;
         let waiting_for = format!("shard {shard} is to join '{name}' as soon as enough of its nodes answer");
-        Ok((shard, self.look_until(name, waiting_for, Goal::Takes(shard)).await?))
+        Ok((shard, self.look_until(name, waiting_for, Awaited::Takes(shard)).await?))
     }
 
     /// Lets a shard take no new records, and waits until that is so. Appends and reads go on meanwhile. What it holds
@@ -30,6 +30,6 @@ impl Client {
         self.change_catalog(move |request| control::Message::RemoveShard { request, log, shard }).await?;
         let waiting_for =
             format!("shard {shard} of '{name}' is to take no new records from the next view on");
-        self.look_until(name, waiting_for, Goal::TakesNoMore(shard)).await
+        self.look_until(name, waiting_for, Awaited::TakesNoMore(shard)).await
     }
 }

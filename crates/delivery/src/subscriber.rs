@@ -67,7 +67,7 @@ impl Machine for Subscriber {
                 self.source.disconnected(now, node);
                 News::Nothing
             }
-            Input::Timer => {
+            Input::Wake => {
                 self.source.timer(now, out);
                 News::Nothing
             }

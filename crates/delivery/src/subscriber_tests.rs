@@ -61,7 +61,7 @@ impl Script {
     fn wait(&mut self, duration: Duration) -> Vec<Event> {
         self.now = self.now + duration;
         if self.subscriber.deadline().is_some_and(|at| at <= self.now) {
-            self.step(Input::Timer)
+            self.step(Input::Wake)
         } else {
             vec![]
         }

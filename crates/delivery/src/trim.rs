@@ -69,7 +69,7 @@ impl Machine for Trim {
                 }
             }
             Input::Disconnected(Peer::Node(node)) => self.lost(now, node),
-            Input::Timer => {
+            Input::Wake => {
                 self.tell(now, out);
                 self.directory.timer(now, out);
             }
@@ -181,7 +181,7 @@ mod tests {
 
     /// The replicas that are told with a timer: node, shard, view, number.
     fn told(trim: &mut Trim, now: Time) -> Vec<(u32, u32, u64, u64)> {
-        let out = step(trim, now, Input::Timer);
+        let out = step(trim, now, Input::Wake);
         let of = |(node, shard, message)| match message {
             shard::Message::Trim { request, view, position: Position(7) } => (node, shard, view.0, request),
             other => panic!("{other:?}"),
@@ -238,7 +238,7 @@ mod tests {
             shard::Message::ReadFailed { request: 1, error: ReadError::NotStable { stable: Position(3) } };
         let (mut times, mut asked) = (vec![], 0);
         while let Some(at) = trim.deadline().filter(|at| *at < after(10_000)) {
-            let out = step(&mut trim, at, Input::Timer);
+            let out = step(&mut trim, at, Input::Wake);
             times.extend(to_shards(&out).iter().map(|_| at.0 / 1_000_000));
             asked += lookups(&out).len();
             step(&mut trim, at, from_shard(10, 0, refused.clone()));
@@ -267,14 +267,14 @@ mod tests {
             let mut trim = Trim::new(after(0), CONTROL, entry(1, 1, 1), Position(7), Options::default());
             told(&mut trim, after(0));
             step(&mut trim, after(1), input);
-            assert_eq!(lookups(&step(&mut trim, after(1), Input::Timer)).len(), 1);
+            assert_eq!(lookups(&step(&mut trim, after(1), Input::Wake)).len(), 1);
         }
     }
 
     #[test]
     fn a_log_without_a_view_is_waited_for_and_a_deleted_one_is_not() {
         let mut trim = Trim::new(after(0), CONTROL, entry(0, 1, 1), Position(7), Options::default());
-        assert_eq!(lookups(&step(&mut trim, after(0), Input::Timer)).len(), 1);
+        assert_eq!(lookups(&step(&mut trim, after(0), Input::Wake)).len(), 1);
         step(&mut trim, after(1), from_register(found(1)));
         assert_eq!(told(&mut trim, after(1)).len(), 4);
         let refusal = control::Refusal::NoSuchLog { name: "orders".into() };

@@ -293,7 +293,7 @@ impl Host {
         }
         for key in self.timers.take_due(now) {
             self.tell_wall(now, key);
-            self.step(now, key, Input::Timer);
+            self.step(now, key, Input::Wake);
         }
         self.drain_local(now);
         self.join(now);
@@ -616,7 +616,7 @@ impl Host {
             }
         }
         let is_stored = outcome.is_ok();
-        if let (true, StorageCommand::RememberLacking { lacks, .. }) = (is_stored, command) {
+        if let (true, StorageCommand::RememberMissing { lacks, .. }) = (is_stored, command) {
             self.notice_lacking(now, key, *lacks);
         }
         // Data that a role without a journal stores comes back only if the journal tells of the role.

@@ -206,7 +206,7 @@ impl Host {
         self.step(now, key, Input::Message { from, message: message.into() });
         self.tell_partings(now, key);
         for node in self.others.suspected.clone() {
-            self.step(now, key, Input::Silent(node));
+            self.step(now, key, Input::Suspected(node));
         }
         for node in self.others.full.clone() {
             self.step(now, key, Input::FullDisk(node, true));
@@ -240,12 +240,12 @@ impl Host {
                 if !matches!(cause, Cause::Unwell(_)) {
                     self.others.told.insert(node);
                 }
-                (node, Input::Silent(node))
+                (node, Input::Suspected(node))
             }
             Liveness::Alive(node) => {
                 self.notice_back(now, node);
                 self.others.suspected.remove(&node);
-                (node, Input::Heard(node))
+                (node, Input::Alive(node))
             }
         };
         if node == self.register_node() {

@@ -8,7 +8,7 @@ use std::fmt;
 use std::time::Duration;
 
 use seriatim_model::retention::Limit;
-use seriatim_model::storage::{Lacking, ReadFailure, ReadOutcome};
+use seriatim_model::storage::{MissingRange, ReadFailure, ReadOutcome};
 use seriatim_model::{Endpoint, LogId, NodeId, Position, Retention, Time, View, ViewNumber, limits};
 use seriatim_protocol::control::{self, Ailment, LogEntry, Trimmed};
 use seriatim_protocol::roles::{Message, RoleEffect};
@@ -143,10 +143,10 @@ impl Notices {
     }
 
     /// A replica here lacks so many positions, or nothing more.
-    fn lacks(&mut self, now: Time, key: RoleKey, log: Option<&str>, lacks: Option<Lacking>) {
+    fn lacks(&mut self, now: Time, key: RoleKey, log: Option<&str>, lacks: Option<MissingRange>) {
         let role = role_in_words(key.endpoint);
         let text = match lacks.filter(|lacks| lacks.from < lacks.end) {
-            Some(Lacking { from, end }) => {
+            Some(MissingRange { from, end }) => {
                 if self.copying.contains_key(&key) {
                     return;
                 }
@@ -392,7 +392,7 @@ impl Host {
     }
 
     /// Takes note of what a replica here lacks.
-    pub(crate) fn notice_lacking(&mut self, now: Time, key: RoleKey, lacks: Option<Lacking>) {
+    pub(crate) fn notice_lacking(&mut self, now: Time, key: RoleKey, lacks: Option<MissingRange>) {
         let log = self.log_name(key.log).map(str::to_owned);
         self.notices.lacks(now, key, log.as_deref(), lacks);
     }
@@ -678,7 +678,7 @@ mod tests {
     fn copying_is_told_of_once_and_its_end() {
         let mut notices = Notices::default();
         let key = RoleKey { log: LogId(1), endpoint: Endpoint::Shard(seriatim_model::ShardId(0)) };
-        let lacks = |from, end| Some(Lacking { from: Position(from), end: Position(end) });
+        let lacks = |from, end| Some(MissingRange { from: Position(from), end: Position(end) });
         for lacks in [None, lacks(0, 90), lacks(30, 90), lacks(90, 90), None] {
             notices.lacks(Time(1), key, Some("l"), lacks);
         }

@@ -33,7 +33,7 @@ pub trait Machine {
         out: &mut Vec<Effect<Self::Message, Self::Reply>>,
     );
 
-    /// When it wants an [`Input::Timer`] at the latest, if nothing else happens before.
+    /// When it wants an [`Input::Wake`] at the latest, if nothing else happens before.
     fn deadline(&self) -> Option<Time>;
 }
 
@@ -89,9 +89,9 @@ pub enum Input<M, Q> {
     /// The connection to a node, or of a client, is gone; what was sent over it may be lost.
     Disconnected(Peer),
     /// A node does not answer any more: a connection to it closed, or its heartbeats are missing.
-    Silent(NodeId),
+    Suspected(NodeId),
     /// A node that was silent answers again.
-    Heard(NodeId),
+    Alive(NodeId),
     /// All writes up to this ticket are durable.
     Persisted(Ticket),
     /// The storage command with this ticket was not carried out. Nothing of it will be visible.
@@ -124,7 +124,7 @@ pub enum Input<M, Q> {
         request: Q,
     },
     /// The deadline passed.
-    Timer,
+    Wake,
 }
 
 /// The other end of a connection.

@@ -80,7 +80,7 @@ wire_struct! { Rebound { of, first, count as number } }
 
 /// The state that a shard replica must remember besides its records. Written whole whenever it changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ShardMemory {
+pub struct HardState {
     /// This life of the replica.
     pub incarnation: Incarnation,
     /// The promises of the log.
@@ -93,21 +93,21 @@ pub struct ShardMemory {
     pub history: ViewHistory,
 }
 
-wire_struct! { ShardMemory { incarnation, config, claim, view, history } }
+wire_struct! { HardState { incarnation, config, claim, view, history } }
 
 /// Positions that a replica has still to get from another one: those with `from <= position < end`. There
 /// may be none: then it is only the trim point that it has to ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lacking {
+pub struct MissingRange {
     /// The first of them.
     pub from: Position,
     /// The position after the last.
     pub end: Position,
 }
 
-wire_struct! { Lacking { from, end as end } }
+wire_struct! { MissingRange { from, end as end } }
 
-impl Lacking {
+impl MissingRange {
     /// Whether it is one of them.
     #[must_use]
     pub fn contains(&self, position: Position) -> bool {
@@ -179,18 +179,18 @@ pub enum StorageCommand {
         runs: Vec<Run>,
     },
     /// Replace what is remembered besides records.
-    Remember(ShardMemory),
+    Remember(HardState),
     /// Positions below this never change again. It is worth remembering, but nothing waits for it.
     Stable(Position),
     /// Positions below this are gone for good.
     Trim(Position),
     /// The same as [`StorageCommand::Remember`], with what the replica should hold and does not yet. It
     /// stands until the next of these.
-    RememberLacking {
+    RememberMissing {
         /// The replica's memory.
-        memory: ShardMemory,
+        memory: HardState,
         /// The range that is lacking, if any.
-        lacks: Option<Lacking>,
+        lacks: Option<MissingRange>,
     },
     /// Hold these records, which have no positions yet. Putting the same record again is harmless.
     Put(Vec<(RecordId, Record)>),
@@ -245,7 +245,7 @@ wire_enum! {
         2 => Remember(memory),
         3 => Stable(position),
         4 => Trim(position),
-        5 => RememberLacking { memory, lacks },
+        5 => RememberMissing { memory, lacks },
         6 => Put(records),
         7 => Order { view, first, runs },
         8 => Map { view, first, owned },
@@ -314,13 +314,13 @@ pub enum ReadFailure {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShardRecovery {
     /// The replica's memory; nothing for a new store.
-    pub memory: Option<ShardMemory>,
+    pub memory: Option<HardState>,
     /// The highest known stable bound.
     pub stable: Position,
     /// The trim point.
     pub trim: Position,
     /// The range that the replica lacks.
-    pub lacks: Option<Lacking>,
+    pub lacks: Option<MissingRange>,
     /// The names of the records that were put and have no final position yet, in order.
     pub put: Vec<IdRun>,
     /// The names of the no-ops at positions that are not final yet, in order.

@@ -23,7 +23,7 @@ use std::time::Instant;
 use std::{env, fs};
 
 use bytes::Bytes;
-use seriatim_model::storage::{Ordered, ReadRange, Run, ShardMemory, StorageCommand};
+use seriatim_model::storage::{HardState, Ordered, ReadRange, Run, StorageCommand};
 use seriatim_model::{
     IdRun, Incarnation, LogConfig, LogId, NodeId, Order, Placement, Position, Record, RecordId, SessionId,
     ShardId, View, ViewHistory, ViewNumber, limits,
@@ -148,7 +148,7 @@ fn memory(shape: Shape) -> StorageCommand {
     };
     let config = LogConfig { order: shape.order(), ..LogConfig::default() };
     let (incarnation, claim) = (Incarnation(1), VIEW);
-    StorageCommand::Remember(ShardMemory { incarnation, config, claim, view: Some(view), history })
+    StorageCommand::Remember(HardState { incarnation, config, claim, view: Some(view), history })
 }
 
 fn open(dir: &Path, mode: OpenMode) -> ShardStore {

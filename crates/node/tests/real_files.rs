@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use seriatim_model::storage::{ReadRange, Run, ShardMemory, StorageCommand};
+use seriatim_model::storage::{HardState, ReadRange, Run, StorageCommand};
 use seriatim_model::wire::{decode_one, encode_one};
 use seriatim_model::{
     Endpoint, Incarnation, LogConfig, LogId, NodeId, Position, Record, RecordId, SessionId, ShardId,
@@ -73,7 +73,7 @@ fn remember() -> StorageCommand {
     let mut history = ViewHistory::default();
     history.push(ViewNumber(1), Position(0));
     let (incarnation, config, claim) = (Incarnation(1), LogConfig::default(), ViewNumber(1));
-    StorageCommand::Remember(ShardMemory { incarnation, config, claim, view: None, history })
+    StorageCommand::Remember(HardState { incarnation, config, claim, view: None, history })
 }
 
 fn bind(number: u64) -> StorageCommand {

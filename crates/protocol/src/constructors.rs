@@ -1,7 +1,7 @@
 //! The parts that the ordering of a log gives to the roles that all orderings share: the data path of a shard's replica,
 //! and the handover of a view change.
 
-use seriatim_model::storage::{ShardMemory, ShardRecovery};
+use seriatim_model::storage::{HardState, ShardRecovery};
 use seriatim_model::{LogConfig, Member, Order, Position, ShardId, TimeIndex, ViewHistory, ViewNumber};
 
 use crate::control::Handover;
@@ -18,7 +18,7 @@ impl Replica {
     /// A replica that never held anything.
     #[must_use]
     pub fn new(me: Member, shard: ShardId, config: LogConfig, options: Options) -> Self {
-        let memory = ShardMemory {
+        let memory = HardState {
             incarnation: me.incarnation,
             config,
             claim: ViewNumber::NONE,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use seriatim_model::{Address, Effect, Input, Machine, NodeId, Peer, Record, SessionId, Time};
 use seriatim_protocol::control::LogEntry;
-use seriatim_protocol::parts::appending::{Failure, LogClientConfig, Reply, Request, Terms};
+use seriatim_protocol::parts::appending::{AppendSpec, Failure, LogClientConfig, Reply, Request};
 use seriatim_protocol::{LogClient, Message};
 
 use crate::farewell::Farewell;
@@ -144,7 +144,7 @@ impl Producer {
         let again = self.in_session[lowest..].to_vec();
         for append in again {
             let payload = history.appends[append].payload.clone();
-            self.request(now, append, &payload, Terms::default());
+            self.request(now, append, &payload, AppendSpec::default());
         }
         self
     }
@@ -285,7 +285,7 @@ impl Producer {
             out.extend(sends.into_iter().map(|(to, message)| (self.number, to, message)));
         }
         if self.machine.deadline().is_some_and(|at| now >= at) {
-            self.step(now, Input::Timer, history, out);
+            self.step(now, Input::Wake, history, out);
         }
     }
 
@@ -297,7 +297,7 @@ impl Producer {
         }
         if random.percent(40) {
             self.step(now, Input::Request { token: END, request: Request::EndSession }, history, out);
-            self.step(now, Input::Timer, history, out);
+            self.step(now, Input::Wake, history, out);
             self.end = End::Open;
         }
         let config = LogClientConfig { random: random.draw(), resume: None, ..self.config.clone() };
@@ -326,7 +326,8 @@ impl Producer {
             }
             self.remaining -= 1;
             let oversize = random.permille(workload.oversize_permille);
-            let mut terms = Terms { sync: random.percent(workload.sync_percent), ..Terms::default() };
+            let mut terms =
+                AppendSpec { sync: random.percent(workload.sync_percent), ..AppendSpec::default() };
             if workload.unordered {
                 terms.again_until = now + random.millis(50, 5000);
             }
@@ -345,7 +346,7 @@ impl Producer {
         }
     }
 
-    fn request(&mut self, now: Time, append: usize, payload: &Bytes, terms: Terms) {
+    fn request(&mut self, now: Time, append: usize, payload: &Bytes, terms: AppendSpec) {
         let record = Record::new(payload, now.0 / 1_000_000);
         let request = Request::Append { record, terms };
         let mut effects = vec![];

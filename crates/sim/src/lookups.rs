@@ -99,7 +99,7 @@ impl Lookups {
             }
         }
         if self.machine.deadline().is_some_and(|at| now >= at) {
-            self.step(now, Input::Timer, history, out);
+            self.step(now, Input::Wake, history, out);
         }
     }
 

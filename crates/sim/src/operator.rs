@@ -9,7 +9,7 @@ use seriatim_model::{
     Address, Effect, Endpoint, Incarnation, Input, Machine, NodeId, Position, ShardId, Time, View, ViewNumber,
 };
 use seriatim_protocol::control::survey::TimeSearch;
-use seriatim_protocol::control::{Awaiting, Goal, LogEntry, Poll, Recovered, Recovery, Status};
+use seriatim_protocol::control::{Awaited, Awaiting, LogEntry, Poll, Recovered, Recovery, Status};
 use seriatim_protocol::{Message, Options};
 
 use crate::history::{History, Moment, Sought};
@@ -168,7 +168,8 @@ impl Operator {
     /// Waits once until a shard of the log takes records.
     pub fn wait_for(&mut self, now: Time, control: NodeId, name: &str, shard: ShardId) {
         if !std::mem::replace(&mut self.has_awaited, true) {
-            self.awaiting = Some((Awaiting::new(now, control, name.to_owned(), Goal::Takes(shard)), shard));
+            self.awaiting =
+                Some((Awaiting::new(now, control, name.to_owned(), Awaited::Takes(shard)), shard));
         }
     }
 
@@ -177,7 +178,7 @@ impl Operator {
         self.look_at = now + LOOKS_EVERY;
         let mut outcomes = vec![];
         for machine in [RECOVERY, SEARCH, AWAITING, FIRST_POLL + self.polls] {
-            outcomes.extend(self.step(machine, now, Input::Timer, options, sends));
+            outcomes.extend(self.step(machine, now, Input::Wake, options, sends));
         }
         outcomes
     }

@@ -62,7 +62,7 @@ impl Subscription {
             self.step(now, Input::Request { token: 1, request }, history, out);
         }
         if self.machine.deadline().is_some_and(|at| now >= at) {
-            self.step(now, Input::Timer, history, out);
+            self.step(now, Input::Wake, history, out);
         }
     }
 

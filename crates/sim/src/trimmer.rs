@@ -84,7 +84,7 @@ impl Trimmer {
             self.under_way = Some(Trim::new(now, self.control, reader.entry().clone(), goal, self.options));
         }
         if self.under_way.as_ref().and_then(Machine::deadline).is_some_and(|at| now >= at) {
-            self.step(now, Input::Timer, history, out);
+            self.step(now, Input::Wake, history, out);
         }
     }
 

@@ -57,7 +57,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use seriatim_model::storage::{Lacking, ShardMemory, ShardRecovery, StorageCommand, StorageFailure};
+use seriatim_model::storage::{HardState, MissingRange, ShardRecovery, StorageCommand, StorageFailure};
 use seriatim_model::wire::{Decoder, Encoder, Wire, WireError, decode_one, encode_one, wire_struct};
 use seriatim_model::{LogId, Position, Record, RecordId, ShardId, TimeIndex};
 
@@ -225,9 +225,9 @@ pub struct ShardStore {
 /// The state that is remembered besides records and the trim point.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Remembered {
-    memory: Option<ShardMemory>,
+    memory: Option<HardState>,
     stable: Position,
-    lacks: Option<Lacking>,
+    lacks: Option<MissingRange>,
     times: TimeIndex,
 }
 
@@ -239,10 +239,10 @@ struct ShardCheckpoint {
     segment: u32,
     records: Trusted,
     bindings: Trusted,
-    memory: Option<ShardMemory>,
+    memory: Option<HardState>,
     stable: Position,
     trim: Position,
-    lacks: Option<Lacking>,
+    lacks: Option<MissingRange>,
     /// The names of positions that are not final. The binding logs tell them, too, but a later trim may take
     /// these before the journal has kept the commands that decided about the names.
     given: Vec<Binding>,
@@ -455,8 +455,8 @@ impl ShardStore {
             StorageCommand::Remember(memory) => self.remember(memory, Binding::Remember(memory.clone())),
             StorageCommand::Stable(position) => self.note_stable(*position),
             StorageCommand::Trim(position) => self.trim_below(*position),
-            StorageCommand::RememberLacking { memory, lacks } => {
-                self.remember(memory, Binding::RememberLacking { memory: memory.clone(), lacks: *lacks })
+            StorageCommand::RememberMissing { memory, lacks } => {
+                self.remember(memory, Binding::RememberMissing { memory: memory.clone(), lacks: *lacks })
             }
             StorageCommand::Put(records) => self.put(records),
             StorageCommand::Order { view, first, runs } => self.order(*view, *first, runs),
@@ -573,7 +573,7 @@ impl ShardStore {
         Ok(Kept::Command)
     }
 
-    fn remember(&mut self, memory: &ShardMemory, binding: Binding) -> Result<Kept, StoreError> {
+    fn remember(&mut self, memory: &HardState, binding: Binding) -> Result<Kept, StoreError> {
         let mut bindings = self.contents.put_again_below(start_of_view(Some(memory)));
         bindings.push(binding);
         self.note(bindings, None)?;

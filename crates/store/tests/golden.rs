@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use seriatim_model::record::Header;
-use seriatim_model::storage::{Ordered, Owned, ReadRange, Run, ShardMemory, StorageCommand};
+use seriatim_model::storage::{HardState, Ordered, Owned, ReadRange, Run, StorageCommand};
 use seriatim_model::wire::{decode_one, encode_one};
 use seriatim_model::{
     Endpoint, IdRun, Incarnation, LogConfig, LogId, NodeId, Order, Placement, Position, Record, RecordId,
@@ -62,13 +62,13 @@ fn bind(view: u64, first: u64, numbers: std::ops::Range<u64>) -> StorageCommand 
     StorageCommand::Bind { view: ViewNumber(view), runs: vec![run] }
 }
 
-fn memory() -> ShardMemory {
+fn memory() -> HardState {
     let mut history = ViewHistory::default();
     history.push(ViewNumber(1), Position(0));
     history.push(ViewNumber(4), Position(60));
     let claim = ViewNumber(5);
     let config = LogConfig { order: Order::ErwinBb, ..LogConfig::default() };
-    ShardMemory { incarnation: Incarnation(77), config, claim, view: None, history }
+    HardState { incarnation: Incarnation(77), config, claim, view: None, history }
 }
 
 /// The commands before the checkpoint, and after it.
@@ -215,7 +215,7 @@ fn named_memory(steps: &[(u64, u64)]) -> StorageCommand {
         start: Position(0),
     };
     let config = LogConfig { order: Order::ErwinSt, ..LogConfig::default() };
-    StorageCommand::Remember(ShardMemory { config, view: Some(view), history, ..memory() })
+    StorageCommand::Remember(HardState { config, view: Some(view), history, ..memory() })
 }
 
 fn named_commands() -> Commands {

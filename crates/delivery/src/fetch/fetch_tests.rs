@@ -55,7 +55,7 @@ impl Script {
 
     fn wait(&mut self, duration: Duration) -> Vec<Reply> {
         self.now = self.now + duration;
-        if self.fetch.deadline().is_some_and(|at| at <= self.now) { self.step(Input::Timer) } else { vec![] }
+        if self.fetch.deadline().is_some_and(|at| at <= self.now) { self.step(Input::Wake) } else { vec![] }
     }
 
     fn answer(&mut self, shard: u32, records: Vec<Stored>, upto: u64) -> Vec<Reply> {

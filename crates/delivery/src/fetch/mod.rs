@@ -120,7 +120,7 @@ impl Machine for Fetch {
                 self.questions.retain(|_, question| question.node != node);
                 self.reads.values_mut().for_each(|read| read.disconnected(now, node, &mut self.shared));
             }
-            Input::Timer => {
+            Input::Wake => {
                 self.for_each(out, |read, shared, out| read.timer(now, shared, out));
                 self.shared.directory.timer(now, out);
             }

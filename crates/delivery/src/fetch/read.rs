@@ -65,14 +65,14 @@ pub(crate) struct Read {
     give_up: Time,
     /// Which shards hold the range, if it is known. Only they are asked.
     owners: Option<Vec<Run>>,
-    parts: BTreeMap<ShardId, Part>,
+    parts: BTreeMap<ShardId, ShardPart>,
     /// Of the first position.
     doubt: Doubt,
 }
 
 /// One shard's part of a read.
 #[derive(Debug)]
-struct Part {
+struct ShardPart {
     node: NodeId,
     replica: usize,
     /// The position that the replica which was asked last does not hold yet.
@@ -115,7 +115,7 @@ impl Read {
         for shard in self.shards(view, shared.directory.placement()) {
             let Some(members) = view.shard(shard) else { continue };
             let primary = members.primary().node;
-            let part = self.parts.entry(shard).or_insert_with(|| Part::new(primary, self.from));
+            let part = self.parts.entry(shard).or_insert_with(|| ShardPart::new(primary, self.from));
             if part.upto == self.from {
                 (part.node, part.replica) = (primary, 0);
                 part.ask(now, &mut shared.askers);
@@ -382,7 +382,7 @@ impl Read {
     }
 
     /// The part that this answer is for.
-    fn part(&mut self, node: NodeId, shard: ShardId, request: u64) -> Option<&mut Part> {
+    fn part(&mut self, node: NodeId, shard: ShardId, request: u64) -> Option<&mut ShardPart> {
         self.parts.get_mut(&shard).filter(|part| part.node == node && part.request == request)
     }
 
@@ -391,7 +391,7 @@ impl Read {
         if let Some((shard, _)) = self.run_at(placement, next) {
             return shard;
         }
-        let is_silent = |part: &Part| part.ask_at.is_some() && part.upto <= next;
+        let is_silent = |part: &ShardPart| part.ask_at.is_some() && part.upto <= next;
         let silent = self.parts.iter().find(|(_, part)| is_silent(part));
         let behind = self.parts.iter().find(|(_, part)| part.upto <= next);
         silent.or(behind).or(self.parts.iter().next()).map_or(ShardId(0), |(shard, _)| *shard)
@@ -423,7 +423,7 @@ impl Read {
     }
 }
 
-impl Part {
+impl ShardPart {
     fn new(node: NodeId, from: Position) -> Self {
         Self {
             node,

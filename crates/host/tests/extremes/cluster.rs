@@ -13,7 +13,7 @@ use seriatim_model::{
 };
 use seriatim_protocol::control::{self, LogEntry};
 use seriatim_protocol::parts::Content;
-use seriatim_protocol::parts::appending::{Failure, LogClientConfig, Reply, Request, Terms};
+use seriatim_protocol::parts::appending::{AppendSpec, Failure, LogClientConfig, Reply, Request};
 use seriatim_protocol::{LogClient, Message, Options, erwin};
 use seriatim_store::{JournalOptions, MemoryDisk, Secret, ShardOptions};
 
@@ -165,7 +165,7 @@ impl Cluster {
         self.honest = Some(LogClient::new(config, self.entry().expect("there is a log")));
         self.replies.clear();
         for token in 0..APPENDED {
-            let terms = Terms { sync: true, ..Terms::default() };
+            let terms = AppendSpec { sync: true, ..AppendSpec::default() };
             let request = Request::Append { record: Record::new(b"p", token), terms };
             self.step_honest(Input::Request { token, request });
         }
@@ -264,7 +264,7 @@ impl Cluster {
                 self.hosts.get_mut(&node).expect("there are two").handle(self.now, VIA, event);
             }
             if self.honest.as_ref().and_then(Machine::deadline).is_some_and(|at| at <= self.now) {
-                self.step_honest(Input::Timer);
+                self.step_honest(Input::Wake);
             }
             for node in NODES {
                 self.settle_host(node);

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use seriatim_model::limits;
 use seriatim_model::record::Header;
 use seriatim_model::retention::{Extent, LimitChange, StoreUse};
-use seriatim_model::storage::{Lacking, Ordered, Owned, Run, Stored};
+use seriatim_model::storage::{MissingRange, Ordered, Owned, Run, Stored};
 use seriatim_model::{
     Announced, Durability, Endpoint, Gap, IdRun, Incarnation, LogConfig, LogId, Member, NodeId, Order,
     Placement, PlacementStep, Position, Record, RecordId, Retention, RetentionChange, SessionId, Settled,
@@ -297,7 +297,7 @@ drawn! {
     Ordered { ids, shard, is_void }
     Owned { shard, count }
     Stored { position, id, record }
-    Lacking { from, end }
+    MissingRange { from, end }
     Gap { shard, from, end }
     Member { node, incarnation }
     ShardMembers { shard, begins, replicas }

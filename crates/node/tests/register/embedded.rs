@@ -96,7 +96,7 @@ impl Register for Embedded {
                 return None;
             };
             self.now = self.now.max(at);
-            self.step(Input::Timer);
+            self.step(Input::Wake);
         }
         self.said.pop_front()
     }

@@ -8,14 +8,14 @@ use seriatim_model::{
     ShardMembers, Time, View, ViewNumber,
 };
 
+use super::data_loss::Blocked;
 use super::evidence::Evidence;
 use super::flush::{Flush, FlushRange, Outcome};
 use super::handover::Handover;
-use super::loss::Trouble;
 use super::message::{Message, SealedState};
 use super::parting::{Group, Partings};
 use super::selection::{check_count, need};
-use super::{send, shape};
+use super::{send, shard_set};
 use crate::mutation::{Mutation, Options};
 use crate::parts::Sessions;
 use crate::roles::RoleEffect;
@@ -42,9 +42,9 @@ pub(super) struct Attempt {
     /// The flush, once the fence is complete.
     flush: Option<Flush>,
     staged: BTreeMap<NodeId, Incarnation>,
-    /// Nodes that fell silent while the view was being registered, which may name them.
+    /// Nodes that became suspected while the view was being registered, which may name them.
     left: BTreeSet<NodeId>,
-    pub(super) purpose: Purpose,
+    pub(super) goal: Goal,
 }
 
 /// The step that an attempt waits for.
@@ -71,18 +71,18 @@ impl Step {
 
 /// The nodes, and which of them answer, as the node of the controller sees it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Around<'a> {
+pub(super) struct Liveness<'a> {
     pub(super) nodes: &'a BTreeSet<NodeId>,
-    pub(super) silent: &'a BTreeSet<NodeId>,
+    pub(super) suspected: &'a BTreeSet<NodeId>,
     /// The nodes whose disks are full.
     pub(super) full: &'a BTreeSet<NodeId>,
     /// The nodes that do not stay.
     pub(super) partings: &'a Partings,
 }
 
-impl<'a> Around<'a> {
+impl<'a> Liveness<'a> {
     pub(super) fn answers(self, node: NodeId) -> bool {
-        !self.silent.contains(&node)
+        !self.suspected.contains(&node)
     }
 
     /// Whether a node can take records.
@@ -109,7 +109,7 @@ impl<'a> Around<'a> {
 
 /// The aims of an attempt beyond a view.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Purpose {
+pub(super) struct Goal {
     /// Whether the operator accepts that what nobody holds any more is lost.
     pub(super) accepts_loss: bool,
     /// Whether replicas that are away are replaced, not only as many as the log needs to go on.
@@ -125,7 +125,7 @@ pub(super) struct Purpose {
 }
 
 impl Attempt {
-    pub(super) fn new(now: Time, evidence: Evidence, purpose: Purpose) -> Self {
+    pub(super) fn new(now: Time, evidence: Evidence, goal: Goal) -> Self {
         let handover = <dyn Handover>::of(evidence.entry().config.order);
         Self {
             evidence,
@@ -139,7 +139,7 @@ impl Attempt {
             flush: None,
             staged: BTreeMap::new(),
             left: BTreeSet::new(),
-            purpose,
+            goal,
         }
     }
 
@@ -220,7 +220,7 @@ impl Attempt {
     }
 
     /// A node does not answer any more. Says whether the attempt cannot go on as it began.
-    pub(super) fn fell_silent(&mut self, node: NodeId) -> bool {
+    pub(super) fn became_suspected(&mut self, node: NodeId) -> bool {
         if self.step == Step::Register {
             self.left.insert(node);
             return false;
@@ -244,7 +244,7 @@ impl Attempt {
         self.step < Step::Register && holding.any(|member| member.node == node)
     }
 
-    /// The nodes that fell silent when nothing could be changed about the view any more.
+    /// The nodes that became suspected when nothing could be changed about the view any more.
     pub(super) fn left(&self) -> &BTreeSet<NodeId> {
         &self.left
     }
@@ -268,12 +268,12 @@ impl Attempt {
     fn has_gathered(
         &self,
         now: Time,
-        around: Around<'_>,
+        liveness: Liveness<'_>,
         candidates: &BTreeSet<NodeId>,
         answered: impl Fn(NodeId) -> bool,
         go_on: bool,
     ) -> bool {
-        let awaited = candidates.iter().any(|node| !answered(*node) && around.answers(*node));
+        let awaited = candidates.iter().any(|node| !answered(*node) && liveness.answers(*node));
         !awaited || go_on && now >= self.gathers_until()
     }
 
@@ -284,47 +284,47 @@ impl Attempt {
 
     /// When waiting for more than enough ends.
     pub(super) fn gathers_until(&self) -> Time {
-        self.since + self.purpose.gather_for
+        self.since + self.goal.gather_for
     }
 
     /// The step to go on with, if the present one is complete; or why there can be no view.
     pub(super) fn next_step(
         &mut self,
         now: Time,
-        around: Around<'_>,
+        liveness: Liveness<'_>,
         options: Options,
-    ) -> Result<Option<Step>, Trouble> {
+    ) -> Result<Option<Step>, Blocked> {
         match self.step {
-            Step::Seal => self.after_seal(now, around),
+            Step::Seal => self.after_seal(now, liveness),
             Step::Fence if options.mutates(Mutation::FenceSkipped) && self.old() != ViewNumber::NONE => {
                 self.shards = self.evidence.old_view().map(|view| view.shards.clone()).unwrap_or_default();
                 Ok(Some(self.plan_flush()))
             }
-            Step::Fence => self.after_fence(now, around, options),
+            Step::Fence => self.after_fence(now, liveness, options),
             Step::Flush if self.flush.as_ref().is_some_and(Flush::is_done) => {
-                self.replace_sequencers(around);
+                self.replace_sequencers(liveness);
                 Ok(Some(Step::Stage))
             }
             Step::Flush => Ok(None),
-            Step::Stage => self.after_stage(now, around),
+            Step::Stage => self.after_stage(now, liveness),
             Step::Register => Ok(None),
         }
     }
 
-    fn after_seal(&mut self, now: Time, around: Around<'_>) -> Result<Option<Step>, Trouble> {
+    fn after_seal(&mut self, now: Time, liveness: Liveness<'_>) -> Result<Option<Step>, Blocked> {
         let chosen = self.evidence.candidate();
         let fresh = self.old() == ViewNumber::NONE;
         let candidates = self.sequencers();
         // Before the first view there is nothing to choose: it only matters who can be staged.
         let go_on = chosen.is_some() || fresh;
         let answered = |node| self.evidence.is_sealed(node);
-        if !self.has_gathered(now, around, &candidates, answered, go_on) {
+        if !self.has_gathered(now, liveness, &candidates, answered, go_on) {
             return Ok(None);
         }
-        if !fresh && chosen.is_none() && !self.purpose.accepts_loss {
+        if !fresh && chosen.is_none() && !self.goal.accepts_loss {
             let nodes = self.evidence.old_sequencers().map(|member| member.node);
             // If all of them answered, none has its memory.
-            need(around, nodes, "sequencing replicas", answered)?;
+            need(liveness, nodes, "sequencing replicas", answered)?;
         }
         self.evidence.choose(chosen);
         Ok(Some(Step::Fence))
@@ -333,32 +333,32 @@ impl Attempt {
     pub(super) fn after_fence(
         &mut self,
         now: Time,
-        around: Around<'_>,
+        liveness: Liveness<'_>,
         options: Options,
-    ) -> Result<Option<Step>, Trouble> {
-        for shard in shape::shards(self.entry()) {
-            let (candidates, go_on) = (self.replicas(shard), self.needs_no_more(shard, around));
+    ) -> Result<Option<Step>, Blocked> {
+        for shard in shard_set::shards(self.entry()) {
+            let (candidates, go_on) = (self.replicas(shard), self.needs_no_more(shard, liveness));
             let answered = |node| self.evidence.is_fenced(shard, node);
-            if !self.has_gathered(now, around, &candidates, answered, go_on) {
+            if !self.has_gathered(now, liveness, &candidates, answered, go_on) {
                 return Ok(None);
             }
         }
         let mut asks_more = false;
-        for shard in shape::shards(self.entry()).collect::<Vec<_>>() {
-            asks_more |= self.add_spares(shard, around);
+        for shard in shard_set::shards(self.entry()).collect::<Vec<_>>() {
+            asks_more |= self.add_spares(shard, liveness);
         }
         if asks_more {
             self.since = now;
             return Ok(None);
         }
-        let shards = self.selected(around, options);
-        let lost = self.what_is_lost(&shards, around)?;
-        if let Some(loss) = lost.clone().filter(|_| !self.purpose.accepts_loss) {
-            return Err(Trouble::Lost(loss));
+        let shards = self.selected(liveness, options);
+        let lost = self.what_is_lost(&shards, liveness)?;
+        if let Some(loss) = lost.clone().filter(|_| !self.goal.accepts_loss) {
+            return Err(Blocked::Lost(loss));
         }
         for ShardMembers { shard, replicas, .. } in &shards {
             let what = || (format!("replicas of shard {shard}"), self.replicas(*shard));
-            check_count(around, replicas.len(), self.entry().config.least_replicas(), what)?;
+            check_count(liveness, replicas.len(), self.entry().config.least_replicas(), what)?;
         }
         self.shards = shards;
         self.gaps = lost.map(|loss| loss.gaps).unwrap_or_default();
@@ -401,18 +401,18 @@ impl Attempt {
         certain
     }
 
-    fn after_stage(&mut self, now: Time, around: Around<'_>) -> Result<Option<Step>, Trouble> {
-        if self.replace_sequencers(around) {
+    fn after_stage(&mut self, now: Time, liveness: Liveness<'_>) -> Result<Option<Step>, Blocked> {
+        if self.replace_sequencers(liveness) {
             self.since = now;
             return Ok(None);
         }
         let least = self.entry().config.least_sequencers();
-        let candidates = self.to_stage(around);
-        let spare: Vec<NodeId> = around.spares(&candidates).collect();
+        let candidates = self.to_stage(liveness);
+        let spare: Vec<NodeId> = liveness.spares(&candidates).collect();
         let enough = self.staged.len() >= least;
         // One whose node is heard may be mute all the same: others can stand in for it.
         let go_on = enough || !spare.is_empty();
-        if !self.has_gathered(now, around, &candidates, |node| self.staged.contains_key(&node), go_on) {
+        if !self.has_gathered(now, liveness, &candidates, |node| self.staged.contains_key(&node), go_on) {
             return Ok(None);
         }
         if enough {
@@ -421,7 +421,7 @@ impl Attempt {
         let missing = least - self.staged.len();
         if spare.is_empty() {
             let what = || ("sequencing replicas".to_owned(), self.sequencers());
-            check_count(around, self.staged.len(), least, what)?;
+            check_count(liveness, self.staged.len(), least, what)?;
         }
         self.spare_sequencers.extend(spare.into_iter().take(missing));
         self.since = now;
@@ -430,52 +430,53 @@ impl Attempt {
 
     /// Asks spares in place of sequencing replicas that do not answer, if that is what the view is for. Says whether there are
     /// some that were not asked yet.
-    fn replace_sequencers(&mut self, around: Around<'_>) -> bool {
-        if self.purpose.leaves_sequencers {
+    fn replace_sequencers(&mut self, liveness: Liveness<'_>) -> bool {
+        if self.goal.leaves_sequencers {
             return false;
         }
-        let take_part = self.to_stage(around);
+        let take_part = self.to_stage(liveness);
         let before = self.spare_sequencers.len();
-        let group = self.orderers(&take_part, around);
+        let group = self.orderers(&take_part, liveness);
         if !group.drained.is_empty() {
-            let spares = group.stand_ins(around.spares(&take_part), around.partings);
+            let spares = group.stand_ins(liveness.spares(&take_part), liveness.partings);
             self.spare_sequencers.extend(spares.into_iter().take(group.unfilled));
         }
-        if self.purpose.replaces {
+        if self.goal.replaces {
             let take_part: BTreeSet<NodeId> =
                 take_part.into_iter().chain(self.spare_sequencers.clone()).collect();
-            let staying = take_part.iter().filter(|node| !around.parts(**node)).count();
+            let staying = take_part.iter().filter(|node| !liveness.parts(**node)).count();
             let lost = (self.entry().config.sequencers as usize).saturating_sub(staying);
-            self.spare_sequencers.extend(around.spares(&take_part).take(lost));
+            self.spare_sequencers.extend(liveness.spares(&take_part).take(lost));
         }
         self.spare_sequencers.len() > before
     }
 
     /// The sequencing replicas, where these nodes take part.
-    fn orderers(&self, take_part: &BTreeSet<NodeId>, around: Around<'_>) -> Group {
-        Group::of(&self.entry().sequencers, take_part, self.entry().config.sequencers, around.partings)
+    fn orderers(&self, take_part: &BTreeSet<NodeId>, liveness: Liveness<'_>) -> Group {
+        Group::of(&self.entry().sequencers, take_part, self.entry().config.sequencers, liveness.partings)
     }
 
     /// The nodes that are to host sequencing replicas of the new view: those that are meant to, and spares if
     /// those are too few. Nodes whose disks are full only if the log cannot do without them.
-    fn to_stage(&self, around: Around<'_>) -> BTreeSet<NodeId> {
+    fn to_stage(&self, liveness: Liveness<'_>) -> BTreeSet<NodeId> {
         // One that is to leave stays until others are enough.
         let old = self.evidence.old_sequencers().map(|member| member.node);
-        let leaving = old.filter(|node| around.parts(*node));
+        let leaving = old.filter(|node| liveness.parts(*node));
         let all = self.entry().sequencers.iter().chain(&self.spare_sequencers).copied().chain(leaving);
-        let suffice = around.able() >= self.entry().config.least_sequencers();
-        let takes_part = |node: &NodeId| if suffice { around.can_hold(*node) } else { around.answers(*node) };
+        let suffice = liveness.able() >= self.entry().config.least_sequencers();
+        let takes_part =
+            |node: &NodeId| if suffice { liveness.can_hold(*node) } else { liveness.answers(*node) };
         all.filter(|node| takes_part(node)).collect()
     }
 
     /// The new view, as far as it is known.
-    fn view(&self, around: Around<'_>, options: Options) -> View {
+    fn view(&self, liveness: Liveness<'_>, options: Options) -> View {
         let staged = self.staged.iter();
         let mut sequencers: Vec<Member> =
             staged.map(|(node, incarnation)| Member { node: *node, incarnation: *incarnation }).collect();
         // Spares stand in only as far as they are needed.
         let place = |member: &Member| self.entry().sequencers.iter().position(|node| *node == member.node);
-        sequencers.sort_by_key(|member| (around.parts(member.node), place(member).unwrap_or(usize::MAX)));
+        sequencers.sort_by_key(|member| (liveness.parts(member.node), place(member).unwrap_or(usize::MAX)));
         sequencers.truncate(self.entry().config.sequencers as usize);
         let chosen = self.evidence.chosen().map(|chosen| chosen.node);
         let old_leader = chosen.filter(|chosen| sequencers.iter().any(|member| member.node == *chosen));
@@ -487,18 +488,18 @@ impl Attempt {
             sequencers,
             leader,
             shards: self.shards.clone(),
-            placement: shape::placement(self.entry(), &self.shards, self.joins_at(), options),
+            placement: shard_set::placement(self.entry(), &self.shards, self.joins_at(), options),
             first: if late { flushed.end() } else { flushed.first() },
             start: flushed.end(),
         }
     }
 
     /// The register's entry with the new view.
-    fn registered_entry(&self, around: Around<'_>, options: Options) -> LogEntry {
-        let mut view = self.view(around, options);
+    fn registered_entry(&self, liveness: Liveness<'_>, options: Options) -> LogEntry {
+        let mut view = self.view(liveness, options);
         let mut entry = self.entry().clone();
         for members in &view.shards {
-            entry.shards[members.shard.0 as usize] = self.assignment(members, around);
+            entry.shards[members.shard.0 as usize] = self.assignment(members, liveness);
         }
         let has_left = |shard: &ShardId| view.shard(*shard).is_none();
         for shard in entry.leaving.iter().filter(|shard| has_left(shard)) {
@@ -515,7 +516,7 @@ impl Attempt {
         }
         // After an accepted loss it may begin below what an ended session was given.
         entry.ended.cut(view.start);
-        entry.sequencers = self.assigned_sequencers(&view, around);
+        entry.sequencers = self.assigned_sequencers(&view, liveness);
         entry.view = Some(view);
         entry
     }
@@ -529,14 +530,14 @@ impl Attempt {
     }
 
     /// The nodes that are meant to host sequencing replicas once this view is registered.
-    fn assigned_sequencers(&self, view: &View, around: Around<'_>) -> Vec<NodeId> {
+    fn assigned_sequencers(&self, view: &View, liveness: Liveness<'_>) -> Vec<NodeId> {
         let before = &self.entry().sequencers;
         let take_part = view.sequencers.iter().map(|member| member.node);
         if !self.handover.seals() {
             // Nothing was kept where they were.
             return take_part.collect();
         }
-        if !self.purpose.replaces && !before.iter().any(|node| around.parts(*node)) {
+        if !self.goal.replaces && !before.iter().any(|node| liveness.parts(*node)) {
             return before.clone();
         }
         // All that take part hold the same. Those that are away lose their places to others, as far as there are any, and
@@ -544,7 +545,7 @@ impl Attempt {
         let is_away = |node: &NodeId| view.sequencers.iter().all(|member| member.node != *node);
         let away = before.iter().copied().filter(is_away);
         let mut nodes: Vec<NodeId> = take_part.chain(away).collect();
-        nodes.sort_by_key(|node| around.parts(*node));
+        nodes.sort_by_key(|node| liveness.parts(*node));
         nodes.truncate(self.entry().config.sequencers as usize);
         nodes
     }
@@ -553,7 +554,7 @@ impl Attempt {
     pub(super) fn ask(
         &self,
         register: Address,
-        around: Around<'_>,
+        liveness: Liveness<'_>,
         options: Options,
         out: &mut Vec<RoleEffect>,
     ) {
@@ -568,7 +569,7 @@ impl Attempt {
                 }
             }
             Step::Fence => {
-                for shard in shape::shards(self.entry()) {
+                for shard in shard_set::shards(self.entry()) {
                     let unanswered = |node: &NodeId| !self.evidence.is_fenced(shard, *node);
                     for node in self.replicas(shard).into_iter().filter(unanswered) {
                         let to = Address::Node(node, Endpoint::Shard(shard));
@@ -578,11 +579,11 @@ impl Attempt {
             }
             Step::Flush => {
                 let flush = self.flush.as_ref().expect("it was planned");
-                flush.ask(&self.evidence, self.view(around, options), out);
+                flush.ask(&self.evidence, self.view(liveness, options), out);
             }
             Step::Stage => {
                 let Outcome { range, sessions } = self.outcome().expect("staging follows the flush");
-                let to = self.to_stage(around).into_iter().filter(|node| !self.staged.contains_key(node));
+                let to = self.to_stage(liveness).into_iter().filter(|node| !self.staged.contains_key(node));
                 for node in to {
                     let sessions = sessions.clone();
                     let config = config.clone();
@@ -592,7 +593,11 @@ impl Attempt {
                 }
             }
             Step::Register => {
-                send(register, Message::CompareAndSet { entry: self.registered_entry(around, options) }, out);
+                send(
+                    register,
+                    Message::CompareAndSet { entry: self.registered_entry(liveness, options) },
+                    out,
+                );
             }
         }
     }

@@ -14,7 +14,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// The change of a log that is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Goal {
+pub enum Awaited {
     /// It has a view: it can be appended to.
     HasView,
     /// A shard takes records.
@@ -23,7 +23,7 @@ pub enum Goal {
     TakesNoMore(ShardId),
 }
 
-impl Goal {
+impl Awaited {
     /// Whether an entry is so.
     #[must_use]
     pub fn is_met(self, entry: &LogEntry) -> bool {
@@ -43,7 +43,7 @@ pub struct Awaiting {
     /// The node of the register.
     control: NodeId,
     name: String,
-    goal: Goal,
+    goal: Awaited,
     /// Names the question; the same if it is asked again because it has no answer.
     request: u64,
     /// When it is asked again; nothing when it is over.
@@ -63,7 +63,7 @@ impl Machine for Awaiting {
             Input::Message { message: roles::Message::Control(message), .. } => {
                 self.answered(now, message, out);
             }
-            Input::Timer if now >= ask_at => self.ask(now, out),
+            Input::Wake if now >= ask_at => self.ask(now, out),
             _ => {}
         }
     }
@@ -76,7 +76,7 @@ impl Machine for Awaiting {
 impl Awaiting {
     /// Waits until the log of this name is so. `control` is the node of the register.
     #[must_use]
-    pub fn new(now: Time, control: NodeId, name: String, goal: Goal) -> Self {
+    pub fn new(now: Time, control: NodeId, name: String, goal: Awaited) -> Self {
         Self { control, name, goal, request: 1, ask_at: Some(now) }
     }
 
@@ -116,7 +116,7 @@ mod tests {
     use super::super::testing;
     use super::*;
 
-    fn awaiting(goal: Goal) -> Awaiting {
+    fn awaiting(goal: Awaited) -> Awaiting {
         Awaiting::new(Time::ZERO, NodeId(1), "orders".into(), goal)
     }
 
@@ -149,12 +149,12 @@ mod tests {
 
     #[test]
     fn the_register_is_asked_until_the_log_is_so() {
-        let mut awaiting = awaiting(Goal::HasView);
-        assert_eq!(step(&mut awaiting, 0, Input::Timer).0, [1]);
-        assert_eq!(step(&mut awaiting, 300, Input::Timer).0, [1], "a question without an answer is the same");
+        let mut awaiting = awaiting(Awaited::HasView);
+        assert_eq!(step(&mut awaiting, 0, Input::Wake).0, [1]);
+        assert_eq!(step(&mut awaiting, 300, Input::Wake).0, [1], "a question without an answer is the same");
         let without = Message::Found { request: 1, entry: testing::entry(None), nodes: vec![] };
         assert_eq!(step(&mut awaiting, 400, told(without.clone())), (vec![], vec![]));
-        assert_eq!(step(&mut awaiting, 405, Input::Timer).0, [2]);
+        assert_eq!(step(&mut awaiting, 405, Input::Wake).0, [2]);
         // The other answer to the question that was asked twice.
         assert_eq!(step(&mut awaiting, 406, told(without)), (vec![], vec![]));
         assert_eq!(awaiting.deadline(), Some(Time::ZERO + Duration::from_millis(705)));
@@ -166,8 +166,8 @@ mod tests {
 
     #[test]
     fn a_log_that_is_not_there_is_not_waited_for() {
-        let mut awaiting = awaiting(Goal::HasView);
-        step(&mut awaiting, 0, Input::Timer);
+        let mut awaiting = awaiting(Awaited::HasView);
+        step(&mut awaiting, 0, Input::Wake);
         let refusal = Refusal::NoSuchLog { name: "orders".into() };
         let refused = Message::Refused { request: 1, refusal: refusal.clone() };
         assert_eq!(step(&mut awaiting, 1, told(refused)).1, [Err(refusal)]);
@@ -176,10 +176,10 @@ mod tests {
     #[test]
     fn without_a_view_no_shard_takes_records_and_none_has_ceased_to() {
         let (entry, none) = (testing::entry(Some(testing::view())), testing::entry(None));
-        let is_met = |goal: Goal| (goal.is_met(&entry), goal.is_met(&none));
-        assert_eq!(is_met(Goal::Takes(ShardId(1))), (true, false));
-        assert_eq!(is_met(Goal::TakesNoMore(ShardId(1))), (false, false));
-        assert_eq!(is_met(Goal::Takes(ShardId(2))), (false, false));
-        assert_eq!(is_met(Goal::TakesNoMore(ShardId(2))), (true, false));
+        let is_met = |goal: Awaited| (goal.is_met(&entry), goal.is_met(&none));
+        assert_eq!(is_met(Awaited::Takes(ShardId(1))), (true, false));
+        assert_eq!(is_met(Awaited::TakesNoMore(ShardId(1))), (false, false));
+        assert_eq!(is_met(Awaited::Takes(ShardId(2))), (false, false));
+        assert_eq!(is_met(Awaited::TakesNoMore(ShardId(2))), (true, false));
     }
 }

@@ -10,7 +10,7 @@ use seriatim_model::{
 };
 
 use super::message::{Message, Refusal};
-use super::shape;
+use super::shard_set;
 
 /// The low bits of an id count the logs of a cluster.
 const COUNT_BITS: u32 = 24;
@@ -126,7 +126,8 @@ pub fn without_shard(entry: &LogEntry, shard: ShardId) -> Result<Option<LogEntry
         return Ok(None);
     }
     let takes_part = |other: &ShardId| entry.view.as_ref().is_none_or(|view| view.shard(*other).is_some());
-    let mut others = shape::shards(entry).filter(|other| *other != shard && !entry.leaving.contains(other));
+    let mut others =
+        shard_set::shards(entry).filter(|other| *other != shard && !entry.leaving.contains(other));
     if !others.any(|other| takes_part(&other)) {
         let reason =
             format!("no other shard of '{name}' takes records: add one before you remove shard {shard}");
@@ -181,7 +182,7 @@ pub fn with_ended(
 /// shards.
 #[must_use]
 pub fn waits_for_view(entry: &LogEntry) -> bool {
-    entry.view.is_none() || shape::is_due(entry, usize::MAX)
+    entry.view.is_none() || shard_set::is_due(entry, usize::MAX)
 }
 
 /// The nodes that host something of a log, and are to forget it when it is deleted.

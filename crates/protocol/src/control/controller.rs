@@ -14,19 +14,19 @@ use seriatim_model::{
     Address, Endpoint, Input, LogEntry, LogId, Machine, NodeId, ShardId, ShardMembers, Time, ViewNumber,
 };
 
-use super::attempt::{Around, Attempt, Purpose, Step};
-use super::behind::{Known, Verdict};
+use super::attempt::{Attempt, Goal, Liveness, Step};
+use super::data_loss::Blocked;
 use super::evidence::Evidence;
-use super::growth::Growth;
-use super::loss::Trouble;
 use super::members::{self, Wish, dismiss, left_out, named, view_nodes};
 use super::message::{Message, NodeAddress};
 use super::operator::Orders;
 use super::pace::Pace;
+use super::rejoin_backoff::RejoinBackoff;
 use super::retaining::{Retaining, Trimmed};
 use super::room::{FullDisks, can_do_without};
+use super::stale_register::{Known, Verdict};
 use super::timings::Timings;
-use super::{send, shape};
+use super::{send, shard_set};
 use crate::mutation::{Mutation, Options};
 use crate::roles::{self, RoleEffect, RoleInput};
 use crate::shard;
@@ -72,7 +72,7 @@ pub struct Controller {
     /// When others were last told that an attempt makes progress.
     told_at: Time,
     nodes: BTreeSet<NodeId>,
-    silent: BTreeSet<NodeId>,
+    suspected: BTreeSet<NodeId>,
     full: FullDisks,
     /// Silent nodes that the latest view names all the same: it was formed with them knowingly.
     tolerated: BTreeSet<NodeId>,
@@ -80,7 +80,7 @@ pub struct Controller {
     dropped: BTreeSet<Address>,
     /// When to look whether a view is needed.
     look_at: Option<Time>,
-    growth: Growth,
+    rejoin: RejoinBackoff,
     /// An attempt took too long: the next one lets no shard join.
     is_joining_hard: bool,
     /// Since when a shard has had fewer replicas than the log wants.
@@ -125,11 +125,11 @@ impl Machine for Controller {
                 roles::Message::Shard(message) => self.shard_answered(now, from, &message, out),
                 _ => {}
             },
-            Input::Silent(node) => self.fell_silent(now, node, out),
-            Input::Heard(node) => self.heard(now, node, out),
+            Input::Suspected(node) => self.became_suspected(now, node, out),
+            Input::Alive(node) => self.heard(now, node, out),
             Input::FullDisk(node, is_full) => self.disk_is(now, node, is_full, out),
             Input::Wall(wall_ms) => self.retaining.note_wall(wall_ms),
-            Input::Timer => {
+            Input::Wake => {
                 self.retaining.go_on(now, self.register, self.options, out);
                 self.timer(now, out);
             }
@@ -176,12 +176,12 @@ impl Controller {
             rival: None,
             told_at: Time::ZERO,
             nodes: BTreeSet::from([node]),
-            silent: BTreeSet::new(),
+            suspected: BTreeSet::new(),
             full: FullDisks::default(),
             tolerated: BTreeSet::new(),
             dropped: BTreeSet::new(),
             look_at: None,
-            growth: Growth::default(),
+            rejoin: RejoinBackoff::default(),
             is_joining_hard: false,
             short_since: None,
             orders: Orders::default(),
@@ -360,9 +360,9 @@ impl Controller {
         }
     }
 
-    fn around(&self) -> Around<'_> {
+    fn liveness(&self) -> Liveness<'_> {
         let (full, partings) = (self.full.nodes(), &self.leaving.partings);
-        Around { nodes: &self.nodes, silent: &self.silent, full, partings }
+        Liveness { nodes: &self.nodes, suspected: &self.suspected, full, partings }
     }
 
     /// Asks, again if need be, whatever the phase waits for.
@@ -374,7 +374,7 @@ impl Controller {
             Phase::Claiming(entry) => {
                 send(self.register, Message::CompareAndSet { entry: (**entry).clone() }, out)
             }
-            Phase::Attempt(attempt) => attempt.ask(self.register, self.around(), self.options, out),
+            Phase::Attempt(attempt) => attempt.ask(self.register, self.liveness(), self.options, out),
         }
     }
 
@@ -395,7 +395,7 @@ impl Controller {
                     self.timings.reached(now, "claim");
                     (self.give_up_at, self.told_at) = (now + self.pace.patience(), now);
                     let evidence = Evidence::new(entry, self.unreadable.clone(), self.options);
-                    let attempt = Attempt::new(now, evidence, self.purpose(now));
+                    let attempt = Attempt::new(now, evidence, self.goal(now));
                     self.enter(now, Phase::Attempt(Box::new(attempt)), out);
                 } else if entry.version > wanted.version {
                     // Someone else changed the entry: look whether a view is still needed.
@@ -415,15 +415,15 @@ impl Controller {
         }
     }
 
-    fn purpose(&self, now: Time) -> Purpose {
+    fn goal(&self, now: Time) -> Goal {
         let short = self.short_since.is_some_and(|since| now >= since + self.options.limits.replace_after);
-        Purpose {
+        Goal {
             accepts_loss: self.orders.accepts_at(now),
             replaces: short,
             leaves_sequencers: self.options.mutates(Mutation::SequencersUnreplaced),
             drains_early: self.options.mutates(Mutation::DrainedUncopied),
             joins: !self.is_joining_hard,
-            gather_for: self.growth.gather_for(self.options.limits.attempt_for),
+            gather_for: self.rejoin.gather_for(self.options.limits.attempt_for),
         }
     }
 
@@ -441,12 +441,13 @@ impl Controller {
         let is_short = members::short(entry).next().is_some();
         self.short_since = is_short.then(|| self.short_since.unwrap_or(now));
         if known.is_none_or(|(known, _)| view.number > known) {
-            self.tolerated = view_nodes(view).into_iter().filter(|node| self.silent.contains(node)).collect();
+            self.tolerated =
+                view_nodes(view).into_iter().filter(|node| self.suspected.contains(node)).collect();
             self.look_at = None;
             self.full.bear(view);
         }
         if known.is_some_and(|(known, _)| view.number > known) {
-            self.growth.happened(now);
+            self.rejoin.happened(now);
         }
         self.dropped.extend(self.current.iter().flat_map(|known| named(known)));
         self.dropped.retain(|role| named(entry).all(|named| named != *role));
@@ -474,13 +475,13 @@ impl Controller {
     fn rank(&self) -> u32 {
         let nodes = self.current.as_ref().and_then(|entry| entry.view.as_ref()).map(view_nodes);
         let nodes: Vec<NodeId> =
-            nodes.unwrap_or_default().into_iter().filter(|node| !self.silent.contains(node)).collect();
+            nodes.unwrap_or_default().into_iter().filter(|node| !self.suspected.contains(node)).collect();
         nodes.iter().position(|node| *node == self.node).unwrap_or(nodes.len()) as u32
     }
 
     /// A node does not answer any more.
-    fn fell_silent(&mut self, now: Time, node: NodeId, out: &mut Vec<RoleEffect>) {
-        if !self.silent.insert(node) {
+    fn became_suspected(&mut self, now: Time, node: NodeId, out: &mut Vec<RoleEffect>) {
+        if !self.suspected.insert(node) {
             return;
         }
         self.tolerated.remove(&node);
@@ -489,7 +490,7 @@ impl Controller {
             self.ask_at = self.ask_at.min(now + STAGGER * self.rank());
         }
         if let Phase::Attempt(attempt) = &mut self.phase {
-            if attempt.fell_silent(node) {
+            if attempt.became_suspected(node) {
                 return self.enter(now, Phase::Reading, out);
             }
             return self.proceed(now, out);
@@ -512,7 +513,7 @@ impl Controller {
         if self.options.mutates(Mutation::FullDiskIgnored) || !self.full.note(node, is_full) {
             return;
         }
-        let others_do = self.current.as_ref().is_some_and(|entry| can_do_without(entry, self.around()));
+        let others_do = self.current.as_ref().is_some_and(|entry| can_do_without(entry, self.liveness()));
         match &self.phase {
             _ if !is_full => self.remind_roles_of(node, out),
             Phase::Attempt(attempt) if others_do && attempt.counts_on(node) => {
@@ -526,10 +527,10 @@ impl Controller {
     /// A node answers again. If the view does without it, it may not know; if the view counts on it, it may
     /// have lost its disk, and not know that either.
     fn heard(&mut self, now: Time, node: NodeId, out: &mut Vec<RoleEffect>) {
-        let was_silent = self.silent.remove(&node);
+        let was_suspected = self.suspected.remove(&node);
         match &self.phase {
-            Phase::Attempt(_) if was_silent => self.ask(now, out),
-            Phase::Resting if was_silent && self.wanted.is_some() => {
+            Phase::Attempt(_) if was_suspected => self.ask(now, out),
+            Phase::Resting if was_suspected && self.wanted.is_some() => {
                 self.ask_at = now.max(self.ask_at.min(now + STAGGER))
             }
             _ => self.remind_roles_of(node, out),
@@ -539,8 +540,8 @@ impl Controller {
     /// Whether a report can only be answered with a view that grows, and it is too early for one.
     fn is_postponed(&self, now: Time, reporter: Address) -> bool {
         let Some(entry) = &self.current else { return false };
-        let is_late = now >= self.growth.not_before() && !self.full.has(reporter);
-        !is_late && Wish::of(entry, reporter) == Wish::Growth
+        let is_late = now >= self.rejoin.not_before() && !self.full.has(reporter);
+        !is_late && Wish::of(entry, reporter) == Wish::RejoinBackoff
     }
 
     /// Reads in the entry whether a new view is needed, and tells those who reported what is.
@@ -576,7 +577,7 @@ impl Controller {
         let current = entry.view_number();
         let Some(view) = &entry.view else { return true };
         let is_asked_for = self.orders.is_pending() && entry.unavailable.is_some();
-        let mut grows = can_do_without(entry, self.around());
+        let mut grows = can_do_without(entry, self.liveness());
         let mut needed = self.wanted == Some(current) || is_asked_for || grows && self.full.surprise(entry);
         for (reporter, report) in std::mem::take(&mut self.reports) {
             if report.view < current && report.cannot_start < current {
@@ -585,7 +586,9 @@ impl Controller {
             }
             match Wish::of(entry, reporter) {
                 Wish::View => needed = true,
-                Wish::Growth => grows |= !self.full.has(reporter) && !self.is_stood_in_for(entry, reporter),
+                Wish::RejoinBackoff => {
+                    grows |= !self.full.has(reporter) && !self.is_stood_in_for(entry, reporter)
+                }
                 Wish::Leave => {
                     // Under a claim that no view came of it stays: somebody may count on it. A view ends that.
                     grows |= entry.claimed > current;
@@ -594,14 +597,14 @@ impl Controller {
             }
         }
         needed |= view_nodes(view).iter().any(|node| self.is_gone(*node));
-        grows |= self.purpose(now).replaces && self.has_spares(entry);
+        grows |= self.goal(now).replaces && self.has_spares(entry);
         // The controller that said that the log is unavailable may have restarted since, and does not know that it
         // wanted a view; or it is cut off, and says so again and again: that must not cost a view each time.
         grows |= entry.unavailable.is_some();
-        grows |= shape::is_due(entry, self.around().able());
+        grows |= shard_set::is_due(entry, self.liveness().able());
         grows |= self.may_be_left(entry);
-        if grows && !needed && now < self.growth.not_before() {
-            let pause = self.growth.not_before() - now;
+        if grows && !needed && now < self.rejoin.not_before() {
+            let pause = self.rejoin.not_before() - now;
             self.look_after(now, pause);
             grows = false;
         }
@@ -610,7 +613,7 @@ impl Controller {
 
     /// Whether somebody that the view lacks could be replaced by another node.
     fn has_spares(&self, entry: &LogEntry) -> bool {
-        members::short(entry).any(|take_part| self.around().spares(&take_part).next().is_some())
+        members::short(entry).any(|take_part| self.liveness().spares(&take_part).next().is_some())
     }
 
     fn sequencer_answered(&mut self, now: Time, from: Address, message: Message, out: &mut Vec<RoleEffect>) {
@@ -700,10 +703,10 @@ impl Controller {
     /// Goes on to the next step as soon as the present one has what it needs.
     fn proceed(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
         let (full, partings) = (self.full.nodes(), &self.leaving.partings);
-        let around = Around { nodes: &self.nodes, silent: &self.silent, full, partings };
+        let liveness = Liveness { nodes: &self.nodes, suspected: &self.suspected, full, partings };
         let Phase::Attempt(attempt) = &mut self.phase else { return };
         let (done, spares) = (attempt.step, attempt.spares());
-        match attempt.next_step(now, around, self.options) {
+        match attempt.next_step(now, liveness, self.options) {
             Ok(None) => {
                 if attempt.spares() > spares {
                     self.ask(now, out);
@@ -724,10 +727,10 @@ impl Controller {
     }
 
     /// No view can be formed: says so, and tries again after a while.
-    fn cannot_form(&mut self, now: Time, entry: LogEntry, trouble: &Trouble, out: &mut Vec<RoleEffect>) {
+    fn cannot_form(&mut self, now: Time, entry: LogEntry, trouble: &Blocked, out: &mut Vec<RoleEffect>) {
         // A loss that was accepted when the attempt had begun already is for the next one.
-        let is_older = matches!(&self.phase, Phase::Attempt(attempt) if !attempt.purpose.accepts_loss);
-        if is_older && self.orders.accepts_at(now) && matches!(trouble, Trouble::Lost(_)) {
+        let is_older = matches!(&self.phase, Phase::Attempt(attempt) if !attempt.goal.accepts_loss);
+        if is_older && self.orders.accepts_at(now) && matches!(trouble, Blocked::Lost(_)) {
             return self.rest(now, Duration::ZERO);
         }
         // It is the turn of those that stand back for this claim: they may hear whom this node does not.
@@ -737,13 +740,13 @@ impl Controller {
             send(Address::Node(*node, Endpoint::Sequencer), Message::Unavailable { why: why.clone() }, out);
         }
         // Into a register that was set back, nothing is written.
-        if entry.unavailable.as_deref() != Some(&why) && !matches!(trouble, Trouble::Behind { .. }) {
+        if entry.unavailable.as_deref() != Some(&why) && !matches!(trouble, Blocked::Behind { .. }) {
             let entry = LogEntry { unavailable: Some(why.clone()), ..entry };
             send(self.register, Message::CompareAndSet { entry }, out);
         }
         let (text, lost) = match trouble {
-            Trouble::Lost(loss) => (loss.to_string(), true),
-            Trouble::Waits(_) | Trouble::Behind { .. } => (why, false),
+            Blocked::Lost(loss) => (loss.to_string(), true),
+            Blocked::Waits(_) | Blocked::Behind { .. } => (why, false),
         };
         self.orders.answer(false, lost, text, out);
         self.reports.clear();
@@ -766,7 +769,7 @@ impl Controller {
         self.pace.succeeded();
         self.is_joining_hard = false;
         self.reports.clear();
-        // The view was not formed knowingly with those that fell silent since.
+        // The view was not formed knowingly with those that became suspected since.
         self.tolerated.retain(|node| !attempt.left().contains(node));
         if view_nodes(view).iter().any(|node| self.is_gone(*node)) {
             self.begin(now, out);
@@ -775,6 +778,6 @@ impl Controller {
 
     /// Whether a view that names this node should be replaced.
     fn is_gone(&self, node: NodeId) -> bool {
-        self.silent.contains(&node) && !self.tolerated.contains(&node)
+        self.suspected.contains(&node) && !self.tolerated.contains(&node)
     }
 }

@@ -7,7 +7,7 @@ use seriatim_model::{
 };
 
 use super::message::SealedState;
-use super::shape;
+use super::shard_set;
 use crate::mutation::{Mutation, Options};
 use crate::shard::Held;
 
@@ -81,7 +81,7 @@ impl Evidence {
 
     /// Whether nothing was pushed to the shard in any view that was registered.
     pub(crate) fn is_fresh(&self, shard: ShardId) -> bool {
-        self.old() == ViewNumber::NONE || shape::joins(&self.entry, shard)
+        self.old() == ViewNumber::NONE || shard_set::joins(&self.entry, shard)
     }
 
     /// A replica is sealed. Says whether that is news, as does the answer to a fence.

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use seriatim_model::storage::Lacking;
+use seriatim_model::storage::MissingRange;
 use seriatim_model::{Position, ShardMembers};
 
 use super::evidence::Evidence;
@@ -35,7 +35,7 @@ pub(crate) trait Handover: Debug + Send + Sync {
     fn certain(&self, evidence: &Evidence) -> Position;
 
     /// The positions below [`certain`](Self::certain) that a replica of a shard would lack in the new view.
-    fn lacks(&self, evidence: &Evidence, held: &Held) -> Lacking {
+    fn lacks(&self, evidence: &Evidence, held: &Held) -> MissingRange {
         held.lacks_in(evidence.history(), self.certain(evidence))
     }
 
@@ -141,7 +141,7 @@ mod tests {
                 let stable = Position(if entry.view.is_some() { 10 + numbers.below(20) } else { 0 });
                 let trim = Position(numbers.below(stable.0 + 1));
                 let end = stable + numbers.below(9);
-                let lacks = (numbers.below(3) == 0).then_some(Lacking { from: trim, end: stable });
+                let lacks = (numbers.below(3) == 0).then_some(MissingRange { from: trim, end: stable });
                 let view = if numbers.below(5) > 0 { entry.view_number() } else { ViewNumber::NONE };
                 let held = Held { view, stable, lacks, trim, end, knows: entry.view_number() };
                 evidence.note_fenced(shard, *node, LIFE, held);

@@ -69,7 +69,7 @@ pub(super) enum Wish {
     /// The view counts on the reporter, in this life or an earlier one.
     View,
     /// The view does without it, and should not.
-    Growth,
+    RejoinBackoff,
     /// Nobody needs it any more.
     Leave,
 }
@@ -91,7 +91,7 @@ impl Wish {
         };
         match (named, meant) {
             (true, _) => Self::View,
-            (false, true) => Self::Growth,
+            (false, true) => Self::RejoinBackoff,
             (false, false) => Self::Leave,
         }
     }

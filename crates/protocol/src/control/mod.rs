@@ -37,15 +37,13 @@
 mod attempt;
 pub mod audience;
 mod awaiting;
-pub(crate) mod behind;
 pub mod catalog;
 pub mod condition;
 pub mod controller;
+mod data_loss;
 mod evidence;
 mod flush;
-mod growth;
 mod handover;
-mod loss;
 mod members;
 pub mod message;
 mod operator;
@@ -54,10 +52,12 @@ pub mod parting;
 pub mod poll;
 mod recovery;
 pub mod register;
+mod rejoin_backoff;
 mod retaining;
 mod room;
 mod selection;
-mod shape;
+mod shard_set;
+pub(crate) mod stale_register;
 mod status;
 pub mod survey;
 #[cfg(test)]
@@ -66,7 +66,7 @@ mod timings;
 
 pub use seriatim_model::{EndedSession, EndedSessions, LogEntry};
 
-pub use awaiting::{Awaiting, Goal};
+pub use awaiting::{Awaited, Awaiting};
 pub use condition::{Condition, LogCondition, ReplicaOf};
 pub(crate) use evidence::Evidence;
 pub(crate) use flush::{Flush, FlushRange};

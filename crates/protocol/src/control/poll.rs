@@ -50,7 +50,7 @@ impl Machine for Poll {
                     answer.get_or_insert(message);
                 }
             }
-            Input::Timer if (self.ask_at..self.until).contains(&now) => self.ask(now, out),
+            Input::Wake if (self.ask_at..self.until).contains(&now) => self.ask(now, out),
             _ => {}
         }
         if now >= self.until || self.answers.values().all(Option::is_some) {
@@ -119,12 +119,12 @@ mod tests {
     #[test]
     fn a_role_that_does_not_answer_is_asked_again_and_left_out_in_the_end() {
         let mut poll = poll(&[1, 2]);
-        assert_eq!(step(&mut poll, 0, Input::Timer).0, [role(1), role(2)]);
+        assert_eq!(step(&mut poll, 0, Input::Wake).0, [role(1), role(2)]);
         assert_eq!(step(&mut poll, 5, answer(2, 7)), (vec![], vec![]));
         let mut asked = vec![];
         let mut told = vec![];
         while let Some(at) = poll.deadline() {
-            let (to, replies) = step(&mut poll, at.0 / 1_000_000, Input::Timer);
+            let (to, replies) = step(&mut poll, at.0 / 1_000_000, Input::Wake);
             asked.extend(to.iter().map(|_| at.0 / 1_000_000));
             told.extend(replies);
             assert!(to.iter().all(|to| *to == role(1)));
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn the_first_answer_of_each_counts_and_nobody_else_is_heard() {
         let mut poll = poll(&[1, 2]);
-        step(&mut poll, 0, Input::Timer);
+        step(&mut poll, 0, Input::Wake);
         assert_eq!(step(&mut poll, 1, answer(3, 9)), (vec![], vec![]));
         step(&mut poll, 2, answer(1, 5));
         assert_eq!(step(&mut poll, 3, answer(1, 6)), (vec![], vec![]));
@@ -151,6 +151,6 @@ mod tests {
     #[test]
     fn without_questions_there_is_an_answer_at_once() {
         let mut poll = poll(&[]);
-        assert_eq!(step(&mut poll, 0, Input::Timer).1, [Answers::new()]);
+        assert_eq!(step(&mut poll, 0, Input::Wake).1, [Answers::new()]);
     }
 }

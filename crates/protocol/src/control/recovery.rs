@@ -68,7 +68,7 @@ impl Machine for Recovery {
                 from: Address::Node(node, Endpoint::Controller),
                 message: roles::Message::Control(message),
             } => self.answered(now, node, message, out),
-            Input::Timer => self.timer(now, out),
+            Input::Wake => self.timer(now, out),
             _ => {}
         }
     }
@@ -218,7 +218,7 @@ mod tests {
         let mut asked = vec![];
         while asked.last().is_none_or(|(_, node)| *node == 1) {
             let at = recovery.deadline().expect("it goes on").0 / 1_000_000;
-            let (to, outcomes) = step(&mut recovery, at, Input::Timer);
+            let (to, outcomes) = step(&mut recovery, at, Input::Wake);
             assert!(outcomes.is_empty() && to.iter().all(|(_, message)| *message == FIRST));
             asked.extend(to.iter().map(|(node, _)| (at, *node)));
         }
@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(step(&mut recovery, 1001, from(2, is_there(4))), (vec![], vec![]));
         let question = [(2, Message::Recover { request: 5, accepts: true })];
         assert_eq!(step(&mut recovery, 1002, from(2, is_there(5))).0, question);
-        assert_eq!(step(&mut recovery, 1302, Input::Timer).0, question);
+        assert_eq!(step(&mut recovery, 1302, Input::Wake).0, question);
         assert_eq!(step(&mut recovery, 1303, from(2, recovered(4, "before"))), (vec![], vec![]));
         assert_eq!(step(&mut recovery, 1303, from(1, recovered(5, "unasked"))), (vec![], vec![]));
         let (_, outcomes) = step(&mut recovery, 1304, from(2, recovered(5, "position 7")));
@@ -239,10 +239,10 @@ mod tests {
     #[test]
     fn a_node_that_was_asked_may_answer_while_the_next_one_is() {
         let mut recovery = recovery(false);
-        step(&mut recovery, 0, Input::Timer);
+        step(&mut recovery, 0, Input::Wake);
         step(&mut recovery, 1, from(1, is_there(5)));
-        step(&mut recovery, 10_001, Input::Timer);
-        let (asked, _) = step(&mut recovery, 10_301, Input::Timer);
+        step(&mut recovery, 10_001, Input::Wake);
+        let (asked, _) = step(&mut recovery, 10_301, Input::Wake);
         assert_eq!(asked, [(2, FIRST)]);
         let (_, outcomes) = step(&mut recovery, 10_302, from(1, recovered(5, "position 7")));
         assert!(outcomes[0].as_ref().is_some_and(|told| told.text == "position 7"));
@@ -253,7 +253,7 @@ mod tests {
         let mut recovery = recovery(false);
         let (mut asked, mut outcomes) = (vec![], vec![]);
         while let Some(at) = recovery.deadline() {
-            let (to, ends) = step(&mut recovery, at.0 / 1_000_000, Input::Timer);
+            let (to, ends) = step(&mut recovery, at.0 / 1_000_000, Input::Wake);
             asked.extend(to.into_iter().map(|(node, _)| node));
             outcomes.extend(ends);
         }

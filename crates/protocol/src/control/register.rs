@@ -100,11 +100,11 @@ impl Machine for Register {
                 self.receive(now, from, message, out)
             }
             Input::Persisted(ticket) => self.gate.persisted(ticket, out),
-            Input::Timer => self.remind(now, out),
+            Input::Wake => self.remind(now, out),
             Input::Disconnected(Peer::Node(_) | Peer::Client(_))
             | Input::Message { .. }
-            | Input::Silent(_)
-            | Input::Heard(_)
+            | Input::Suspected(_)
+            | Input::Alive(_)
             | Input::StoreFailed(..)
             | Input::Read(..)
             | Input::Found(..)

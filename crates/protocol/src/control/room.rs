@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use seriatim_model::{Address, Endpoint, LogEntry, NodeId, View};
 
-use super::attempt::Around;
+use super::attempt::Liveness;
 use super::members::{left_out, view_nodes};
 use crate::roles::RoleEffect;
 use crate::shard;
@@ -89,15 +89,15 @@ impl FullDisks {
 }
 
 /// Whether the registered view names nodes whose disks are full, and another one could do without them for some role.
-pub(super) fn can_do_without(entry: &LogEntry, around: Around<'_>) -> bool {
+pub(super) fn can_do_without(entry: &LogEntry, liveness: Liveness<'_>) -> bool {
     let Some(view) = &entry.view else { return false };
-    let has_full = |nodes: &BTreeSet<NodeId>| nodes.iter().any(|node| around.full.contains(node));
+    let has_full = |nodes: &BTreeSet<NodeId>| nodes.iter().any(|node| liveness.full.contains(node));
     let sequencers = view.sequencers.iter().map(|member| member.node).collect();
     // Any node can stand in as a sequencing replica.
-    let can_order = around.able() >= entry.config.least_sequencers();
+    let can_order = liveness.able() >= entry.config.least_sequencers();
     let can_hold = |nodes: &BTreeSet<NodeId>| {
-        let holding = nodes.iter().filter(|node| around.can_hold(**node)).count();
-        holding > 0 && holding + around.spares(nodes).count() >= entry.config.least_replicas()
+        let holding = nodes.iter().filter(|node| liveness.can_hold(**node)).count();
+        holding > 0 && holding + liveness.spares(nodes).count() >= entry.config.least_replicas()
     };
     let mut shards =
         view.shards.iter().map(|members| members.replicas.iter().map(|member| member.node).collect());

@@ -2,56 +2,56 @@
 
 use std::collections::BTreeSet;
 
-use seriatim_model::storage::Lacking;
+use seriatim_model::storage::MissingRange;
 use seriatim_model::{Member, NodeId, Position, ShardId, ShardMembers, ViewNumber};
 
-use super::attempt::{Around, Attempt};
+use super::attempt::{Attempt, Liveness};
 use super::catalog;
-use super::loss::{Loss, Trouble};
+use super::data_loss::{Blocked, Loss};
 use super::parting::Group;
-use super::shape;
+use super::shard_set;
 use crate::mutation::Options;
 use crate::shard::Held;
 
 impl Attempt {
     /// The shards of the new view, with their replicas.
-    pub(super) fn selected(&self, around: Around<'_>, options: Options) -> Vec<ShardMembers> {
+    pub(super) fn selected(&self, liveness: Liveness<'_>, options: Options) -> Vec<ShardMembers> {
         let of = |shard| {
             let begins = match self.evidence.old_view() {
                 None => Position::ZERO,
                 Some(view) => view.shard(shard).map_or(self.joins_at(), |members| members.begins),
             };
-            ShardMembers { shard, begins, replicas: self.select(shard, around) }
+            ShardMembers { shard, begins, replicas: self.select(shard, liveness) }
         };
-        let mut shards: Vec<ShardMembers> = shape::shards(self.entry()).map(of).collect();
+        let mut shards: Vec<ShardMembers> = shard_set::shards(self.entry()).map(of).collect();
         // The log goes on without a shard that has nobody yet.
         let least = self.entry().config.least_replicas();
         shards.retain(|members| {
-            let is_wanted = self.purpose.joins && !self.entry().leaving.contains(&members.shard);
+            let is_wanted = self.goal.joins && !self.entry().leaving.contains(&members.shard);
             let can_join = members.replicas.len() >= least && is_wanted;
-            can_join || !shape::joins(self.entry(), members.shard)
+            can_join || !shard_set::joins(self.entry(), members.shard)
         });
         let trimmed = self.evidence.trimmed(&shards);
-        shards.retain(|members| !shape::has_left(self.entry(), members.shard, trimmed, options));
+        shards.retain(|members| !shard_set::has_left(self.entry(), members.shard, trimmed, options));
         shards
     }
 
     /// Whether a shard can do without those that have not answered: what the old view's members held is held,
     /// and there are enough replicas, or spares. One whose node is heard may be mute all the same.
-    pub(super) fn needs_no_more(&self, shard: ShardId, around: Around<'_>) -> bool {
-        let selected = self.select(shard, around);
+    pub(super) fn needs_no_more(&self, shard: ShardId, liveness: Liveness<'_>) -> bool {
+        let selected = self.select(shard, liveness);
         let is_held = self.evidence.is_fresh(shard) || self.evidence.is_complete(shard, selected.first());
         let enough =
-            selected.len() >= self.entry().config.least_replicas() || shape::joins(self.entry(), shard);
-        is_held && (enough || around.spares(&self.replicas(shard)).next().is_some())
+            selected.len() >= self.entry().config.least_replicas() || shard_set::joins(self.entry(), shard);
+        is_held && (enough || liveness.spares(&self.replicas(shard)).next().is_some())
     }
 
     /// The replicas that the new view is to have for a shard: complete ones first, and among those, and
     /// among the others, those that were members, and those that are meant to be; or, where nobody is
     /// complete, those that hold most together.
-    /// One that is silent although it answered is taken only if nobody else holds everything; one whose disk is full also
+    /// One that is suspected although it answered is taken only if nobody else holds everything; one whose disk is full also
     /// if the others are fewer than the log needs.
-    pub(super) fn select(&self, shard: ShardId, around: Around<'_>) -> Vec<Member> {
+    pub(super) fn select(&self, shard: ShardId, liveness: Liveness<'_>) -> Vec<Member> {
         let assigned = &self.entry().shards[shard.0 as usize];
         let old: Vec<Member> = self.evidence.old_replicas(shard).collect();
         let answered = self.evidence.fenced(shard);
@@ -66,9 +66,9 @@ impl Attempt {
                 let knows = if complete { Position::ZERO } else { held.stable };
                 let rank = (
                     !complete,
-                    !around.answers(*node),
-                    !around.can_hold(*node),
-                    complete && around.parts(*node),
+                    !liveness.answers(*node),
+                    !liveness.can_hold(*node),
+                    complete && liveness.parts(*node),
                     if complete { was.unwrap_or(usize::MAX) } else { 0 },
                     place.is_none(),
                     std::cmp::Reverse(knows),
@@ -79,36 +79,37 @@ impl Attempt {
             .collect();
         ranked.sort_by_key(|(rank, ..)| *rank);
         let ranked = ranked.into_iter().map(|(_, member, held)| (member, held)).collect();
-        let ranked = if all_is_held { ranked } else { self.most_held_first(ranked, around) };
+        let ranked = if all_is_held { ranked } else { self.most_held_first(ranked, liveness) };
         let mut ranked: Vec<Member> = ranked.into_iter().map(|(member, _)| member).collect();
         if let Some((_, others)) = ranked.split_first_mut() {
             // Any other gets what the first holds from it: better one that lacks something than one that takes nothing.
-            others.sort_by_key(|member| around.full.contains(&member.node));
+            others.sort_by_key(|member| liveness.full.contains(&member.node));
         }
-        let ranked = self.enough(shard, ranked, around);
-        let suffice = can_hold(&ranked, around) >= self.entry().config.least_replicas();
+        let ranked = self.enough(shard, ranked, liveness);
+        let suffice = can_hold(&ranked, liveness) >= self.entry().config.least_replicas();
         let takes_part = |(index, member): &(usize, Member)| match suffice {
             _ if *index == 0 => true,
-            true => around.can_hold(member.node),
-            false => around.answers(member.node),
+            true => liveness.can_hold(member.node),
+            false => liveness.answers(member.node),
         };
         ranked.into_iter().enumerate().filter(takes_part).map(|(_, member)| member).collect()
     }
 
     /// The first of these, as many as the log is to have. Replicas on nodes that are to leave come on top of them, until as
     /// many that stay hold everything.
-    fn enough(&self, shard: ShardId, ranked: Vec<Member>, around: Around<'_>) -> Vec<Member> {
+    fn enough(&self, shard: ShardId, ranked: Vec<Member>, liveness: Liveness<'_>) -> Vec<Member> {
         let wanted = self.entry().config.replicas as usize;
-        let parts = |member: &&Member| around.parts(member.node);
+        let parts = |member: &&Member| liveness.parts(member.node);
         let staying = ranked.iter().filter(|member| !parts(member)).take(wanted);
-        let is_held =
-            |member: &Member| self.evidence.is_complete(shard, Some(member)) && around.can_hold(member.node);
+        let is_held = |member: &Member| {
+            self.evidence.is_complete(shard, Some(member)) && liveness.can_hold(member.node)
+        };
         let (count, held) = staying.fold((0, 0), |(count, held), member| {
-            (count + 1, held + usize::from(is_held(member) || self.purpose.drains_early))
+            (count + 1, held + usize::from(is_held(member) || self.goal.drains_early))
         });
         let (mut stay, mut empty, mut unheld) = (wanted, wanted - count, wanted - held);
         let takes_part = |(index, member): &(usize, Member)| {
-            if !around.parts(member.node) {
+            if !liveness.parts(member.node) {
                 let has_place = stay > 0;
                 stay = stay.saturating_sub(1);
                 return has_place;
@@ -126,16 +127,16 @@ impl Attempt {
     pub(super) fn most_held_first(
         &self,
         mut ranked: Vec<(Member, Held)>,
-        around: Around<'_>,
+        liveness: Liveness<'_>,
     ) -> Vec<(Member, Held)> {
         let certain = self.certain();
-        let mut left = Lacking { from: Position::ZERO, end: certain };
+        let mut left = MissingRange { from: Position::ZERO, end: certain };
         let mut ordered = vec![];
         while !ranked.is_empty() {
             let left_by = |held: &Held| left.meet(self.handover.lacks(&self.evidence, held));
             let cost = |(member, held): &(Member, Held)| {
                 let left = left_by(held);
-                (!around.answers(member.node), left.end - left.from)
+                (!liveness.answers(member.node), left.end - left.from)
             };
             let best = (0..ranked.len()).min_by_key(|index| cost(&ranked[*index])).unwrap_or_default();
             left = left_by(&ranked[best].1);
@@ -145,23 +146,23 @@ impl Attempt {
     }
 
     /// Asks spare nodes if too few replicas of a shard answer. Says whether there is somebody to wait for.
-    pub(super) fn add_spares(&mut self, shard: ShardId, around: Around<'_>) -> bool {
+    pub(super) fn add_spares(&mut self, shard: ShardId, liveness: Liveness<'_>) -> bool {
         let config = &self.entry().config;
-        let wanted = if self.purpose.replaces { config.replicas as usize } else { config.least_replicas() };
-        let selected = self.select(shard, around);
-        let missing = wanted.saturating_sub(can_hold(&selected, around));
+        let wanted = if self.goal.replaces { config.replicas as usize } else { config.least_replicas() };
+        let selected = self.select(shard, liveness);
+        let missing = wanted.saturating_sub(can_hold(&selected, liveness));
         let members = selected.iter().map(|member| member.node).collect();
         let group =
-            Group::of(&self.entry().shards[shard.0 as usize], &members, config.replicas, around.partings);
+            Group::of(&self.entry().shards[shard.0 as usize], &members, config.replicas, liveness.partings);
         let unfilled = if group.drained.is_empty() { 0 } else { group.unfilled };
-        let mut spare: Vec<NodeId> = around.spares(&self.replicas(shard)).collect();
+        let mut spare: Vec<NodeId> = liveness.spares(&self.replicas(shard)).collect();
         if missing.max(unfilled) == 0 || spare.is_empty() {
             return false;
         }
         // Not all shards choose the same one.
         let turn = (catalog::count(self.entry().id) as usize + shard.0 as usize) % spare.len();
         spare.rotate_left(turn);
-        let stand_ins = group.stand_ins(spare.iter().copied(), around.partings).into_iter().take(unfilled);
+        let stand_ins = group.stand_ins(spare.iter().copied(), liveness.partings).into_iter().take(unfilled);
         let mut asked: BTreeSet<NodeId> = stand_ins.collect();
         let others = missing.saturating_sub(asked.len());
         spare.retain(|node| !asked.contains(node));
@@ -175,8 +176,8 @@ impl Attempt {
     pub(super) fn what_is_lost(
         &self,
         shards: &[ShardMembers],
-        around: Around<'_>,
-    ) -> Result<Option<Loss>, Trouble> {
+        liveness: Liveness<'_>,
+    ) -> Result<Option<Loss>, Blocked> {
         if self.old() == ViewNumber::NONE {
             return Ok(None);
         }
@@ -193,10 +194,10 @@ impl Attempt {
             if is_complete && complete_suffices {
                 continue;
             }
-            if !is_complete && !self.purpose.accepts_loss {
+            if !is_complete && !self.goal.accepts_loss {
                 let nodes = self.evidence.old_replicas(shard).map(|member| member.node);
                 let answered = |node| self.evidence.is_fenced(shard, node);
-                need(around, nodes, &format!("replicas of shard {shard}"), answered)?;
+                need(liveness, nodes, &format!("replicas of shard {shard}"), answered)?;
             }
             let held = replicas.iter().filter_map(|member| self.evidence.held(shard, member.node));
             // Where nobody else holds what is not final yet, it goes with the shard's replicas.
@@ -209,21 +210,22 @@ impl Attempt {
 
     /// The nodes that are meant to host a shard's replicas from now on. One that is away keeps its place
     /// until another holds everything in its stead.
-    pub(super) fn assignment(&self, members: &ShardMembers, around: Around<'_>) -> Vec<NodeId> {
+    pub(super) fn assignment(&self, members: &ShardMembers, liveness: Liveness<'_>) -> Vec<NodeId> {
         let before = &self.entry().shards[members.shard.0 as usize];
         let is_whole =
-            |member| self.evidence.is_complete(members.shard, Some(member)) || self.purpose.drains_early;
+            |member| self.evidence.is_complete(members.shard, Some(member)) || self.goal.drains_early;
         if !members.replicas.iter().all(is_whole) {
             // Records on a node that is to leave may be needed: until they are not, the log does not do without it.
             let old = self.evidence.old_replicas(members.shard).map(|member| member.node);
-            let needed = old.filter(|node| around.parts(*node) && !before.contains(node));
+            let needed = old.filter(|node| liveness.parts(*node) && !before.contains(node));
             return before.iter().copied().chain(needed).collect();
         }
         let (leaving, mut nodes): (Vec<NodeId>, Vec<NodeId>) =
-            members.replicas.iter().map(|member| member.node).partition(|node| around.parts(*node));
+            members.replicas.iter().map(|member| member.node).partition(|node| liveness.parts(*node));
         let wanted = self.entry().config.replicas as usize;
         let others = before.iter().filter(|node| !nodes.contains(node) && !leaving.contains(node));
-        let (gone, away): (Vec<NodeId>, Vec<NodeId>) = others.copied().partition(|node| around.parts(*node));
+        let (gone, away): (Vec<NodeId>, Vec<NodeId>) =
+            others.copied().partition(|node| liveness.parts(*node));
         nodes.extend(away);
         nodes.truncate(wanted);
         nodes.extend(leaving);
@@ -234,22 +236,22 @@ impl Attempt {
 }
 
 /// How many of these can take records.
-fn can_hold(members: &[Member], around: Around<'_>) -> usize {
-    members.iter().filter(|member| around.can_hold(member.node)).count()
+fn can_hold(members: &[Member], liveness: Liveness<'_>) -> usize {
+    members.iter().filter(|member| liveness.can_hold(member.node)).count()
 }
 
 /// Fails if one of `nodes`, each of which could help, does not answer.
 pub(super) fn need(
-    around: Around<'_>,
+    liveness: Liveness<'_>,
     nodes: impl Iterator<Item = NodeId>,
     what: &str,
     answered: impl Fn(NodeId) -> bool,
-) -> Result<(), Trouble> {
-    let away = names(nodes.filter(|node| !around.answers(*node) || !answered(*node)));
+) -> Result<(), Blocked> {
+    let away = names(nodes.filter(|node| !liveness.answers(*node) || !answered(*node)));
     if away.is_empty() {
         return Ok(());
     }
-    Err(Trouble::Waits(format!(
+    Err(Blocked::Waits(format!(
         "none of the {what} that hold what was acknowledged last answers: the log goes on when {away} is back; \
          what is stable can be read"
     )))
@@ -257,17 +259,17 @@ pub(super) fn need(
 
 /// Fails if fewer than `least` take part of those that `what` tells, and where they are.
 pub(super) fn check_count(
-    around: Around<'_>,
+    liveness: Liveness<'_>,
     count: usize,
     least: usize,
     what: impl Fn() -> (String, BTreeSet<NodeId>),
-) -> Result<(), Trouble> {
+) -> Result<(), Blocked> {
     if count >= least {
         return Ok(());
     }
     let (what, nodes) = what();
-    let away = names(nodes.into_iter().filter(|node| !around.answers(*node)));
-    Err(Trouble::Waits(format!(
+    let away = names(nodes.into_iter().filter(|node| !liveness.answers(*node)));
+    Err(Blocked::Waits(format!(
         "only {count} of the at least {least} {what} that an append needs answer; away: {}; what is stable can \
          be read",
         if away.is_empty() { "nobody else" } else { &away }

@@ -67,7 +67,7 @@ impl Machine for TimeSearch {
             (Phase::LooksUp(_), Input::Message { message: roles::Message::Control(message), .. }) => {
                 self.looked_up(now, message, out);
             }
-            (Phase::LooksUp(at), Input::Timer) if now >= *at => self.look_up(now, out),
+            (Phase::LooksUp(at), Input::Wake) if now >= *at => self.look_up(now, out),
             (Phase::Polls(_), input) => self.poll(now, input, out),
             _ => {}
         }
@@ -118,7 +118,7 @@ impl TimeSearch {
         let Some(view) = entry.view else { return };
         let survey = Survey { request: self.request, times: true, usage: false };
         self.phase = Phase::Polls(Poll::new(now, questions(&view, survey)));
-        self.poll(now, Input::Timer, out);
+        self.poll(now, Input::Wake, out);
     }
 
     fn poll(&mut self, now: Time, input: Input<roles::Message, Infallible>, out: &mut Out) {
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn what_is_trimmed_is_not_looked_for() {
         let mut search = search();
-        assert_eq!(step(&mut search, 0, Input::Timer).0, [1]);
+        assert_eq!(step(&mut search, 0, Input::Wake).0, [1]);
         assert_eq!(step(&mut search, 1, found(1, entry(LOG, true))).0, [10, 20]);
         step(&mut search, 2, told(10, 4));
         assert_eq!(step(&mut search, 3, told(20, 6)).1, [Some(Position(6))]);
@@ -229,27 +229,27 @@ mod tests {
     #[test]
     fn one_replica_is_enough_and_without_any_the_register_is_asked_again() {
         let mut search = search();
-        step(&mut search, 0, Input::Timer);
+        step(&mut search, 0, Input::Wake);
         step(&mut search, 1, found(1, entry(LOG, true)));
-        assert_eq!(step(&mut search, 1001, Input::Timer), (vec![1], vec![]));
+        assert_eq!(step(&mut search, 1001, Input::Wake), (vec![1], vec![]));
         // The answer to the question before it.
         assert_eq!(step(&mut search, 1002, found(1, entry(LOG, true))), (vec![], vec![]));
         assert_eq!(step(&mut search, 1003, found(2, entry(LOG, true))).0, [10, 20]);
         step(&mut search, 1004, told(20, 6));
-        assert_eq!(step(&mut search, 2003, Input::Timer).1, [Some(Position(6))]);
+        assert_eq!(step(&mut search, 2003, Input::Wake).1, [Some(Position(6))]);
     }
 
     #[test]
     fn a_log_without_a_view_is_waited_for_and_one_that_is_gone_is_not() {
         let mut waiting = search();
-        step(&mut waiting, 0, Input::Timer);
+        step(&mut waiting, 0, Input::Wake);
         assert_eq!(step(&mut waiting, 1, found(1, entry(LOG, false))), (vec![], vec![]));
-        assert_eq!(step(&mut waiting, 300, Input::Timer).0, [1]);
+        assert_eq!(step(&mut waiting, 300, Input::Wake).0, [1]);
         let mut searching = search();
-        step(&mut searching, 0, Input::Timer);
+        step(&mut searching, 0, Input::Wake);
         assert_eq!(step(&mut searching, 1, found(1, entry(LogId(10), true))), (vec![], vec![None]));
         let mut searching = search();
-        step(&mut searching, 0, Input::Timer);
+        step(&mut searching, 0, Input::Wake);
         let refusal = Refusal::NoSuchLog { name: "orders".into() };
         let refused = Message::Refused { request: 1, refusal };
         let from = Address::Node(NodeId(1), Endpoint::Register);

@@ -18,9 +18,9 @@ use super::resuming::{Earlier, Sought};
 use super::tail::Answers;
 use super::writes::Writes;
 use crate::control::{self, LogEntry};
-use crate::parts::appending::{ClientEffect, Failure, LogClientConfig, Reply, Request, Terms, reply};
+use crate::parts::appending::{AppendSpec, ClientEffect, Failure, LogClientConfig, Reply, Request, reply};
 use crate::parts::known_log::News;
-use crate::parts::{Askers, Conversation, Jitter, KnownLog, ShardChoice, Tails, sequencing};
+use crate::parts::{Conversation, Jitter, KnownLog, SessionWaiters, ShardChoice, Tails, sequencing};
 use crate::roles;
 use crate::shard;
 
@@ -41,7 +41,7 @@ pub struct LogClient {
     pub(super) since: Position,
     /// The tail when it was opened, in that view: in the next one what it bounds may be given out anew, also to the session.
     opened_at: (ViewNumber, Position),
-    pub(super) askers: Askers,
+    pub(super) askers: SessionWaiters,
     pub(super) base: u64,
     pub(super) pending: VecDeque<Pending>,
     pub(super) told: u64,
@@ -58,7 +58,7 @@ pub struct LogClient {
     /// Its window is that of what has no position yet.
     pub(super) sequencer: Conversation,
     /// The records that have been asked for and are not at the head of a chain yet.
-    pub(super) heading: Heading,
+    pub(super) in_flight_to_head: InFlightToHead,
     /// How long the sequencer is asked to wait for the head of a chain to have what it gave a position.
     pub(super) patience: Patience,
     pub(super) tails: Tails<Answers>,
@@ -75,7 +75,7 @@ pub struct LogClient {
 pub(super) struct Pending {
     pub(super) token: u64,
     pub(super) record: Record,
-    pub(super) terms: Terms,
+    pub(super) terms: AppendSpec,
     /// How many names it had before.
     pub(super) again: u32,
     pub(super) settled: bool,
@@ -105,12 +105,12 @@ pub(super) enum Place {
 /// to a replica, so that what has a position is not overdue only because much was submitted before it, or because it may
 /// not leave yet.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Heading {
+pub(super) struct InFlightToHead {
     records: usize,
     bytes: usize,
 }
 
-impl Heading {
+impl InFlightToHead {
     fn has_room(self, limits: limits::Limits, window: usize) -> bool {
         self.records < 2 * limits.batch_records && self.bytes < (2 * limits.batch_bytes).min(window / 2)
     }
@@ -163,7 +163,7 @@ impl Machine for LogClient {
                 self.controlled(now, message, out)
             }
             Input::Disconnected(Peer::Node(node)) => self.disconnected(now, node),
-            Input::Timer => self.timer(now, out),
+            Input::Wake => self.timer(now, out),
             _ => {}
         }
     }
@@ -206,7 +206,7 @@ impl LogClient {
             is_opening: false,
             since: Position::ZERO,
             opened_at: (ViewNumber(0), Position::ZERO),
-            askers: Askers::default(),
+            askers: SessionWaiters::default(),
             base: 0,
             pending: VecDeque::new(),
             told: 0,
@@ -217,7 +217,7 @@ impl LogClient {
             placed: BTreeMap::new(),
             writes: Writes::default(),
             sequencer: Conversation::new(Time::ZERO, batch_bytes),
-            heading: Heading::default(),
+            in_flight_to_head: InFlightToHead::default(),
             patience: Patience::new(Time::ZERO),
             tails: Tails::default(),
             earlier,
@@ -270,7 +270,7 @@ impl LogClient {
         self.in_flight() > 0 || !self.tails.is_empty() || resumes
     }
 
-    fn submit(&mut self, token: u64, record: Record, terms: Terms, out: &mut Out) {
+    fn submit(&mut self, token: u64, record: Record, terms: AppendSpec, out: &mut Out) {
         self.work_is_due = true;
         // No append of an earlier run is objected to, and it is not known yet which those are while this one resumes.
         if self.earlier.past.claim(token, true) {
@@ -285,7 +285,7 @@ impl LogClient {
     }
 
     /// Why a record is not appended, if it is not.
-    pub(super) fn objection(&self, record: &Record, terms: Terms) -> Option<Failure> {
+    pub(super) fn objection(&self, record: &Record, terms: AppendSpec) -> Option<Failure> {
         let config = self.log.config();
         if matches!(terms.shard, ShardChoice::Fixed(_)) {
             Some(Failure::NoChoice(config.order))
@@ -296,7 +296,7 @@ impl LogClient {
         }
     }
 
-    pub(super) fn enqueue(&mut self, token: u64, record: Record, terms: Terms, again: u32) {
+    pub(super) fn enqueue(&mut self, token: u64, record: Record, terms: AppendSpec, again: u32) {
         let (settled, asked_at, place) = (false, Time::ZERO, Place::Nowhere);
         self.pending.push_back(Pending { token, record, terms, again, settled, asked_at, place });
         self.work_is_due = true;
@@ -495,7 +495,7 @@ impl LogClient {
         self.placed.clear();
         self.earlier = Earlier::default();
         self.talk_anew();
-        self.heading = Heading::default();
+        self.in_flight_to_head = InFlightToHead::default();
     }
 
     /// Asks the sequencer for positions for whatever has none.
@@ -519,10 +519,10 @@ impl LogClient {
         }
         let (first, limits, window) = (self.asked, self.config.options.limits, self.window());
         for pending in self.pending.range_mut((first - self.base) as usize..) {
-            if !self.heading.has_room(limits, window) {
+            if !self.in_flight_to_head.has_room(limits, window) {
                 break;
             }
-            self.heading.add(&pending.record);
+            self.in_flight_to_head.add(&pending.record);
             pending.asked_at = now;
             self.asked += 1;
         }
@@ -548,7 +548,7 @@ impl LogClient {
 
     /// Whether there is something to ask positions for, and not so much on its way that these would get old.
     fn may_ask(&self) -> bool {
-        self.asked < self.end() && self.heading.has_room(self.config.options.limits, self.window())
+        self.asked < self.end() && self.in_flight_to_head.has_room(self.config.options.limits, self.window())
     }
 
     /// How many bytes of records may be on their way to any replica.
@@ -568,7 +568,7 @@ impl LogClient {
         while self.asked > number {
             self.asked -= 1;
             let pending = &self.pending[(self.asked - self.base) as usize];
-            self.heading.remove(&pending.record);
+            self.in_flight_to_head.remove(&pending.record);
         }
     }
 

@@ -61,7 +61,7 @@ impl Machine for Sequencer {
                 roles::Message::Control(message) => self.controlled(now, from, message, out),
                 _ => {}
             },
-            Input::Timer => self.timer(now, out),
+            Input::Wake => self.timer(now, out),
             Input::Disconnected(peer) => {
                 self.told.clear();
                 self.grants.disconnected(now, peer);
@@ -306,7 +306,7 @@ impl Sequencer {
             return;
         }
         self.membership.prepare(staged);
-        self.membership.be_patient(now);
+        self.membership.back_off(now);
         reply(from, control::Message::Staged { claim, incarnation: self.member().incarnation }, out);
     }
 

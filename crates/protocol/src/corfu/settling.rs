@@ -2,7 +2,7 @@
 
 use seriatim_model::{Position, SessionId, Time};
 
-use super::client::{Heading, LogClient, Out, Place};
+use super::client::{InFlightToHead, LogClient, Out, Place};
 use crate::parts::appending::{Failure, Reply, reply};
 
 impl LogClient {
@@ -79,7 +79,7 @@ impl LogClient {
         self.release();
         self.told = self.in_log.max(self.base);
         self.asked = self.told;
-        self.heading = Heading::default();
+        self.in_flight_to_head = InFlightToHead::default();
         self.work_is_due = true;
     }
 

@@ -325,7 +325,7 @@ impl LogClient {
     fn head_has(&mut self, now: Time, number: u64) {
         let Some(pending) = self.pending.get((number - self.base) as usize) else { return };
         let asked_at = pending.asked_at;
-        self.heading.remove(&pending.record);
+        self.in_flight_to_head.remove(&pending.record);
         self.sequencer.takes(now, pending.record.size());
         self.patience.took(now, now - asked_at);
     }

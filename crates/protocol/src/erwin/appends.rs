@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use seriatim_model::{Record, RecordId, SessionId, ShardId, View};
 
 use crate::parts::Content;
-use crate::parts::appending::Terms;
+use crate::parts::appending::AppendSpec;
 
 /// The appends of a session from the lowest number on that is not done with.
 ///
@@ -25,7 +25,7 @@ pub(super) struct Pending {
     pub(super) record: Record,
     /// How many bytes of records this client has submitted with it and before it.
     pub(super) upto: u64,
-    pub(super) terms: Terms,
+    pub(super) terms: AppendSpec,
     /// How many names it had before.
     pub(super) again: u32,
     pub(super) settled: bool,
@@ -89,7 +89,7 @@ impl Appends {
     }
 
     /// The record gets the session's next number.
-    pub(super) fn push(&mut self, token: u64, record: Record, terms: Terms, again: u32) {
+    pub(super) fn push(&mut self, token: u64, record: Record, terms: AppendSpec, again: u32) {
         self.submitted += record.size() as u64;
         let (upto, target) = (self.submitted, Target::default());
         self.pending.push_back(Pending { token, record, upto, terms, again, settled: false, target });
@@ -194,7 +194,7 @@ mod tests {
     fn appends(base: u64, lengths: &[usize]) -> Appends {
         let mut appends = Appends::new(base);
         for (token, length) in (0..).zip(lengths) {
-            appends.push(token, Record::new(&vec![0; *length], 0), Terms::default(), 0);
+            appends.push(token, Record::new(&vec![0; *length], 0), AppendSpec::default(), 0);
         }
         appends
     }

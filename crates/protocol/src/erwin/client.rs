@@ -19,10 +19,12 @@ use crate::control::{self, LogEntry};
 use crate::mutation::Mutation;
 use crate::parts::appending::{ClientEffect, reply};
 use crate::parts::known_log::News;
-use crate::parts::{Askers, Conversation, Jitter, KnownLog, Past, Resuming, Seen, Tails, sequencing};
+use crate::parts::{
+    Conversation, IdSetDigest, Jitter, KnownLog, Past, Resuming, SessionWaiters, Tails, sequencing,
+};
 use crate::roles;
 
-pub use crate::parts::appending::{Failure, LogClientConfig, Reply, Request, Terms};
+pub use crate::parts::appending::{AppendSpec, Failure, LogClientConfig, Reply, Request};
 
 /// One log, as one client uses it: a session for its appends, and questions about the tail.
 ///
@@ -34,7 +36,7 @@ pub struct LogClient {
     pub(super) log: KnownLog,
     pub(super) session: Session,
     sessions_opened: u64,
-    pub(super) askers: Askers,
+    pub(super) askers: SessionWaiters,
     pub(super) appends: Appends,
     pub(super) committed: u64,
     pub(super) members: BTreeMap<NodeId, MemberProgress>,
@@ -106,7 +108,7 @@ impl Machine for LogClient {
                 self.controlled(now, message, out)
             }
             Input::Disconnected(Peer::Node(node)) => self.disconnected(now, node),
-            Input::Timer => self.timer(now, out),
+            Input::Wake => self.timer(now, out),
             _ => {}
         }
     }
@@ -145,7 +147,7 @@ impl LogClient {
             config,
             session,
             sessions_opened: 0,
-            askers: Askers::default(),
+            askers: SessionWaiters::default(),
             appends: Appends::new(base),
             committed: base,
             members: BTreeMap::new(),
@@ -210,7 +212,7 @@ impl LogClient {
         self.in_flight() > 0 || is_asked || self.ending.is_some()
     }
 
-    fn submit(&mut self, token: u64, record: Record, terms: Terms, out: &mut Out) {
+    fn submit(&mut self, token: u64, record: Record, terms: AppendSpec, out: &mut Out) {
         // An append of an earlier run is not objected to, and which run appended it is not known yet while this one
         // resumes.
         if self.past.claim(token, terms.sync) {
@@ -274,7 +276,7 @@ impl LogClient {
             }
             Message::Floor { view, floor } if view == current => self.floor = self.floor.max(floor),
             Message::Tail { request, view, count, held, seen } => {
-                let count = Count { end: count, held, seen: Seen(seen) };
+                let count = Count { end: count, held, seen: IdSetDigest(seen) };
                 self.tail_counted(node, request, view, count, out);
             }
             _ => {}

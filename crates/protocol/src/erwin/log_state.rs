@@ -6,7 +6,7 @@ use seriatim_model::{IdRun, LogConfig, Position, RecordId, SessionId, Settled, T
 
 use crate::control::SealedState;
 use crate::mutation::{Mutation, Options};
-use crate::parts::{Admission, Content, Entry, Ring, Seen, Sessions};
+use crate::parts::{Admission, Content, Entry, IdSetDigest, Ring, Sessions};
 
 /// The records that one sequencing replica holds, and what it knows of its log. It says what may be admitted, and changes
 /// only by what the journal can repeat; it sends nothing and writes nothing.
@@ -24,7 +24,7 @@ pub(super) struct LogState {
     /// that each would go on with.
     frozen: BTreeMap<SessionId, u64>,
     /// The records that were held or dropped in this view.
-    seen: Seen,
+    seen: IdSetDigest,
 }
 
 /// Why not all of an append was admitted.
@@ -59,7 +59,7 @@ impl LogState {
             sessions: Sessions::default(),
             ordered: Position::ZERO,
             frozen: BTreeMap::new(),
-            seen: Seen::default(),
+            seen: IdSetDigest::default(),
         }
     }
 
@@ -82,7 +82,7 @@ impl LogState {
     }
 
     /// The records that were held or dropped in this view.
-    pub(super) fn seen(&self) -> Seen {
+    pub(super) fn seen(&self) -> IdSetDigest {
         self.seen
     }
 
@@ -324,7 +324,7 @@ impl LogState {
     pub(super) fn adopt(&mut self, ordered: Position, sessions: Sessions) {
         self.ring.clear();
         self.frozen.clear();
-        self.seen = Seen::default();
+        self.seen = IdSetDigest::default();
         self.ordered = ordered;
         let own = std::mem::replace(&mut self.sessions, sessions);
         self.sessions.close_ended(self.ordered, self.config.session_idle_positions);

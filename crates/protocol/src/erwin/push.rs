@@ -50,12 +50,12 @@ struct Batch {
     ids: Vec<IdRun>,
     /// The names among them that became no-ops.
     voids: Names,
-    unanswered: BTreeMap<ShardId, Part>,
+    unanswered: BTreeMap<ShardId, BatchPart>,
 }
 
 /// The part of a batch that a shard is told.
 #[derive(Clone, Debug)]
-enum Part {
+enum BatchPart {
     /// Its records (LazyLog §4.3).
     Records(Vec<Run>),
     /// The names of the batch, of which it has its records (LazyLog §5.2).
@@ -124,7 +124,7 @@ impl Pusher {
         let names = names_of(entries.clone());
         let parts = match names.is_empty() {
             true => records_of(&self.placement, from, entries),
-            false => self.routes.keys().map(|shard| (*shard, Part::Names(names.clone()))).collect(),
+            false => self.routes.keys().map(|shard| (*shard, BatchPart::Names(names.clone()))).collect(),
         };
         let batch = Batch { from, to: self.end, ids, voids: Names::default(), unanswered: parts };
         if self.batches.is_empty() {
@@ -206,7 +206,7 @@ fn records_of<'a>(
     placement: &Placement,
     from: Position,
     entries: impl Iterator<Item = &'a Entry>,
-) -> BTreeMap<ShardId, Part> {
+) -> BTreeMap<ShardId, BatchPart> {
     let mut parts: BTreeMap<ShardId, Vec<Run>> = BTreeMap::new();
     let records = entries.filter_map(|entry| match &entry.content {
         Content::Record(record) => Some((entry.id, record.clone())),
@@ -221,7 +221,7 @@ fn records_of<'a>(
         first = run.end();
         parts.entry(shard).or_default().push(run);
     }
-    parts.into_iter().map(|(shard, runs)| (shard, Part::Records(runs))).collect()
+    parts.into_iter().map(|(shard, runs)| (shard, BatchPart::Records(runs))).collect()
 }
 
 /// The names of entries that say where their records are put.
@@ -256,8 +256,8 @@ fn send(
         let route = routes.get(shard).expect("a placement names only shards of its view");
         let (batch, backups) = (batch.from, route.backups.clone());
         let message: roles::Message = match part.clone() {
-            Part::Records(runs) => shard::Message::Bind { view, batch, backups, stable, runs }.into(),
-            Part::Names(runs) => ShardMessage::Order { view, batch, backups, stable, runs }.into(),
+            BatchPart::Records(runs) => shard::Message::Bind { view, batch, backups, stable, runs }.into(),
+            BatchPart::Names(runs) => ShardMessage::Order { view, batch, backups, stable, runs }.into(),
         };
         out.push(RoleEffect::Send { to: route.primary, message });
     }

@@ -513,7 +513,7 @@ mod tests {
     use seriatim_model::{Incarnation, Member, Placement, Position, ShardMembers};
 
     use super::*;
-    use crate::parts::appending::Terms;
+    use crate::parts::appending::AppendSpec;
 
     const A: SessionId = SessionId(7);
     const SHARD: ShardId = ShardId(0);
@@ -536,7 +536,7 @@ mod tests {
 
     fn begin(count: u64) -> (Putting, Appends) {
         let (mut putting, mut appends) = (Putting::default(), Appends::new(0));
-        (0..count).for_each(|token| appends.push(token, Record::new(b"record", 0), Terms::default(), 0));
+        (0..count).for_each(|token| appends.push(token, Record::new(b"record", 0), AppendSpec::default(), 0));
         appends.choose_shards(A, &view(), 1);
         putting.enter_view(Time::ZERO, &view(), 0, Limits::default());
         (putting, appends)

@@ -2,7 +2,7 @@
 
 use seriatim_model::Position;
 
-use crate::parts::Seen;
+use crate::parts::IdSetDigest;
 
 /// Positions below this are final: every replica dropped them, so every replica that a view change may
 /// choose starts above them (LazyLog §4.3).
@@ -19,7 +19,7 @@ pub struct Count {
     /// How many entries it holds.
     pub held: u64,
     /// Which records it knows of in this view.
-    pub seen: Seen,
+    pub seen: IdSetDigest,
 }
 
 /// The tail: a bound above the position of every acknowledged append.
@@ -54,14 +54,14 @@ mod tests {
     fn a_drop_of_records_that_a_follower_never_held_cannot_lift_one_over_the_tail() {
         // The leader holds [z, r], the follower [w, r]. The leader orders z, and dies; the follower,
         // which took z as seen, orders w at 1 and r at 2.
-        let leader = Count { end: Position(2), held: 2, seen: Seen(1) };
-        let follower = Count { end: Position(2), held: 2, seen: Seen(2) };
+        let leader = Count { end: Position(2), held: 2, seen: IdSetDigest(1) };
+        let follower = Count { end: Position(2), held: 2, seen: IdSetDigest(2) };
         assert_eq!(tail(leader, [follower].into_iter()), Position(3));
         // Both hold the same: whoever orders them, there are two.
-        let follower = Count { seen: Seen(1), ..follower };
+        let follower = Count { seen: IdSetDigest(1), ..follower };
         assert_eq!(tail(leader, [follower].into_iter()), Position(2));
         // A follower that holds more than the leader.
-        let leader = Count { end: Position(1), held: 1, seen: Seen(3) };
-        assert_eq!(tail(leader, [Count { seen: Seen(2), ..follower }].into_iter()), Position(2));
+        let leader = Count { end: Position(1), held: 1, seen: IdSetDigest(3) };
+        assert_eq!(tail(leader, [Count { seen: IdSetDigest(2), ..follower }].into_iter()), Position(2));
     }
 }

@@ -65,10 +65,10 @@ impl Machine for Sequencer {
             Input::Disconnected(peer) => self.disconnected(peer),
             Input::DiskFull(full) => self.disk.is_full = full,
             Input::Pressed(pressed) => self.disk.is_pressed = pressed,
-            Input::Timer => self.timer(now, out),
+            Input::Wake => self.timer(now, out),
             Input::StoreFailed(..) | Input::Read(..) | Input::Found(..) | Input::Mapped(..) => {}
             Input::Measured(..) | Input::Wall(_) => {}
-            Input::Silent(_) | Input::Heard(_) | Input::FullDisk(..) => {}
+            Input::Suspected(_) | Input::Alive(_) | Input::FullDisk(..) => {}
             Input::Request { request, .. } => match request {},
         }
     }

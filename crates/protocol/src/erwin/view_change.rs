@@ -7,7 +7,7 @@ use super::push::{Pusher, takes};
 use super::sequencer::{Sequencer, reply};
 use crate::control::Message;
 use crate::mutation::{Mutation, Options};
-use crate::parts::membership::{Obeys, Staged};
+use crate::parts::membership::{SealOutcome, Staged};
 use crate::parts::{Entry, Ring, Sessions};
 use crate::roles::RoleEffect;
 
@@ -102,7 +102,7 @@ impl Sequencer {
     ) {
         let skipped = self.options.mutates(Mutation::SealSkipped) && self.membership.is_open();
         let Some(obeys) = self.membership.seal(now, from, (claim, old), skipped, out) else { return };
-        if let Obeys::Newly { adopts } = obeys {
+        if let SealOutcome::Newly { adopts } = obeys {
             (self.flush, self.orderer) = (None, None);
             if adopts {
                 self.adopt_staged(old, Position::ZERO);
@@ -135,7 +135,7 @@ impl Sequencer {
         if self.flush.as_ref().is_none_or(|flush| flush.claim != claim) {
             self.flush = Some(Flush::new(claim, from, &view, &self.log, self.options));
         }
-        self.membership.be_patient(now);
+        self.membership.back_off(now);
         self.continue_flush(now, out);
         if let Some(flush) = self.flush.as_ref().filter(|flush| !flush.pusher.is_empty()) {
             reply(from, Message::Flushing { claim, bound: flush.pusher.bound_below() }, out);
@@ -172,7 +172,7 @@ impl Sequencer {
     ) {
         let Some(obeys) = self.membership.stage(from, old, &staged, out) else { return };
         let claim = staged.claim;
-        if let Obeys::Newly { adopts } = obeys {
+        if let SealOutcome::Newly { adopts } = obeys {
             self.orderer = None;
             if adopts {
                 self.adopt_staged(old, Position::ZERO);

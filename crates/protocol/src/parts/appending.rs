@@ -58,7 +58,7 @@ pub enum Request {
         /// The record.
         record: Record,
         /// How.
-        terms: Terms,
+        terms: AppendSpec,
     },
     /// A bound above the position of every append that was acknowledged before now.
     CheckTail,
@@ -71,7 +71,7 @@ pub enum Request {
 
 /// How an append is made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Terms {
+pub struct AppendSpec {
     /// Whether to answer only when its position is final.
     pub sync: bool,
     /// Which shard takes the record.

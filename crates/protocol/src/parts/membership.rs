@@ -48,7 +48,7 @@ wire_struct! { Staged { claim, ordered, sessions } }
 
 /// The consequence for a replica of being sealed, or staged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Obeys {
+pub enum SealOutcome {
     /// Nothing: it was before.
     Still,
     /// Its work in its view is over.
@@ -134,7 +134,7 @@ impl Membership {
         (claim, old): (ViewNumber, ViewNumber),
         resists: bool,
         out: &mut Vec<RoleEffect>,
-    ) -> Option<Obeys> {
+    ) -> Option<SealOutcome> {
         if claim < self.claim {
             self.tell_preempted(from, out);
             return None;
@@ -142,12 +142,12 @@ impl Membership {
         if self.is_ahead(from, claim, old, out) {
             return None;
         }
-        self.be_patient(now);
+        self.back_off(now);
         if claim == self.claim || resists {
-            return Some(Obeys::Still);
+            return Some(SealOutcome::Still);
         }
         self.claim = claim;
-        Some(Obeys::Newly { adopts: self.is_staged_for(old) })
+        Some(SealOutcome::Newly { adopts: self.is_staged_for(old) })
     }
 
     /// A controller prepares the replica to start a view after `old`, beside what it holds. Nothing, if it is refused.
@@ -157,7 +157,7 @@ impl Membership {
         old: ViewNumber,
         staged: &Staged,
         out: &mut Vec<RoleEffect>,
-    ) -> Option<Obeys> {
+    ) -> Option<SealOutcome> {
         let claim = staged.claim;
         if claim >= self.claim && self.is_ahead(from, claim, old, out) {
             return None;
@@ -167,11 +167,11 @@ impl Membership {
             return None;
         }
         if self.staged.as_ref() == Some(staged) {
-            return Some(Obeys::Still);
+            return Some(SealOutcome::Still);
         }
         self.claim = claim;
         // A view that was registered, and not seen to start, is not to be overwritten.
-        Some(Obeys::Newly { adopts: self.is_staged_for(old) })
+        Some(SealOutcome::Newly { adopts: self.is_staged_for(old) })
     }
 
     /// The replica is prepared to start a view.
@@ -231,8 +231,8 @@ impl Membership {
     }
 
     /// Gives an attempt that sealed the replica time before it asks for a view itself.
-    pub fn be_patient(&mut self, now: Time) {
-        self.reports.be_patient(now);
+    pub fn back_off(&mut self, now: Time) {
+        self.reports.back_off(now);
     }
 
     /// When to call [`report`](Self::report) at the latest.

@@ -44,7 +44,7 @@ impl Reports {
     }
 
     /// An attempt has reached the replica, and gets its time.
-    pub fn be_patient(&mut self, now: Time) {
+    pub fn back_off(&mut self, now: Time) {
         self.backoff.restart(now + ATTEMPT_PATIENCE);
     }
 
@@ -97,7 +97,7 @@ mod tests {
         reports.note(Time::ZERO + Duration::from_millis(5000), ViewNumber(3));
         assert_eq!(reported(&mut reports, 5000, 5300), [5000, 5100]);
         assert_eq!(reports.cannot_start(), ViewNumber(3));
-        reports.be_patient(Time::ZERO + Duration::from_millis(5300));
+        reports.back_off(Time::ZERO + Duration::from_millis(5300));
         assert_eq!(reported(&mut reports, 5300, 6000), [5700, 5800]);
         reports.started();
         assert_eq!(

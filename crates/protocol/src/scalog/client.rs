@@ -17,11 +17,13 @@ use super::ShardMessage;
 use super::message::{Message, Place};
 use crate::control::{self, LogEntry};
 use crate::mutation::Mutation;
-use crate::parts::appending::{ClientEffect, Failure, LogClientConfig, Reply, Request, Terms, reply};
+use crate::parts::appending::{AppendSpec, ClientEffect, Failure, LogClientConfig, Reply, Request, reply};
 use crate::parts::known_log::News;
 use crate::parts::lookup::LOOKUP_FIRST;
 use crate::parts::pauses::{RESEND_FIRST, RESEND_MOST};
-use crate::parts::{Askers, Conversation, Jitter, KnownLog, Past, Resuming, ShardChoice, Tails, sequencing};
+use crate::parts::{
+    Conversation, Jitter, KnownLog, Past, Resuming, SessionWaiters, ShardChoice, Tails, sequencing,
+};
 use crate::roles;
 use crate::shard;
 
@@ -42,7 +44,7 @@ pub struct LogClient {
     /// The tail is being asked for, to put it into the session's id; or that one is known, and those of earlier runs are
     /// being ended.
     pub(super) is_opening: bool,
-    pub(super) askers: Askers,
+    pub(super) askers: SessionWaiters,
     base: u64,
     pub(super) pending: VecDeque<Pending>,
     sent: u64,
@@ -71,7 +73,7 @@ pub struct LogClient {
 pub(super) struct Pending {
     pub(super) token: u64,
     pub(super) record: Record,
-    pub(super) terms: Terms,
+    pub(super) terms: AppendSpec,
     settled: bool,
 }
 
@@ -112,7 +114,7 @@ impl Machine for LogClient {
                 self.controlled(now, message, out)
             }
             Input::Disconnected(Peer::Node(node)) => self.disconnected(now, node),
-            Input::Timer => self.timer(now, out),
+            Input::Wake => self.timer(now, out),
             _ => {}
         }
     }
@@ -141,7 +143,7 @@ impl LogClient {
             session: None,
             sessions_opened: 0,
             is_opening: false,
-            askers: Askers::default(),
+            askers: SessionWaiters::default(),
             base: 0,
             pending: VecDeque::new(),
             sent: 0,
@@ -204,7 +206,7 @@ impl LogClient {
         self.in_flight() > 0 || !self.tails.is_empty() || resumes
     }
 
-    fn submit(&mut self, token: u64, record: Record, terms: Terms, out: &mut Out) {
+    fn submit(&mut self, token: u64, record: Record, terms: AppendSpec, out: &mut Out) {
         self.work_is_due = true;
         // No append of an earlier run is objected to, and it is not known yet which those are while this one resumes.
         if self.past.claim(token, true) {
@@ -219,7 +221,7 @@ impl LogClient {
     }
 
     /// Why a record is not appended, if it is not.
-    pub(super) fn objection(&self, record: &Record, terms: Terms) -> Option<Failure> {
+    pub(super) fn objection(&self, record: &Record, terms: AppendSpec) -> Option<Failure> {
         let config = self.log.config();
         let open = self.log.view().map(View::open_shards);
         match (terms.shard, open) {

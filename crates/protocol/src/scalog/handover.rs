@@ -3,7 +3,7 @@
 //!
 //! The chosen replica flushes, which is the contract's default; `view_change.rs` decides how much that is.
 
-use seriatim_model::storage::Lacking;
+use seriatim_model::storage::MissingRange;
 use seriatim_model::{Position, ViewNumber};
 
 use crate::control::{Evidence, FlushRange, Handover};
@@ -39,11 +39,11 @@ impl Handover for Cuts {
 
     /// Where cuts are completed, a replica lacks what is below their end. Without the cuts nobody can complete them: then
     /// it has what it knows to be final.
-    fn lacks(&self, evidence: &Evidence, held: &Held) -> Lacking {
+    fn lacks(&self, evidence: &Evidence, held: &Held) -> MissingRange {
         let certain = self.certain(evidence);
         let gets_cuts = held.view == evidence.old() && evidence.chosen().is_some();
         let from = if gets_cuts { certain } else { held.stable.min(certain) };
-        Lacking { from, end: certain }.join(held.lacks)
+        MissingRange { from, end: certain }.join(held.lacks)
     }
 
     /// Records in local logs have no positions without the cuts.

@@ -59,7 +59,7 @@ impl Machine for Sequencer {
                 self.gate.persisted(ticket, out);
                 self.commit(now, out);
             }
-            Input::Timer => self.timer(now, out),
+            Input::Wake => self.timer(now, out),
             Input::Disconnected(peer) => {
                 if let Some(leader) = &mut self.leader {
                     leader.closers.give_back(peer, leader.closers.of(peer));

@@ -17,14 +17,14 @@
 //! its client submits it again. The primary passes records on without waiting, and each replica reports for itself how
 //! much is durable on it, at most once in each interval, and only if there is news.
 
-mod covering;
+mod applied_cuts;
 mod message;
 
 pub use message::{Message, Submitted};
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use seriatim_model::storage::{Lacking, StorageCommand};
+use seriatim_model::storage::{MissingRange, StorageCommand};
 use seriatim_model::{
     Address, Endpoint, IdRun, Incarnation, Member, NodeId, Position, Record, RecordId, SessionId, Ticket,
     Time, View, ViewHistory, ViewNumber, limits,
@@ -247,13 +247,13 @@ impl DataPath for LocalLog {
                 self.decided_at(core, end, length, out);
             }
             Message::Cover { view, of, batch, backups, length, runs }
-                if covering::is_obeyed(core, from, view, of, out) =>
+                if applied_cuts::is_obeyed(core, from, view, of, out) =>
             {
                 self.cover(core, from, (view, of, batch), backups, (length, runs), out);
             }
             Message::ReplicateCover { view, of, batch, incarnation, length, runs }
                 if incarnation == core.memory.incarnation
-                    && covering::is_obeyed(core, from, view, of, out) =>
+                    && applied_cuts::is_obeyed(core, from, view, of, out) =>
             {
                 let write = Write::Backup(from, view, batch);
                 self.hold_cover(core, write, (view, of, batch), length, runs, out);
@@ -312,7 +312,7 @@ impl DataPath for LocalLog {
         self.discard_unplaced(core, out);
     }
 
-    fn missing(&self, core: &Core, view: &View, _: &ViewHistory, begins: Position) -> Option<Lacking> {
+    fn missing(&self, core: &Core, view: &View, _: &ViewHistory, begins: Position) -> Option<MissingRange> {
         Self::lacks_below(core, view, begins)
     }
 

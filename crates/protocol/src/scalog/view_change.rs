@@ -9,7 +9,7 @@ use super::sequencer::{Sequencer, reply};
 use crate::control::{self, Message, SealedState};
 use crate::mutation::Mutation;
 use crate::parts::Sessions;
-use crate::parts::membership::{Obeys, Registered, Staged};
+use crate::parts::membership::{Registered, SealOutcome, Staged};
 use crate::roles::RoleEffect;
 
 /// The cuts that the chosen member completes on behalf of a claim. Its own state stays as it is: an attempt that
@@ -29,7 +29,7 @@ impl Flush {
 }
 
 impl Sequencer {
-    /// Obeys nobody below `claim` any more, and says what it holds of view `old`.
+    /// SealOutcome nobody below `claim` any more, and says what it holds of view `old`.
     pub(super) fn seal(
         &mut self,
         now: Time,
@@ -40,7 +40,7 @@ impl Sequencer {
     ) {
         let skipped = self.options.mutates(Mutation::SealSkipped) && self.membership.is_open();
         let Some(obeys) = self.membership.seal(now, from, (claim, old), skipped, out) else { return };
-        if let Obeys::Newly { adopts } = obeys {
+        if let SealOutcome::Newly { adopts } = obeys {
             (self.flush, self.leader) = (None, None);
             if adopts {
                 self.adopt_staged(old, Position::ZERO);
@@ -67,7 +67,7 @@ impl Sequencer {
         if claim <= self.membership.number || claim != self.membership.claim {
             return self.membership.tell_preempted(from, out);
         }
-        self.membership.be_patient(now);
+        self.membership.back_off(now);
         if self.flush.as_ref().is_none_or(|flush| flush.claim != claim) {
             let members: Vec<(ShardId, Vec<Member>)> =
                 next.shards.iter().map(|members| (members.shard, self.old_members(members))).collect();
@@ -134,7 +134,7 @@ impl Sequencer {
     ) {
         let Some(obeys) = self.membership.stage(from, old, &staged, out) else { return };
         let claim = staged.claim;
-        if let Obeys::Newly { adopts } = obeys {
+        if let SealOutcome::Newly { adopts } = obeys {
             self.leader = None;
             if adopts {
                 self.adopt_staged(old, Position::ZERO);

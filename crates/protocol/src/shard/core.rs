@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use seriatim_model::storage::{Lacking, Run, ShardMemory, ShardRecovery, StorageCommand};
+use seriatim_model::storage::{HardState, MissingRange, Run, ShardRecovery, StorageCommand};
 use seriatim_model::{
     Address, Durability, Endpoint, Gap, IdRun, Member, NodeId, Position, ShardId, ShardMembers, Ticket, Time,
     ViewNumber,
 };
 
 use super::answered::Answered;
-use super::copying::Copying;
+use super::catch_up::CatchUp;
 use super::message::{Held, Message};
 use super::path::DataPath;
 use super::readers::{Bounds, Lost, Readers};
@@ -31,7 +31,7 @@ pub struct Core {
     pub(crate) shard: ShardId,
     pub(crate) options: Options,
     pub(crate) gate: Gate,
-    pub(crate) memory: ShardMemory,
+    pub(crate) memory: HardState,
     /// It takes part in nothing before a view is registered that names it.
     pub(super) restarted: bool,
     pub(crate) stable: Position,
@@ -44,8 +44,8 @@ pub struct Core {
     pub(super) wanted_trim: Position,
     /// The positions that it has still to get from others. An empty range: no records, but how far the log is
     /// trimmed.
-    pub(crate) lacks: Option<Lacking>,
-    pub(super) copying: Copying,
+    pub(crate) lacks: Option<MissingRange>,
+    pub(super) catch_up: CatchUp,
     /// After a restart everything is read once, to find what is damaged: where that goes on.
     pub(super) scrub: Option<Position>,
     pub(super) scrub_at: Time,
@@ -123,7 +123,7 @@ impl Core {
             trim_refused: false,
             wanted_trim: Position::ZERO,
             lacks: recovery.lacks.map(|range| range.not_below(trim)),
-            copying: Copying::default(),
+            catch_up: CatchUp::default(),
             scrub: (stable > trim).then_some(trim),
             scrub_at: Time::ZERO,
             batches: BTreeMap::new(),
@@ -143,7 +143,7 @@ impl Core {
     /// When something is due that is the same in every ordering.
     pub(super) fn deadline(&self) -> Option<Time> {
         let report = (!self.is_open()).then_some(self.reports.deadline());
-        let copy = if self.is_open() { self.copying.deadline(self.lacks) } else { None };
+        let copy = if self.is_open() { self.catch_up.deadline(self.lacks) } else { None };
         let scrub = self.scrub.filter(|_| self.is_open()).map(|_| self.scrub_at);
         [report, copy, scrub, self.readers.deadline()].into_iter().flatten().min()
     }
@@ -197,7 +197,7 @@ impl Core {
     /// Whether nobody could tell it more of the trim point.
     pub(super) fn knows_trim(&self) -> bool {
         let is_alone = self.members().is_some_and(|members| members.replicas == [self.me()]);
-        is_alone || self.copying.knows_trim() || self.options.mutates(Mutation::TrimForgotten)
+        is_alone || self.catch_up.knows_trim() || self.options.mutates(Mutation::TrimForgotten)
     }
 
     /// Below this, readers may see what is bound.

@@ -1,6 +1,6 @@
 //! The messages of the shard contract. See the [module](super) for what they promise.
 
-use seriatim_model::storage::{Lacking, Owned, Run, Stored};
+use seriatim_model::storage::{MissingRange, Owned, Run, Stored};
 use seriatim_model::wire::{wire_enum, wire_struct};
 use seriatim_model::{
     Endpoint, IdRun, Incarnation, LogEntry, Member, Placement, Position, ViewHistory, ViewNumber,
@@ -18,7 +18,7 @@ pub struct Held {
     /// The stable bound that it knows.
     pub stable: Position,
     /// The positions that it should hold of that view and does not yet.
-    pub lacks: Option<Lacking>,
+    pub lacks: Option<MissingRange>,
     /// The trim point that it knows.
     pub trim: Position,
     /// The position after the last that was written in that view.
@@ -36,20 +36,20 @@ impl Held {
     /// trimmed. A life that no view named yet is whole below what it knew as stable when it began, as far as no
     /// later view wrote it anew.
     #[must_use]
-    pub fn lacks_from(&self, history: &ViewHistory, first: Position) -> Option<Lacking> {
+    pub fn lacks_from(&self, history: &ViewHistory, first: Position) -> Option<MissingRange> {
         let later = |than| history.steps().iter().find(|(number, _)| *number > than).map(|(_, from)| *from);
         let from = if self.view == ViewNumber::NONE {
             later(self.knows).map_or(self.stable, |from| from.min(self.stable))
         } else {
             later(self.view).unwrap_or(first)
         };
-        if from < first { Some(Lacking { from, end: first }.join(self.lacks)) } else { self.lacks }
+        if from < first { Some(MissingRange { from, end: first }.join(self.lacks)) } else { self.lacks }
     }
 
     /// The same as a range, which is empty if it lacks nothing.
     #[must_use]
-    pub fn lacks_in(&self, history: &ViewHistory, first: Position) -> Lacking {
-        self.lacks_from(history, first).unwrap_or(Lacking { from: first, end: first })
+    pub fn lacks_in(&self, history: &ViewHistory, first: Position) -> MissingRange {
+        self.lacks_from(history, first).unwrap_or(MissingRange { from: first, end: first })
     }
 }
 

@@ -41,15 +41,15 @@
 
 mod answered;
 mod applied;
-mod copying;
+mod catch_up;
 pub mod core;
 mod former;
-mod mending;
 pub mod message;
 pub mod path;
 pub mod primary_backup;
 mod read_error;
 mod readers;
+mod repair;
 mod survey;
 mod trimming;
 mod unstored;

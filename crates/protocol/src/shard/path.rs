@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use seriatim_model::storage::Lacking;
+use seriatim_model::storage::MissingRange;
 use seriatim_model::{
     Address, IdRun, Peer, Position, Record, RecordId, Ticket, Time, View, ViewHistory, ViewNumber,
 };
@@ -54,7 +54,13 @@ pub trait DataPath: Debug + Send + Sync {
     }
 
     /// The positions that it lacks as a member of this view, which the shard joined at `begins`, whatever is trimmed.
-    fn missing(&self, core: &Core, view: &View, history: &ViewHistory, begins: Position) -> Option<Lacking> {
+    fn missing(
+        &self,
+        core: &Core,
+        view: &View,
+        history: &ViewHistory,
+        begins: Position,
+    ) -> Option<MissingRange> {
         // Where the shard had not joined, there is nothing that it could lack.
         core.held().lacks_from(history, view.first).filter(|_| begins < view.first)
     }

@@ -6,7 +6,7 @@
 //!
 //! It is a [`Core`], the same in every ordering, with the [`DataPath`] of its log's ordering.
 
-use seriatim_model::storage::{Lacking, ShardMemory};
+use seriatim_model::storage::{HardState, MissingRange};
 use seriatim_model::{Address, Endpoint, Input, Machine, Peer, Position, Time, TimeIndex};
 
 use super::core::{Core, Write, send};
@@ -49,7 +49,7 @@ impl Machine for Replica {
                 core.measured(now, ticket, usage, out);
             }
             Input::DiskFull(_) | Input::FullDisk(..) | Input::Wall(_) => {}
-            Input::Silent(_) | Input::Heard(_) => {}
+            Input::Suspected(_) | Input::Alive(_) => {}
             Input::Persisted(ticket) => {
                 core.persisted(path, ticket, out);
                 path.stored(core, ticket, out);
@@ -62,7 +62,7 @@ impl Machine for Replica {
                 }
             }
             Input::Disconnected(peer) => self.disconnected(now, peer),
-            Input::Timer => self.timer(now, out),
+            Input::Wake => self.timer(now, out),
             Input::Request { request, .. } => match request {},
         }
     }
@@ -80,7 +80,7 @@ impl Replica {
 
     /// The state that the replica remembers besides its records; a new one has to write it first.
     #[must_use]
-    pub fn memory(&self) -> &ShardMemory {
+    pub fn memory(&self) -> &HardState {
         &self.core.memory
     }
 
@@ -98,7 +98,7 @@ impl Replica {
 
     /// The positions that it has still to get from other replicas.
     #[must_use]
-    pub fn lacks(&self) -> Option<Lacking> {
+    pub fn lacks(&self) -> Option<MissingRange> {
         self.core.lacks
     }
 

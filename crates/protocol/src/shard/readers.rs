@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use seriatim_model::limits::Limits;
-use seriatim_model::storage::{Lacking, Owned, ReadFailure, ReadOutcome, ReadRange, Stored};
+use seriatim_model::storage::{MissingRange, Owned, ReadFailure, ReadOutcome, ReadRange, Stored};
 use seriatim_model::{Address, Gap, Peer, Placement, Position, Ticket, Time, ViewNumber, limits};
 
 use super::core::send;
@@ -95,7 +95,7 @@ pub(super) struct Bounds {
     /// (if that is known, or it is another replica that asks,)
     pub(super) trim_is_known: bool,
     /// ... but not these, ...
-    pub(super) lacks: Option<Lacking>,
+    pub(super) lacks: Option<MissingRange>,
     /// ... and these never again.
     pub(super) lost: Option<Lost>,
     /// Whether the log's positions are mapped to shards one by one.

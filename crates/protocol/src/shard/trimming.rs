@@ -36,7 +36,7 @@ impl Core {
             self.memory.history.forget_below(position);
             self.write_trim(out);
             self.readers.trimmed(position, out);
-            self.copying.trimmed(position);
+            self.catch_up.trimmed(position);
             self.forget_times();
             self.lacks = self.lacks.map(|range| range.not_below(position));
             // It may begin with a gap now.

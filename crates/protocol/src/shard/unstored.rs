@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use seriatim_model::storage::{Lacking, ShardMemory};
+use seriatim_model::storage::{HardState, MissingRange};
 use seriatim_model::{Position, Ticket};
 
 use super::applied::Applied;
@@ -10,10 +10,10 @@ use super::applied::Applied;
 /// The part of a replica that goes back when its store has no room for a change.
 #[derive(Clone, Debug)]
 pub(super) struct Before {
-    pub(super) memory: ShardMemory,
+    pub(super) memory: HardState,
     pub(super) stable: Position,
     pub(super) restarted: bool,
-    pub(super) lacks: Option<Lacking>,
+    pub(super) lacks: Option<MissingRange>,
     /// How far the store had everything, where the data path goes by that.
     pub(super) applied: Option<Applied>,
 }

@@ -1,7 +1,7 @@
 //! The views of a log as one of its replicas sees them: it is fenced for one, learns that it is registered, and takes part
 //! in it. What it remembers of that is written before anything is said that relies on it.
 
-use seriatim_model::storage::{Lacking, StorageCommand};
+use seriatim_model::storage::{MissingRange, StorageCommand};
 use seriatim_model::{Address, LogEntry, Ticket, Time, ViewNumber};
 
 use super::answered::Answered;
@@ -33,7 +33,7 @@ impl Core {
             let message = Control::Ahead { claim, view: known };
             return out.push(RoleEffect::Send { to: from, message: message.into() });
         }
-        self.reports.be_patient(now);
+        self.reports.back_off(now);
         if claim > self.memory.claim {
             self.trim_as_wanted(out);
             let before = self.before(path);
@@ -43,7 +43,7 @@ impl Core {
             let was_member = is_fresh || self.is_named() && self.view_number() == entry.view_number();
             if !was_member {
                 // A replica that is away may also miss a trim.
-                self.lacks.get_or_insert(Lacking { from: self.stable, end: self.stable });
+                self.lacks.get_or_insert(MissingRange { from: self.stable, end: self.stable });
                 path.passed_over(self, out);
             }
             self.memory.claim = claim;
@@ -75,7 +75,7 @@ impl Core {
             return false;
         }
         if !self.is_named() {
-            self.copying.newborn(now, self.options);
+            self.catch_up.newborn(now, self.options);
         }
         // A replica that was away may also have missed a trim: one that the history tells of, and later ones.
         self.trim_below(entry.history.start(), out);
@@ -89,13 +89,13 @@ impl Core {
         if let Some((known, before)) =
             self.memory.view.as_ref().and_then(|known| Some((known, known.shard(self.shard)?)))
         {
-            self.copying.former.succeed(known.number, before, members);
+            self.catch_up.former.succeed(known.number, before, members);
         }
         self.memory.view = Some(view.clone());
         self.memory.history = entry.history.clone();
         self.memory.history.forget_below(self.trim);
         self.leave_gaps();
-        self.copying.restart();
+        self.catch_up.restart();
         true
     }
 
@@ -151,7 +151,7 @@ impl Core {
     /// remembered is taken back: what the replica does with records, its store has to know.
     pub(super) fn store_failed(&mut self, path: &mut dyn DataPath, now: Time, ticket: Ticket, out: &mut Out) {
         path.failed(self, now, ticket, out);
-        self.copying.failed(now, ticket);
+        self.catch_up.failed(now, ticket);
         self.writes.retain(|(written, ..)| *written != ticket);
         self.gate.failed(ticket);
         self.trim_refused |= self.trim_write == ticket;
@@ -173,7 +173,7 @@ impl Core {
         let memory = self.memory.clone();
         let command = match (before.lacks, self.lacks) {
             (None, None) => StorageCommand::Remember(memory),
-            (_, lacks) => StorageCommand::RememberLacking { memory, lacks },
+            (_, lacks) => StorageCommand::RememberMissing { memory, lacks },
         };
         let ticket = self.gate.store(command, out);
         self.unstored.left(ticket, before);

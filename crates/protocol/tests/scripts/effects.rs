@@ -428,7 +428,7 @@ pub(crate) fn command(command: &StorageCommand) -> String {
             let history = unless(String::new(), "history", words::history(&memory.history));
             format!("remember claim=v{} view=v{view}{history}", memory.claim)
         }
-        StorageCommand::RememberLacking { memory, lacks } => {
+        StorageCommand::RememberMissing { memory, lacks } => {
             let lacks = lacks.map_or("nothing".to_owned(), |lacks| format!("{}..{}", lacks.from, lacks.end));
             format!("{} lacks={lacks}", self::command(&StorageCommand::Remember(memory.clone())))
         }

@@ -1,6 +1,6 @@
 //! How the messages that a script delivers are read.
 
-use seriatim_model::storage::{Lacking, Run, Stored};
+use seriatim_model::storage::{MissingRange, Run, Stored};
 use seriatim_model::{
     Address, Endpoint, IdRun, Incarnation, LogConfig, LogId, Member, NodeId, Position, Record, RecordId,
     SessionId, ShardId, TimeIndex, TimeMark, ViewNumber,
@@ -222,11 +222,11 @@ fn ending(kind: &str, words: &mut Words) -> Parsed<Option<erwin::Message>> {
 }
 
 /// `lacks=3..7`.
-fn lacking(words: &mut Words) -> Parsed<Option<Lacking>> {
+fn lacking(words: &mut Words) -> Parsed<Option<MissingRange>> {
     let Some(text) = words.value::<String>("lacks")? else { return Ok(None) };
     let (from, end) = text.split_once("..").ok_or("lacks what?")?;
     let position = |text: &str| text.parse().map(Position).map_err(|_| "lacks what?".to_owned());
-    Ok(Some(Lacking { from: position(from)?, end: position(end)? }))
+    Ok(Some(MissingRange { from: position(from)?, end: position(end)? }))
 }
 
 fn shard(

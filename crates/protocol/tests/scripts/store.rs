@@ -24,7 +24,7 @@ pub(crate) fn recovered<'a>(
     for command in commands.clone() {
         match command {
             StorageCommand::Remember(memory) => found.memory = Some(memory.clone()),
-            StorageCommand::RememberLacking { memory, lacks } => {
+            StorageCommand::RememberMissing { memory, lacks } => {
                 (found.memory, found.lacks) = (Some(memory.clone()), *lacks);
             }
             StorageCommand::Stable(position) => found.stable = *position,

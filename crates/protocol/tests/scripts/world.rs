@@ -15,7 +15,7 @@ use seriatim_protocol::control::controller::Controller;
 use seriatim_protocol::control::register::Register;
 use seriatim_protocol::control::{self, LogEntry};
 use seriatim_protocol::parts::ShardChoice;
-use seriatim_protocol::parts::appending::{ClientEffect, LogClientConfig, Request, Terms};
+use seriatim_protocol::parts::appending::{AppendSpec, ClientEffect, LogClientConfig, Request};
 use seriatim_protocol::roles::{
     RoleEffect, RoleInput, SequencingRole, new_sequencing_role, recover_sequencing_role,
 };
@@ -98,7 +98,7 @@ impl World {
         lines.collect()
     }
 
-    /// Obeys one line of a script.
+    /// SealOutcome one line of a script.
     pub(crate) fn command(&mut self, line: &str) -> Parsed<()> {
         let mut words = Words::new(line);
         let first = words.next()?;
@@ -142,7 +142,7 @@ impl World {
             if self.deadline().is_none_or(|at| at > self.now) {
                 return Ok(());
             }
-            self.step(Input::Timer)?;
+            self.step(Input::Wake)?;
         }
         Err("the machine wants to be woken for ever".into())
     }
@@ -394,8 +394,8 @@ impl World {
                 "keeps-up" => Input::Pressed(false),
                 room => Input::DiskFull(room == "full"),
             },
-            "silent" => Input::Silent(NodeId(number(words.next()?)? as u32)),
-            "heard" => Input::Heard(NodeId(number(words.next()?)? as u32)),
+            "suspected" => Input::Suspected(NodeId(number(words.next()?)? as u32)),
+            "alive" => Input::Alive(NodeId(number(words.next()?)? as u32)),
             "pressed" => Input::Pressed(true),
             "relieved" => Input::Pressed(false),
             "disconnected" => Input::Disconnected(read_address(&words.next()?)?.0.peer()),
@@ -474,8 +474,8 @@ fn for_role(input: Input<Message, Request>) -> Parsed<RoleInput> {
     Ok(match input {
         Input::Message { from, message } => Input::Message { from, message },
         Input::Disconnected(peer) => Input::Disconnected(peer),
-        Input::Silent(node) => Input::Silent(node),
-        Input::Heard(node) => Input::Heard(node),
+        Input::Suspected(node) => Input::Suspected(node),
+        Input::Alive(node) => Input::Alive(node),
         Input::Persisted(ticket) => Input::Persisted(ticket),
         Input::StoreFailed(ticket, failure) => Input::StoreFailed(ticket, failure),
         Input::Read(ticket, outcome) => Input::Read(ticket, outcome),
@@ -486,7 +486,7 @@ fn for_role(input: Input<Message, Request>) -> Parsed<RoleInput> {
         Input::DiskFull(full) => Input::DiskFull(full),
         Input::FullDisk(node, full) => Input::FullDisk(node, full),
         Input::Pressed(pressed) => Input::Pressed(pressed),
-        Input::Timer => Input::<Message, Infallible>::Timer,
+        Input::Wake => Input::<Message, Infallible>::Wake,
         Input::Request { .. } => return Err("only a client takes requests".into()),
     })
 }
@@ -513,7 +513,7 @@ fn append(words: &mut Words, sync: bool) -> Parsed<Request> {
         }
     };
     let again_until = Time::ZERO + Duration::from_millis(words.number("again-until-ms")?);
-    Ok(Request::Append { record, terms: Terms { sync, shard, again_until } })
+    Ok(Request::Append { record, terms: AppendSpec { sync, shard, again_until } })
 }
 
 /// `a0`, or `a0 key=k`.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use seriatim_model::storage::Lacking;
+use seriatim_model::storage::MissingRange;
 use seriatim_model::{Member, NodeId, ShardId, Time, ViewNumber};
 use seriatim_protocol::control::parting::{self, Parting, PartingChange};
 use seriatim_protocol::control::{self, LogEntry};
@@ -146,7 +146,7 @@ impl Leavers {
             let registered =
                 cluster.scene.history.views.get(&view).and_then(|registered| registered.view.shard(shard));
             let members: Vec<Member> = registered.map(|members| members.replicas.clone()).unwrap_or_default();
-            let lack: Vec<(NodeId, Lacking)> = members
+            let lack: Vec<(NodeId, MissingRange)> = members
                 .iter()
                 .filter_map(|member| Some((member.node, Self::lacks_in(cluster, *member, shard, view)?)))
                 .collect();
@@ -159,7 +159,7 @@ impl Leavers {
     }
 
     /// The positions below the start of its view that a member lacks. What a drained node held is below it.
-    fn lacks_in(cluster: &Cluster, member: Member, shard: ShardId, view: ViewNumber) -> Option<Lacking> {
+    fn lacks_in(cluster: &Cluster, member: Member, shard: ShardId, view: ViewNumber) -> Option<MissingRange> {
         let role = cluster.truth().nodes.get(&member.node)?.replica(cluster.scene.log, shard)?;
         let known = role.memory().view.as_ref().filter(|known| known.number == view)?;
         // One that lost its memory since then is no member of it.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use seriatim_model::{Durability, LogConfig, NodeId, Order, Position, ShardId, View};
-use seriatim_protocol::parts::appending::{Reply, Terms};
+use seriatim_protocol::parts::appending::{AppendSpec, Reply};
 
 use crate::lab::Lab;
 use crate::programs::{Answer, Ask, Program};
@@ -69,7 +69,7 @@ pub(crate) fn prepared(pace: Pace, order: Order, durability: Durability) -> (Lab
     lab.start(SUBSCRIBER, Program::subscriber(&entry, Position::ZERO));
     lab.ask(APPENDER, 0, Ask::OpenSession);
     lab.wait(SOON);
-    lab.append(APPENDER, 1, Terms::default());
+    lab.append(APPENDER, 1, AppendSpec::default());
     lab.wait(SOON);
     assert!(lab.handed_over(APPENDER, 1).is_some(), "the first record is there");
     lab.ask(READER, 1, Ask::Read(Position::ZERO));
@@ -100,7 +100,7 @@ fn append_and_read(lab: &mut Lab, view: &View, number: u64) -> Costs {
     let position = Position(2 * number - 1);
     let (node, shard) = primary(view);
     let (began, messages, syncs) = (lab.now, lab.messages, lab.syncs);
-    lab.append(APPENDER, token, Terms::default());
+    lab.append(APPENDER, token, AppendSpec::default());
     assert!(lab.wait_until(SOON, |lab| lab.told(APPENDER, token).is_some()), "it is acknowledged");
     let acknowledged = Spent::between(began, lab.now);
     let messages_before = lab.messages - messages;
@@ -113,7 +113,7 @@ fn append_and_read(lab: &mut Lab, view: &View, number: u64) -> Costs {
     let read = answer(lab, READER, token + 1, Ask::Read(position)).0;
     let tail = answer(lab, APPENDER, token + 2, Ask::CheckTail).0;
     let began = lab.now;
-    lab.append(APPENDER, token + 3, Terms { sync: true, ..Terms::default() });
+    lab.append(APPENDER, token + 3, AppendSpec { sync: true, ..AppendSpec::default() });
     lab.wait(SOON);
     let told = lab.told(APPENDER, token + 3).expect("it is acknowledged");
     let is_bound = matches!(told.answer, Answer::Appending(Reply::Appended { position: Some(_), .. }));
@@ -148,7 +148,7 @@ fn a_chain_costs_two_delays_for_each_of_its_replicas() {
         lab.ask(APPENDER, 0, Ask::OpenSession);
         lab.wait(SOON);
         let began = lab.now;
-        lab.append(APPENDER, 1, Terms::default());
+        lab.append(APPENDER, 1, AppendSpec::default());
         lab.wait(SOON);
         let told = lab.told(APPENDER, 1).expect("it is acknowledged");
         let Answer::Appending(Reply::Appended { position, .. }) = told.answer else { panic!("{told:?}") };
@@ -183,7 +183,7 @@ fn with_cuts_an_append_takes_its_path_and_at_most_two_intervals() {
         let mut began = vec![];
         for token in 1..=40 {
             began.push(lab.now);
-            lab.append(APPENDER, token, Terms::default());
+            lab.append(APPENDER, token, AppendSpec::default());
             // The first is alone; the others come at all times of an interval.
             let pause =
                 if token == 1 { SOON } else { Duration::from_nanos(interval * (token % 7) / 5 + token) };
@@ -206,7 +206,7 @@ fn with_cuts_an_append_takes_its_path_and_at_most_two_intervals() {
 #[test]
 fn a_log_with_cuts_that_nobody_uses_says_nothing_and_writes_nothing() {
     let mut lab = with_cuts(1000);
-    lab.append(APPENDER, 1, Terms::default());
+    lab.append(APPENDER, 1, AppendSpec::default());
     lab.wait(Duration::from_secs(1));
     assert!(lab.told(APPENDER, 1).is_some(), "it is acknowledged");
     let (messages, syncs) = (lab.messages, lab.syncs);

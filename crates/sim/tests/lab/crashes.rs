@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use seriatim_delivery::fetch;
 use seriatim_model::{Durability, Endpoint, NodeId, Order, Position, Time, View};
-use seriatim_protocol::parts::appending::{Failure, Reply, Terms};
+use seriatim_protocol::parts::appending::{AppendSpec, Failure, Reply};
 
 use crate::costs::{APPENDER, READER, prepared, primary};
 use crate::lab::{Flight, Lab, REGISTER};
@@ -123,7 +123,7 @@ fn crash(order: Order, victim: Victim, is_noticed: bool, moment: u64, half: bool
     for tick in 0..=moment {
         lab.wait(Duration::from_nanos(tick.min(1)));
         if let Some(token) = ON_THEIR_WAY.clone().nth(tick as usize) {
-            lab.append(APPENDER, token, Terms::default());
+            lab.append(APPENDER, token, AppendSpec::default());
             sent.push(token);
             // The client has sent it.
             lab.wait(Duration::ZERO);
@@ -136,7 +136,7 @@ fn crash(order: Order, victim: Victim, is_noticed: bool, moment: u64, half: bool
     } else {
         lab.stop_node(node, is_noticed);
     }
-    lab.append(NEXT, AFTER, Terms::default());
+    lab.append(NEXT, AFTER, AppendSpec::default());
     lab.ask(READER, AFTER, Ask::Read(Position::ZERO));
     Some(outcome(&mut lab, victim, struck, &sent))
 }
@@ -152,7 +152,7 @@ pub(crate) fn measure_return(order: Order, victim: Victim) -> Option<Spent> {
     let mut worst = Spent::default();
     for token in 2..2 + RETURN_APPENDS {
         let began = lab.now;
-        lab.append(APPENDER, token, Terms::default());
+        lab.append(APPENDER, token, AppendSpec::default());
         assert!(lab.wait_until(PATIENCE, |lab| lab.told(APPENDER, token).is_some()), "appends go on");
         worst = worst.max(Spent::between(began, lab.now));
         lab.wait(BETWEEN);

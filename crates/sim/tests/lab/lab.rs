@@ -9,7 +9,7 @@ use seriatim_model::limits::Limits;
 use seriatim_model::machine::ConnectionId;
 use seriatim_model::{Endpoint, LogConfig, LogId, NodeId, Peer, Position, Record, ShardId, Time};
 use seriatim_protocol::control::{self, LogEntry};
-use seriatim_protocol::parts::appending::Terms;
+use seriatim_protocol::parts::appending::AppendSpec;
 use seriatim_protocol::{Message, Options};
 use seriatim_store::{Disk, JournalOptions, JournalWrite, MemoryDisk, Secret, ShardOptions};
 
@@ -181,7 +181,7 @@ impl Lab {
     }
 
     /// A client appends a record. What it is told carries `token`.
-    pub(crate) fn append(&mut self, client: u64, token: u64, terms: Terms) {
+    pub(crate) fn append(&mut self, client: u64, token: u64, terms: AppendSpec) {
         let record = Record::new(&payload(client, token), 0);
         self.ask(client, token, Ask::Append(record, terms));
     }

@@ -7,7 +7,7 @@ use seriatim_model::{
     Address, Effect, Endpoint, Input, Machine, NodeId, Peer, Position, Record, Time, limits,
 };
 use seriatim_protocol::control::LogEntry;
-use seriatim_protocol::parts::appending::{LogClientConfig, Reply, Request, Terms};
+use seriatim_protocol::parts::appending::{AppendSpec, LogClientConfig, Reply, Request};
 use seriatim_protocol::{LogClient, Message, Options};
 
 use crate::lab::REGISTER;
@@ -22,7 +22,7 @@ pub(crate) enum Program {
 /// A request of a client's application.
 pub(crate) enum Ask {
     OpenSession,
-    Append(Record, Terms),
+    Append(Record, AppendSpec),
     CheckTail,
     Read(Position),
 }
@@ -67,7 +67,7 @@ impl<Q> From<Happened> for Input<Message, Q> {
                 Self::Message { from: Address::Node(node, endpoint), message }
             }
             Happened::Disconnected(node) => Self::Disconnected(Peer::Node(node)),
-            Happened::Timer => Self::Timer,
+            Happened::Timer => Self::Wake,
         }
     }
 }

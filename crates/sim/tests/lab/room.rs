@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use seriatim_model::{Endpoint, LogConfig, NodeId, Order, Position, Record, SessionId, ShardId, ViewNumber};
-use seriatim_protocol::parts::appending::{Reply, Terms};
+use seriatim_protocol::parts::appending::{AppendSpec, Reply};
 use seriatim_protocol::{erwin, shard};
 
 use crate::lab::{Lab, OPERATOR};
@@ -19,7 +19,7 @@ const RECORD_BYTES: usize = 1000;
 /// Appends a record, and deletes everything below its position on all replicas.
 fn append_and_trim(lab: &mut Lab, replicas: &[NodeId], view: ViewNumber) {
     lab.told.clear();
-    lab.append(APPENDER, 1, Terms { sync: true, ..Terms::default() });
+    lab.append(APPENDER, 1, AppendSpec { sync: true, ..AppendSpec::default() });
     lab.wait(Duration::from_millis(200));
     let told = lab.told(APPENDER, 1).map(|told| &told.answer);
     let Some(&Answer::Appending(Reply::Appended { position: Some(position), .. })) = told else {

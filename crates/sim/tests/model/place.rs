@@ -14,7 +14,7 @@ use seriatim_model::{
 };
 use seriatim_protocol::control::controller::Controller;
 use seriatim_protocol::control::register::Register;
-use seriatim_protocol::erwin::client::{Reply, Request, Terms};
+use seriatim_protocol::erwin::client::{AppendSpec, Reply, Request};
 use seriatim_protocol::erwin::{LogClient, Sequencer};
 use seriatim_protocol::roles::SequencingRole;
 use seriatim_protocol::shard::Replica;
@@ -243,7 +243,7 @@ fn input<Q>(told: &Told) -> Input<seriatim_protocol::Message, Q> {
         Told::Packet(packet) => {
             Input::Message { from: packet.from.address(), message: packet.message.clone() }
         }
-        _ => Input::Timer,
+        _ => Input::Wake,
     }
 }
 
@@ -251,7 +251,7 @@ fn request(told: &Told) -> Input<seriatim_protocol::Message, Request> {
     let record = seriatim_model::Record::new(b"record", 0);
     match told {
         Told::Append => {
-            Input::Request { token: 1, request: Request::Append { record, terms: Terms::default() } }
+            Input::Request { token: 1, request: Request::Append { record, terms: AppendSpec::default() } }
         }
         Told::CheckTail => Input::Request { token: 2, request: Request::CheckTail },
         other => input(other),
@@ -268,7 +268,7 @@ fn run<M: Machine>(
     let mut inputs = VecDeque::from([first]);
     loop {
         let due = machine.deadline().is_some_and(|at| at <= now);
-        let Some(input) = inputs.pop_front().or_else(|| due.then_some(Input::Timer)) else { return };
+        let Some(input) = inputs.pop_front().or_else(|| due.then_some(Input::Wake)) else { return };
         let mut out = vec![];
         machine.step(now, input, &mut out);
         for effect in out {

@@ -26,12 +26,12 @@ const REFERENCE_BYTES: u64 = 64;
 
 /// Consecutive records of a run.
 #[derive(Clone, Copy, Debug)]
-struct Part<'a> {
+struct BindPart<'a> {
     first: Position,
     records: &'a [(RecordId, Record)],
 }
 
-impl<'a> Part<'a> {
+impl<'a> BindPart<'a> {
     fn within(self, range: Range<u64>) -> Self {
         let records = &self.records[range.start as usize..range.end as usize];
         Self { first: self.first + range.start, records }
@@ -66,7 +66,7 @@ impl ShardStore {
         let references =
             same.iter().map(|Same { first, run, .. }| Binding::Refer { view, first: *first, run: *run });
         self.write_parts(view, &fresh, references.collect())?;
-        let count = |parts: usize, part: &Part<'_>| parts + part.records.len();
+        let count = |parts: usize, part: &BindPart<'_>| parts + part.records.len();
         let is_whole = fresh.iter().fold(0, count) == runs.iter().map(|run| run.records.len()).sum::<usize>();
         if is_whole || !is_plain {
             return Ok(Kept::Command);
@@ -80,7 +80,12 @@ impl ShardStore {
     }
 
     /// The same for a log whose records may be held by name: what they are called is noted as well.
-    fn bind_named(&mut self, view: ViewNumber, runs: &[Run], fresh: &[Part<'_>]) -> Result<Kept, StoreError> {
+    fn bind_named(
+        &mut self,
+        view: ViewNumber,
+        runs: &[Run],
+        fresh: &[BindPart<'_>],
+    ) -> Result<Kept, StoreError> {
         // A name that has its position below the trim point is waiting for none.
         let trimmed = runs.iter().flat_map(|run| name_bindings(view, self.split(run).0));
         let mut bindings: Vec<Binding> = trimmed.filter(|binding| !self.knows(binding)).collect();
@@ -120,7 +125,7 @@ impl ShardStore {
     fn write_parts(
         &mut self,
         view: ViewNumber,
-        parts: &[Part<'_>],
+        parts: &[BindPart<'_>],
         mut bindings: Vec<Binding>,
     ) -> Result<(), StoreError> {
         let records: Vec<_> = parts.iter().map(|part| part.records).collect();
@@ -156,7 +161,7 @@ impl ShardStore {
     }
 
     /// The parts of `runs` that are neither trimmed nor held already.
-    fn fresh_parts<'a>(&self, view: ViewNumber, runs: &'a [Run]) -> Result<Vec<Part<'a>>, StoreError> {
+    fn fresh_parts<'a>(&self, view: ViewNumber, runs: &'a [Run]) -> Result<Vec<BindPart<'a>>, StoreError> {
         let mut fresh = Vec::new();
         for (index, run) in runs.iter().enumerate() {
             let (_, part) = self.split(run);
@@ -178,15 +183,15 @@ impl ShardStore {
     }
 
     /// The part of a run below the trim point, and the rest.
-    fn split<'a>(&self, run: &'a Run) -> (Part<'a>, Part<'a>) {
+    fn split<'a>(&self, run: &'a Run) -> (BindPart<'a>, BindPart<'a>) {
         let count = run.records.len() as u64;
-        let whole = Part { first: run.first, records: &run.records };
+        let whole = BindPart { first: run.first, records: &run.records };
         let trimmed = self.trim.position().since(run.first).min(count);
         (whole.within(0..trimmed), whole.within(trimmed..count))
     }
 
     /// Tells apart what another view has and what has to be written.
-    fn compare<'a>(&self, view: ViewNumber, parts: Vec<Part<'a>>) -> (Vec<Part<'a>>, Vec<Same>) {
+    fn compare<'a>(&self, view: ViewNumber, parts: Vec<BindPart<'a>>) -> (Vec<BindPart<'a>>, Vec<Same>) {
         let (mut fresh, mut same) = (vec![], vec![]);
         for part in parts {
             let mut found = BTreeSet::new();
@@ -205,7 +210,7 @@ impl ShardStore {
 
     /// The views whose versions may be the same, and where: the latest that may still be registered, and those that
     /// decide already.
-    fn candidates(&self, view: ViewNumber, part: Part<'_>) -> Vec<(ViewNumber, Position, Position)> {
+    fn candidates(&self, view: ViewNumber, part: BindPart<'_>) -> Vec<(ViewNumber, Position, Position)> {
         let Some(history) = self.contents.history() else { return vec![] };
         let claims = self.contents.index.views_after(history.latest()).filter(|claim| *claim != view);
         let claims = claims.take(CLAIMS_COMPARED).map(|claim| (claim, part.first, part.end()));
@@ -218,7 +223,7 @@ impl ShardStore {
     fn compare_with(
         &self,
         of: ViewNumber,
-        part: Part<'_>,
+        part: BindPart<'_>,
         (from, end): (Position, Position),
         found: &mut BTreeSet<u64>,
         same: &mut Vec<Same>,
@@ -260,7 +265,7 @@ fn rebound(same: &[Same]) -> Vec<Rebound> {
 }
 
 /// The bindings that name the records at these positions.
-fn name_bindings(view: ViewNumber, part: Part<'_>) -> Vec<Binding> {
+fn name_bindings(view: ViewNumber, part: BindPart<'_>) -> Vec<Binding> {
     let mut bindings = vec![];
     let mut first = part.first;
     for (ids, records) in runs_of(part.records) {

@@ -1,6 +1,6 @@
 //! Binding logs: which positions and names are where, and what else is remembered.
 
-use seriatim_model::storage::{Lacking, Owned, ShardMemory};
+use seriatim_model::storage::{HardState, MissingRange, Owned};
 use seriatim_model::wire::{wire_enum, wire_struct};
 use seriatim_model::{IdRun, Position, SessionId, TimeIndex, ViewNumber};
 
@@ -17,9 +17,9 @@ pub(super) enum Binding {
     /// Positions below this never change again.
     Stable(Position),
     /// The memory of the replica.
-    Remember(ShardMemory),
+    Remember(HardState),
     /// The same, with what it lacks.
-    RememberLacking { memory: ShardMemory, lacks: Option<Lacking> },
+    RememberMissing { memory: HardState, lacks: Option<MissingRange> },
     /// The records in `bytes` bytes of `segment` from `offset` on are held by name: `count` numbers of the
     /// session from `first` on.
     Put { session: SessionId, first: u64, count: u16, segment: u32, offset: u32, bytes: u32 },
@@ -46,7 +46,7 @@ wire_enum! {
         1 => Bind { view, first, count, segment, offset, bytes },
         2 => Stable(position),
         3 => Remember(memory),
-        4 => RememberLacking { memory, lacks },
+        4 => RememberMissing { memory, lacks },
         5 => Put { session, first, count, segment, offset, bytes },
         6 => Order { view, first, parts },
         7 => Name { view, first, ids, is_void },
@@ -116,7 +116,7 @@ impl Remembered {
     pub(super) fn bindings(&self) -> Vec<Binding> {
         let memory = self.memory.clone().map(|memory| match self.lacks {
             None => Binding::Remember(memory),
-            lacks => Binding::RememberLacking { memory, lacks },
+            lacks => Binding::RememberMissing { memory, lacks },
         });
         let times = Some(self.times.clone()).filter(|times| *times != TimeIndex::default());
         let times = times.map(|times| Binding::Times { times, whole: true });

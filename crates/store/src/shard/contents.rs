@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use seriatim_model::storage::{Owned, ShardMemory};
+use seriatim_model::storage::{HardState, Owned};
 use seriatim_model::{IdRun, Position, RecordId, Settled, ShardId, ViewHistory, ViewNumber};
 
 use super::Remembered;
@@ -196,7 +196,7 @@ impl Contents {
             Binding::Times { times, whole: true } => self.remembered.times = times,
             Binding::Times { times, whole: false } => self.remembered.times.merge(&times),
             Binding::Remember(memory) => self.take_memory(memory),
-            Binding::RememberLacking { memory, lacks } => {
+            Binding::RememberMissing { memory, lacks } => {
                 self.take_memory(memory);
                 self.remembered.lacks = lacks;
             }
@@ -343,7 +343,7 @@ impl Contents {
         }
     }
 
-    fn take_memory(&mut self, memory: ShardMemory) {
+    fn take_memory(&mut self, memory: HardState) {
         self.index.hide(&memory.history);
         self.map.hide(&memory.history);
         self.given.hide(&memory.history);
@@ -401,6 +401,6 @@ impl Contents {
 }
 
 /// A view that is remembered as registered started with what its flush had made stable.
-pub(super) fn start_of_view(memory: Option<&ShardMemory>) -> Position {
+pub(super) fn start_of_view(memory: Option<&HardState>) -> Position {
     memory.and_then(|memory| memory.view.as_ref()).map_or(Position::ZERO, |view| view.start)
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use seriatim_model::storage::{Ordered, Owned, ReadRange, Run, ShardMemory, StorageCommand};
+use seriatim_model::storage::{HardState, Ordered, Owned, ReadRange, Run, StorageCommand};
 use seriatim_model::{
     IdRun, Incarnation, LogConfig, LogId, NodeId, Order, Placement, Position, Record, RecordId, SessionId,
     ShardId, View, ViewHistory, ViewNumber,
@@ -93,7 +93,7 @@ impl Model {
             StorageCommand::Stable(position) => self.raise_stable(*position),
             StorageCommand::Trim(position) => self.trim = self.trim.max(*position),
             StorageCommand::Mark { .. } => {}
-            StorageCommand::RememberLacking { .. } | StorageCommand::Rebind { .. } => {
+            StorageCommand::RememberMissing { .. } | StorageCommand::Rebind { .. } => {
                 unreachable!("nothing is lacking here, and no log of names binds by reference")
             }
         }
@@ -206,7 +206,7 @@ fn memory(history: &ViewHistory, start: Position) -> StorageCommand {
         start,
     };
     let config = LogConfig { order: Order::ErwinSt, ..LogConfig::default() };
-    StorageCommand::Remember(ShardMemory {
+    StorageCommand::Remember(HardState {
         incarnation: Incarnation(1),
         config,
         claim: number,

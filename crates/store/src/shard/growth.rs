@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use seriatim_model::storage::{Ordered, Owned, ReadRange, Rebound, Run, ShardMemory, StorageCommand};
+use seriatim_model::storage::{HardState, Ordered, Owned, ReadRange, Rebound, Run, StorageCommand};
 use seriatim_model::wire::encode_one;
 use seriatim_model::{
     Durability, IdRun, Incarnation, LogConfig, LogId, NodeId, Order, Placement, Position, Record, RecordId,
@@ -42,7 +42,7 @@ fn remember(order: Order, steps: &[(u64, u64)]) -> StorageCommand {
     };
     let config = LogConfig { order, ..LogConfig::default() };
     let incarnation = Incarnation(1);
-    StorageCommand::Remember(ShardMemory { incarnation, config, claim: number, view: Some(view), history })
+    StorageCommand::Remember(HardState { incarnation, config, claim: number, view: Some(view), history })
 }
 
 fn id(session: u128, number: u64) -> RecordId {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use seriatim_model::storage::{Lacking, ReadRange, Run, ShardMemory, StorageCommand};
+use seriatim_model::storage::{HardState, MissingRange, ReadRange, Run, StorageCommand};
 use seriatim_model::{
     Incarnation, LogConfig, LogId, NodeId, Order, Placement, Position, Record, RecordId, SessionId, ShardId,
     View, ViewHistory, ViewNumber,
@@ -133,7 +133,7 @@ impl Lives {
 }
 
 /// The memory of a member of the latest view, which started at `start`.
-fn memory(shards: Vec<ShardId>, start: Position, history: ViewHistory) -> ShardMemory {
+fn memory(shards: Vec<ShardId>, start: Position, history: ViewHistory) -> HardState {
     let number = history.latest();
     let view = View {
         number,
@@ -145,7 +145,7 @@ fn memory(shards: Vec<ShardId>, start: Position, history: ViewHistory) -> ShardM
         start,
     };
     let (incarnation, config) = (Incarnation(1), LogConfig { order: Order::ErwinBb, ..LogConfig::default() });
-    ShardMemory { incarnation, config, claim: number, view: Some(view), history }
+    HardState { incarnation, config, claim: number, view: Some(view), history }
 }
 
 #[test]
@@ -155,9 +155,9 @@ fn a_store_that_lost_a_trim_that_it_relied_on_is_believed_up_to_the_hole() {
     let memory = memory(vec![SHARD, ShardId(1)], Position(12), world.history.clone());
     let mut store = world.open().unwrap();
     sync_files(&world.disk, &store.take_unsynced()).unwrap();
-    let lacks = |from, end| Some(Lacking { from: Position(from), end: Position(end) });
+    let lacks = |from, end| Some(MissingRange { from: Position(from), end: Position(end) });
     // Positions 2, 3, 6, 7, 10 and 11 are the other shard's.
-    let remember = |lacks| StorageCommand::RememberLacking { memory: memory.clone(), lacks };
+    let remember = |lacks| StorageCommand::RememberMissing { memory: memory.clone(), lacks };
     store.execute(&remember(lacks(0, 12))).unwrap();
     for first in [4, 8] {
         world.next = Position(first);

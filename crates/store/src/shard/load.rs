@@ -393,7 +393,7 @@ impl Loader {
             Binding::Stable(_)
             | Binding::Times { .. }
             | Binding::Remember(_)
-            | Binding::RememberLacking { .. }
+            | Binding::RememberMissing { .. }
             | Binding::Discard(_) => {}
             Binding::Held { first, run, .. } => {
                 first.checked_add(run.count())?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use proptest::prelude::*;
 use seriatim_model::storage::{
-    Ordered, Owned, ReadFailure, ReadRange, Run, ShardMemory, StorageCommand, StorageFailure, Stored,
+    HardState, Ordered, Owned, ReadFailure, ReadRange, Run, StorageCommand, StorageFailure, Stored,
 };
 use seriatim_model::{
     IdRun, Incarnation, LogConfig, LogId, NodeId, Order, Placement, Position, Record, RecordId, SessionId,
@@ -91,7 +91,7 @@ fn remember(steps: &[(u64, u64)], start: u64) -> StorageCommand {
     };
     let config = LogConfig { order: Order::ErwinSt, ..LogConfig::default() };
     let incarnation = Incarnation(1);
-    StorageCommand::Remember(ShardMemory { incarnation, config, claim: number, view: Some(view), history })
+    StorageCommand::Remember(HardState { incarnation, config, claim: number, view: Some(view), history })
 }
 
 /// A store that remembers a first view and has executed these commands.

@@ -201,7 +201,7 @@ impl Expected {
                 put_encoded(out, memory);
                 REMEMBER
             }
-            Binding::RememberLacking { memory, lacks } => {
+            Binding::RememberMissing { memory, lacks } => {
                 put_encoded(out, memory);
                 put_encoded(out, lacks);
                 REMEMBER_LACKING
@@ -414,7 +414,7 @@ impl Expected {
             STABLE => Binding::Stable(Position(input.difference(self.end)?)),
             REMEMBER => Binding::Remember(input.encoded()?),
             REMEMBER_LACKING => {
-                Binding::RememberLacking { memory: input.encoded()?, lacks: input.encoded()? }
+                Binding::RememberMissing { memory: input.encoded()?, lacks: input.encoded()? }
             }
             ORDER => {
                 let (view, first) = self.take_positions(input, Kind::Orders, positions)?;

@@ -337,7 +337,7 @@ impl Rewrite {
             Binding::Name { ids, .. } => self.tell_again(ids, contents),
             // The log after this one starts with all times that were known.
             Binding::Discard(_) | Binding::Times { .. } => {}
-            Binding::Remember(_) | Binding::RememberLacking { .. } => self.memory = Some(binding),
+            Binding::Remember(_) | Binding::RememberMissing { .. } => self.memory = Some(binding),
             Binding::Stable(_) => self.stable = Some(binding),
         }
     }

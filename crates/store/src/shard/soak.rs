@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use seriatim_model::storage::{ReadRange, Run, ShardMemory, StorageCommand};
+use seriatim_model::storage::{HardState, ReadRange, Run, StorageCommand};
 use seriatim_model::{
     Incarnation, LogConfig, LogId, Order, Position, Record, RecordId, SessionId, ShardId, ViewHistory,
     ViewNumber,
@@ -20,7 +20,7 @@ const SHARD: ShardId = ShardId(0);
 #[derive(Clone, Debug, Default)]
 struct Model {
     versions: BTreeMap<(Position, ViewNumber), (RecordId, Record)>,
-    memory: Option<ShardMemory>,
+    memory: Option<HardState>,
     stable: Position,
     trim: Position,
 }
@@ -41,7 +41,7 @@ impl Model {
                     }
                 }
             }
-            StorageCommand::Remember(memory) | StorageCommand::RememberLacking { memory, .. } => {
+            StorageCommand::Remember(memory) | StorageCommand::RememberMissing { memory, .. } => {
                 self.memory = Some(memory.clone());
             }
             StorageCommand::Stable(position) => self.stable = self.stable.max(*position),
@@ -114,7 +114,7 @@ impl Soak {
                 let first = self.next.saturating_sub(self.below(20));
                 self.history.push(ViewNumber(self.view), Position(first));
                 self.view += 1;
-                StorageCommand::Remember(ShardMemory {
+                StorageCommand::Remember(HardState {
                     incarnation: Incarnation(9),
                     config: LogConfig { order: self.order, ..LogConfig::default() },
                     claim: ViewNumber(self.view),

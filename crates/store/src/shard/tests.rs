@@ -47,7 +47,7 @@ fn remember(steps: &[(u64, u64)]) -> StorageCommand {
     for (view, first) in steps {
         history.push(ViewNumber(*view), Position(*first));
     }
-    StorageCommand::Remember(ShardMemory {
+    StorageCommand::Remember(HardState {
         incarnation: Incarnation(1),
         config: LogConfig { order: Order::ErwinBb, ..LogConfig::default() },
         claim: history.latest(),

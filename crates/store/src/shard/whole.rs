@@ -1,6 +1,6 @@
 //! How far a store can show that it holds what it should.
 
-use seriatim_model::storage::{Owned, ShardMemory};
+use seriatim_model::storage::{HardState, Owned};
 use seriatim_model::{Position, View, ViewNumber};
 
 use super::Remembered;
@@ -13,7 +13,7 @@ impl Contents {
     /// bound. Positions that the replica knows that it lacks do not count.
     pub(super) fn first_hole(&self, trim: Position) -> Position {
         let Remembered { memory, stable, lacks, .. } = &self.remembered;
-        let Some(ShardMemory { view: Some(view), history, config, .. }) = memory else { return *stable };
+        let Some(HardState { view: Some(view), history, config, .. }) = memory else { return *stable };
         let mut next = trim;
         while next < *stable {
             if let Some(lacks) = lacks.filter(|lacks| lacks.contains(next)) {

@@ -53,7 +53,7 @@ impl Controller {
         let view = entry.view_number();
         for (shard, group) in self.holders(entry) {
             let awaited = group.awaited().into_iter().flatten();
-            for node in awaited.filter(|node| !self.silent.contains(node)) {
+            for node in awaited.filter(|node| !self.suspected.contains(node)) {
                 send(Address::Node(*node, Endpoint::Shard(shard)), shard::Message::AskWhole { view }, out);
             }
         }
@@ -80,7 +80,7 @@ impl Controller {
     pub(super) fn may_be_left(&self, entry: &LogEntry) -> bool {
         let can_fill = |meant: &[NodeId], group: &Group| {
             let taken: BTreeSet<NodeId> = meant.iter().copied().chain(group.kept.clone()).collect();
-            let spares = self.around().spares(&taken);
+            let spares = self.liveness().spares(&taken);
             group.unfilled > 0 && !group.stand_ins(spares, &self.leaving.partings).is_empty()
         };
         let orders = self.orderers(entry).filter(|group| !group.drained.is_empty());

@@ -38,7 +38,7 @@ impl Controller {
     /// Tells roles which view stands, if their nodes answer.
     fn tell(&self, roles: Vec<Address>, out: &mut Vec<RoleEffect>) {
         let Some(entry) = &self.current else { return };
-        let answers = |to: &Address| matches!(to, Address::Node(node, _) if !self.silent.contains(node));
+        let answers = |to: &Address| matches!(to, Address::Node(node, _) if !self.suspected.contains(node));
         for to in roles.into_iter().filter(answers) {
             send(to, Message::Registered { entry: (**entry).clone() }, out);
         }

@@ -12,7 +12,7 @@ impl Controller {
         self.stood_back_for = entry.claimed;
         let (node, backoff) =
             (entry.claimant_node(), self.pace.backoff_after(entry.claimed, entry.view_number()));
-        let is_heard = node != self.node && self.nodes.contains(&node) && !self.silent.contains(&node);
+        let is_heard = node != self.node && self.nodes.contains(&node) && !self.suspected.contains(&node);
         self.rest(now, if is_heard { backoff + self.options.limits.attempt_for } else { backoff });
         self.rival = is_heard.then_some(node);
         if is_heard {
@@ -29,7 +29,7 @@ impl Controller {
         }
         self.told_at = now;
         let claim = attempt.claim();
-        for node in self.nodes.difference(&self.silent).filter(|node| **node != self.node) {
+        for node in self.nodes.difference(&self.suspected).filter(|node| **node != self.node) {
             send(Address::Node(*node, Endpoint::Controller), Message::Underway { claim }, out);
         }
     }

@@ -27,7 +27,7 @@ use seriatim_model::{
 };
 
 use super::message::Message;
-use super::unordered::{Part, Question, Unordered, Waiting};
+use super::unordered::{Duty, Question, Unordered, Waiting};
 use crate::mutation::Mutation;
 use crate::parts::held_ids::not_below;
 use crate::parts::pauses::RESEND_MOST;
@@ -67,13 +67,13 @@ impl DataPath for ById {
             Message::Order { view, batch, backups, stable, runs } if core.accepts(from, view, out) => {
                 // First, so that it goes on to the backups with the names.
                 core.learn_stable(self, view, stable, out);
-                self.order(core, now, (view, batch), Part::Primary { leader: from, backups }, runs, out);
+                self.order(core, now, (view, batch), Duty::Primary { leader: from, backups }, runs, out);
             }
             Message::ReplicateOrder { view, batch, incarnation, stable, runs, replicas }
                 if incarnation == core.memory.incarnation && core.accepts(from, view, out) =>
             {
                 let others = replicas.into_iter().filter(|node| *node != core.me().node).collect();
-                self.order(core, now, (view, batch), Part::Backup { primary: from, others }, runs, out);
+                self.order(core, now, (view, batch), Duty::Backup { primary: from, others }, runs, out);
                 core.learn_stable(self, view, stable, out);
             }
             Message::FetchRecords { view, batch, ids } => self.wanted(core, from, (view, batch), &ids, out),
@@ -282,7 +282,7 @@ impl ById {
         core: &mut Core,
         now: Time,
         (view, batch): (ViewNumber, Position),
-        part: Part,
+        part: Duty,
         runs: Vec<Ordered>,
         out: &mut Out,
     ) {
@@ -291,8 +291,8 @@ impl ById {
             return done(core, view, batch, &part, out);
         }
         let is_answered = match &part {
-            Part::Primary { leader, .. } => core.answers_again(*leader, (view, batch), out),
-            Part::Backup { primary, .. } => core.replicated_again(*primary, (view, batch), out),
+            Duty::Primary { leader, .. } => core.answers_again(*leader, (view, batch), out),
+            Duty::Backup { primary, .. } => core.replicated_again(*primary, (view, batch), out),
         };
         if is_answered {
             return;
@@ -305,8 +305,8 @@ impl ById {
         // always, not before the view is there.
         let patience = match part {
             _ if !core.is_open() => BACKUP_WAITS,
-            Part::Primary { .. } => self.unordered.patience(limits::MISSING_FOR),
-            Part::Backup { .. } => self.unordered.patience(BACKUP_WAITS),
+            Duty::Primary { .. } => self.unordered.patience(limits::MISSING_FOR),
+            Duty::Backup { .. } => self.unordered.patience(BACKUP_WAITS),
         };
         let waiting = Waiting {
             part,
@@ -344,7 +344,7 @@ impl ById {
     /// Primary: what no replica has, and no client is about to put, becomes a no-op.
     fn give_up_lacking(&mut self, shard: ShardId, name: (ViewNumber, Position)) {
         let waiting = &self.unordered.waiting[&name];
-        if !waiting.is_last_call || matches!(waiting.part, Part::Backup { .. }) {
+        if !waiting.is_last_call || matches!(waiting.part, Duty::Backup { .. }) {
             return;
         }
         let lost = waiting.lacked_by_all(self.unordered.resolve(shard, waiting).missing);
@@ -364,7 +364,7 @@ impl ById {
         let end = first + runs.iter().map(|run| run.ids.count).sum::<u64>();
         let command = StorageCommand::Order { view, first, runs: runs.clone() };
         match part {
-            Part::Primary { leader, backups } => {
+            Duty::Primary { leader, backups } => {
                 let own = runs.iter().filter(|run| run.shard == core.shard && run.is_void);
                 let voids: Vec<IdRun> = own.map(|run| run.ids).collect();
                 let alone = !voids.is_empty() && core.options.mutates(Mutation::VoidNotReplicated);
@@ -375,7 +375,7 @@ impl ById {
                     core.hold(self, Write::Primary(view, batch), end, command, out);
                 }
             }
-            Part::Backup { primary, .. } => {
+            Duty::Backup { primary, .. } => {
                 core.hold(self, Write::Backup(primary, view, batch), end, command, out);
             }
         }
@@ -390,7 +390,7 @@ impl ById {
             let ids = self.unordered.resolve(core.shard, waiting).missing;
             let until = self.unordered.sending_until(waiting, &ids, core.options.limits);
             let sending_until = until.min(waiting.at_most);
-            let is_primary = matches!(waiting.part, Part::Primary { .. });
+            let is_primary = matches!(waiting.part, Duty::Primary { .. });
             let waiting = self.unordered.waiting.get_mut(&(*view, *batch)).expect("just seen");
             waiting.is_last_call = is_primary && now >= sending_until;
             for node in waiting.next_asked() {
@@ -452,7 +452,7 @@ impl ById {
         let Address::Node(node, _) = from else { return };
         let Some(waiting) = self.unordered.waiting.get_mut(&name) else { return };
         waiting.lacks.insert(node, lacks.into_iter().collect());
-        let is_primary = matches!(waiting.part, Part::Primary { .. });
+        let is_primary = matches!(waiting.part, Duty::Primary { .. });
         let waiting = &self.unordered.waiting[&name];
         let wanted: Names = self.unordered.resolve(core.shard, waiting).missing.into_iter().collect();
         if is_primary {
@@ -496,13 +496,13 @@ impl ById {
 }
 
 /// All of a batch is final here: whoever asks had no answer.
-fn done(core: &Core, view: ViewNumber, batch: Position, part: &Part, out: &mut Out) {
+fn done(core: &Core, view: ViewNumber, batch: Position, part: &Duty, out: &mut Out) {
     match part {
-        Part::Primary { leader, .. } => {
+        Duty::Primary { leader, .. } => {
             let message = shard::Message::Bound { view, batch, stable: core.stable, voids: vec![] };
             send(*leader, message, out);
         }
-        Part::Backup { primary, .. } => send(*primary, shard::Message::Replicated { view, batch }, out),
+        Duty::Backup { primary, .. } => send(*primary, shard::Message::Replicated { view, batch }, out),
     }
 }
 

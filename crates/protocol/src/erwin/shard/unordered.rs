@@ -71,7 +71,7 @@ struct Heard {
 /// A batch of which some records are missing here.
 #[derive(Clone, Debug)]
 pub(super) struct Waiting {
-    pub(super) part: Part,
+    pub(super) part: Duty,
     /// The first position.
     pub(super) first: Position,
     pub(super) runs: Vec<Ordered>,
@@ -92,7 +92,7 @@ pub(super) struct Waiting {
 
 /// This replica's part in a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum Duty {
     Primary { leader: Address, backups: Vec<seriatim_model::Member> },
     Backup { primary: Address, others: Vec<NodeId> },
 }
@@ -369,7 +369,7 @@ impl Unordered {
     /// void; a backup obeys.
     pub(super) fn resolve(&self, shard: ShardId, waiting: &Waiting) -> Resolved {
         let mut resolved = Resolved::default();
-        let decides = matches!(waiting.part, Part::Primary { .. });
+        let decides = matches!(waiting.part, Duty::Primary { .. });
         for run in &waiting.runs {
             if run.shard != shard || run.is_void {
                 resolved.runs.push(*run);
@@ -490,8 +490,8 @@ impl Waiting {
     /// The replicas that may have what is missing.
     pub(super) fn others(&self) -> Vec<NodeId> {
         match &self.part {
-            Part::Primary { backups, .. } => backups.iter().map(|backup| backup.node).collect(),
-            Part::Backup { others, .. } => others.clone(),
+            Duty::Primary { backups, .. } => backups.iter().map(|backup| backup.node).collect(),
+            Duty::Backup { others, .. } => others.clone(),
         }
     }
 

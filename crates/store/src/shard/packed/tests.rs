@@ -1,7 +1,7 @@
 //! Entries come back as they were, and take as few bytes as they may.
 
 use proptest::prelude::*;
-use seriatim_model::storage::{Lacking, ShardMemory};
+use seriatim_model::storage::{HardState, MissingRange};
 use seriatim_model::{Incarnation, LogConfig, TimeIndex, TimeMark, ViewHistory};
 
 use super::*;
@@ -43,8 +43,8 @@ fn part() -> impl Strategy<Value = OrderPart> {
     prop_oneof![here, owned().prop_map(OrderPart::Elsewhere)]
 }
 
-fn memory() -> ShardMemory {
-    ShardMemory {
+fn memory() -> HardState {
+    HardState {
         incarnation: Incarnation(7),
         config: LogConfig::default(),
         claim: ViewNumber(3),
@@ -54,9 +54,9 @@ fn memory() -> ShardMemory {
 }
 
 /// It travels as well, and so its numbers have a bound.
-fn lacking() -> impl Strategy<Value = Lacking> {
+fn lacking() -> impl Strategy<Value = MissingRange> {
     let position = || number().prop_map(|number| Position(number).min(Position::MAX));
-    (position(), position()).prop_map(|(from, end)| Lacking { from, end })
+    (position(), position()).prop_map(|(from, end)| MissingRange { from, end })
 }
 
 fn times() -> impl Strategy<Value = TimeIndex> {
@@ -91,7 +91,7 @@ fn binding() -> impl Strategy<Value = Binding> {
         (version(), run()).prop_map(|((view, first), run)| Binding::Refer { view, first, run }),
         number().prop_map(|position| Binding::Stable(Position(position))),
         Just(Binding::Remember(memory())),
-        prop::option::of(lacking()).prop_map(|lacks| Binding::RememberLacking { memory: memory(), lacks }),
+        prop::option::of(lacking()).prop_map(|lacks| Binding::RememberMissing { memory: memory(), lacks }),
         (version(), prop::collection::vec(part(), 0..6)).prop_map(|((view, first), parts)| Binding::Order {
             view,
             first,

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use seriatim_model::storage::{Lacking, Owned, StorageCommand, Stored};
+use seriatim_model::storage::{MissingRange, Owned, StorageCommand, Stored};
 use seriatim_model::{Address, Endpoint, Member, Position, Ticket, Time};
 
-use super::copying::{as_mapped, as_pushed};
+use super::catch_up::{as_mapped, as_pushed};
 use super::core::Core;
 use super::former::NEEDED_FOR;
 use super::message::Message;
@@ -31,7 +31,7 @@ impl Core {
         upto: Position,
         out: &mut Vec<RoleEffect>,
     ) {
-        if let Some((from, records)) = self.copying.records(now, request, records, upto) {
+        if let Some((from, records)) = self.catch_up.records(now, request, records, upto) {
             let before = self.gate.issued();
             // If nothing was there, nothing is to be written.
             let mut ticket = Ticket(0);
@@ -41,7 +41,7 @@ impl Core {
             for (view, first, owned) in as_mapped(&self.memory.history, from, owned) {
                 ticket = self.gate.store(StorageCommand::Map { view, first, owned }, out);
             }
-            self.copying.writing(before, ticket);
+            self.catch_up.writing(before, ticket);
             if self.gate.is_durable(ticket) {
                 self.copied(path, ticket, out);
             }
@@ -62,18 +62,18 @@ impl Core {
             // Not after a fence: what was answered to that counts, and it told the trim point. And only a member's: one
             // outside the view may have missed a trim, or have trimmed what an accepted loss has given out anew.
             ReadError::Trimmed { first } if first <= self.stable && self.is_open() && is_member => {
-                self.copying.learned_trim(now, request);
+                self.catch_up.learned_trim(now, request);
                 self.trim_below(first, out);
             }
-            ReadError::Missing { .. } => self.copying.lacked(now, request),
+            ReadError::Missing { .. } => self.catch_up.lacked(now, request),
             // Also what is lost: this replica does not know that view yet.
-            _ => self.copying.refused(now, request),
+            _ => self.catch_up.refused(now, request),
         }
     }
 
     /// Records that another replica gave are written.
     pub(super) fn copied(&mut self, path: &dyn DataPath, ticket: Ticket, out: &mut Vec<RoleEffect>) {
-        if let Some(lacks) = self.copying.written(ticket, self.lacks) {
+        if let Some(lacks) = self.catch_up.written(ticket, self.lacks) {
             let before = self.before(path);
             self.lacks = lacks;
             self.leave_gaps();
@@ -86,13 +86,13 @@ impl Core {
         if !self.is_open() {
             return;
         }
-        let is_complete = self.knows_trim() && self.lacks.is_some_and(Lacking::is_empty);
-        if is_complete && self.copying.may_finish(now) {
+        let is_complete = self.knows_trim() && self.lacks.is_some_and(MissingRange::is_empty);
+        if is_complete && self.catch_up.may_finish(now) {
             let before = self.before(path);
             self.lacks = None;
             self.remember(before, out);
         }
-        if self.copying.deadline(self.lacks).is_none_or(|at| now < at) {
+        if self.catch_up.deadline(self.lacks).is_none_or(|at| now < at) {
             return;
         }
         let replicas = self.members().into_iter().flat_map(|members| &members.replicas);
@@ -100,22 +100,22 @@ impl Core {
         // Positions behind a gap are asked for when those before it are there.
         let next = self.lacks.map(|range| {
             let gap = self.memory.history.gaps_of(self.shard).find(|gap| gap.from > range.from);
-            gap.map_or(range, |gap| Lacking { end: range.end.min(gap.from), ..range })
+            gap.map_or(range, |gap| MissingRange { end: range.end.min(gap.from), ..range })
         });
-        self.copying.former.keep(now, self.shard, self.trim, out);
+        self.catch_up.former.keep(now, self.shard, self.trim, out);
         let former = self.former_for(next);
-        self.copying.ask(now, self.shard, (&others, &former), self.trim, next, out);
+        self.catch_up.ask(now, self.shard, (&others, &former), self.trim, next, out);
     }
 
     /// The replicas outside the view that know all that is asked for next, as the views decide about it that are registered.
-    fn former_for(&self, lacks: Option<Lacking>) -> Vec<Member> {
-        let last = |range: Lacking| range.end.0.checked_sub(1).map(Position);
-        let range = self.copying.wants(self.trim, lacks).filter(|range| !range.is_empty());
+    fn former_for(&self, lacks: Option<MissingRange>) -> Vec<Member> {
+        let last = |range: MissingRange| range.end.0.checked_sub(1).map(Position);
+        let range = self.catch_up.wants(self.trim, lacks).filter(|range| !range.is_empty());
         let view = range.and_then(last).and_then(|last| self.memory.history.cover(last));
         // A defect that shows only where nobody else has it goes without them, too.
         let is_alone = [Mutation::FormerNotAsked, Mutation::MendingWaits];
         let view = view.filter(|_| !is_alone.iter().any(|defect| self.options.mutates(*defect)));
-        view.into_iter().flat_map(|view| self.copying.former.that_know(view)).collect()
+        view.into_iter().flat_map(|view| self.catch_up.former.that_know(view)).collect()
     }
 
     /// Somebody reads. A replica that does is getting something, and those that the view does without may be all that have it.
@@ -130,7 +130,7 @@ impl Core {
         let reads = matches!(message, Message::Read { .. });
         match reader {
             Address::Node(_, Endpoint::Shard(_)) if reads && self.is_named() => {
-                self.copying.former.keep(now, self.shard, self.trim, out);
+                self.catch_up.former.keep(now, self.shard, self.trim, out);
             }
             Address::Node(_, Endpoint::Shard(_)) if reads => self.needed_until = now + NEEDED_FOR,
             _ => {}
@@ -148,7 +148,7 @@ impl Core {
     /// A read came back: what it found damaged is got from another replica. Returns what the replica asked for itself.
     pub(super) fn take_read(&mut self, now: Time, outcome: Outcome) -> Option<(u64, OwnOutcome)> {
         if let Some(position) = outcome.damaged.filter(|position| *position < self.stable) {
-            self.copying.add_damaged(position);
+            self.catch_up.add_damaged(position);
         }
         if let Some(upto) = outcome.scrubbed {
             self.scrub = (upto < self.stable).then_some(upto);

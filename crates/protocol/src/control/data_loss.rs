@@ -1,11 +1,11 @@
 //! Why a view cannot be formed; and what is lost if an operator lets the log go on.
 
-use seriatim_model::storage::Lacking;
+use seriatim_model::storage::MissingRange;
 use seriatim_model::{Gap, NodeId, Position, ShardId, ViewHistory, ViewNumber};
 
 /// Why there can be no view at present.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Trouble {
+pub(super) enum Blocked {
     /// Somebody who does not answer is needed.
     Waits(String),
     /// Data that no replica holds any more is needed. Only an operator can go on without it.
@@ -41,21 +41,22 @@ impl Loss {
         &mut self,
         (shard, begins): (ShardId, Position),
         is_complete: bool,
-        lacks: impl Iterator<Item = Lacking>,
+        lacks: impl Iterator<Item = MissingRange>,
         history: &ViewHistory,
     ) {
         if !is_complete {
             self.what.push(format!("the replicas of shard {shard}"));
         }
-        let everything = Lacking { from: begins, end: self.certain };
-        let Lacking { from, end } = lacks.fold(everything, Lacking::meet).without(history.gaps_of(shard));
+        let everything = MissingRange { from: begins, end: self.certain };
+        let MissingRange { from, end } =
+            lacks.fold(everything, MissingRange::meet).without(history.gaps_of(shard));
         if from < end {
             self.gaps.push(Gap { shard, from, end });
         }
     }
 }
 
-impl std::fmt::Display for Trouble {
+impl std::fmt::Display for Blocked {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Waits(why) => f.write_str(why),

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use seriatim_model::storage::{Lacking, Owned, Run, Stored};
+use seriatim_model::storage::{MissingRange, Owned, Run, Stored};
 use seriatim_model::{
     Address, Endpoint, Member, NodeId, Position, ShardId, Ticket, Time, ViewHistory, limits,
 };
@@ -36,7 +36,7 @@ const MOST_DAMAGED: usize = 1024;
 
 /// A replica's copying from others.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Copying {
+pub(super) struct CatchUp {
     /// Whether another replica said where the trim point is.
     trim_is_known: bool,
     /// Replicas that said that they do not know where the trim point is.
@@ -68,7 +68,7 @@ struct Question {
     first: u64,
     /// The replicas that were asked, in order, and when.
     asked: Vec<(NodeId, Time)>,
-    range: Lacking,
+    range: MissingRange,
     about: About,
     ask_again_at: Time,
     /// The answer is being written.
@@ -89,11 +89,11 @@ struct Writing {
 enum About {
     /// Where the trim point is.
     Trim,
-    Lacking,
+    MissingRange,
     Damage,
 }
 
-impl Copying {
+impl CatchUp {
     /// The replica was made anew: there is time to copy.
     pub(super) fn newborn(&mut self, now: Time, options: Options) {
         self.copies_from = now + NEWBORN_WAITS;
@@ -123,22 +123,23 @@ impl Copying {
     }
 
     /// Which records are wanted next.
-    pub(super) fn wants(&self, trim: Position, lacks: Option<Lacking>) -> Option<Lacking> {
+    pub(super) fn wants(&self, trim: Position, lacks: Option<MissingRange>) -> Option<MissingRange> {
         self.wanted(trim, lacks).filter(|(_, about)| *about != About::Trim).map(|(range, _)| range)
     }
 
-    fn wanted(&self, trim: Position, lacks: Option<Lacking>) -> Option<(Lacking, About)> {
+    fn wanted(&self, trim: Position, lacks: Option<MissingRange>) -> Option<(MissingRange, About)> {
         let mut damaged = self.damaged.range(self.next_damaged..).chain(&self.damaged);
-        let damaged = damaged.next().map(|(at, _)| (Lacking { from: *at, end: at.next() }, About::Damage));
+        let damaged =
+            damaged.next().map(|(at, _)| (MissingRange { from: *at, end: at.next() }, About::Damage));
         let lacking = lacks.map(|range| match self.trim_is_known {
-            true => (range, About::Lacking),
-            false => (Lacking { from: trim, end: trim }, About::Trim),
+            true => (range, About::MissingRange),
+            false => (MissingRange { from: trim, end: trim }, About::Trim),
         });
         damaged.or(lacking)
     }
 
     /// When to look again.
-    pub(super) fn deadline(&self, lacks: Option<Lacking>) -> Option<Time> {
+    pub(super) fn deadline(&self, lacks: Option<MissingRange>) -> Option<Time> {
         match &self.question {
             Some(Question { writing: Some(_), .. }) => None,
             Some(question) => Some(question.ask_again_at),
@@ -150,7 +151,7 @@ impl Copying {
     fn due(&self, about: About) -> Time {
         match about {
             About::Damage => self.not_before,
-            About::Trim | About::Lacking => self.not_before.max(self.copies_from),
+            About::Trim | About::MissingRange => self.not_before.max(self.copies_from),
         }
     }
 
@@ -162,7 +163,7 @@ impl Copying {
         shard: ShardId,
         (others, former): (&[Member], &[Member]),
         trim: Position,
-        lacks: Option<Lacking>,
+        lacks: Option<MissingRange>,
         out: &mut Vec<RoleEffect>,
     ) {
         let busy = self.question.as_ref().is_some_and(|q| q.writing.is_some() || now < q.ask_again_at);
@@ -320,7 +321,11 @@ impl Copying {
     }
 
     /// All writes up to `ticket` are done. Returns what is still lacking if that became less.
-    pub(super) fn written(&mut self, ticket: Ticket, lacks: Option<Lacking>) -> Option<Option<Lacking>> {
+    pub(super) fn written(
+        &mut self,
+        ticket: Ticket,
+        lacks: Option<MissingRange>,
+    ) -> Option<Option<MissingRange>> {
         let question = self.question.as_ref()?;
         let upto = question.writing.filter(|writing| writing.last <= ticket)?.upto;
         let (range, about) = (question.range, question.about);
@@ -421,26 +426,26 @@ mod tests {
     #[test]
     fn a_damaged_record_that_nobody_has_is_given_up() {
         let others = [Member { node: NodeId(5), incarnation: Incarnation(1) }];
-        let mut copying = Copying::default();
+        let mut catch_up = CatchUp::default();
         let mut now = Time::ZERO;
-        copying.add_damaged(Position(3));
+        catch_up.add_damaged(Position(3));
         let mut asked = 0;
         for _ in 0..100 {
             let mut out = vec![];
-            copying.ask(now, ShardId(0), (&others, &[]), Position::ZERO, None, &mut out);
+            catch_up.ask(now, ShardId(0), (&others, &[]), Position::ZERO, None, &mut out);
             asked += out.len();
-            copying.refused(now, copying.last_request);
+            catch_up.refused(now, catch_up.last_request);
             now = now + PAUSE;
         }
-        assert_eq!((asked, copying.deadline(None)), (MOST_IN_VAIN as usize, None));
+        assert_eq!((asked, catch_up.deadline(None)), (MOST_IN_VAIN as usize, None));
     }
 
     /// Asks whenever that is due until `end`, and says when.
-    fn ask_until(copying: &mut Copying, from: u64, end: u64) -> Vec<u64> {
+    fn ask_until(catch_up: &mut CatchUp, from: u64, end: u64) -> Vec<u64> {
         let others = [4, 5].map(|node| Member { node: NodeId(node), incarnation: Incarnation(1) });
         let is_asked = |ms: &u64| {
             let (mut out, now) = (vec![], Time::ZERO + Duration::from_millis(*ms));
-            copying.ask(now, ShardId(0), (&others, &[]), Position::ZERO, None, &mut out);
+            catch_up.ask(now, ShardId(0), (&others, &[]), Position::ZERO, None, &mut out);
             !out.is_empty()
         };
         (from..end).step_by(10).filter(is_asked).collect()
@@ -448,41 +453,41 @@ mod tests {
 
     #[test]
     fn an_answer_fits_however_late_it_is_and_teaches_patience() {
-        let mut copying = Copying::default();
-        copying.add_damaged(Position(3));
-        assert_eq!(ask_until(&mut copying, 0, 4000), [0, 500, 1500, 3500]);
+        let mut catch_up = CatchUp::default();
+        catch_up.add_damaged(Position(3));
+        assert_eq!(ask_until(&mut catch_up, 0, 4000), [0, 500, 1500, 3500]);
         // The first of the four, and then those of the others.
         let late = Time::ZERO + Duration::from_secs(4);
-        assert!(copying.records(late, 1, vec![stored(3)], Position(4)).is_some());
-        assert!(copying.records(late, 2, vec![stored(3)], Position(4)).is_none(), "it is being written");
-        copying.writing(Ticket(0), Ticket(1));
-        copying.written(Ticket(1), None);
-        copying.add_damaged(Position(7));
-        assert_eq!(ask_until(&mut copying, 4000, 20_000), [4000, 12_000]);
+        assert!(catch_up.records(late, 1, vec![stored(3)], Position(4)).is_some());
+        assert!(catch_up.records(late, 2, vec![stored(3)], Position(4)).is_none(), "it is being written");
+        catch_up.writing(Ticket(0), Ticket(1));
+        catch_up.written(Ticket(1), None);
+        catch_up.add_damaged(Position(7));
+        assert_eq!(ask_until(&mut catch_up, 4000, 20_000), [4000, 12_000]);
     }
 
     #[test]
     fn a_late_refusal_ends_nothing() {
-        let mut copying = Copying::default();
-        copying.add_damaged(Position(3));
-        assert_eq!(ask_until(&mut copying, 0, 600), [0, 500]);
+        let mut catch_up = CatchUp::default();
+        catch_up.add_damaged(Position(3));
+        assert_eq!(ask_until(&mut catch_up, 0, 600), [0, 500]);
         let now = Time::ZERO + Duration::from_millis(600);
-        copying.refused(now, 1);
-        assert!(copying.records(now, 2, vec![stored(3)], Position(4)).is_some());
+        catch_up.refused(now, 1);
+        assert!(catch_up.records(now, 2, vec![stored(3)], Position(4)).is_some());
     }
 
     #[test]
     fn a_damaged_record_that_another_lacks_holds_up_no_other() {
-        let mut copying = Copying::default();
-        copying.add_damaged(Position(3));
-        copying.add_damaged(Position(7));
+        let mut catch_up = CatchUp::default();
+        catch_up.add_damaged(Position(3));
+        catch_up.add_damaged(Position(7));
         let others = [Member { node: NodeId(5), incarnation: Incarnation(1) }];
         let mut now = Time::ZERO;
         let mut asked = vec![];
         for _ in 0..4 {
-            copying.ask(now, ShardId(0), (&others, &[]), Position::ZERO, None, &mut vec![]);
-            asked.extend(copying.question.as_ref().map(|question| question.range.from.0));
-            copying.refused(now, copying.last_request);
+            catch_up.ask(now, ShardId(0), (&others, &[]), Position::ZERO, None, &mut vec![]);
+            asked.extend(catch_up.question.as_ref().map(|question| question.range.from.0));
+            catch_up.refused(now, catch_up.last_request);
             now = now + PAUSE;
         }
         assert_eq!(asked, [3, 7, 3, 7]);
@@ -490,10 +495,10 @@ mod tests {
 
     #[test]
     fn no_more_damage_is_remembered_than_the_limit() {
-        let mut copying = Copying::default();
-        (0..=MOST_DAMAGED as u64).for_each(|position| copying.add_damaged(Position(position)));
-        assert_eq!(copying.damaged.len(), MOST_DAMAGED);
-        copying.trimmed(Position(10));
-        assert_eq!(copying.damaged.keys().next(), Some(&Position(10)));
+        let mut catch_up = CatchUp::default();
+        (0..=MOST_DAMAGED as u64).for_each(|position| catch_up.add_damaged(Position(position)));
+        assert_eq!(catch_up.damaged.len(), MOST_DAMAGED);
+        catch_up.trimmed(Position(10));
+        assert_eq!(catch_up.damaged.keys().next(), Some(&Position(10)));
     }
 }

@@ -11,19 +11,19 @@ const GROW_PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::
 
 /// When a view may be changed only to take somebody back.
 #[derive(Clone, Debug)]
-pub(super) struct Growth {
+pub(super) struct RejoinBackoff {
     not_before: Time,
     pause: Duration,
     last: Time,
 }
 
-impl Default for Growth {
+impl Default for RejoinBackoff {
     fn default() -> Self {
         Self { not_before: Time::ZERO, pause: GROW_PAUSE.0, last: Time::ZERO }
     }
 }
 
-impl Growth {
+impl RejoinBackoff {
     /// No view is formed before, if that is all that it is for.
     pub(super) fn not_before(&self) -> Time {
         self.not_before
@@ -54,8 +54,8 @@ mod tests {
 
     #[test]
     fn the_faster_views_follow_each_other_the_longer_answers_are_gathered() {
-        let mut growth = Growth::default();
-        let gathered = |growth: &Growth| growth.gather_for(limits::ATTEMPT_FOR).as_millis();
+        let mut growth = RejoinBackoff::default();
+        let gathered = |growth: &RejoinBackoff| growth.gather_for(limits::ATTEMPT_FOR).as_millis();
         assert_eq!(gathered(&growth), 200);
         let waits: Vec<u128> = (1..=6)
             .map(|view| {

@@ -5,7 +5,7 @@
 //! soon as it has it and everything below in its own store, without knowing what others have. So the stable bound is
 //! each replica's own.
 
-use seriatim_model::storage::{Lacking, Ordered, StorageCommand};
+use seriatim_model::storage::{MissingRange, Ordered, StorageCommand};
 use seriatim_model::{Address, Endpoint, IdRun, Member, Position, ShardId, Ticket, View, ViewNumber};
 
 use super::LocalLog;
@@ -95,7 +95,7 @@ impl LocalLog {
 
     /// A view that is registered begins: what lies below its start and is not here is lacking. A member of the view
     /// before has everything below `first`: that was completed on all of them.
-    pub(super) fn lacks_below(core: &Core, view: &View, begins: Position) -> Option<Lacking> {
+    pub(super) fn lacks_below(core: &Core, view: &View, begins: Position) -> Option<MissingRange> {
         let (first, start) = (view.first, view.start);
         let missed = core.lacks.is_some_and(|lacks| lacks.end > start);
         if missed && core.memory.claim > view.number {
@@ -104,15 +104,15 @@ impl LocalLog {
         }
         // Records in the store beyond the stable bound may have been completed for a claim that came to nothing.
         let from = if missed { core.stable } else { core.stable.max(first) };
-        let lacks = core.lacks.map(|lacks| Lacking { end: lacks.end.min(start), ..lacks });
+        let lacks = core.lacks.map(|lacks| MissingRange { end: lacks.end.min(start), ..lacks });
         // Where the shard joins there is nothing that it could lack.
         let is_behind = from < start && begins < start;
-        if is_behind { Some(Lacking { from, end: start }.join(lacks)) } else { lacks }
+        if is_behind { Some(MissingRange { from, end: start }.join(lacks)) } else { lacks }
     }
 
     /// The replica is no member of the view that is over: whatever that bound, and the next completes, passes it by.
     pub(super) fn misses_cuts(core: &mut Core) {
-        let missed = Lacking { from: core.stable, end: Position(u64::MAX) };
+        let missed = MissingRange { from: core.stable, end: Position(u64::MAX) };
         core.lacks = Some(missed.join(core.lacks));
     }
 }

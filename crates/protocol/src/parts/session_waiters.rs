@@ -8,12 +8,12 @@ use super::appending::{ClientEffect, Reply, reply};
 
 /// The callers that want to know the session before anything is appended, and those that want it to end.
 #[derive(Clone, Debug, Default)]
-pub struct Askers {
+pub struct SessionWaiters {
     session: Vec<u64>,
     end: VecDeque<u64>,
 }
 
-impl Askers {
+impl SessionWaiters {
     /// This one wants to know the session.
     pub fn ask_session(&mut self, token: u64) {
         self.session.push(token);

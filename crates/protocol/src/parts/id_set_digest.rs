@@ -5,9 +5,9 @@ use seriatim_model::{RecordId, SessionId};
 /// The sum of the hashes of a set of record ids. Two replicas with the same sum know of the same
 /// records, whatever the order in which they came to know of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Seen(pub u64);
+pub struct IdSetDigest(pub u64);
 
-impl Seen {
+impl IdSetDigest {
     /// Adds ids that were not in the set.
     pub fn add(&mut self, session: SessionId, numbers: std::ops::Range<u64>) {
         for number in numbers {
@@ -40,7 +40,7 @@ mod tests {
     fn the_order_does_not_matter_and_the_ids_do() {
         let session = |n| SessionId::new(Position(3), n);
         let sum = |parts: &[(u64, std::ops::Range<u64>)]| {
-            let mut seen = Seen::default();
+            let mut seen = IdSetDigest::default();
             parts.iter().for_each(|(n, numbers)| seen.add(session(*n), numbers.clone()));
             seen
         };

@@ -6,7 +6,7 @@
 
 use seriatim_model::{NodeId, Time, ViewNumber, limits};
 
-use super::loss::Trouble;
+use super::data_loss::Blocked;
 
 /// The latest view that is known to have been registered.
 #[derive(Clone, Debug, Default)]
@@ -26,7 +26,7 @@ pub(super) enum Verdict {
     /// It is older than what is known: perhaps it was only long on its way.
     Doubtful,
     /// The register is behind.
-    Behind(Trouble),
+    Behind(Blocked),
 }
 
 impl Known {
@@ -53,12 +53,12 @@ impl Known {
     }
 
     /// A claim proved that the register, where only the view `registered` is known, is behind.
-    pub(super) fn prove(&mut self, now: Time, registered: ViewNumber) -> Trouble {
+    pub(super) fn prove(&mut self, now: Time, registered: ViewNumber) -> Blocked {
         self.behind_since.get_or_insert(now);
         self.trouble(registered)
     }
 
-    fn trouble(&self, registered: ViewNumber) -> Trouble {
-        Trouble::Behind { node: self.node, known: self.view, registered }
+    fn trouble(&self, registered: ViewNumber) -> Blocked {
+        Blocked::Behind { node: self.node, known: self.view, registered }
     }
 }
