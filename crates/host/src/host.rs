@@ -33,7 +33,7 @@ use crate::notices::Notices;
 use crate::progress::Progress;
 use crate::recovery::{HostError, Problem, new_replica, revive};
 use crate::register::{RegisterPlace, RegisterQuestion};
-use crate::relay::Relay;
+use crate::register_proxy::RegisterProxy;
 use crate::returning::{Returning, keeps_what_others_count_on};
 use crate::role::Role;
 use crate::room::Room;
@@ -156,7 +156,7 @@ pub struct Host {
     pub(crate) removals: BTreeSet<RoleKey>,
     pub(crate) removed_last: Option<RoleKey>,
     pub(crate) room: Room,
-    pub(crate) relay: Relay,
+    pub(crate) register_proxy: RegisterProxy,
     pub(crate) visitors: Visitors,
     pub(crate) measured: Measured,
     /// The clients that ask how the node is, and are answered when it is known what its files take.
@@ -222,7 +222,7 @@ impl Host {
             removals: BTreeSet::new(),
             removed_last: None,
             room: Room::default(),
-            relay: Relay::new(config.seed),
+            register_proxy: RegisterProxy::new(config.seed),
             visitors: Visitors::default(),
             measured: Measured::default(),
             asks: vec![],

@@ -18,7 +18,7 @@ use crate::aside;
 use crate::condition::NODE;
 use crate::host::HostConfig;
 use crate::journal::{Birth, RoleRecord, RoleSnapshot};
-use crate::retire::{note_gone, remove_store, remove_unborn};
+use crate::removal::{note_gone, remove_store, remove_unborn};
 use crate::role::Role;
 
 /// Why a node cannot start, or go on.

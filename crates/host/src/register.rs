@@ -75,7 +75,8 @@ impl Host {
             // A client's question goes to the node that hosts the register, under a number of ours.
             (RegisterPlace::Node { node, .. }, Address::Client(connection, number), message) => {
                 let peer = Peer::Node(*node);
-                let from = Endpoint::Client(self.relay.number((connection, number), wants_news(&message)));
+                let from =
+                    Endpoint::Client(self.register_proxy.number((connection, number), wants_news(&message)));
                 self.sends.push(Outgoing { peer, log, from, to: Endpoint::Register, message });
             }
             _ => {}
@@ -85,7 +86,7 @@ impl Host {
     /// The register's answer goes to the client that asked.
     pub(crate) fn pass_back(&mut self, number: u64, from: Address, log: LogId, message: Message) {
         let Address::Node(_, from) = from else { return };
-        if let Some((connection, number)) = self.relay.asker(number) {
+        if let Some((connection, number)) = self.register_proxy.asker(number) {
             let (peer, to) = (Peer::Client(connection), Endpoint::Client(number));
             self.sends.push(Outgoing { peer, log, from, to, message });
         }

@@ -31,7 +31,7 @@ impl Host {
     /// The connection of a peer closed: what was on its way may be lost. All roles may wait for a node; for a client only
     /// those do that it spoke to.
     pub(crate) fn disconnected(&mut self, now: Time, peer: Peer) {
-        self.relay.forget(peer);
+        self.register_proxy.forget(peer);
         let keys = match peer {
             Peer::Node(_) => self.roles.keys().copied().collect(),
             Peer::Client(connection) => self.visitors.leave(connection),

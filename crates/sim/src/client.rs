@@ -9,8 +9,8 @@ use seriatim_protocol::control::LogEntry;
 use seriatim_protocol::parts::appending::{AppendSpec, Failure, LogClientConfig, Reply, Request};
 use seriatim_protocol::{LogClient, Message};
 
-use crate::farewell::Farewell;
 use crate::history::{History, Outcome, TailCheck};
+use crate::late_messages::LateMessages;
 use crate::lookups::Lookups;
 use crate::plan::Workload;
 use crate::random::Random;
@@ -64,7 +64,7 @@ enum End {
     /// It does not end, or not yet.
     Open,
     Asked,
-    Ended(Option<Farewell>),
+    Ended(Option<LateMessages>),
 }
 
 /// The state that a producer leaves behind when its client dies.
@@ -178,7 +178,9 @@ impl Producer {
         let is_ending = match &self.end {
             End::Open => false,
             End::Asked => true,
-            End::Ended(farewell) => farewell.as_ref().is_some_and(|farewell| farewell.deadline().is_some()),
+            End::Ended(late_messages) => {
+                late_messages.as_ref().is_some_and(|late_messages| late_messages.deadline().is_some())
+            }
         };
         !is_ending && self.has_appended()
     }
@@ -239,11 +241,11 @@ impl Producer {
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         let next = (self.remaining > 0).then_some(self.next_at);
-        let farewell = match &self.end {
-            End::Ended(Some(farewell)) => farewell.deadline(),
+        let late_messages = match &self.end {
+            End::Ended(Some(late_messages)) => late_messages.deadline(),
             _ => None,
         };
-        [self.machine.deadline(), next, farewell].into_iter().flatten().min()
+        [self.machine.deadline(), next, late_messages].into_iter().flatten().min()
     }
 
     /// The machine takes an input.
@@ -280,8 +282,8 @@ impl Producer {
             self.end = End::Asked;
             self.step(now, Input::Request { token: END, request: Request::EndSession }, history, out);
         }
-        if let End::Ended(Some(farewell)) = &mut self.end {
-            let sends = farewell.wake(now, self.machine.entry(), random);
+        if let End::Ended(Some(late_messages)) = &mut self.end {
+            let sends = late_messages.wake(now, self.machine.entry(), random);
             out.extend(sends.into_iter().map(|(to, message)| (self.number, to, message)));
         }
         if self.machine.deadline().is_some_and(|at| now >= at) {
@@ -375,8 +377,8 @@ impl Producer {
                     if let Some((session, at)) = ended {
                         history.end_session(session, at);
                     }
-                    let farewell = ended.map(|(session, at)| Farewell::new(now, session, at));
-                    self.end = End::Ended(farewell);
+                    let late_messages = ended.map(|(session, at)| LateMessages::new(now, session, at));
+                    self.end = End::Ended(late_messages);
                 }
                 Effect::Reply { token, reply } if token >= TAILS => {
                     self.tail_answered(now, (token - TAILS) as usize, &reply, history);

@@ -34,6 +34,7 @@
 
 mod bind;
 mod binding;
+mod completeness;
 mod contents;
 mod given;
 mod index;
@@ -49,7 +50,6 @@ mod runs;
 mod segment;
 mod trim;
 mod usage;
-mod whole;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -703,14 +703,14 @@ impl Place {
 }
 
 #[cfg(test)]
-mod fates;
+mod fates_tests;
 #[cfg(test)]
-mod growth;
+mod growth_tests;
 #[cfg(test)]
-mod lives;
+mod lives_tests;
 #[cfg(test)]
-mod ordering;
+mod ordering_tests;
 #[cfg(test)]
-mod soak;
+mod soak_tests;
 #[cfg(test)]
 mod tests;

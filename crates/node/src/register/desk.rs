@@ -16,9 +16,9 @@ use seriatim_protocol::control::{LogEntry, Message, catalog};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::attendant::{Trouble, note};
 use super::batches::{BATCH, LookedUp};
 use super::entries::{Entries, EtcdError};
+use super::etcd_worker::{Trouble, note};
 use super::news::{Answer, News};
 use crate::alarm::until;
 

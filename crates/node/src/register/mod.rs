@@ -6,10 +6,10 @@
 //! those of the register embedded in a node: [`seriatim_protocol::control::catalog`]. What many ask at the same time
 //! is asked of etcd at once (`desk`, `batches`), and who waits for a view is told of it by what etcd says on its own (`news`).
 
-mod attendant;
 mod batches;
 mod desk;
 mod entries;
+mod etcd_worker;
 mod keys;
 mod news;
 mod partings;
@@ -21,12 +21,12 @@ use seriatim_model::NodeId;
 use seriatim_model::config::is_log_name;
 use tokio::sync::watch;
 
-pub use attendant::OutsideRegister;
 pub use entries::EtcdError;
+pub use etcd_worker::OutsideRegister;
 pub use keys::ValueError;
 
-use attendant::Trouble;
 use entries::Entries;
+use etcd_worker::Trouble;
 use keys::Keys;
 
 /// Where a cluster's register is in etcd.

@@ -4,27 +4,27 @@
 //! order, any number of times, or never; controllers stop at any point; replicas lose their memory. What is
 //! checked is in [`rules`]; what is taken together, and why nothing is lost by that, beside what takes it
 //! together: [`cluster::State::tell`], [`packet::Packet`], [`place::Placed`]. Small models come to an end in these
-//! small steps; larger ones in [`strides`], which [`sights`] compares with small steps.
+//! small steps; larger ones in [`macro_steps`], which [`sights`] compares with small steps.
 //!
 //! Not modelled: liveness, trim, batches of more than one record, sessions of more than one record, durability
 //! `disk`, restarts of shard replicas, several shards.
 #![expect(clippy::print_stdout, reason = "how large a model is says what it is worth")]
 
 mod cluster;
+mod macro_steps;
 mod packet;
 mod place;
 mod rules;
 mod sights;
-mod strides;
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
 use cluster::{Cluster, State};
+use macro_steps::MacroSteps;
 use seriatim_protocol::Mutation;
 use stateright::{Checker, HasDiscoveries, Model};
-use strides::Strides;
 
 /// The least that is worth a look: one view change.
 const SMALL: Cluster = Cluster {
@@ -100,24 +100,24 @@ const NEEDS_SMALL_STEPS: [Mutation; 3] =
 /// The full model, which a view change is to survive: two attempts that race, two records, and a crash.
 const FULL: Cluster = Cluster { sequencers: 3, least: 2, records: 2, crashes: 1, ..RACE };
 
-/// The models that a test has time for, in strides.
+/// The models that a test has time for, in macro_steps.
 const SHORT_STRIDES: [(&str, Cluster); 4] = [
-    ("two attempts that race, in strides", RACE),
-    ("two attempts that race, and a crash, in strides", Cluster { crashes: 1, ..RACE }),
+    ("two attempts that race, in macro_steps", RACE),
+    ("two attempts that race, and a crash, in macro_steps", Cluster { crashes: 1, ..RACE }),
     (
-        "two of three sequencing replicas and two attempts that race, in strides",
+        "two of three sequencing replicas and two attempts that race, in macro_steps",
         Cluster { sequencers: 3, least: 2, ..RACE },
     ),
-    ("two records and two attempts that race, in strides", Cluster { records: 2, ..RACE }),
+    ("two records and two attempts that race, in macro_steps", Cluster { records: 2, ..RACE }),
 ];
 
-/// The models that `cargo xtask soak` has time for, in strides, to the end.
+/// The models that `cargo xtask soak` has time for, in macro_steps, to the end.
 const LONG_STRIDES: [(&str, Cluster); 2] = [
-    ("the full model, in strides", FULL),
-    ("the full model with one record after the other, in strides", Cluster { staggered: true, ..FULL }),
+    ("the full model, in macro_steps", FULL),
+    ("the full model with one record after the other, in macro_steps", Cluster { staggered: true, ..FULL }),
 ];
 
-/// Where small steps and strides are compared: what a test has time for.
+/// Where small steps and macro_steps are compared: what a test has time for.
 const COMPARED: [(&str, Cluster); 2] = [("one view change", SMALL), ("one view change and a crash", CRASH)];
 /// The models that `cargo xtask soak` has time to compare.
 const COMPARED_LONG: [(&str, Cluster); 4] = [
@@ -167,24 +167,24 @@ fn every_state_is_sound() {
 #[test]
 fn every_stride_is_sound() {
     for (name, cluster) in SHORT_STRIDES {
-        explore(name, Strides(cluster), ENOUGH);
+        explore(name, MacroSteps(cluster), ENOUGH);
     }
 }
 
-/// If `SERIATIM_MODEL_MINUTES` is set: strides to their end, then the rest for as long as it says.
+/// If `SERIATIM_MODEL_MINUTES` is set: macro_steps to their end, then the rest for as long as it says.
 #[test]
 fn every_state_of_larger_models_is_sound() {
     let Ok(minutes) = std::env::var("SERIATIM_MODEL_MINUTES") else { return };
     let minutes: u32 = minutes.parse().expect("a number of minutes");
     for (name, cluster) in LONG_STRIDES {
-        explore(name, Strides(cluster), ENOUGH);
+        explore(name, MacroSteps(cluster), ENOUGH);
     }
     for (name, cluster) in COMPARED_LONG {
         sights::compare(name, cluster);
     }
     let most = Duration::from_secs(60) * minutes / (LONG.len() as u32 + 1);
     let tail = Cluster { tails: 1, ..FULL };
-    explore("the full model with a question for the tail, in strides", Strides(tail), most);
+    explore("the full model with a question for the tail, in macro_steps", MacroSteps(tail), most);
     for (name, cluster) in LONG {
         explore(name, cluster, most);
     }
@@ -202,7 +202,7 @@ fn every_defect_is_refuted() {
     }
 }
 
-/// By any property: what the arguments for strides count on does not hold for a defect.
+/// By any property: what the arguments for macro_steps count on does not hold for a defect.
 #[test]
 fn every_defect_is_refuted_by_strides() {
     for (mutation, _, cluster) in REFUTED {
@@ -211,10 +211,10 @@ fn every_defect_is_refuted_by_strides() {
         }
         let cluster =
             Cluster { mutation: Some(mutation), replicas: 1, controllers: cluster.claims as u32, ..cluster };
-        let checker = Strides(cluster).checker().finish_when(HasDiscoveries::AnyFailures);
+        let checker = MacroSteps(cluster).checker().finish_when(HasDiscoveries::AnyFailures);
         let checker = checker.threads(2).spawn_bfs().join();
         println!("{mutation:?}: {} states", checker.unique_state_count());
-        assert!(!checker.discoveries().is_empty(), "{mutation:?} is not seen in strides");
+        assert!(!checker.discoveries().is_empty(), "{mutation:?} is not seen in macro_steps");
     }
 }
 

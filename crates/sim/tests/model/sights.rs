@@ -1,4 +1,4 @@
-//! Whether strides lose anything: what small steps lead to, they lead to as well, with the same promises or more.
+//! Whether macro_steps lose anything: what small steps lead to, they lead to as well, with the same promises or more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -7,8 +7,8 @@ use seriatim_model::RecordId;
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
 use crate::cluster::{Cluster, State, record};
+use crate::macro_steps::MacroSteps;
 use crate::rules::{Promises, Prospect, prospects};
-use crate::strides::Strides;
 
 type Sights = BTreeMap<Prospect, BTreeSet<Promises>>;
 
@@ -75,16 +75,17 @@ where
     seen.clone()
 }
 
-/// Fails if small steps lead to something that strides do not lead to with at least the same promises.
+/// Fails if small steps lead to something that macro_steps do not lead to with at least the same promises.
 pub(crate) fn compare(name: &str, cluster: Cluster) {
-    let (steps, strides) = (sights(cluster, cluster), sights(Strides(cluster), cluster));
+    let (steps, macro_steps) = (sights(cluster, cluster), sights(MacroSteps(cluster), cluster));
     let covers =
         |more: &Promises, less: &Promises| more.0.is_superset(&less.0) && more.1.starts_with(&less.1);
     for (prospect, promises) in &steps {
         for less in promises {
-            let found = strides.get(prospect).is_some_and(|all| all.iter().any(|more| covers(more, less)));
-            assert!(found, "{name}: strides do not lead to {prospect:?} with {less:?}");
+            let found =
+                macro_steps.get(prospect).is_some_and(|all| all.iter().any(|more| covers(more, less)));
+            assert!(found, "{name}: macro_steps do not lead to {prospect:?} with {less:?}");
         }
     }
-    println!("{name}: {} prospects in small steps, {} in strides", steps.len(), strides.len());
+    println!("{name}: {} prospects in small steps, {} in macro_steps", steps.len(), macro_steps.len());
 }

@@ -10,14 +10,14 @@ use crate::random::Random;
 
 /// Sends a few appends with numbers at the end of a session that has ended.
 #[derive(Debug)]
-pub struct Farewell {
+pub struct LateMessages {
     session: SessionId,
     at: u64,
     left: u32,
     next_at: Time,
 }
 
-impl Farewell {
+impl LateMessages {
     /// The session ended at number `at`.
     #[must_use]
     pub fn new(now: Time, session: SessionId, at: u64) -> Self {

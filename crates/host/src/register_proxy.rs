@@ -14,14 +14,14 @@ type Asker = (ConnectionId, u64);
 ///
 /// Invariant: those who wait for news have one number each, which is in `askers`.
 #[derive(Debug)]
-pub(crate) struct Relay {
+pub(crate) struct RegisterProxy {
     next: u64,
     askers: BTreeMap<u64, Asker>,
     /// Askers that wait for news, which may come more than once.
     listeners: BTreeMap<Asker, u64>,
 }
 
-impl Relay {
+impl RegisterProxy {
     /// A relay of a node's life. Its numbers are drawn from that: who is told something that an earlier life asked for
     /// would take it for an answer.
     pub(crate) fn new(life: u64) -> Self {
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn a_question_has_one_answer_and_a_listener_any_number() {
-        let mut relay = Relay::new(5);
+        let mut relay = RegisterProxy::new(5);
         let (asked, listens) = (relay.number((CLIENT, 1), false), relay.number((CLIENT, 1), true));
         assert_eq!(relay.number((CLIENT, 1), true), listens);
         assert_eq!(relay.asker(asked), Some((CLIENT, 1)));
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn the_oldest_is_given_up() {
-        let mut relay = Relay::new(0);
+        let mut relay = RegisterProxy::new(0);
         let first = relay.number((CLIENT, 0), true);
         for number in 1..=MOST as u64 {
             relay.number((CLIENT, number), false);

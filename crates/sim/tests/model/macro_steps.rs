@@ -1,7 +1,7 @@
-//! The same log in strides: what may as well happen together is one action, so larger models come to an end.
+//! The same log in macro_steps: what may as well happen together is one action, so larger models come to an end.
 //!
 //! A stride is a run of small steps in which nothing that happens meanwhile makes a difference. For every run
-//! of small steps there is one of strides that finds the same log and promised at least as much: [`sights`]
+//! of small steps there is one of macro_steps that finds the same log and promised at least as much: [`sights`]
 //! compares the two where both come to an end, and what the arguments below count on is itself checked in
 //! every state ([`rules::DEAF`], [`rules::ANEW`]).
 //!
@@ -45,7 +45,7 @@ use crate::place::{Place, Placed, Role, Told};
 use crate::rules;
 
 /// A cluster whose shard has one replica. Each controller makes one attempt.
-pub(crate) struct Strides(pub(crate) Cluster);
+pub(crate) struct MacroSteps(pub(crate) Cluster);
 
 /// A stride that can happen.
 #[derive(Clone, Debug, PartialEq)]
@@ -70,7 +70,7 @@ pub(crate) enum Stride {
     Crash(usize),
 }
 
-impl Model for Strides {
+impl Model for MacroSteps {
     type State = State;
     type Action = Stride;
 
@@ -168,7 +168,7 @@ fn recoveries(state: &State, view: &View, controller: usize, actions: &mut Vec<S
     }
 }
 
-impl Strides {
+impl MacroSteps {
     /// Clients that begin together are all alike: the first leader hears of the first of them first.
     fn may_be_next(&self, state: &State, view: &View, packet: &Packet) -> bool {
         let is_first_view = view.number == ViewNumber(1) && !self.0.staggered;
