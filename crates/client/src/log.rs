@@ -239,7 +239,7 @@ impl Log {
         }
     }
 
-    /// Ends the session, once everything appended so far is settled: from then on no replica takes anything
+    /// Ends the session, once everything appended so far is completed: from then on no replica takes anything
     /// of it any more, whatever is still on its way. The next append opens a new one. Appends that are submitted
     /// meanwhile may fail.
     ///

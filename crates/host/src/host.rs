@@ -287,7 +287,7 @@ impl Host {
     }
 
     /// Does what is due now that the inbox is drained. Afterwards sends and writes can be taken.
-    pub fn settle(&mut self, now: Time) {
+    pub fn finish_turn(&mut self, now: Time) {
         if self.failure.is_some() {
             return;
         }
@@ -331,7 +331,7 @@ impl Host {
         self.journal.pending_bytes()
     }
 
-    /// When [`Host::settle`] is to be called at the latest.
+    /// When [`Host::finish_turn`] is to be called at the latest.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         if self.failure.is_some() {

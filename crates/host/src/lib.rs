@@ -11,7 +11,7 @@
 //! [`JournalWrite`](seriatim_store::JournalWrite) or as [`FileWork`], and is reported back; so does what deletes files.
 //!
 //! ```text
-//!             handle(event) …                    settle(now)
+//!             handle(event) …                    finish_turn(now)
 //!  inbox ──▶ step role ─▶ effects ─▶ … ─▶ timers that are due ─▶ take_sends, next_journal_write, next_sync
 //!               ▲            │
 //!               └── local ◀──┘ messages between roles of this node, reads, finished stores

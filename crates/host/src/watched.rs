@@ -48,9 +48,9 @@ impl Watched {
         changes.into_iter().for_each(|change| self.host.handle(now, Event::Liveness(change)));
     }
 
-    /// Does what is due; see [`Host::settle`]. Returns what is to leave, heartbeats included.
-    pub fn settle(&mut self, now: Time) -> Vec<Outgoing> {
-        self.host.settle(now);
+    /// Does what is due; see [`Host::finish_turn`]. Returns what is to leave, heartbeats included.
+    pub fn finish_turn(&mut self, now: Time) -> Vec<Outgoing> {
+        self.host.finish_turn(now);
         for Unmet { node, taken, .. } in self.host.take_unmet() {
             self.detector.meet(now, node, taken);
         }
@@ -69,7 +69,7 @@ impl Watched {
         self.host.take_sends().into_iter().chain(beats.into_iter().map(beat)).collect()
     }
 
-    /// When [`Watched::settle`] is to be called at the latest.
+    /// When [`Watched::finish_turn`] is to be called at the latest.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         [self.host.deadline(), self.detector.deadline()].into_iter().flatten().min()

@@ -31,7 +31,7 @@ fn open() -> Host {
 fn tell(host: &mut Host, now: Time, message: control::Message) {
     let (peer, from, to) = (Peer::Node(REGISTER), Endpoint::Register, Endpoint::Node);
     host.handle(now, Event::Message { peer, log: LogId(0), from, to, message: message.into() });
-    host.settle(now);
+    host.finish_turn(now);
 }
 
 fn place(address: &str) -> NodeAddress {
@@ -52,7 +52,7 @@ fn said(host: &mut Host) -> Vec<control::Message> {
 #[test]
 fn an_address_of_an_older_life_is_replaced() {
     let mut host = open();
-    host.settle(Time::ZERO);
+    host.finish_turn(Time::ZERO);
     assert_eq!(said(&mut host), [control::Message::Join { node: place("node-2:7700") }]);
     tell(&mut host, Time::ZERO, control::Message::Elsewhere { version: 7 });
     assert_eq!(said(&mut host), [control::Message::Move { node: place("node-2:7700"), version: 7 }]);
@@ -63,7 +63,7 @@ fn an_address_of_an_older_life_is_replaced() {
 #[test]
 fn a_node_that_is_said_to_be_elsewhere_says_again_where_it_is() {
     let mut host = open();
-    host.settle(Time::ZERO);
+    host.finish_turn(Time::ZERO);
     tell(&mut host, Time::ZERO, control::Message::Cluster { nodes: vec![place("node-2:7700")] });
     assert!(host.has_joined());
     said(&mut host);
@@ -71,6 +71,6 @@ fn a_node_that_is_said_to_be_elsewhere_says_again_where_it_is() {
     assert!(!host.has_joined() && said(&mut host).is_empty());
     assert_eq!(host.address_of(ME), Some("node-2:7700"), "it knows better");
     let later = Time::ZERO + Duration::from_secs(1);
-    host.settle(later);
+    host.finish_turn(later);
     assert_eq!(said(&mut host), [control::Message::Join { node: place("node-2:7700") }]);
 }

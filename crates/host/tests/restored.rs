@@ -120,10 +120,10 @@ impl Cluster {
             }
             let mut questions = vec![];
             for (node, host) in &mut self.hosts {
-                let mut sends = host.settle(self.now);
+                let mut sends = host.finish_turn(self.now);
                 while let Some(write) = host.next_journal_write(self.now) {
                     host.handle(self.now, VIA, Event::JournalWritten(write.perform(&self.disks[node])));
-                    sends.extend(host.settle(self.now));
+                    sends.extend(host.finish_turn(self.now));
                 }
                 for send in sends {
                     let Peer::Node(to) = send.peer else {

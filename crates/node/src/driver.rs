@@ -303,7 +303,7 @@ impl Driver {
         let now = self.now();
         self.measure();
         self.host.note_wall(wall_ms());
-        self.host.settle(now);
+        self.host.finish_turn(now);
         self.send();
         self.ask();
         if !self.writing

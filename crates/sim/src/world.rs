@@ -126,7 +126,7 @@ impl World {
         self.pass_faults();
         self.come_to_an_end_before_calm();
         self.calm();
-        self.settle();
+        self.drain();
         self.cluster.scene.coverage.count(&self.cluster.scene.history);
     }
 
@@ -173,7 +173,7 @@ impl World {
         if self.cluster.scene.plan.capacity.is_some() {
             // The rest of the run is judged by how long it takes: the first view does not count.
             self.run_until(FIRST_VIEW_WITHIN, |world| {
-                world.is_settled() && world.cluster.truth().second_is_at_rest()
+                world.nodes_are_at_rest() && world.cluster.truth().second_is_at_rest()
             });
         }
         let entry = self.cluster.entry().cloned();

@@ -34,7 +34,7 @@ const WORDS: &[&str] = &[
     "seal",
     "sequencing replica",
     "session",
-    "settle",
+    "install history",
     "shard",
     "stable",
     "stage",

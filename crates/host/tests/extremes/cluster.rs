@@ -278,7 +278,7 @@ impl Cluster {
 
     fn settle_host(&mut self, node: NodeId) {
         let (host, disk) = (self.hosts.get_mut(&node).expect("there are two"), &self.disks[&node]);
-        let mut sends = host.settle(self.now);
+        let mut sends = host.finish_turn(self.now);
         loop {
             let (write, files) = (host.next_journal_write(self.now), host.next_sync());
             let is_done = write.is_none() && files.is_none();
@@ -291,7 +291,7 @@ impl Cluster {
             if is_done {
                 break;
             }
-            sends.extend(host.settle(self.now));
+            sends.extend(host.finish_turn(self.now));
         }
         assert_eq!(host.failure(), None, "node {node} stops");
         sends.into_iter().for_each(|send| self.deliver(node, send));

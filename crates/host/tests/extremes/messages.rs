@@ -238,7 +238,7 @@ kinds! {
         Pressed { view }
         Seek { view, session, from, end }
         Sought { view, session, from, upto, trim, found }
-        FillRequest { view, settled, overdue }
+        FillRequest { view, written, overdue }
         Fill { view, spans }
         Filled { view, run }
         Vacant { claim, old, spans }

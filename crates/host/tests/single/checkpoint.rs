@@ -25,7 +25,7 @@ fn open(config: HostConfig, disk: &MemoryDisk) -> Host {
 
 fn tell(host: &mut Host, log: LogId, from: Endpoint, to: Endpoint, message: protocol::Message) {
     host.handle(Time::ZERO, Event::Message { peer: Peer::Node(OTHER), log, from, to, message });
-    host.settle(Time::ZERO);
+    host.finish_turn(Time::ZERO);
 }
 
 fn log_config() -> LogConfig {
@@ -55,7 +55,7 @@ fn drain(host: &mut Host, disk: &MemoryDisk) -> (usize, u32) {
     // Roles that have nothing to say are passed over a few at a time, too.
     while idle < LOGS {
         let before = host.journal_pending_bytes();
-        host.settle(Time::ZERO);
+        host.finish_turn(Time::ZERO);
         let added = host.journal_pending_bytes() - before;
         (most, pieces) = (most.max(added), pieces + u32::from(added > 0));
         let (write, files) = (host.next_journal_write(Time::ZERO), host.next_sync());
@@ -170,7 +170,7 @@ fn a_node_that_dies_at_any_point_of_a_checkpoint_comes_back_as_it_was() {
             if random(3) > 0 {
                 happens(&mut host, &mut random, round);
             }
-            host.settle(Time::ZERO);
+            host.finish_turn(Time::ZERO);
             let now = roles(&host);
             let write = host.next_journal_write(Time::ZERO);
             if let Some(write) = write {

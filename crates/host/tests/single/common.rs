@@ -45,7 +45,7 @@ pub(crate) fn address(node: NodeId) -> NodeAddress {
 pub(crate) fn tell(host: &mut Host, to: Endpoint, message: protocol::Message) {
     let (peer, from) = (Peer::Node(OTHER), Endpoint::Controller);
     host.handle(Time::ZERO, Event::Message { peer, log: LOG, from, to, message });
-    host.settle(Time::ZERO);
+    host.finish_turn(Time::ZERO);
 }
 
 /// The register tells of three nodes.
@@ -56,7 +56,7 @@ pub(crate) fn cluster(host: &mut Host) {
 
 pub(crate) fn liveness(host: &mut Host, change: Liveness) {
     host.handle(Time::ZERO, Event::Liveness(change));
-    host.settle(Time::ZERO);
+    host.finish_turn(Time::ZERO);
 }
 
 /// The other nodes remember nothing that the host's disk does not know.
@@ -132,6 +132,6 @@ pub(crate) fn write_all(host: &mut Host, disk: &MemoryDisk) {
         if let Some(files) = files {
             host.handle(Time::ZERO, Event::FilesSynced(files.perform(disk)));
         }
-        host.settle(Time::ZERO);
+        host.finish_turn(Time::ZERO);
     }
 }

@@ -138,7 +138,7 @@ fn a_new_life_does_not_take_its_predecessors_write_for_its_own() {
     seal(&mut host, 3);
     assert!(host.sequencer(LOG).is_some());
     host.handle(Time::ZERO, Event::JournalWritten(slow.perform(&disk)));
-    host.settle(Time::ZERO);
+    host.finish_turn(Time::ZERO);
     assert!(!has_sealed(&mut host), "nothing of the new life is written");
     write_all(&mut host, &disk);
     assert!(has_sealed(&mut host));

@@ -27,7 +27,7 @@ use crate::shard;
 /// One log, as one client uses it: a session for its appends, and questions about the tail.
 ///
 /// Invariant: `pending` are the numbers from `base` on. Those below `told` were told positions in this take, unless
-/// they are settled; those below `asked` were asked for.
+/// they are completed; those below `asked` were asked for.
 #[derive(Clone, Debug)]
 pub struct LogClient {
     pub(super) config: LogClientConfig,
@@ -48,7 +48,7 @@ pub struct LogClient {
     pub(super) asked: u64,
     /// How often positions were given up.
     pub(super) take: u64,
-    /// Numbers below it are settled, or may be followed in the log by such as are in it already.
+    /// Numbers below it are completed, or may be followed in the log by such as are in it already.
     pub(super) in_log: u64,
     /// A position was lost: no more are asked for before it is known what became of all others.
     pub(super) is_settling: bool,
@@ -78,7 +78,7 @@ pub(super) struct Pending {
     pub(super) terms: AppendSpec,
     /// How many names it had before.
     pub(super) again: u32,
-    pub(super) settled: bool,
+    pub(super) completed: bool,
     pub(super) asked_at: Time,
     pub(super) place: Place,
 }
@@ -297,8 +297,8 @@ impl LogClient {
     }
 
     pub(super) fn enqueue(&mut self, token: u64, record: Record, terms: AppendSpec, again: u32) {
-        let (settled, asked_at, place) = (false, Time::ZERO, Place::Nowhere);
-        self.pending.push_back(Pending { token, record, terms, again, settled, asked_at, place });
+        let (completed, asked_at, place) = (false, Time::ZERO, Place::Nowhere);
+        self.pending.push_back(Pending { token, record, terms, again, completed, asked_at, place });
         self.work_is_due = true;
     }
 
@@ -307,7 +307,7 @@ impl LogClient {
         self.base + self.pending.len() as u64
     }
 
-    /// The append of this number, if it is not settled and let go of.
+    /// The append of this number, if it is not completed and let go of.
     pub(super) fn numbered(&mut self, number: u64) -> Option<&mut Pending> {
         self.pending.get_mut(usize::try_from(number.checked_sub(self.base)?).ok()?)
     }
@@ -400,7 +400,8 @@ impl LogClient {
         // Positions beyond that were given out, and not written, are given out anew.
         self.since = self.since.min(view.start);
         let mut is_gone = false;
-        for (number, pending) in (self.base..).zip(&mut self.pending).filter(|(_, pending)| !pending.settled)
+        for (number, pending) in
+            (self.base..).zip(&mut self.pending).filter(|(_, pending)| !pending.completed)
         {
             pending.place = match pending.place {
                 Place::At { position, sent: true, .. } | Place::Asked { position, .. }
@@ -422,7 +423,7 @@ impl LogClient {
             self.session_lost(out);
         }
         self.give_up_positions();
-        self.settle_if_known(now, out);
+        self.complete_if_known(now, out);
         self.work_is_due = true;
     }
 
@@ -479,7 +480,7 @@ impl LogClient {
         self.work_is_due = true;
     }
 
-    /// Once all is settled, nothing of the session is on its way that could still get into the log.
+    /// Once all is completed, nothing of the session is on its way that could still get into the log.
     fn end_session(&mut self, out: &mut Out) {
         let is_settled = self.in_flight() == 0 && self.earlier.resuming.is_none();
         while let Some(token) = self.askers.take_end(is_settled) {
@@ -573,9 +574,9 @@ impl LogClient {
     }
 
     fn deleted(&mut self, out: &mut Out) {
-        let unsettled =
-            self.pending.drain(..).filter(|pending| !pending.settled).map(|pending| pending.token);
-        let tokens = unsettled.chain(self.earlier.past.give_up()).chain(self.askers.give_up());
+        let uncompleted =
+            self.pending.drain(..).filter(|pending| !pending.completed).map(|pending| pending.token);
+        let tokens = uncompleted.chain(self.earlier.past.give_up()).chain(self.askers.give_up());
         self.log.tell_deleted(tokens.chain(self.tails.give_up()), out);
         self.is_opening = false;
         self.forget_session();

@@ -40,6 +40,7 @@
 //! its view is over. See docs/design/corfu.md.
 
 pub mod client;
+mod completions;
 mod fences;
 mod grants;
 pub(crate) mod handover;
@@ -49,7 +50,6 @@ mod patience;
 mod resuming;
 mod search;
 pub mod sequencer;
-mod settling;
 pub(crate) mod shard;
 mod tail;
 mod tokens;

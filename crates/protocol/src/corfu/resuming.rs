@@ -263,7 +263,7 @@ impl Earlier {
     fn answer_past(&mut self, now: Time, view: ViewNumber, out: &mut Out) {
         for id in self.past.questions(now, view).ids {
             let what = self.places.remove(&id).ok_or(Failure::NotAppended(id));
-            self.past.settled(id, what, out);
+            self.past.record_outcome(id, what, out);
         }
     }
 }

@@ -226,15 +226,15 @@ impl Sequencer {
             (self.overdue, self.tell_at) = (self.next, None);
             return;
         }
-        self.settle(now);
-        if self.settled() == self.next && self.overdue == self.next {
+        self.drop_written(now);
+        if self.written_prefix() == self.next && self.overdue == self.next {
             // It is all written; the other shards do not know yet that there is nothing for them.
             self.tell_at = Some(self.tell_at.map_or(now, |at| at.min(now + limits::FILL_AFTER / 10)));
         }
     }
 
     /// How far the shard is written that is written furthest.
-    fn settled(&self) -> Position {
+    fn written_prefix(&self) -> Position {
         self.written.values().copied().max().unwrap_or_default()
     }
 
@@ -252,23 +252,23 @@ impl Sequencer {
     }
 
     /// Lets go of what is written, and of what is nobody's any more.
-    fn settle(&mut self, now: Time) {
+    fn drop_written(&mut self, now: Time) {
         let Some(view) = &self.membership.view else { return };
         let by_the_clock = self.options.mutates(Mutation::FilledByTheClock);
         let is_written = |first, end| is_written(view, &self.written, first, end);
-        let overdue = self.grants.settle(now, is_written, by_the_clock);
+        let overdue = self.grants.drop_written(now, is_written, by_the_clock);
         self.overdue = overdue.unwrap_or(self.overdue).max(self.overdue);
     }
 
     /// Tells those shards that are behind what is overdue, and asks the clients of what is late.
     fn tell_shards(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
-        self.settle(now);
+        self.drop_written(now);
         let Some(view) = &self.membership.view else { return };
-        let (settled, overdue) = (self.settled(), self.overdue);
+        let (written, overdue) = (self.written_prefix(), self.overdue);
         for members in &view.shards {
             if self.written.get(&members.shard).is_some_and(|known| *known < self.next) {
                 let to = Address::Node(members.primary().node, Endpoint::Shard(members.shard));
-                let message = ShardMessage::FillRequest { view: view.number, settled, overdue };
+                let message = ShardMessage::FillRequest { view: view.number, written, overdue };
                 out.push(RoleEffect::Send { to, message: message.into() });
                 self.told.entry(members.shard).or_insert(now);
             }

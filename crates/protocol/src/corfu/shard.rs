@@ -45,7 +45,7 @@ pub(crate) struct Chain {
     at: BTreeMap<Position, (RecordId, Ticket)>,
     /// A position of some shard that lies right below it is on all replicas of its chain, in this view: no later
     /// view places anything below anew.
-    settled: Position,
+    written_prefix: Position,
     /// Writes on their way, with who is told if they fail.
     writes: VecDeque<(Ticket, Address, ViewNumber, Vec<Span>)>,
     /// The replica's reads for itself.
@@ -134,8 +134,8 @@ impl DataPath for Chain {
                 self.offered(core, now, from, claim, (upto, runs), out);
             }
             Message::Written { view, spans, .. } => self.filled_at(core, from, view, &spans, out),
-            Message::FillRequest { view, settled, overdue } if serves(core, from, view, out) => {
-                self.overdue(core, now, from, (settled, overdue), out);
+            Message::FillRequest { view, written, overdue } if serves(core, from, view, out) => {
+                self.overdue(core, now, from, (written, overdue), out);
             }
             Message::Fill { view, spans } if serves(core, from, view, out) => {
                 self.fill_as_head(core, from, view, &spans, out);
@@ -161,7 +161,7 @@ impl DataPath for Chain {
             let end = spans.into_iter().map(Span::end).max().unwrap_or_default();
             if core.is_primary() {
                 // All replicas have what the primary has.
-                self.settled = self.settled.max(end);
+                self.written_prefix = self.written_prefix.max(end);
             }
         }
         self.advance_written(core, out);
@@ -196,7 +196,7 @@ impl DataPath for Chain {
     }
 
     fn learned(&mut self, view: &View) {
-        (self.settled, self.passed_on) = (view.start, Position::ZERO);
+        (self.written_prefix, self.passed_on) = (view.start, Position::ZERO);
         self.flushing = None;
         self.writers.begin();
     }
@@ -437,7 +437,7 @@ impl Chain {
             return;
         }
         let Some(view) = core.memory.view.as_ref() else { return };
-        let (place, range) = ((core.shard, &view.placement), (core.stable, self.settled));
+        let (place, range) = ((core.shard, &view.placement), (core.stable, self.written_prefix));
         let stable = self.first_unwritten(place, range, |ticket| core.gate.is_durable(ticket));
         core.advance_stable(self, stable, out);
     }
@@ -448,11 +448,11 @@ impl Chain {
         core: &mut Core,
         now: Time,
         from: Address,
-        (settled, overdue): (Position, Position),
+        (written, overdue): (Position, Position),
         out: &mut Vec<RoleEffect>,
     ) {
         let view = core.view_number();
-        self.settled = self.settled.max(settled);
+        self.written_prefix = self.written_prefix.max(written);
         self.advance_written(core, out);
         if core.stable < overdue {
             self.fill(core, now, view, overdue, out);

@@ -252,7 +252,7 @@ impl LogClient {
                 }
             }
         }
-        self.settle_if_known(now, out);
+        self.complete_if_known(now, out);
     }
 
     /// One more replica of the chain has it: the next one is to get it, or it is done.

@@ -28,7 +28,7 @@ pub(super) struct Pending {
     pub(super) terms: AppendSpec,
     /// How many names it had before.
     pub(super) again: u32,
-    pub(super) settled: bool,
+    pub(super) completed: bool,
     pub(super) target: Target,
 }
 
@@ -92,7 +92,7 @@ impl Appends {
     pub(super) fn push(&mut self, token: u64, record: Record, terms: AppendSpec, again: u32) {
         self.submitted += record.size() as u64;
         let (upto, target) = (self.submitted, Target::default());
-        self.pending.push_back(Pending { token, record, upto, terms, again, settled: false, target });
+        self.pending.push_back(Pending { token, record, upto, terms, again, completed: false, target });
     }
 
     /// One that was taken out gets the next number: of a session in which none has one yet.
@@ -102,9 +102,9 @@ impl Appends {
         self.pending.push_back(pending);
     }
 
-    /// Lets go of those at the front that are settled, below this number.
+    /// Lets go of those at the front that are completed, below this number.
     pub(super) fn release_below(&mut self, number: u64) {
-        while self.base < number && self.pending.front().is_some_and(|pending| pending.settled) {
+        while self.base < number && self.pending.front().is_some_and(|pending| pending.completed) {
             self.pending.pop_front();
             self.base += 1;
         }
@@ -199,19 +199,19 @@ mod tests {
         appends
     }
 
-    fn settle(appends: &mut Appends, number: u64) {
-        appends.get_mut(number).expect("it is not done with").settled = true;
+    fn complete_number(appends: &mut Appends, number: u64) {
+        appends.get_mut(number).expect("it is not done with").completed = true;
     }
 
     #[test]
     fn they_are_let_go_of_from_the_front() {
         let mut appends = appends(5, &[1, 1, 1, 1]);
         assert_eq!((appends.base(), appends.end(), appends.len()), (5, 9, 4));
-        settle(&mut appends, 6);
+        complete_number(&mut appends, 6);
         appends.release_below(9);
         assert_eq!(appends.base(), 5, "6 waits for 5");
-        settle(&mut appends, 5);
-        settle(&mut appends, 7);
+        complete_number(&mut appends, 5);
+        complete_number(&mut appends, 7);
         appends.release_below(7);
         assert_eq!((appends.base(), appends.get(6).is_none()), (7, true), "7 is not committed");
         assert_eq!(appends.from(8).map(|(number, pending)| (number, pending.token)).next(), Some((8, 3)));
@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(appends.bytes_of((1, 2), true), sizes[1]);
         assert_eq!(appends.bytes_of((1, 3), false), 2 * Content::NAME_BYTES);
         assert_eq!(appends.within((sizes[0] + sizes[1]) as u64), 2);
-        settle(&mut appends, 0);
+        complete_number(&mut appends, 0);
         appends.release_below(1);
         assert_eq!(appends.bytes_of((0, 2), true), sizes[1]);
     }

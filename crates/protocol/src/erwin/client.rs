@@ -312,7 +312,7 @@ impl LogClient {
         self.committed = self.committed.max(committed);
         self.putting.named = self.putting.named.max(committed);
         for number in before..committed {
-            self.settle_if_done(number, out);
+            self.complete_if_done(number, out);
         }
         self.release();
     }

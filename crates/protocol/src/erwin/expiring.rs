@@ -54,10 +54,10 @@ impl Sequencer {
         if now < self.expire_not_before {
             return;
         }
-        let settled = self.orderer.as_ref().map_or(self.log.ordered(), Orderer::stable);
+        let stable = self.orderer.as_ref().map_or(self.log.ordered(), Orderer::stable);
         let is_ending =
             |session| self.orderer.as_ref().is_some_and(|orderer| orderer.endings.is_under_way(session));
-        let sessions = self.log.superfluous(excess, settled, is_ending);
+        let sessions = self.log.superfluous(excess, stable, is_ending);
         if sessions.is_empty() {
             // All of them are at work. That takes a moment, and so does looking.
             self.expire_not_before = now + limits::RESEND_AFTER;

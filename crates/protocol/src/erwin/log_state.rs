@@ -234,7 +234,7 @@ impl LogState {
             self.ring.drop_run(run);
             let next = self.sessions.next(run.session).unwrap_or(0);
             self.seen.add(run.session, next.max(run.first)..run.end());
-            self.sessions.settle(*settled, position);
+            self.sessions.apply(*settled, position);
             position += run.count;
         }
         self.ordered = position;
@@ -282,12 +282,12 @@ impl LogState {
         self.sessions.open(session, self.ordered);
     }
 
-    /// Sessions of which nothing is at work, as many as there are too many: of those first that were settled below
-    /// `settled` for the longest time.
+    /// Sessions of which nothing is at work, as many as there are too many: of those first that were final below
+    /// `stable` for the longest time.
     pub(super) fn superfluous(
         &self,
         excess: Excess,
-        settled: Position,
+        stable: Position,
         is_ending: impl Fn(SessionId) -> bool,
     ) -> Vec<SessionId> {
         let limits = &self.options.limits;
@@ -295,11 +295,11 @@ impl LogState {
             |session| self.ring.holds(session) || self.frozen.contains_key(&session) || is_ending(session);
         match excess {
             Excess::Sessions => {
-                let (most, settled_and_ordered) = (limits.max_sessions, (settled, self.ordered));
-                let oldest = self.sessions.least_recent(settled_and_ordered, most, is_kept);
-                if oldest.is_empty() { self.sessions.opened_lowest(settled, most, is_kept) } else { oldest }
+                let (most, stable_and_ordered) = (limits.max_sessions, (stable, self.ordered));
+                let oldest = self.sessions.least_recent(stable_and_ordered, most, is_kept);
+                if oldest.is_empty() { self.sessions.opened_lowest(stable, most, is_kept) } else { oldest }
             }
-            Excess::NoOps => self.sessions.most_voids(settled, limits.void_runs, is_kept),
+            Excess::NoOps => self.sessions.most_voids(stable, limits.void_runs, is_kept),
         }
     }
 

@@ -29,7 +29,7 @@ pub(super) struct Putting {
     pub(super) named: u64,
     /// Below this number names were sent to somebody in the present view, and somebody may wait for their records.
     pub(super) told_below: u64,
-    /// Below this number every record is stored in the present view, or its append is settled.
+    /// Below this number every record is stored in the present view, or its append is completed.
     stored_below: u64,
     replicas: BTreeMap<(ShardId, NodeId), Progress>,
 }
@@ -176,7 +176,7 @@ impl Unstored<'_> {
         let from = numbers.start.clamp(base, end.max(base));
         let unsent = self.appends.from(from).take_while(|(number, _)| *number < end);
         let is_wanted = |pending: &Pending| {
-            pending.target.shard == Some(shard) && pending.target.stored & bit == 0 && !pending.settled
+            pending.target.shard == Some(shard) && pending.target.stored & bit == 0 && !pending.completed
         };
         let mut unsent = unsent.skip_while(|(_, pending)| !is_wanted(pending)).peekable();
         let (first, _) = unsent.peek().copied()?;
@@ -281,7 +281,7 @@ impl Putting {
         let mut stored = self.stored_below.max(appends.base());
         while stored < sent
             && let Some(pending) = appends.get(stored)
-            && (pending.settled || self.is_stored(&pending.target))
+            && (pending.completed || self.is_stored(&pending.target))
         {
             stored += 1;
         }
@@ -365,7 +365,7 @@ impl Putting {
         let mut refused: Option<IdRun> = None;
         for number in ids.first.max(appends.base())..ids.end().min(appends.end()).min(progress.sent) {
             let Some(pending) = appends.get(number) else { break };
-            let goes_there = pending.target.shard == Some(from.0) && !pending.settled;
+            let goes_there = pending.target.shard == Some(from.0) && !pending.completed;
             if goes_there && progress.awaits(RecordId { session: ids.session, number }, &pending.target) {
                 progress.lands(pending.record.size());
                 match &mut refused {
@@ -391,7 +391,7 @@ impl Putting {
                 continue;
             }
             let id = RecordId { session: ids.session, number };
-            if progress.awaits(id, &pending.target) && !pending.settled {
+            if progress.awaits(id, &pending.target) && !pending.completed {
                 progress.lands(pending.record.size());
             }
             pending.target.stored |= bit;
@@ -404,7 +404,7 @@ impl Putting {
         progress.lowest = before.max(base);
         while let Some(pending) = appends.get(progress.lowest)
             && progress.lowest < progress.sent
-            && (pending.target.shard != Some(from.0) || pending.target.stored & bit != 0 || pending.settled)
+            && (pending.target.shard != Some(from.0) || pending.target.stored & bit != 0 || pending.completed)
         {
             progress.lowest += 1;
         }
@@ -478,7 +478,7 @@ impl LogClient {
         // More names may leave now, too.
         self.work_is_due = true;
         for number in ids.first.max(self.appends.base())..ids.end().min(self.appends.end()) {
-            self.settle_if_done(number, out);
+            self.complete_if_done(number, out);
         }
         self.release();
     }
@@ -489,9 +489,9 @@ impl LogClient {
     pub(super) fn not_appended(&mut self, now: Time, ids: IdRun, out: &mut Out) {
         let Session::Open(session) = self.session else { return };
         for number in ids.first.max(self.appends.base())..ids.end().min(self.appends.end()) {
-            let pending = self.appends.get_mut(number).filter(|pending| !pending.settled);
+            let pending = self.appends.get_mut(number).filter(|pending| !pending.completed);
             let Some(pending) = pending else { continue };
-            pending.settled = true;
+            pending.completed = true;
             self.putting.forget(RecordId { session, number }, pending);
             if now < pending.terms.again_until {
                 let record = pending.record.clone();

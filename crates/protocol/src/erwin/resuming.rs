@@ -51,19 +51,19 @@ impl LogClient {
                 }
                 let lost: Vec<RecordId> = self.past.from(RecordId { session, number: at }).collect();
                 for id in lost {
-                    self.settled(id, Err(Failure::NotAppended(id)), out);
+                    self.record_outcome(id, Err(Failure::NotAppended(id)), out);
                 }
             }
             Message::Located { session, number, position } => {
-                self.settled(RecordId { session, number }, Ok(position), out);
+                self.record_outcome(RecordId { session, number }, Ok(position), out);
             }
             Message::NotAppended { session, next, .. } => {
                 let id = RecordId { session, number: next - 1 };
-                self.settled(id, Err(Failure::NotAppended(id)), out);
+                self.record_outcome(id, Err(Failure::NotAppended(id)), out);
             }
             Message::Stale { session, number } => {
                 let id = RecordId { session, number };
-                self.settled(id, Err(Failure::Stale(id)), out);
+                self.record_outcome(id, Err(Failure::Stale(id)), out);
             }
             _ if self.resuming.is_some() => self.resume_failed(out),
             _ => self.session_lost(session, out),
@@ -73,11 +73,11 @@ impl LogClient {
     }
 
     /// It is known what became of an append of an earlier run.
-    fn settled(&mut self, id: RecordId, what: Result<Position, Failure>, out: &mut Out) {
+    fn record_outcome(&mut self, id: RecordId, what: Result<Position, Failure>, out: &mut Out) {
         if let Some(resuming) = &mut self.resuming {
-            resuming.settle(id.session, id.number);
+            resuming.note_completed(id.session, id.number);
         }
-        self.past.settled(id, what, out);
+        self.past.record_outcome(id, what, out);
     }
 
     /// Says what is to be said about sessions of earlier runs.
@@ -126,7 +126,7 @@ impl LogClient {
         self.work_is_due = true;
     }
 
-    /// The sessions that earlier runs left are settled: this one appends.
+    /// The sessions that earlier runs left are completed: this one appends.
     fn go_on_after(&mut self, out: &mut Out) {
         let Some(resuming) = &self.resuming else { return };
         let (Some(successor), Some(names)) = (resuming.successor(), resuming.names()) else {
@@ -154,5 +154,5 @@ fn questions(resuming: &Resuming, view: ViewNumber) -> Vec<Message> {
         return vec![Message::Close { view, session, successor: resuming.successor() }];
     }
     let locate = |RecordId { session, number }| Message::Locate { view, session, number };
-    resuming.unsettled().map(locate).collect()
+    resuming.uncompleted().map(locate).collect()
 }

@@ -83,7 +83,7 @@ impl Flush {
         while let Some(bound) = self.pusher.take_bound(now) {
             let mut position = bound.from;
             for settled in bound.ids {
-                self.sessions.settle(settled, position);
+                self.sessions.apply(settled, position);
                 position += settled.ids.count;
             }
         }

@@ -64,7 +64,7 @@ pub enum Request {
     CheckTail,
     /// The session that appends go to, opened if need be.
     OpenSession,
-    /// Nothing more will be appended in this session: once everything asked for before is settled, no
+    /// Nothing more will be appended in this session: once everything asked for before is completed, no
     /// replica takes anything of it any more. What is asked for meanwhile may fail with it.
     EndSession,
 }
@@ -130,7 +130,7 @@ pub enum Failure {
         limit: u32,
     },
     /// An earlier run of this session saw the append acknowledged, and did not wait for it any more.
-    #[error("append {0} was settled before; it is in the log")]
+    #[error("append {0} was completed before; it is in the log")]
     Stale(RecordId),
     /// The record reached its shard too late, or not at all. It is not in the log, and never will be.
     #[error("append {0} did not reach its shard in time; it is not in the log")]

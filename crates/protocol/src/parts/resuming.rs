@@ -164,7 +164,12 @@ impl Past {
     }
 
     /// It is known what became of an append: answers it, if it was made again and waits for that.
-    pub fn settled(&mut self, id: RecordId, what: Result<Position, Failure>, out: &mut Vec<ClientEffect>) {
+    pub fn record_outcome(
+        &mut self,
+        id: RecordId,
+        what: Result<Position, Failure>,
+        out: &mut Vec<ClientEffect>,
+    ) {
         let Some(Asked { token, sync }) = self.asked.remove(&id) else { return };
         let answer = match what {
             Ok(position) => Reply::Appended { id, position: Some(position).filter(|_| sync), again: 0 },
@@ -284,7 +289,7 @@ impl Resuming {
     }
 
     /// The last number of each ended session, unless it is known what became of it.
-    pub fn unsettled(&self) -> impl Iterator<Item = RecordId> + use<'_> {
+    pub fn uncompleted(&self) -> impl Iterator<Item = RecordId> + use<'_> {
         let unsettled = self.ended.iter().filter(|ended| !ended.is_settled && ended.end > 0);
         unsettled.map(|ended| RecordId { session: ended.session, number: ended.end - 1 })
     }
@@ -311,7 +316,7 @@ impl Resuming {
     }
 
     /// The last number of a session has come to its end, and so have all before it.
-    pub fn settle(&mut self, session: SessionId, number: u64) {
+    pub fn note_completed(&mut self, session: SessionId, number: u64) {
         if let Some(ended) = self.of(session).filter(|ended| number + 1 == ended.end) {
             ended.is_settled = true;
         }

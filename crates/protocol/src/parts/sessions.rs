@@ -35,13 +35,13 @@ struct Session {
     /// If it has ended: the session in which its client went on.
     successor: Option<SessionId>,
     /// Numbers that became no-ops, in order: first, and how many. Also below `lowest`: a client that forgot how
-    /// far it was must not take them for appended. When there are many, the oldest go that are settled.
+    /// far it was must not take them for appended. When there are many, the oldest go whose outcome its client knows.
     voids: Vec<(u64, u64)>,
 }
 
 /// In the first format a session had no end. Numbers are far below this bit, which says that there is one.
 const HAS_END: u64 = 1 << 63;
-/// How many runs of numbers that became no-ops are remembered of a session whose client settled them.
+/// How many runs of numbers that became no-ops are remembered of a session whose outcome their client knows.
 const MOST_VOIDS: usize = 64;
 /// So does this one say that some numbers became no-ops.
 const HAS_VOIDS: u64 = 1 << 62;
@@ -346,7 +346,7 @@ impl Sessions {
     }
 
     /// Takes note that names were bound to the positions from `position` on, or that these are no-ops.
-    pub fn settle(&mut self, names: Settled, position: Position) {
+    pub fn apply(&mut self, names: Settled, position: Position) {
         if !names.is_void {
             self.bind(names.ids, position);
         } else if let Some(session) = self.seen_bound(names.ids, position) {
@@ -625,10 +625,10 @@ mod tests {
             sessions.bind(IdRun { session: id(n), first: 0, count: 1 }, Position(n));
         }
         sessions.end(id(3), 1);
-        let at = |settled, ordered| (Position(settled), Position(ordered));
+        let at = |stable, ordered| (Position(stable), Position(ordered));
         assert_eq!(sessions.least_recent(at(5, 5), 5, |_| false), [id(3)]);
         assert_eq!(sessions.least_recent(at(5, 5), 4, |session| session == id(0)), [id(3), id(1)]);
-        assert_eq!(sessions.least_recent(at(3, 3), 5, |_| false), [id(0)], "the fourth is not settled");
+        assert_eq!(sessions.least_recent(at(3, 3), 5, |_| false), [id(0)], "the fourth is not final");
         assert_eq!(sessions.least_recent(at(5, 0), 5, |_| false), [], "none was opened below 0");
         assert_eq!(sessions.least_recent(at(5, 5), 6, |_| false), [], "there is room for one more");
     }
@@ -642,7 +642,7 @@ mod tests {
         assert_eq!(sessions.least_recent((Position(5), Position(5)), 5, |_| false), []);
         let lowest = sessions.opened_lowest(Position(5), 4, |session| session == id(5));
         assert_eq!(lowest, [id(6), id(7)]);
-        assert_eq!(sessions.opened_lowest(Position(4), 1, |_| false).len(), 4, "what is not settled stays");
+        assert_eq!(sessions.opened_lowest(Position(4), 1, |_| false).len(), 4, "what is not final stays");
         sessions.expire(&lowest);
         assert_eq!(sessions.floor(), Position(8));
         let ask = |session| sessions.admission(IdRun { session, first: 0, count: 1 }, Position(5), IDLE);
@@ -657,11 +657,11 @@ mod tests {
         let settled =
             |number, is_void| Settled { ids: IdRun { session: b, first: number, count: 1 }, is_void };
         sessions.bind(IdRun { session: a, first: 0, count: 1 }, Position(2));
-        sessions.settle(settled(0, true), Position(3));
+        sessions.apply(settled(0, true), Position(3));
         sessions.expire(&[b]);
         assert_eq!(sessions.next(a), Some(1), "it was opened below the floor, but is known");
-        sessions.settle(settled(1, false), Position(4));
-        sessions.settle(settled(2, true), Position(5));
+        sessions.apply(settled(1, false), Position(4));
+        sessions.apply(settled(2, true), Position(5));
         sessions.end(b, 9);
         sessions.succeed(a, b);
         assert_eq!((sessions.next(b), sessions.successor_of(a)), (None, Some(b)));
@@ -732,7 +732,7 @@ mod tests {
     fn no_ops_are_remembered_up_to_a_number() {
         let mut sessions = Sessions::default();
         for (first, is_void) in [(0, false), (2, true), (4, false), (6, true)] {
-            sessions.settle(Settled { ids: run(first, 2), is_void }, Position(first));
+            sessions.apply(Settled { ids: run(first, 2), is_void }, Position(first));
         }
         assert_eq!(sessions.voids(run(0, 9)), [run(2, 2), run(6, 2)]);
         assert_eq!(sessions.voids(run(3, 4)), [run(3, 1), run(6, 1)]);
@@ -740,7 +740,7 @@ mod tests {
         sessions.admit(session(1), 8, 4, Position(9));
         assert_eq!(sessions.voids(run(0, 9)), [run(2, 2), run(6, 2)], "whatever its client waits for");
         let later = |n| Settled { ids: run(9 + 2 * n, 1), is_void: true };
-        (0..2 * MOST_VOIDS as u64).for_each(|n| sessions.settle(later(n), Position(9 + n)));
+        (0..2 * MOST_VOIDS as u64).for_each(|n| sessions.apply(later(n), Position(9 + n)));
         assert_eq!(sessions.voids(run(0, 9)), [run(6, 2)], "its client had settled what is below 4");
         assert_eq!(sessions.voids(run(9, 999)).len(), 2 * MOST_VOIDS);
     }
@@ -748,7 +748,7 @@ mod tests {
     #[test]
     fn a_snapshot_comes_back() {
         let mut sessions = Sessions::default();
-        sessions.settle(Settled { ids: run(8, 1), is_void: true }, Position(9));
+        sessions.apply(Settled { ids: run(8, 1), is_void: true }, Position(9));
         sessions.bind(run(9, 2), Position(10));
         sessions.admit(session(2), 7, 3, Position(11));
         sessions.end(session(2), 9);

@@ -74,7 +74,7 @@ pub(super) struct Pending {
     pub(super) token: u64,
     pub(super) record: Record,
     pub(super) terms: AppendSpec,
-    settled: bool,
+    completed: bool,
 }
 
 pub(super) type Out = Vec<ClientEffect>;
@@ -217,7 +217,7 @@ impl LogClient {
         {
             return out.push(reply(token, Reply::Failed(failure)));
         }
-        self.pending.push_back(Pending { token, record, terms, settled: false });
+        self.pending.push_back(Pending { token, record, terms, completed: false });
     }
 
     /// Why a record is not appended, if it is not.
@@ -325,7 +325,7 @@ impl LogClient {
     fn appended(&mut self, ids: IdRun, first: Option<Position>, out: &mut Out) {
         for number in ids.first.max(self.base)..ids.end().min(self.end()) {
             let pending = &mut self.pending[(number - self.base) as usize];
-            if std::mem::replace(&mut pending.settled, true) {
+            if std::mem::replace(&mut pending.completed, true) {
                 continue;
             }
             let id = RecordId { session: ids.session, number };
@@ -336,7 +336,7 @@ impl LogClient {
             };
             out.push(reply(pending.token, told));
         }
-        while self.pending.front().is_some_and(|pending| pending.settled) {
+        while self.pending.front().is_some_and(|pending| pending.completed) {
             let pending = self.pending.pop_front().expect("the front was just seen");
             if self.base < self.sent {
                 self.in_flight -= pending.record.size();
@@ -423,7 +423,7 @@ impl LogClient {
         self.work_is_due = true;
     }
 
-    /// Once all is settled, nothing of the session is on its way that could still get into the log.
+    /// Once all is completed, nothing of the session is on its way that could still get into the log.
     fn end_session(&mut self, out: &mut Out) {
         let is_settled = self.in_flight() == 0 && self.resuming.is_none();
         while let Some(token) = self.askers.take_end(is_settled) {
@@ -546,17 +546,17 @@ impl LogClient {
 
     /// Nobody knows any more what became of some append of this session, or of one before it.
     pub(super) fn lose(&mut self, session: SessionId, out: &mut Out) {
-        let unsettled = self.pending.drain(..).filter(|pending| !pending.settled);
-        let tokens = unsettled.map(|pending| pending.token).chain(self.past.give_up());
+        let uncompleted = self.pending.drain(..).filter(|pending| !pending.completed);
+        let tokens = uncompleted.map(|pending| pending.token).chain(self.past.give_up());
         out.extend(tokens.map(|token| reply(token, Reply::Failed(Failure::SessionExpired(session)))));
         self.forget_session();
         self.work_is_due = true;
     }
 
     fn deleted(&mut self, out: &mut Out) {
-        let unsettled =
-            self.pending.drain(..).filter(|pending| !pending.settled).map(|pending| pending.token);
-        let tokens = unsettled.chain(self.past.give_up()).chain(self.askers.give_up());
+        let uncompleted =
+            self.pending.drain(..).filter(|pending| !pending.completed).map(|pending| pending.token);
+        let tokens = uncompleted.chain(self.past.give_up()).chain(self.askers.give_up());
         self.log.tell_deleted(tokens.chain(self.tails.give_up()), out);
         self.is_opening = false;
         self.forget_session();

@@ -88,7 +88,7 @@ impl Cut {
     }
 
     /// Takes note of what it orders.
-    pub(super) fn settle(&self, sessions: &mut Sessions) {
+    pub(super) fn apply(&self, sessions: &mut Sessions) {
         let mut position = self.from;
         for (_, Submitted { ids, lowest }) in &self.names {
             sessions.bind(*ids, position);

@@ -60,7 +60,7 @@ impl LogClient {
                     // It is in the log, but where was not worth remembering any more.
                     None => Err(Failure::Stale(id)),
                 };
-                self.past.settled(id, what, out);
+                self.past.record_outcome(id, what, out);
             }
         }
     }
@@ -102,7 +102,7 @@ impl LogClient {
         (self.resuming, self.is_opening) = ((!is_told).then(|| resuming.anew()), false);
     }
 
-    /// The appends that earlier runs left are settled: this one appends.
+    /// The appends that earlier runs left are completed: this one appends.
     fn go_on_after(&mut self, out: &mut Out) {
         let Some(resuming) = &self.resuming else { return };
         let (Some(successor), Some(names)) = (resuming.successor(), resuming.names()) else {

@@ -180,7 +180,7 @@ impl Sequencer {
         }
         if is_next {
             self.let_go_below(bound);
-            cut.settle(&mut self.sessions);
+            cut.apply(&mut self.sessions);
             self.hold(cut, out);
         }
         let (view, end) = (self.membership.number, self.end());

@@ -18,7 +18,7 @@
 //! * **fence**: after `Fenced { claim }`, durably, nothing of a lower view is bound and no `Stable` of a
 //!   lower view is believed. Nothing that was bound is dropped: an attempt that dies must leave
 //!   everything as it found it.
-//! * **settle**: per position there may be versions from several views. The valid one is that of the
+//! * **install history**: per position there may be versions from several views. The valid one is that of the
 //!   latest *registered* view whose `first` is at or below the position. The registered history comes
 //!   with `Registered`. A store that can only append (Kafka) writes the versions one after another and
 //!   keeps the history beside them.

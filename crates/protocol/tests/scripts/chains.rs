@@ -61,8 +61,8 @@ pub(crate) fn shard(message: &ShardMessage) -> String {
             format!("retry v{view} {}{}", spans(of), if *disk_full { " disk-full" } else { "" })
         }
         Pressed { view } => format!("pressed v{view}"),
-        FillRequest { view, settled, overdue } => {
-            format!("fill-request v{view} settled={settled} overdue={overdue}")
+        FillRequest { view, written, overdue } => {
+            format!("fill-request v{view} written={written} overdue={overdue}")
         }
         Fill { view, spans: of } => format!("fill v{view} {}", spans(of)),
         Filled { view, run } => format!("filled v{view}{}", runs(std::slice::from_ref(run))),
@@ -141,8 +141,8 @@ pub(crate) fn read(kind: &str, words: &mut Words, entry: &LogEntry) -> Parsed<Op
         }
         "pressed" => Pressed { view: words.view()? },
         "fill-request" => {
-            let (view, settled) = (words.view()?, words.position("settled")?);
-            FillRequest { view, settled, overdue: words.position("overdue")? }
+            let (view, written) = (words.view()?, words.position("written")?);
+            FillRequest { view, written, overdue: words.position("overdue")? }
         }
         "fill" => Fill { view: words.view()?, spans: read_spans(&words.next()?)? },
         "vacant" => {

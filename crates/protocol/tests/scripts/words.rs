@@ -194,7 +194,7 @@ impl Words {
             for pair in bound.split('+').filter(|pair| !pair.is_empty()) {
                 if let Some(number) = pair.strip_prefix('!') {
                     let ids = IdRun { session, first: number.parse().map_err(|_| wrong())?, count: 1 };
-                    sessions.settle(Settled { ids, is_void: true }, ordered);
+                    sessions.apply(Settled { ids, is_void: true }, ordered);
                     continue;
                 }
                 let (number, position) = pair.split_once('@').ok_or_else(wrong)?;

@@ -253,8 +253,8 @@ impl Cluster {
     }
 
     /// Whether nodes have done all that they have to do, apart from those that have left.
-    pub(super) fn is_settled(&self, leavers: &Leavers) -> bool {
-        self.truth().is_settled(leavers, &self.witness.copies)
+    pub(super) fn is_at_rest(&self, leavers: &Leavers) -> bool {
+        self.truth().is_at_rest(leavers, &self.witness.copies)
     }
 
     /// The state of all nodes, for a person, and which stores are there although their replicas were dismissed.

@@ -49,7 +49,7 @@ impl World {
     }
 
     /// Waits until everything is at rest, asks for the tail once more, and reads the log.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn drain(&mut self) {
         let rested =
             self.run_until(PATIENCE, |world| world.is_at_rest() || world.cluster.truth().has_given_up());
         self.cluster.close_load();
@@ -75,7 +75,7 @@ impl World {
                 End::Stuck(format!("after the last question for the tail: {}", self.what_is_missing()));
             return;
         }
-        self.settle_limits();
+        self.drain_limits();
         let tail = self.cluster.truth().leader_ordered().unwrap_or_default();
         self.clients.end(&mut self.cluster);
         match self.read_everything() {
@@ -90,16 +90,16 @@ impl World {
     /// Whether every client has all its answers, every member takes part, and everything is stable.
     fn is_at_rest(&self) -> bool {
         self.clients.are_done()
-            && self.is_settled()
+            && self.nodes_are_at_rest()
             && self.cluster.truth().second_is_at_rest()
             && self.fleet.remains(&self.cluster).is_empty()
             && self.leavers.are_over(&self.cluster)
     }
 
     /// Whether the nodes are done, and clients have read everything that they were to.
-    pub(super) fn is_settled(&self) -> bool {
+    pub(super) fn nodes_are_at_rest(&self) -> bool {
         let truth = self.cluster.truth();
-        self.cluster.is_settled(&self.leavers)
+        self.cluster.is_at_rest(&self.leavers)
             && truth.leader_ordered().is_some_and(|ordered| self.clients.have_delivered(ordered))
     }
 

@@ -130,7 +130,7 @@ impl Limits {
 
 impl World {
     /// Waits until the log keeps to its limits. What stands in the way if it does not.
-    pub(super) fn settle_limits(&mut self) {
+    pub(super) fn drain_limits(&mut self) {
         if self.cluster.scene.plan.clocks.is_none() {
             return;
         }

@@ -45,7 +45,7 @@ impl Truth<'_> {
 
     /// Whether every member of the latest view takes part, all of them have everything, and nodes have no roles but theirs, apart
     /// from those that have left for good.
-    pub(super) fn is_settled(&self, leavers: &Leavers, copies: &Copies) -> bool {
+    pub(super) fn is_at_rest(&self, leavers: &Leavers, copies: &Copies) -> bool {
         let (Some(view), Some(ordered)) = (self.scene.latest_view(), self.leader_ordered()) else {
             return false;
         };

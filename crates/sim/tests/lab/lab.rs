@@ -323,7 +323,7 @@ impl Lab {
             let mut sends: Vec<(NodeId, Outgoing)> = vec![];
             let mut writes = vec![];
             for (node, host) in &mut self.hosts {
-                sends.extend(host.settle(self.now).into_iter().map(|send| (*node, send)));
+                sends.extend(host.finish_turn(self.now).into_iter().map(|send| (*node, send)));
                 if !self.writing.contains(node)
                     && let Some(write) = host.next_journal_write(self.now)
                 {

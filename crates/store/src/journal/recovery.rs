@@ -69,7 +69,7 @@ pub(super) fn recover(
     }
     let start = contents.check_complete(&files)?;
     files.end = contents.end;
-    contents.settle(disk)?;
+    contents.complete_recovery(disk)?;
     files.release_below(start, usize::MAX);
     Ok(Found { files, next: contents.next, recovered: contents.recovered(start) })
 }
@@ -276,7 +276,7 @@ impl Contents {
     }
 
     /// Makes the last batch durable for sure, and the torn one after it harmless.
-    fn settle(&self, disk: &dyn Disk) -> Result<(), OpenError> {
+    fn complete_recovery(&self, disk: &dyn Disk) -> Result<(), OpenError> {
         let Some((name, bytes, last)) = &self.last else { return Ok(()) };
         if *last < self.end {
             let batch = bytes.slice(*last as usize..self.end as usize);

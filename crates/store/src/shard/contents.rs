@@ -321,7 +321,7 @@ impl Contents {
         let named = named.head(count);
         let final_count = self.remembered.stable.since(first).min(count);
         if final_count > 0 {
-            self.settle(vec![(view, first, named.head(final_count))]);
+            self.drop_final(vec![(view, first, named.head(final_count))]);
         }
         if final_count < count {
             let need = self.need_of(log);
@@ -339,7 +339,7 @@ impl Contents {
         let settled = self.given.versions().below(stable);
         if !settled.is_empty() {
             self.given.change().trim(stable);
-            self.settle(settled);
+            self.drop_final(settled);
         }
     }
 
@@ -353,7 +353,7 @@ impl Contents {
     }
 
     /// Forgets the names of final positions. A version that is not valid says nothing of the fate of its names.
-    fn settle(&mut self, settled: Vec<(ViewNumber, Position, Settled)>) {
+    fn drop_final(&mut self, settled: Vec<(ViewNumber, Position, Settled)>) {
         let mut forgotten = vec![];
         for (view, first, named) in settled {
             let Some(history) = self.history() else { return };

@@ -106,13 +106,13 @@ impl Model {
     fn give(&mut self, version: Version, named: (RecordId, bool)) {
         self.versions.insert(version, named);
         if version.1 < self.stable {
-            self.settle(version, named);
+            self.drop_final(version, named);
         } else if !self.is_hidden(version) {
             self.given.insert(version, named);
         }
     }
 
-    fn settle(&mut self, (view, position): Version, (id, _): (RecordId, bool)) {
+    fn drop_final(&mut self, (view, position): Version, (id, _): (RecordId, bool)) {
         if self.history.cover(position) == Some(view) {
             self.names.remove(&id);
         }
@@ -124,7 +124,7 @@ impl Model {
         for (version, named) in
             self.given.extract_if(.., |(_, position), _| *position < stable).collect::<Vec<_>>()
         {
-            self.settle(version, named);
+            self.drop_final(version, named);
         }
     }
 

@@ -81,7 +81,7 @@ pub enum Message {
         /// The view.
         view: ViewNumber,
         /// Some shard has written everything that it holds below: so far this view places positions for good.
-        settled: Position,
+        written: Position,
         /// Positions below that are not written are to be filled.
         overdue: Position,
     },
@@ -166,7 +166,7 @@ wire_enum! {
         5 => Pressed { view },
         6 => Seek { view, session, from, end as end },
         7 => Sought { view, session, from, upto, trim, found },
-        8 => FillRequest { view, settled, overdue },
+        8 => FillRequest { view, written, overdue },
         9 => Fill { view, spans },
         10 => Filled { view, run },
         11 => Vacant { claim, old, spans },

@@ -32,7 +32,7 @@ impl Sessions {
 
     /// Which sessions to [forget](Self::expire), a sixteenth at least, so that there is room among `most`: those that were
     /// bound least recently, and ended ones first. None of which `is_kept` says that the replica has something on its way,
-    /// nor one of which something was bound at or above `settled`.
+    /// nor one of which something was bound at or above `stable`.
     ///
     /// Nor one that was opened at or above `ordered`: its forgetting would refuse sessions that are opened now.
     ///
@@ -41,12 +41,12 @@ impl Sessions {
     #[must_use]
     pub fn least_recent(
         &self,
-        (settled, ordered): (Position, Position),
+        (stable, ordered): (Position, Position),
         most: usize,
         is_kept: impl Fn(SessionId) -> bool,
     ) -> Vec<SessionId> {
         let may_go = |session: &&Session| {
-            session.last_bound <= settled && session.id.opened_at() < ordered && !is_kept(session.id)
+            session.last_bound <= stable && session.id.opened_at() < ordered && !is_kept(session.id)
         };
         let going = self.sessions.values().filter(may_go);
         let mut oldest: Vec<(bool, Position, SessionId)> = going
@@ -79,11 +79,11 @@ impl Sessions {
     #[must_use]
     pub fn opened_lowest(
         &self,
-        settled: Position,
+        stable: Position,
         most: usize,
         is_kept: impl Fn(SessionId) -> bool,
     ) -> Vec<SessionId> {
-        let may_go = |session: &&Session| session.last_bound <= settled && !is_kept(session.id);
+        let may_go = |session: &&Session| session.last_bound <= stable && !is_kept(session.id);
         let sessions = self.sessions.values().filter(may_go).take(self.excess(most));
         sessions.map(|session| session.id).collect()
     }
@@ -115,18 +115,18 @@ impl Sessions {
 
     /// Which sessions to forget, so that at most `most` runs of no-ops are left: those that have most of them. A session
     /// of which `is_kept` says that the replica has something on its way stays, and one of which something was bound at or
-    /// above `settled`.
+    /// above `stable`.
     ///
     /// The no-ops of a session cannot be forgotten alone: they would be taken for appended.
     #[must_use]
     pub fn most_voids(
         &self,
-        settled: Position,
+        stable: Position,
         most: usize,
         is_kept: impl Fn(SessionId) -> bool,
     ) -> Vec<SessionId> {
         let may_go = |session: &&Session| {
-            !session.voids.is_empty() && session.last_bound <= settled && !is_kept(session.id)
+            !session.voids.is_empty() && session.last_bound <= stable && !is_kept(session.id)
         };
         let having = self.sessions.values().filter(may_go);
         let mut having: Vec<(usize, SessionId)> =
@@ -223,7 +223,7 @@ mod tests {
     fn make_voids(sessions: &mut Sessions, n: u64, count: u64) {
         for number in 0..count {
             let ids = IdRun { session: id(n), first: 2 * number, count: 1 };
-            sessions.settle(Settled { ids, is_void: true }, Position(n));
+            sessions.apply(Settled { ids, is_void: true }, Position(n));
         }
     }
 
@@ -250,7 +250,7 @@ mod tests {
         let mut sessions = Sessions::default();
         for first in [0, 1, 2, 5] {
             let ids = IdRun { session: id(1), first, count: 1 };
-            sessions.settle(Settled { ids, is_void: true }, Position(first));
+            sessions.apply(Settled { ids, is_void: true }, Position(first));
         }
         assert_eq!(sessions.void_runs(), 2);
         let all = IdRun { session: id(1), first: 0, count: 9 };
@@ -270,7 +270,7 @@ mod tests {
         let over = |most, kept| sessions.most_voids(Position(9), most, |session| session == id(kept));
         assert_eq!((over(73, 9), over(72, 9), over(22, 9)), (vec![], vec![id(2)], vec![id(2), id(4)]));
         assert_eq!((over(0, 2), over(0, 9).len()), (vec![id(4), id(1)], 3));
-        assert_eq!(sessions.most_voids(Position(4), 0, |_| false), [id(2), id(1)], "the last is not settled");
+        assert_eq!(sessions.most_voids(Position(4), 0, |_| false), [id(2), id(1)], "the last is not stable");
         sessions.prune(9, 10);
         assert_eq!((sessions.len(), sessions.void_runs()), (2, 3));
         let again = IdRun { session: id(2), first: 0, count: 1 };

@@ -131,7 +131,7 @@ impl Cluster {
         let now = self.scene.now;
         let mut departures = vec![];
         let Some(spent) = self.node_drains(id, &mut departures) else { return false };
-        let Some(spent) = self.node_settles(id, spent, &mut departures) else { return false };
+        let Some(spent) = self.node_finishes_turn(id, spent, &mut departures) else { return false };
         let node = self.nodes.get_mut(&id).expect("the node exists");
         node.busy_until = now + spent;
         if let Some(failure) = node.host.as_ref().and_then(Host::failure) {
@@ -192,7 +192,7 @@ impl Cluster {
     }
 
     /// Does what is due. Says how long the turn took so far.
-    fn node_settles(
+    fn node_finishes_turn(
         &mut self,
         id: NodeId,
         mut spent: Duration,
@@ -202,7 +202,7 @@ impl Cluster {
         let clock = self.nodes[&id].clock(now);
         for _ in 0..=MOST_ROUNDS {
             let host = self.nodes.get_mut(&id).and_then(|node| node.host.as_mut())?;
-            host.settle(clock + spent);
+            host.finish_turn(clock + spent);
             let deadline = host.deadline();
             spent = self.charge(id, spent, None, departures);
             // Work that became due meanwhile is for the next turn.

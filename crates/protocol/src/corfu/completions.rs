@@ -13,8 +13,8 @@ impl LogClient {
         self.since = self.since.max(position);
         let Some(id) = self.id(number) else { return };
         let Some(pending) = self.numbered(number) else { return };
-        if !pending.settled {
-            pending.settled = true;
+        if !pending.completed {
+            pending.completed = true;
             pending.place = Place::Nowhere;
             let (token, again) = (pending.token, pending.again);
             out.push(reply(token, Reply::Appended { id, position: Some(position), again }));
@@ -22,9 +22,9 @@ impl LogClient {
         self.release();
     }
 
-    /// Lets go of the settled appends at the front.
+    /// Lets go of the completed appends at the front.
     fn release(&mut self) {
-        while self.pending.front().is_some_and(|pending| pending.settled) {
+        while self.pending.front().is_some_and(|pending| pending.completed) {
             self.pending.pop_front();
             self.base += 1;
         }
@@ -65,7 +65,7 @@ impl LogClient {
 
     /// When it is known what became of everything that was sent: what has no position, and is followed in the log by
     /// what was submitted later, fails; the rest takes new positions.
-    pub(super) fn settle_if_known(&mut self, now: Time, out: &mut Out) {
+    pub(super) fn complete_if_known(&mut self, now: Time, out: &mut Out) {
         if !self.is_settling || !self.placed.is_empty() {
             return;
         }
@@ -73,7 +73,7 @@ impl LogClient {
         for number in self.base..self.in_log.min(self.end()) {
             self.not_appended(now, number, out);
         }
-        for pending in self.pending.iter_mut().filter(|pending| !pending.settled) {
+        for pending in self.pending.iter_mut().filter(|pending| !pending.completed) {
             pending.place = Place::Nowhere;
         }
         self.release();
@@ -86,8 +86,8 @@ impl LogClient {
     /// A later append is in the log: this one is not, and never will be under its name.
     fn not_appended(&mut self, now: Time, number: u64, out: &mut Out) {
         let Some(id) = self.id(number) else { return };
-        let Some(pending) = self.numbered(number).filter(|pending| !pending.settled) else { return };
-        pending.settled = true;
+        let Some(pending) = self.numbered(number).filter(|pending| !pending.completed) else { return };
+        pending.completed = true;
         pending.place = Place::Nowhere;
         let (token, terms, again) = (pending.token, pending.terms, pending.again);
         if now < terms.again_until {
@@ -108,8 +108,8 @@ impl LogClient {
 
     /// Nobody knows any more what became of some append of this session, or of one before it.
     pub(super) fn lose(&mut self, session: SessionId, out: &mut Out) {
-        let unsettled = self.pending.drain(..).filter(|pending| !pending.settled);
-        let tokens = unsettled.map(|pending| pending.token).chain(self.earlier.past.give_up());
+        let uncompleted = self.pending.drain(..).filter(|pending| !pending.completed);
+        let tokens = uncompleted.map(|pending| pending.token).chain(self.earlier.past.give_up());
         out.extend(tokens.map(|token| reply(token, Reply::Failed(Failure::SessionExpired(session)))));
         self.forget_session();
         self.work_is_due = true;

@@ -9,7 +9,7 @@ use crate::parts::appending::reply;
 use crate::parts::pauses::RESEND_FIRST;
 
 impl LogClient {
-    /// Lets go of the settled appends at the front.
+    /// Lets go of the completed appends at the front.
     pub(super) fn release(&mut self) {
         self.appends.release_below(self.committed);
         let (base, end) = (self.appends.base(), self.appends.end());
@@ -24,8 +24,8 @@ impl LogClient {
 
     pub(super) fn located(&mut self, session: SessionId, number: u64, position: Position, out: &mut Out) {
         let Some(pending) = self.appends.get_mut(number) else { return };
-        if pending.terms.sync && !pending.settled {
-            pending.settled = true;
+        if pending.terms.sync && !pending.completed {
+            pending.completed = true;
             let id = RecordId { session, number };
             out.push(reply(
                 pending.token,
@@ -34,20 +34,20 @@ impl LogClient {
             // A final position implies that the record is on every shard replica.
             self.putting.forget(id, pending);
             self.committed = self.committed.max(number + 1).min(self.appends.end());
-            self.settle_below(number, session, out);
+            self.complete_below(number, session, out);
             self.release();
         }
     }
 
     /// Answers whoever appended this, if it is durable and that is all that was wanted.
-    pub(super) fn settle_if_done(&mut self, number: u64, out: &mut Out) {
+    pub(super) fn complete_if_done(&mut self, number: u64, out: &mut Out) {
         let Session::Open(session) = self.session else { return };
         let Some(pending) = self.appends.get_mut(number) else { return };
         let places = self.log.config().order.places_by_position();
         let named = if places { self.committed } else { self.putting.named };
         let is_done = number < named && self.putting.is_stored(&pending.target);
-        if is_done && !pending.terms.sync && !pending.settled {
-            pending.settled = true;
+        if is_done && !pending.terms.sync && !pending.completed {
+            pending.completed = true;
             let id = RecordId { session, number };
             out.push(reply(pending.token, Reply::Appended { id, position: None, again: pending.again }));
         }
@@ -55,14 +55,14 @@ impl LogClient {
 
     /// A number that is bound has every number below it bound before it; but it may be bound to a no-op, where
     /// records do not travel with their names.
-    fn settle_below(&mut self, number: u64, session: SessionId, out: &mut Out) {
+    fn complete_below(&mut self, number: u64, session: SessionId, out: &mut Out) {
         let base = self.appends.base();
         if !self.log.config().order.places_by_position() {
-            return (base..number).for_each(|number| self.settle_if_done(number, out));
+            return (base..number).for_each(|number| self.complete_if_done(number, out));
         }
         for (number, pending) in self.appends.iter_mut().take_while(|(this, _)| *this < number) {
-            if !pending.terms.sync && !pending.settled {
-                pending.settled = true;
+            if !pending.terms.sync && !pending.completed {
+                pending.completed = true;
                 let id = RecordId { session, number };
                 out.push(reply(pending.token, Reply::Appended { id, position: None, again: pending.again }));
             }
@@ -71,13 +71,13 @@ impl LogClient {
 
     pub(super) fn stale(&mut self, session: SessionId, number: u64, out: &mut Out) {
         let Some(pending) = self.appends.get_mut(number) else { return };
-        if !pending.settled {
-            pending.settled = true;
+        if !pending.completed {
+            pending.completed = true;
             let id = RecordId { session, number };
             out.push(reply(pending.token, Reply::Failed(Failure::Stale(id))));
         }
         self.committed = self.committed.max(number + 1).min(self.appends.end());
-        self.settle_below(number, session, out);
+        self.complete_below(number, session, out);
         self.release();
     }
 
@@ -99,7 +99,7 @@ impl LogClient {
 
     /// The next append opens another session.
     pub(super) fn leave_session(&mut self, session: SessionId, out: &mut Out) {
-        for pending in self.appends.restart().filter(|pending| !pending.settled) {
+        for pending in self.appends.restart().filter(|pending| !pending.completed) {
             out.push(reply(pending.token, Reply::Failed(Failure::SessionExpired(session))));
         }
         for token in self.past.give_up() {
@@ -118,10 +118,10 @@ impl LogClient {
     }
 
     pub(super) fn deleted(&mut self, out: &mut Out) {
-        let unsettled =
-            self.appends.restart().filter(|pending| !pending.settled).map(|pending| pending.token);
+        let uncompleted =
+            self.appends.restart().filter(|pending| !pending.completed).map(|pending| pending.token);
         let ending = self.ending.take().map(|ending| ending.token);
-        let tokens = unsettled.chain(self.askers.give_up()).chain(ending).chain(self.past.give_up());
+        let tokens = uncompleted.chain(self.askers.give_up()).chain(ending).chain(self.past.give_up());
         self.log.tell_deleted(tokens.chain(self.tails.give_up()), out);
         self.resuming = None;
         self.session = Session::None;
@@ -138,7 +138,7 @@ impl LogClient {
         }
         let from = self.asked_below.max(self.appends.base());
         for (number, pending) in self.appends.from(from) {
-            if pending.terms.sync && !pending.settled {
+            if pending.terms.sync && !pending.completed {
                 self.locate_at = self.locate_at.or(Some(now + RESEND_FIRST));
                 out.push(send(leader, Message::Locate { view, session, number }));
             }
