@@ -10,23 +10,23 @@ use seriatim_store::{Disk, RoleKey, ShardStore};
 /// The file with the entries of the journal: each its length in four bytes, the lowest first, and then itself.
 const ENTRIES: &str = "journal-entries";
 
-/// Puts aside what a role held. `life` is the incarnation in which it goes on. Returns the directory.
+/// Puts aside what a role held. `incarnation` is the incarnation in which it goes on. Returns the directory.
 ///
 /// # Errors
 /// The file or directory, and what the disk said.
 pub(crate) fn put(
     disk: &dyn Disk,
     key: RoleKey,
-    life: Incarnation,
+    incarnation: Incarnation,
     entries: &[Bytes],
 ) -> Result<String, (String, io::Error)> {
     let shard = match key.endpoint {
         Endpoint::Shard(shard) => Some(shard),
         _ => None,
     };
-    let place = ShardStore::aside(key.log, shard, life.0);
+    let place = ShardStore::aside(key.log, shard, incarnation.0);
     if let Some(shard) = shard {
-        let moved = ShardStore::set_aside(disk, key.log, shard, life.0);
+        let moved = ShardStore::set_aside(disk, key.log, shard, incarnation.0);
         moved.map_err(|source| (place.clone(), source))?;
     }
     let file = format!("{place}/{ENTRIES}");

@@ -13,7 +13,7 @@
 //! * **A way that carries heartbeats and nothing else**: what is sent over the other connection is not taken (`lane.rs`). Each
 //!   of the two nodes then suspects the other, since the one that finds out says so.
 //!
-//! Nodes also show each other how far their disks are, and tell one that comes back what its earlier lives had shown
+//! Nodes also show each other how far their disks are, and tell one that comes back what its earlier incarnations had shown
 //! (`mark.rs`): a disk that holds less was set back.
 //!
 //! A suspected node is alive again when it answers something that was sent after the suspicion: what a dead process had
@@ -127,7 +127,7 @@ struct Other {
     /// It was found overdue, and is suspected if nothing comes until then.
     overdue: Option<Time>,
     suspicion: Option<Suspicion>,
-    /// The marks of its disk that its lives showed.
+    /// The marks of its disk that its incarnations showed.
     shown: Shown,
     /// It has said what it remembers of this node's.
     has_told: bool,
@@ -225,9 +225,9 @@ impl Detector {
         let beat = |(node, other): (&NodeId, &Other)| {
             let heard = (other.incarnation, other.count);
             let beat = Heartbeat {
-                life: incarnation,
+                incarnation,
                 count,
-                heard_life: heard.0,
+                heard_incarnation: heard.0,
                 heard_count: heard.1,
                 pauses,
                 ailment: grave.or(other.lane.is_mute().then_some(Ailment::Unheard)).or(ailment),
@@ -262,7 +262,7 @@ impl Detector {
     pub fn heard(&mut self, now: Time, node: NodeId, via: Via, beat: Heartbeat) -> Vec<Liveness> {
         let Some(other) = self.others.get_mut(&node) else { return vec![Liveness::Unknown(node)] };
         let mut changes = vec![];
-        if other.incarnation != beat.life {
+        if other.incarnation != beat.incarnation {
             if other.incarnation != 0 && other.suspicion.is_none() {
                 other.suspect(self.count, Cause::Restarted);
                 changes.push(Liveness::Suspected(node, Cause::Restarted));
@@ -270,11 +270,11 @@ impl Detector {
             other.rhythm = Rhythm::new(least_patience(&self.limits));
             other.lane.starts_over(now);
         }
-        (other.incarnation, other.count, other.pauses) = (beat.life, beat.count, beat.pauses);
+        (other.incarnation, other.count, other.pauses) = (beat.incarnation, beat.count, beat.pauses);
         (other.via, other.greeted) = (Some(via), None);
         other.lane.hears(now, beat.taken);
-        other.shown.note(beat.disk, beat.life, beat.durable);
-        if beat.heard_life == self.incarnation {
+        other.shown.note(beat.disk, beat.incarnation, beat.durable);
+        if beat.heard_incarnation == self.incarnation {
             if self.mark.is_behind(beat.remembered) {
                 changes.push(Liveness::SetBack(node));
             }
@@ -294,7 +294,7 @@ impl Detector {
             }
             return changes;
         }
-        if beat.heard_life == self.incarnation && beat.heard_count > other.answered {
+        if beat.heard_incarnation == self.incarnation && beat.heard_count > other.answered {
             let is_new = other.answered == 0 && other.suspicion.is_none();
             let ends = |suspicion: &Suspicion| beat.heard_count > suspicion.since;
             if other.suspicion.as_ref().is_some_and(ends) && !other.lane.is_mute() {
@@ -308,7 +308,7 @@ impl Detector {
         changes
     }
 
-    /// A node made a connection for heartbeats. Until it is heard for the first time, the last one stands for its life.
+    /// A node made a connection for heartbeats. Until it is heard for the first time, the last one stands for its incarnation.
     pub fn connected(&mut self, node: NodeId, via: Via) {
         if let Some(other) = self.others.get_mut(&node).filter(|other| other.incarnation == 0) {
             other.greeted = Some(via);
@@ -438,9 +438,9 @@ mod tests {
     fn answer(detector: &Detector) -> Heartbeat {
         let count = detector.count;
         Heartbeat {
-            life: 9,
+            incarnation: 9,
             count,
-            heard_life: 7,
+            heard_incarnation: 7,
             heard_count: count,
             pauses: 0,
             ailment: None,
@@ -486,7 +486,7 @@ mod tests {
         let mut detector = detector();
         for ms in (0..100).step_by(20) {
             detector.beat(at(ms));
-            let deaf = Heartbeat { count: ms, heard_life: 0, heard_count: 0, ..answer(&detector) };
+            let deaf = Heartbeat { count: ms, heard_incarnation: 0, heard_count: 0, ..answer(&detector) };
             assert!(hear(&mut detector, ms, deaf).is_empty());
         }
         assert_eq!(suspected(&mut detector, 100, 400), Some((105, silent_for(105))));
@@ -538,7 +538,13 @@ mod tests {
     fn a_restart_is_noticed_even_if_nobody_saw_the_connection_close() {
         let mut detector = detector();
         answer_until(&mut detector, 40);
-        let reborn = Heartbeat { life: 10, count: 1, heard_life: 0, heard_count: 0, ..answer(&detector) };
+        let reborn = Heartbeat {
+            incarnation: 10,
+            count: 1,
+            heard_incarnation: 0,
+            heard_count: 0,
+            ..answer(&detector)
+        };
         assert_eq!(hear(&mut detector, 41, reborn), [Liveness::Suspected(OTHER, Cause::Restarted)]);
     }
 
@@ -546,10 +552,10 @@ mod tests {
     fn a_connection_that_an_earlier_incarnation_left_behind_says_nothing() {
         let mut detector = detector();
         answer_until(&mut detector, 40);
-        let reborn = Heartbeat { life: 10, ..answer(&detector) };
+        let reborn = Heartbeat { incarnation: 10, ..answer(&detector) };
         detector.heard(at(41), OTHER, Via(2), reborn);
         detector.beat(at(60));
-        let answer = Heartbeat { life: 10, ..answer(&detector) };
+        let answer = Heartbeat { incarnation: 10, ..answer(&detector) };
         assert_eq!(detector.heard(at(61), OTHER, Via(2), answer), [Liveness::Alive(OTHER)]);
         assert_eq!(detector.disconnected(OTHER, VIA), None);
         assert!(detector.disconnected(OTHER, Via(2)).is_some());
@@ -560,7 +566,7 @@ mod tests {
         let mut detector = detector();
         detector.connected(OTHER, VIA);
         detector.connected(OTHER, Via(2));
-        assert_eq!(detector.disconnected(OTHER, VIA), None, "an earlier life may have left it");
+        assert_eq!(detector.disconnected(OTHER, VIA), None, "an earlier incarnation may have left it");
         let gone = Some(Liveness::Suspected(OTHER, Cause::Closed));
         assert_eq!(detector.disconnected(OTHER, Via(2)), gone);
         assert_eq!(detector.disconnected(OTHER, Via(2)), None);
@@ -648,12 +654,12 @@ mod tests {
     #[test]
     fn a_node_tells_one_that_comes_back_with_less_on_its_disk_than_it_showed() {
         let mut here = detector();
-        let show = |life, durable, here: &Detector| Heartbeat {
-            life,
+        let show = |incarnation, durable, here: &Detector| Heartbeat {
+            incarnation,
             disk: 3,
             durable,
             count: 1,
-            heard_life: 0,
+            heard_incarnation: 0,
             ..answer(here)
         };
         for durable in [50, 80, 70] {
@@ -667,11 +673,11 @@ mod tests {
         hear(&mut here, 100, beat);
         let (beats, _) = here.beat(at(100));
         let told = beats[0].1;
-        assert_eq!((told.heard_life, told.remembered), (10, 80));
+        assert_eq!((told.heard_incarnation, told.remembered), (10, 80));
         let changes = back.heard(at(101), NodeId(1), VIA, told);
         assert_eq!(changes[0], Liveness::SetBack(NodeId(1)), "before it counts as heard");
-        // That was not said to a life before, nor of what this life wrote itself.
-        let stale = Heartbeat { heard_life: 9, ..told };
+        // That was not said to an incarnation before, nor of what this incarnation wrote itself.
+        let stale = Heartbeat { heard_incarnation: 9, ..told };
         assert!(back.heard(at(102), NodeId(1), VIA, stale).is_empty());
         let fine = Heartbeat { remembered: 60, ..told };
         assert!(!back.heard(at(103), NodeId(1), VIA, fine).contains(&Liveness::SetBack(NodeId(1))));

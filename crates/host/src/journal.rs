@@ -4,7 +4,7 @@ use bytes::Bytes;
 use seriatim_model::wire::{Decoder, Encoder, Wire, WireError, wire_enum, wire_struct};
 use seriatim_model::{Incarnation, LogConfig};
 
-/// How a role began this life.
+/// How a role began this incarnation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Birth {
     pub(crate) config: LogConfig,

@@ -2,14 +2,14 @@
 //!
 //! A disk may go back in time: a virtual machine is restored, or a sync was answered before it was true. All that it shows
 //! is whole, so the node cannot know; and what it acknowledged and forgot would be counted on. Others have seen how far
-//! its journal was. A node that comes back with less than its earlier lives showed on the same disk holds nothing that
+//! its journal was. A node that comes back with less than its earlier incarnations showed on the same disk holds nothing that
 //! counts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Of how many lives of a node another remembers what they showed, each by itself; of those before, the most.
-const LIVES: usize = 4;
+/// Of how many incarnations of a node another remembers what they showed, each by itself; of those before, the most.
+const INCARNATIONS: usize = 4;
 /// Of how many disks.
 const DISKS: usize = 4;
 
@@ -59,7 +59,7 @@ impl DiskMark {
     }
 }
 
-/// The disks that one other node showed, life by life, oldest first.
+/// The disks that one other node showed, incarnation by incarnation, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Shown {
     disks: Vec<Disk>,
@@ -68,28 +68,30 @@ pub(crate) struct Shown {
 #[derive(Debug)]
 struct Disk {
     disk: u64,
-    /// Its lives and how far each showed it, in the order in which they were first heard. A life that came later says
+    /// Its lives and how far each showed it, in the order in which they were first heard. An incarnation that came later says
     /// nothing of those before: it may have a copy of the disk.
-    lives: Vec<(u64, u64)>,
-    /// The life that was heard last.
+    incarnations: Vec<(u64, u64)>,
+    /// The incarnation that was heard last.
     last: u64,
-    /// The most that lives before these showed.
+    /// The most that incarnations before these showed.
     earlier: u64,
 }
 
 impl Shown {
-    /// A life of the node shows that the journal on its disk is durable up to an entry.
-    pub(crate) fn note(&mut self, disk: u64, life: u64, durable: u64) {
+    /// An incarnation of the node shows that the journal on its disk is durable up to an entry.
+    pub(crate) fn note(&mut self, disk: u64, incarnation: u64, durable: u64) {
         let at = self.disks.iter().position(|known| known.disk == disk);
-        let mut known = at
-            .map_or_else(|| Disk { disk, lives: vec![], last: life, earlier: 0 }, |at| self.disks.remove(at));
-        known.last = life;
-        match known.lives.iter_mut().find(|(known, _)| *known == life) {
+        let mut known = at.map_or_else(
+            || Disk { disk, incarnations: vec![], last: incarnation, earlier: 0 },
+            |at| self.disks.remove(at),
+        );
+        known.last = incarnation;
+        match known.incarnations.iter_mut().find(|(known, _)| *known == incarnation) {
             Some((_, shown)) => *shown = durable.max(*shown),
-            None => known.lives.push((life, durable)),
+            None => known.incarnations.push((incarnation, durable)),
         }
-        if known.lives.len() > LIVES {
-            known.earlier = known.earlier.max(known.lives.remove(0).1);
+        if known.incarnations.len() > INCARNATIONS {
+            known.earlier = known.earlier.max(known.incarnations.remove(0).1);
         }
         self.disks.push(known);
         if self.disks.len() > DISKS {
@@ -97,10 +99,10 @@ impl Shown {
         }
     }
 
-    /// The most that was shown of the disk that was heard of last, by lives that were heard before the last one.
+    /// The most that was shown of the disk that was heard of last, by incarnations that were heard before the last one.
     pub(crate) fn before_last(&self) -> u64 {
-        let Some(Disk { lives, last, earlier, .. }) = self.disks.last() else { return 0 };
-        let before = lives.iter().take_while(|(life, _)| life != last);
+        let Some(Disk { incarnations, last, earlier, .. }) = self.disks.last() else { return 0 };
+        let before = incarnations.iter().take_while(|(incarnation, _)| incarnation != last);
         before.map(|(_, durable)| *durable).fold(*earlier, u64::max)
     }
 }
@@ -115,10 +117,10 @@ mod tests {
         assert_eq!(shown.before_last(), 0);
         shown.note(1, 10, 50);
         shown.note(1, 10, 90);
-        assert_eq!(shown.before_last(), 0, "the life itself showed that");
+        assert_eq!(shown.before_last(), 0, "the incarnation itself showed that");
         shown.note(1, 11, 80);
         assert_eq!(shown.before_last(), 90);
-        // A word of the earlier life that comes late changes nothing.
+        // A word of the earlier incarnation that comes late changes nothing.
         shown.note(1, 10, 85);
         shown.note(1, 11, 95);
         assert_eq!(shown.before_last(), 90);
@@ -129,7 +131,7 @@ mod tests {
         assert_eq!(shown.before_last(), 90);
         shown.note(2, 13, 3);
         assert_eq!(shown.before_last(), 0, "another disk");
-        (20..40).for_each(|life| shown.note(1, life, life));
+        (20..40).for_each(|incarnation| shown.note(1, incarnation, incarnation));
         assert_eq!(shown.before_last(), 99);
         (100..200).for_each(|disk| shown.note(disk, disk, 1));
         assert_eq!((shown.disks.len(), shown.before_last()), (DISKS, 0));

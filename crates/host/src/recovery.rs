@@ -214,10 +214,10 @@ fn revive_role(
 ) -> Result<Option<Role>, HostError> {
     if key.endpoint == Endpoint::Register {
         let register = Register::recover(config.node, config.options, history.own);
-        return Ok(Some(Role::Register(register.map_err(entry_error(key))?.in_life(config.seed))));
+        return Ok(Some(Role::Register(register.map_err(entry_error(key))?.in_incarnation(config.seed))));
     }
     let Some(birth) = history.birth else { return Ok(None) };
-    // Where the role that orders keeps nothing each start is another life.
+    // Where the role that orders keeps nothing each start is another incarnation.
     let keeps = key.endpoint != Endpoint::Sequencer || birth.config.order.properties().keeps_order;
     let journaled = keeps && birth.config.durability == Durability::Disk;
     // A role without a journal knows what it knew only after an orderly end.
@@ -269,7 +269,7 @@ fn revive_role(
 }
 
 /// The role's state cannot be read. It is put out of the way, not removed, and the role goes on with nothing, in
-/// a life that no view counts on: the others copy to it what it should hold.
+/// an incarnation that no view counts on: the others copy to it what it should hold.
 fn begin_anew(
     config: &HostConfig,
     disk: &Arc<dyn Disk>,
@@ -297,7 +297,7 @@ fn begin_anew(
     }
 }
 
-/// A replica that holds nothing, with an empty store. What a life left that the journal does not tell of, or in
+/// A replica that holds nothing, with an empty store. What an incarnation left that the journal does not tell of, or in
 /// a store that remembers nothing, belongs to nobody: a trim point among it would hide what comes. If there are
 /// records, they may be the last ones, and the journal what was lost: they are put out of the way, not removed.
 pub(crate) fn new_replica(
@@ -328,9 +328,14 @@ pub(crate) fn new_replica(
 }
 
 /// Leaves nothing where a replica's store is going to be. Returns where the records are that were there.
-fn make_room(disk: &dyn Disk, log: LogId, shard: ShardId, life: Incarnation) -> io::Result<Option<String>> {
+fn make_room(
+    disk: &dyn Disk,
+    log: LogId,
+    shard: ShardId,
+    incarnation: Incarnation,
+) -> io::Result<Option<String>> {
     if ShardStore::has_records(disk, log, shard)? {
-        return ShardStore::set_aside(disk, log, shard, life.0).map(Some);
+        return ShardStore::set_aside(disk, log, shard, incarnation.0).map(Some);
     }
     ShardStore::destroy(disk, log, shard).map(|()| None)
 }

@@ -53,7 +53,7 @@ impl Host {
             let HostConfig { node, options, seed, .. } = self.config;
             self.roles
                 .entry(REGISTER)
-                .or_insert_with(|| Role::Register(Register::new(node, options).in_life(seed)));
+                .or_insert_with(|| Role::Register(Register::new(node, options).in_incarnation(seed)));
         }
     }
 
@@ -115,13 +115,13 @@ impl Host {
         self.drain_local(now);
     }
 
-    /// Where the register says that this node is, if that is not where it is: another life of the node said so since.
+    /// Where the register says that this node is, if that is not where it is: another incarnation of the node said so since.
     #[must_use]
     pub fn is_said_to_be_at(&self) -> Option<&str> {
         self.elsewhere.as_deref()
     }
 
-    /// The register has an address of an older life.
+    /// The register has an address of an older incarnation.
     pub(crate) fn move_here(&mut self, version: u64) {
         let node = self.own_address();
         self.send_to_register(control::Message::Move { node, version });
@@ -138,7 +138,7 @@ impl Host {
                     self.join_at = None;
                 }
             }
-            // Another life of this node was heard since.
+            // Another incarnation of this node was heard since.
             Some(known) => {
                 self.elsewhere = Some(known.address.clone());
                 self.join_at.get_or_insert(now + JOIN_EVERY);

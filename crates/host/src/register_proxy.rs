@@ -22,10 +22,10 @@ pub(crate) struct RegisterProxy {
 }
 
 impl RegisterProxy {
-    /// A relay of a node's life. Its numbers are drawn from that: who is told something that an earlier life asked for
+    /// A relay of a node's incarnation. Its numbers are drawn from that: who is told something that an earlier incarnation asked for
     /// would take it for an answer.
-    pub(crate) fn new(life: u64) -> Self {
-        Self { next: life, askers: BTreeMap::new(), listeners: BTreeMap::new() }
+    pub(crate) fn new(incarnation: u64) -> Self {
+        Self { next: incarnation, askers: BTreeMap::new(), listeners: BTreeMap::new() }
     }
 
     /// A number under which the question is passed on: the same each time, if the asker `listens` for news.

@@ -115,7 +115,7 @@ impl Host {
         if key.endpoint == Endpoint::Sequencer {
             self.progress.forget(key.log);
         }
-        // A new life counts its writes anew: what this one waited for is not for it.
+        // A new incarnation counts its writes anew: what this one waited for is not for it.
         self.writes.retain(|(_, writer, _)| *writer != key);
         self.local.retain(|(to, input)| *to != key || matches!(input, Input::Message { .. }));
         self.timers.set(key, None);

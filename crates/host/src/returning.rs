@@ -23,12 +23,12 @@ const MOST_HELD_BACK: usize = 1 << 14;
 /// How far a node is with coming back.
 #[derive(Debug)]
 pub(crate) enum Returning {
-    /// Its roles wait for the others' word. Nothing is written meanwhile: a life that is cut short here would hide from the
+    /// Its roles wait for the others' word. Nothing is written meanwhile: an incarnation that is cut short here would hide from the
     /// next one how little it began with.
     Awaits {
         /// Whether the register has told which nodes there are.
         is_told: bool,
-        /// Entries for the journal when the others are heard: the lives that roles without a journal begin.
+        /// Entries for the journal when the others are heard: the incarnations that roles without a journal begin.
         records: Vec<(RoleKey, RoleRecord)>,
     },
     /// Its roles take part when the journal's entry is durable: the last of those, or that they are forgotten.
@@ -99,7 +99,7 @@ impl Host {
         if !self.others.untold(self.config.node).is_empty() {
             return;
         }
-        // Before a role without a journal says anything in its new life, its old one must be over.
+        // Before a role without a journal says anything in its new incarnation, its old one must be over.
         let records = std::mem::take(records);
         for (key, record) in &records {
             self.awaited = self.append(*key, &encode(record));

@@ -69,7 +69,7 @@ impl Role {
         Self::Sequencer(new_sequencing_role(me, config, options))
     }
 
-    /// Whether it remembers anything beyond its life.
+    /// Whether it remembers anything beyond its incarnation.
     fn keeps(&self) -> bool {
         !matches!(self, Self::Sequencer(role) if !role.keeps())
     }

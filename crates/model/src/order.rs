@@ -31,7 +31,7 @@ pub struct Properties {
     /// Whether the role that orders is on one node, and any node is as good as another. Otherwise it is on as many as
     /// the log was created with.
     pub has_one_sequencer: bool,
-    /// Whether the role that orders remembers anything beyond its life on a node.
+    /// Whether the role that orders remembers anything beyond its incarnation on a node.
     pub keeps_order: bool,
     /// Whether it remembers sessions for longer than a view, until so many positions were bound without them as the log
     /// says.

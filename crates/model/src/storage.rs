@@ -81,7 +81,7 @@ wire_struct! { Rebound { of, first, count as number } }
 /// The state that a shard replica must remember besides its records. Written whole whenever it changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HardState {
-    /// This life of the replica.
+    /// This incarnation of the replica.
     pub incarnation: Incarnation,
     /// The promises of the log.
     pub config: LogConfig,

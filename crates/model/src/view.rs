@@ -60,7 +60,7 @@ impl ViewNumber {
 pub struct Member {
     /// The node that hosts it.
     pub node: NodeId,
-    /// Which of its lives is meant.
+    /// Which of its incarnations is meant.
     pub incarnation: Incarnation,
 }
 

@@ -137,7 +137,7 @@ pub struct Identity {
     pub cluster: ClusterId,
     /// Which node it is.
     pub node: NodeId,
-    /// Which life of its process.
+    /// Which incarnation of its process.
     pub incarnation: u64,
     /// The versions that it speaks; [`VersionRange::OURS`] except in tests.
     pub versions: VersionRange,

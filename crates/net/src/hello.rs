@@ -61,7 +61,7 @@ pub enum Caller {
     Node {
         /// Which.
         id: NodeId,
-        /// Which life of its process.
+        /// Which incarnation of its process.
         incarnation: u64,
         /// Where it listens.
         advertised: String,
@@ -259,7 +259,7 @@ pub struct Welcome {
     pub cluster: ClusterId,
     /// The node that was reached.
     pub node: NodeId,
-    /// Which life of its process.
+    /// Which incarnation of its process.
     pub node_incarnation: u64,
 }
 

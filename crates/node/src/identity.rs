@@ -16,7 +16,7 @@ const MAX_NODES: u32 = 64;
 const CLUSTER_FILE: &str = "cluster.toml";
 /// Describes one node of a cluster.
 const NODE_FILE: &str = "node.toml";
-/// Where the node was reached in its last life, `host:port`: whoever copies the directory copies this, too.
+/// Where the node was reached in its last incarnation, `host:port`: whoever copies the directory copies this, too.
 const ADDRESS_FILE: &str = "address";
 /// The longest address that is read back, in bytes.
 const MAX_ADDRESS_BYTES: usize = 1024;
@@ -230,7 +230,7 @@ impl NodeIdentity {
     }
 }
 
-/// Where the node whose data is in `directory` was reached in its last life, if that is known.
+/// Where the node whose data is in `directory` was reached in its last incarnation, if that is known.
 pub(crate) fn last_address(directory: &Path) -> Option<String> {
     let text = fs::read_to_string(directory.join(ADDRESS_FILE)).ok()?;
     let is_address =
@@ -238,7 +238,7 @@ pub(crate) fn last_address(directory: &Path) -> Option<String> {
     Some(text.trim_end().to_owned()).filter(|text| is_address(text))
 }
 
-/// Notes where the node whose data is in `directory` is reached in this life.
+/// Notes where the node whose data is in `directory` is reached in this incarnation.
 pub(crate) fn note_address(directory: &Path, address: &str) {
     if last_address(directory).as_deref() != Some(address) {
         // Without it, as on a full disk, the register alone is asked.

@@ -70,11 +70,11 @@ pub enum NodeError {
 /// A node's introduction to those that connect to it and to those that it connects to; and who it is, for looking for
 /// another one.
 fn introductions(config: &HostConfig) -> (Identity, Hello, Itself) {
-    let HostConfig { node, seed: life, address, .. } = config;
+    let HostConfig { node, seed: incarnation, address, .. } = config;
     let cluster = ClusterId(config.cluster);
-    let identity = Identity::new(cluster, *node, *life, &config.options.limits);
-    let hello = Hello::node(cluster, *node, *life, address.clone()).beating(identity.beats);
-    let itself = Itself { cluster, node: *node, address: address.clone(), life: Some(*life) };
+    let identity = Identity::new(cluster, *node, *incarnation, &config.options.limits);
+    let hello = Hello::node(cluster, *node, *incarnation, address.clone()).beating(identity.beats);
+    let itself = Itself { cluster, node: *node, address: address.clone(), incarnation: Some(*incarnation) };
     (identity, hello, itself)
 }
 

@@ -3,7 +3,7 @@
 //! A node number belongs to one data directory. Two processes under one number would take each other's place with every
 //! heartbeat, and each log would change its view each time. Where the number was last heard of is known to the register, and to
 //! the data directory itself; that somebody is there shows when a connection is answered by the same node of the same cluster
-//! in another life.
+//! in another incarnation.
 
 use std::time::Duration;
 
@@ -56,8 +56,8 @@ pub(crate) struct Itself {
     pub(crate) cluster: ClusterId,
     pub(crate) node: NodeId,
     pub(crate) address: String,
-    /// Its life, once it has one.
-    pub(crate) life: Option<u64>,
+    /// Its incarnation, once it has one.
+    pub(crate) incarnation: Option<u64>,
 }
 
 impl Itself {
@@ -70,7 +70,7 @@ impl Itself {
             let welcome = connected.welcome;
             welcome.node == self.node
                 && welcome.cluster == self.cluster
-                && self.life.is_none_or(|life| life != welcome.node_incarnation)
+                && self.incarnation.is_none_or(|incarnation| incarnation != welcome.node_incarnation)
         })
     }
 

@@ -110,7 +110,7 @@ pub async fn serve(options: ServeOptions, awaits: &watch::Sender<Awaits>) -> Res
     let (node, place) = (options.node, options.register.place());
     let known = NodeIdentity::read(&options.data, node, &place)?.map(|known| known.cluster());
     let Found { cluster, register, etcd } = register_of(&options, &address, known, awaits).await?;
-    let itself = Itself { cluster: ClusterId(cluster), node, address: address.clone(), life: None };
+    let itself = Itself { cluster: ClusterId(cluster), node, address: address.clone(), incarnation: None };
     refuse_rivals(&itself, &options, etcd.as_ref()).await?;
     let disk = open_disk(&options.data, &options.run)?;
     NodeIdentity::claim(&options.data, cluster, node, &place)?;

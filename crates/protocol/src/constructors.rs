@@ -33,7 +33,7 @@ impl Replica {
     }
 
     /// Rebuilds a replica from its store. It answers reads below what it knows to be stable, and waits
-    /// for a new view. `me` names a new life if the store may have lost something; then what it holds
+    /// for a new view. `me` names a new incarnation if the store may have lost something; then what it holds
     /// below `stable` is all that it is good for.
     ///
     /// Nothing, if the store remembers nothing.

@@ -163,7 +163,7 @@ pub trait SequencingRole:
     /// The step that its background work waits for, for the simulator's counts.
     fn step_name(&self) -> Option<&'static str>;
 
-    /// This life of it.
+    /// This incarnation of it.
     fn member(&self) -> Member {
         self.membership().me
     }
@@ -183,7 +183,7 @@ pub trait SequencingRole:
         self.membership().number
     }
 
-    /// Whether it remembers anything beyond this life.
+    /// Whether it remembers anything beyond this incarnation.
     fn keeps(&self) -> bool {
         self.config().order.properties().keeps_order
     }

@@ -374,8 +374,8 @@ impl ShardStore {
     ///
     /// # Errors
     /// If the disk fails.
-    pub fn set_aside(disk: &dyn Disk, log: LogId, shard: ShardId, life: u64) -> io::Result<String> {
-        let place = Self::aside(log, Some(shard), life);
+    pub fn set_aside(disk: &dyn Disk, log: LogId, shard: ShardId, incarnation: u64) -> io::Result<String> {
+        let place = Self::aside(log, Some(shard), incarnation);
         match disk.rename_dir(&Self::directory(log, shard), &place) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(place),
@@ -383,12 +383,12 @@ impl ShardStore {
     }
 
     /// Where what a shard's replica held is put when it is set aside, or what the sequencing replica did. It goes with
-    /// the log. `life` tells it from what is set aside at another time.
+    /// the log. `incarnation` tells it from what is set aside at another time.
     #[must_use]
-    pub fn aside(log: LogId, shard: Option<ShardId>, life: u64) -> String {
+    pub fn aside(log: LogId, shard: Option<ShardId>, incarnation: u64) -> String {
         let role = shard
             .map_or_else(|| format!("{}/sequencer", log_directory(log)), |shard| Self::directory(log, shard));
-        format!("{role}.damaged-{life:016x}")
+        format!("{role}.damaged-{incarnation:016x}")
     }
 
     /// Removes the store of one shard from the disk, if there is one.
@@ -624,7 +624,7 @@ impl ShardStore {
     }
 
     /// The files that are to be deleted next, a few at a time. When that is done, [`ShardStore::removed`] is to be
-    /// called. A removal that never was, or that a crash ended, is repeated by the next life of the store.
+    /// called. A removal that never was, or that a crash ended, is repeated by the next incarnation of the store.
     #[must_use]
     pub fn next_removal(&mut self) -> Option<Removal> {
         self.removals.next(&self.trim, &self.rewriting, &self.place, &self.unsynced)

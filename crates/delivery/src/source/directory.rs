@@ -122,7 +122,7 @@ impl Directory {
         }
     }
 
-    /// Whether it is about this log. The answer to an asker of an earlier life of a node may come late.
+    /// Whether it is about this log. The answer to an asker of an earlier incarnation of a node may come late.
     fn has_name(&self, name: &str) -> bool {
         self.entry.name == name
     }

@@ -320,7 +320,7 @@ drawn! {
     EndedSession { session, end, below, successor }
     EndedSessions { floor, sessions }
     NodeAddress { node, address }
-    Heartbeat { life, count, heard_life, heard_count, pauses, ailment, taken, disk, durable, remembered }
+    Heartbeat { incarnation, count, heard_incarnation, heard_count, pauses, ailment, taken, disk, durable, remembered }
     Condition {
         suspects, wrong_suspicions, journal_write_us, has_full_disk, free_bytes, version, up_ms, ailment, used_bytes,
         has_register, logs, incomplete, wanted_bytes

@@ -129,7 +129,7 @@ fn a_register_of_many_logs_is_written_down_a_few_at_a_time() {
     assert_eq!(entries(&open(config, &disk)), before);
 }
 
-/// A role, if there is one: its life, and what it has promised.
+/// A role, if there is one: its incarnation, and what it has promised.
 type Role = Option<(Incarnation, ViewNumber)>;
 type Roles = BTreeMap<(LogId, Endpoint), Role>;
 

@@ -139,7 +139,7 @@ fn a_new_life_does_not_take_its_predecessors_write_for_its_own() {
     assert!(host.sequencer(LOG).is_some());
     host.handle(Time::ZERO, Event::JournalWritten(slow.perform(&disk)));
     host.finish_turn(Time::ZERO);
-    assert!(!has_sealed(&mut host), "nothing of the new life is written");
+    assert!(!has_sealed(&mut host), "nothing of the new incarnation is written");
     write_all(&mut host, &disk);
     assert!(has_sealed(&mut host));
 }

@@ -110,7 +110,7 @@ impl Register for Embedded {
         self.register =
             control::register::Register::recover(HOST, Options::default(), self.journal.clone()).unwrap();
         if self.restarts == Restarts::WhenTold {
-            self.register = self.register.clone().in_life(self.count.into());
+            self.register = self.register.clone().in_incarnation(self.count.into());
         }
         for (node, address) in self.nodes.clone() {
             let join = Message::Join { node: NodeAddress { node, address } };

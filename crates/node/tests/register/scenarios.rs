@@ -39,8 +39,10 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
 ];
 
 /// The scenarios that hold between two starts of the register.
-pub(crate) const WITHIN_A_LIFE: &[Scenario] =
-    &[("what an older life of a node said is late", late), ("who waits for a view is told of it", told)];
+pub(crate) const WITHIN_A_LIFE: &[Scenario] = &[
+    ("what an older incarnation of a node said is late", late),
+    ("who waits for a view is told of it", told),
+];
 
 fn unknown(talk: &mut Talk) {
     assert_eq!(talk.get(NODES[0], LogId(1)), None);
@@ -408,7 +410,7 @@ fn late(talk: &mut Talk) {
     talk.join(NODES[1], "node-2:2");
     let version = talk.see_elsewhere(NODES[1]);
     let place = |address: &str| NodeAddress { node: NODES[1], address: address.to_owned() };
-    // That life ended before it moved, and the next one is where it always was.
+    // That incarnation ended before it moved, and the next one is where it always was.
     talk.forget();
     talk.join(NODES[1], "node-2:1");
     talk.hears_of(NODES[1], 3, is_at("node-2:1"));

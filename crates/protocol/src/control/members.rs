@@ -66,7 +66,7 @@ pub(super) fn dismiss(entry: &LogEntry, role: Address, out: &mut Vec<RoleEffect>
 /// The request in a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wish {
-    /// The view counts on the reporter, in this life or an earlier one.
+    /// The view counts on the reporter, in this incarnation or an earlier one.
     View,
     /// The view does without it, and should not.
     RejoinBackoff,

@@ -55,12 +55,12 @@ wire_struct! { NodeAddress { node, address } }
 /// A node is there, and hears. See the node's detector of silence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heartbeat {
-    /// This life of the sender.
-    pub life: u64,
+    /// This incarnation of the sender.
+    pub incarnation: u64,
     /// Counts its heartbeats.
     pub count: u64,
-    /// The life of the receiver that the sender heard last.
-    pub heard_life: u64,
+    /// The incarnation of the receiver that the sender heard last.
+    pub heard_incarnation: u64,
     /// The count that it heard last.
     pub heard_count: u64,
     /// How often the sender found that it had been stopped for longer than others tolerate.
@@ -73,13 +73,13 @@ pub struct Heartbeat {
     pub disk: u64,
     /// The last entry of its journal that is durable.
     pub durable: u64,
-    /// The last entry that earlier lives of the receiver showed of the disk that it has, as far as the sender knows.
+    /// The last entry that earlier incarnations of the receiver showed of the disk that it has, as far as the sender knows.
     pub remembered: u64,
 }
 
 wire_struct! {
     Heartbeat {
-        life, count, heard_life, heard_count, pauses, ailment, taken, disk, durable, remembered
+        incarnation, count, heard_incarnation, heard_count, pauses, ailment, taken, disk, durable, remembered
     }
 }
 
@@ -269,7 +269,7 @@ pub enum Message {
     },
 
     /// Node to register: I am here. Another address is not replaced by this: it may be late, and tell of an
-    /// older life.
+    /// older incarnation.
     Join {
         /// The node, and where it listens.
         node: NodeAddress,
@@ -302,7 +302,7 @@ pub enum Message {
         view: ViewNumber,
         /// A registered view that it was shown and cannot start, because it is not prepared for it.
         cannot_start: ViewNumber,
-        /// This life of the replica.
+        /// This incarnation of the replica.
         incarnation: Incarnation,
     },
     /// To a role: this is registered.
@@ -340,7 +340,7 @@ pub enum Message {
     Sealed {
         /// The claim.
         claim: ViewNumber,
-        /// This life of the replica.
+        /// This incarnation of the replica.
         incarnation: Incarnation,
         /// The state that it holds of the old view, if it was part of it.
         state: Option<SealedState>,
@@ -364,7 +364,7 @@ pub enum Message {
         claim: ViewNumber,
         /// The view whose state was sealed.
         old: ViewNumber,
-        /// The life of the replica that was sealed.
+        /// The incarnation of the replica that was sealed.
         incarnation: Incarnation,
         /// The new view as far as it is known: its shards and placement.
         view: View,
@@ -397,7 +397,7 @@ pub enum Message {
     Staged {
         /// The claim.
         claim: ViewNumber,
-        /// This life of the replica.
+        /// This incarnation of the replica.
         incarnation: Incarnation,
     },
     /// Controller to node: nobody needs this role any more, if it obeys no claim above that view.

@@ -42,7 +42,7 @@ pub struct Register {
     last_log: LogId,
     retiring: BTreeMap<LogId, BTreeSet<NodeId>>,
     nodes: BTreeMap<NodeId, Place>,
-    /// The nodes that have joined in this life or an earlier one. One that has not joined in this life may still have
+    /// The nodes that have joined in this incarnation or an earlier one. One that has not joined in this incarnation may still have
     /// something of a log.
     joined: BTreeSet<NodeId>,
     /// The nodes that do not stay.
@@ -52,8 +52,8 @@ pub struct Register {
     untold: BTreeSet<NodeId>,
     retire_at: Time,
     me: NodeId,
-    /// Tells this life of the register from every other.
-    life: u64,
+    /// Tells this incarnation of the register from every other.
+    incarnation: u64,
     options: Options,
 }
 
@@ -61,7 +61,7 @@ pub struct Register {
 #[derive(Clone, Debug)]
 struct Place {
     address: String,
-    /// Counts, from the register's life on, what was said about it.
+    /// Counts, from the register's incarnation on, what was said about it.
     version: u64,
 }
 
@@ -142,15 +142,15 @@ impl Register {
             untold: BTreeSet::new(),
             retire_at: Time::ZERO,
             me,
-            life: 0,
+            incarnation: 0,
             options,
         }
     }
 
-    /// The same register, in a life that is told from every other by a number drawn at random.
+    /// The same register, in an incarnation that is told from every other by a number drawn at random.
     #[must_use]
-    pub fn in_life(self, life: u64) -> Self {
-        Self { life, ..self }
+    pub fn in_incarnation(self, incarnation: u64) -> Self {
+        Self { incarnation, ..self }
     }
 
     /// Rebuilds the register from its journal.
@@ -296,7 +296,7 @@ impl Register {
         }
         let known = self.nodes.get(&node);
         // It travels, and what comes after it does, too.
-        let version = known.map_or(self.life % limits::MAX_FIRST, |known| known.version);
+        let version = known.map_or(self.incarnation % limits::MAX_FIRST, |known| known.version);
         let changed = known.is_none_or(|known| known.address != address);
         if known.is_some() && changed && replaces != Some(version) {
             let to = Address::Node(node, Endpoint::Node);
@@ -406,7 +406,7 @@ impl Register {
             let is_repeated = self.created.get(&entry.id) == Some(&request);
             return catalog::created_before(entry, is_repeated, &config);
         }
-        let id = catalog::id_after(self.last_log, self.life);
+        let id = catalog::id_after(self.last_log, self.incarnation);
         let nodes: Vec<NodeId> = self.nodes.keys().copied().collect();
         let entry = parting::place(id, &name, &config, &nodes, &self.partings)?;
         self.change(JournalRecord::Created { entry, request }, out);
@@ -634,8 +634,8 @@ mod tests {
 
     #[test]
     fn a_node_that_moved_is_told_a_version_that_it_can_read_whatever_the_registers_life_is() {
-        for life in [0, 1, u64::MAX / 3, u64::MAX] {
-            let mut register = Register::new(NODES[0], Options::default()).in_life(life);
+        for incarnation in [0, 1, u64::MAX / 3, u64::MAX] {
+            let mut register = Register::new(NODES[0], Options::default()).in_incarnation(incarnation);
             let from = Address::Node(NODES[1], Endpoint::Node);
             let mut say = |message: Message| {
                 let (message, mut out) = (message.into(), vec![]);

@@ -22,7 +22,7 @@ use crate::shard;
 
 /// The sequencer of one log, on one node.
 ///
-/// It keeps nothing: a restart is a new life, which takes part in nothing until it is staged for a view.
+/// It keeps nothing: a restart is a new incarnation, which takes part in nothing until it is staged for a view.
 ///
 /// Invariant: it gives out no position below the start of its view, and none twice in it, but to the same number of
 /// the same session; and none to a session that another run went on with.

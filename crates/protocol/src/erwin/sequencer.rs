@@ -459,7 +459,7 @@ impl Sequencer {
     fn controlled(&mut self, now: Time, from: Address, message: control::Message, out: &mut Vec<RoleEffect>) {
         match message {
             control::Message::Seal { claim, old, .. } => self.seal(now, from, claim, old, out),
-            // Only the state that was sealed may be flushed: this life's, of that view.
+            // Only the state that was sealed may be flushed: this incarnation's, of that view.
             control::Message::Flush { claim, old, incarnation, view }
                 if (old, incarnation) == (self.membership.number, self.membership.me.incarnation) =>
             {

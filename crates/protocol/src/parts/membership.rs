@@ -16,7 +16,7 @@ use crate::roles::RoleEffect;
 /// restart.
 #[derive(Clone, Debug)]
 pub struct Membership {
-    /// This life of the replica.
+    /// This incarnation of the replica.
     pub me: Member,
     /// The highest claim seen, or the number of the view.
     pub claim: ViewNumber,
@@ -29,7 +29,7 @@ pub struct Membership {
     restarted: bool,
     unavailable: Option<String>,
     reports: Reports,
-    /// Whether the mutation is on by which a node is taken for the member that it was in another life.
+    /// Whether the mutation is on by which a node is taken for the member that it was in another incarnation.
     is_amnesiac: bool,
 }
 

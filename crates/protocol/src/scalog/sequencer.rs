@@ -289,7 +289,7 @@ impl Sequencer {
     fn controlled(&mut self, now: Time, from: Address, message: control::Message, out: &mut Vec<RoleEffect>) {
         match message {
             control::Message::Seal { claim, old, .. } => self.seal(now, from, claim, old, out),
-            // Only what was sealed may be completed: this life's, of that view.
+            // Only what was sealed may be completed: this incarnation's, of that view.
             control::Message::Flush { claim, old, incarnation, view }
                 if (old, incarnation) == (self.membership.number, self.membership.me.incarnation) =>
             {

@@ -258,7 +258,7 @@ impl DataPath for LocalLog {
                 let write = Write::Backup(from, view, batch);
                 self.hold_cover(core, write, (view, of, batch), length, runs, out);
             }
-            // The rest are answers to others, or meant for another life.
+            // The rest are answers to others, or meant for another incarnation.
             _ => {}
         }
     }

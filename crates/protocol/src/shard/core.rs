@@ -164,7 +164,7 @@ impl Core {
         Member { node: self.node, incarnation: self.memory.incarnation }
     }
 
-    /// Whether the latest view that it knows names this life.
+    /// Whether the latest view that it knows names this incarnation.
     pub(crate) fn is_named(&self) -> bool {
         self.members().is_some_and(|members| members.replicas.contains(&self.me()))
     }
@@ -217,7 +217,7 @@ impl Core {
         if view < self.memory.claim && !skipped {
             send(from, self.fenced(), out);
         }
-        // A life that the view does not name may have lost what the view counts on.
+        // An incarnation that the view does not name may have lost what the view counts on.
         let is_counted_on =
             if view == self.view_number() { self.is_named() } else { view > self.reports.cannot_start() };
         view == self.memory.claim && is_counted_on || skipped

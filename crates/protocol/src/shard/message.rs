@@ -13,7 +13,7 @@ use crate::roles::{self, Family};
 /// The state that a replica brings to a view change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
-    /// The latest registered view that this life of the replica is a member of.
+    /// The latest registered view that this incarnation of the replica is a member of.
     pub view: ViewNumber,
     /// The stable bound that it knows.
     pub stable: Position,
@@ -23,7 +23,7 @@ pub struct Held {
     pub trim: Position,
     /// The position after the last that was written in that view.
     pub end: Position,
-    /// The latest registered view that it knows from this life or an earlier one.
+    /// The latest registered view that it knows from this incarnation or an earlier one.
     pub knows: ViewNumber,
 }
 
@@ -33,7 +33,7 @@ impl Held {
     /// The positions that it lacks as a member of a view whose flush began at `first`: those that it lacked
     /// before, and those that were bound in views that it was no member of. `history` is that of the registered
     /// views: if it has forgotten some of those, the oldest that it knows decides from a position on that is
-    /// trimmed. A life that no view named yet is whole below what it knew as stable when it began, as far as no
+    /// trimmed. An incarnation that no view named yet is whole below what it knew as stable when it began, as far as no
     /// later view wrote it anew.
     #[must_use]
     pub fn lacks_from(&self, history: &ViewHistory, first: Position) -> Option<MissingRange> {
@@ -108,7 +108,7 @@ pub enum Message {
     Fenced {
         /// The highest claim seen.
         claim: ViewNumber,
-        /// This life of the replica.
+        /// This incarnation of the replica.
         incarnation: Incarnation,
         /// The state that it holds.
         held: Held,
@@ -126,7 +126,7 @@ pub enum Message {
         view: ViewNumber,
         /// Names the batch.
         batch: Position,
-        /// Which life of the backup is meant.
+        /// Which incarnation of the backup is meant.
         incarnation: Incarnation,
         /// The stable bound that the primary knows.
         stable: Position,
@@ -145,7 +145,7 @@ pub enum Message {
     Flush {
         /// The claim.
         claim: ViewNumber,
-        /// Which life of the replica is meant.
+        /// Which incarnation of the replica is meant.
         incarnation: Incarnation,
         /// The first position.
         first: Position,

@@ -1,7 +1,7 @@
 //! A replica of a shard: primary or backup, as each batch says.
 //!
 //! A replica learns its part from what it is sent: a `Bind` names the backups of the one that receives
-//! it, a `Replicate` names the life of the backup that is meant. Both carry the view, so a deposed
+//! it, a `Replicate` names the incarnation of the backup that is meant. Both carry the view, so a deposed
 //! primary is refused by its backups, and a replica that lost its memory by everyone.
 //!
 //! It is a [`Core`], the same in every ordering, with the [`DataPath`] of its log's ordering.

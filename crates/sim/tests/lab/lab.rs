@@ -431,9 +431,9 @@ impl Lab {
 }
 
 /// How a node starts, which has had so many lives.
-fn config(node: u32, life: u64) -> HostConfig {
+fn config(node: u32, incarnation: u64) -> HostConfig {
     let limits = Limits { unnamed_for: Duration::from_secs(1), ..Limits::default() };
-    let seed = u64::from(node) + 1000 * (life - 1);
+    let seed = u64::from(node) + 1000 * (incarnation - 1);
     HostConfig {
         cluster: 1,
         node: NodeId(node),

@@ -57,7 +57,7 @@ pub enum Message {
         view: ViewNumber,
         /// Names the batch.
         batch: Position,
-        /// Which life of the backup is meant.
+        /// Which incarnation of the backup is meant.
         incarnation: Incarnation,
         /// The stable bound that the primary knows.
         stable: Position,

@@ -56,7 +56,7 @@ pub enum Message {
     LocalAppend {
         /// The view, from whose start on indexes count.
         view: ViewNumber,
-        /// Which life of the backup is meant.
+        /// Which incarnation of the backup is meant.
         incarnation: Incarnation,
         /// The index of the first record.
         index: u64,
@@ -118,7 +118,7 @@ pub enum Message {
         of: ViewNumber,
         /// The first position.
         batch: Position,
-        /// Which life of the backup is meant.
+        /// Which incarnation of the backup is meant.
         incarnation: Incarnation,
         /// How much of the local log is decided about.
         length: u64,
