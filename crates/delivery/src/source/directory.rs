@@ -5,6 +5,8 @@ use std::time::Duration;
 use seriatim_model::{Address, Effect, Endpoint, NodeId, Placement, Position, Time, View, ViewNumber};
 use seriatim_protocol::control::message::NEWS;
 use seriatim_protocol::control::{self, LogEntry};
+use seriatim_protocol::parts::KnownEntry;
+use seriatim_protocol::parts::known_entry::Heard;
 use seriatim_protocol::roles::Message;
 
 /// How long to wait before the register is asked again; doubled up to [`ASK_MOST`].
@@ -15,7 +17,7 @@ const ASK_MOST: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Directory {
     control: NodeId,
-    entry: LogEntry,
+    known: KnownEntry,
     ask_at: Option<Time>,
     pause: Duration,
     /// How many questions had a number.
@@ -41,21 +43,21 @@ pub(crate) enum Learned {
 impl Directory {
     pub(crate) fn new(control: NodeId, entry: LogEntry) -> Self {
         let ask_at = entry.view.is_none().then_some(Time::ZERO);
-        Self { control, entry, ask_at, pause: ASK_FIRST, asked: 0, awaited: NEWS }
+        Self { control, known: KnownEntry::new(entry), ask_at, pause: ASK_FIRST, asked: 0, awaited: NEWS }
     }
 
     pub(crate) fn entry(&self) -> &LogEntry {
-        &self.entry
+        self.known.entry()
     }
 
     pub(crate) fn view(&self) -> Option<&View> {
-        self.entry.view.as_ref()
+        self.known.view()
     }
 
     /// Which shard holds which position, if that follows from the position. Otherwise whoever has a record
     /// says so.
     pub(crate) fn placement(&self) -> Option<&Placement> {
-        let places = self.entry.config.order.places_by_position();
+        let places = self.entry().config.order.places_by_position();
         self.view().filter(|_| places).map(|view| &view.placement)
     }
 
@@ -102,49 +104,29 @@ impl Directory {
         }
         self.ask_at = Some(now + self.pause);
         self.pause = (self.pause * 2).min(ASK_MOST);
-        let message = control::Message::Lookup { request: self.awaited, name: self.entry.name.clone() };
+        let message = control::Message::Lookup { request: self.awaited, name: self.entry().name.clone() };
         let to = Address::Node(self.control, Endpoint::Register);
         out.push(Effect::Send { to, message: message.into() });
     }
 
     pub(crate) fn receive(&mut self, message: control::Message) -> Learned {
-        match message {
-            control::Message::Found { request, entry, .. } if self.has_name(&entry.name) => {
-                self.learn(request, entry)
-            }
-            control::Message::Registered { entry } if self.has_name(&entry.name) => self.learn(NEWS, entry),
-            control::Message::Refused { refusal: control::Refusal::NoSuchLog { name }, .. }
-                if self.has_name(&name) =>
-            {
-                Learned::Deleted
-            }
-            _ => Learned::Nothing,
-        }
-    }
-
-    /// Whether it is about this log. The answer to an asker of an earlier incarnation of a node may come late.
-    fn has_name(&self, name: &str) -> bool {
-        self.entry.name == name
-    }
-
-    fn learn(&mut self, request: u64, entry: LogEntry) -> Learned {
-        if entry.id != self.entry.id {
-            return Learned::Deleted;
-        }
-        let known = self.entry.view_number();
-        let is_new = entry.view_number() > known;
-        if is_new || entry.version > self.entry.version {
-            self.entry = entry;
-        }
-        if self.entry.view.is_some() && (is_new || request == self.awaited) {
+        let request = if let control::Message::Found { request, .. } = message { request } else { NEWS };
+        let heard = self.known.hear(message);
+        let is_new = matches!(heard, Heard::NewView(_));
+        if self.view().is_some() && (is_new || heard == Heard::Same && request == self.awaited) {
             self.rest();
         }
-        if is_new { Learned::NewView { lost_from: self.lost_from(known) } } else { Learned::Same(request) }
+        match heard {
+            Heard::Nothing => Learned::Nothing,
+            Heard::Same => Learned::Same(request),
+            Heard::NewView(known) => Learned::NewView { lost_from: self.lost_from(known) },
+            Heard::Deleted => Learned::Deleted,
+        }
     }
 
     /// The lowest position at which a view after `known` started; beyond all of them for a reader that knew of no view.
     fn lost_from(&self, known: ViewNumber) -> Position {
-        let steps = self.entry.history.steps().iter();
+        let steps = self.entry().history.steps().iter();
         let new = steps.filter(|(number, _)| *number > known).map(|(_, first)| *first);
         new.min().filter(|_| known != ViewNumber::NONE).unwrap_or(Position(u64::MAX))
     }

@@ -3,8 +3,9 @@
 use seriatim_model::{Address, Endpoint, LogConfig, LogEntry, NodeId, Time, View, ViewNumber};
 
 use super::appending::{ClientEffect, Failure, Reply, reply};
-use super::{Lookup, Vigil};
-use crate::control::message::{Message, NEWS, Refusal};
+use super::known_entry::Heard;
+use super::{KnownEntry, Lookup, Vigil};
+use crate::control::message::{Message, NEWS};
 use crate::mutation::{Mutation, Options};
 
 /// The outcome of the register's word.
@@ -23,7 +24,7 @@ pub enum News {
 pub struct KnownLog {
     /// The node of the register.
     control: NodeId,
-    entry: LogEntry,
+    known: KnownEntry,
     /// The reason, from somebody else than the register, why there is no view.
     unavailable: Option<String>,
     lookup: Lookup,
@@ -36,7 +37,7 @@ impl KnownLog {
     #[must_use]
     pub fn new(control: NodeId, entry: LogEntry, random: u64) -> Self {
         let (lookup, vigil) = (Lookup::new(random), Vigil::new(random));
-        let mut log = Self { control, entry, unavailable: None, lookup, vigil };
+        let mut log = Self { control, known: KnownEntry::new(entry), unavailable: None, lookup, vigil };
         if log.view().is_none() {
             log.ask_register(Time::ZERO);
         }
@@ -46,31 +47,31 @@ impl KnownLog {
     /// The register's entry.
     #[must_use]
     pub fn entry(&self) -> &LogEntry {
-        &self.entry
+        self.known.entry()
     }
 
     /// The promises of the log.
     #[must_use]
     pub fn config(&self) -> &LogConfig {
-        &self.entry.config
+        &self.entry().config
     }
 
     /// Its view, if there is one.
     #[must_use]
     pub fn view(&self) -> Option<&View> {
-        self.entry.view.as_ref()
+        self.known.view()
     }
 
     /// The number of its view, or none.
     #[must_use]
     pub fn view_number(&self) -> ViewNumber {
-        self.entry.view_number()
+        self.entry().view_number()
     }
 
     /// Why no view can be formed, if anybody said so.
     #[must_use]
     pub fn unavailable(&self) -> Option<&str> {
-        self.unavailable.as_deref().or(self.entry.unavailable.as_deref())
+        self.unavailable.as_deref().or(self.entry().unavailable.as_deref())
     }
 
     /// When to call [`look_up_if_due`](Self::look_up_if_due) and [`watch`](Self::watch) at the latest.
@@ -81,38 +82,28 @@ impl KnownLog {
 
     /// Takes note of what the register says. Whoever said why there is no view may be right no more.
     pub fn learn(&mut self, message: Message) -> News {
-        match message {
-            Message::Found { entry: found, .. } | Message::Registered { entry: found }
-                if found.name == self.entry.name =>
-            {
-                if found.id != self.entry.id {
-                    return self.note_deleted();
-                }
+        match self.known.hear(message) {
+            Heard::Nothing => News::Nothing,
+            Heard::Deleted => {
+                self.lookup.found();
+                News::Deleted
+            }
+            Heard::Same => {
                 self.unavailable = None;
-                self.entry.unavailable.clone_from(&found.unavailable);
-                if found.view_number() <= self.view_number() {
-                    return News::Nothing;
-                }
-                self.entry = found;
+                News::Nothing
+            }
+            Heard::NewView(_) => {
+                self.unavailable = None;
                 self.lookup.found();
                 self.vigil.restart();
                 News::NewView
             }
-            Message::Refused { refusal: Refusal::NoSuchLog { name }, .. } if name == self.entry.name => {
-                self.note_deleted()
-            }
-            _ => News::Nothing,
         }
-    }
-
-    fn note_deleted(&mut self) -> News {
-        self.lookup.found();
-        News::Deleted
     }
 
     /// The log is gone: those who wait for something are told.
     pub fn tell_deleted(&self, tokens: impl Iterator<Item = u64>, out: &mut Vec<ClientEffect>) {
-        let failure = || Reply::Failed(Failure::Deleted(self.entry.name.clone()));
+        let failure = || Reply::Failed(Failure::Deleted(self.entry().name.clone()));
         out.extend(tokens.map(|token| reply(token, failure())));
     }
 
@@ -124,7 +115,7 @@ impl KnownLog {
 
     /// Somebody who knows `view` does not serve those who know this one.
     pub fn was_fenced(&mut self, now: Time, view: ViewNumber) {
-        self.lookup.was_rejected(now, view, self.entry.view_number(), self.unavailable.is_some());
+        self.lookup.was_rejected(now, view, self.entry().view_number(), self.unavailable.is_some());
     }
 
     /// Asks the register soon, unless it does already.
@@ -157,7 +148,7 @@ impl KnownLog {
 
     /// Asks the register once.
     pub fn look_up(&self, out: &mut Vec<ClientEffect>) {
-        let message = Message::Lookup { request: NEWS, name: self.entry.name.clone() };
+        let message = Message::Lookup { request: NEWS, name: self.entry().name.clone() };
         let to = Address::Node(self.control, Endpoint::Register);
         out.push(ClientEffect::Send { to, message: message.into() });
     }

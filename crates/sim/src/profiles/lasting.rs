@@ -78,11 +78,9 @@ pub(super) fn absent_primaries(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xAB57);
     let mut plan = quiet(seed);
     plan.has_operator = true;
-    let lossy = random.percent(30);
-    plan.network.noise_permille = (if lossy { 100 } else { 0 }, 20, 20);
-    // Clocks that are right, so that the operator can look where a time begins. A backup that loses the last word of what is
-    // final hears of it with the next append, and the log's times do not reach so far until then.
-    plan.clocks = (!lossy).then(Clocks::default);
+    plan.network.noise_permille = (if random.percent(30) { 100 } else { 0 }, 20, 20);
+    // Clocks that are right, so that the operator can look where a time begins.
+    plan.clocks = Some(Clocks::default());
     plan.config =
         LogConfig { shards: random.between(1, 3) as u32, replicas: random.pick(&[1, 1, 2]), ..plan.config };
     for round in 0..random.between(1, 3) {
