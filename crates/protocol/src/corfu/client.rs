@@ -51,7 +51,7 @@ pub struct LogClient {
     /// Numbers below it are completed, or may be followed in the log by such as are in it already.
     pub(super) in_log: u64,
     /// A position was lost: no more are asked for before it is known what became of all others.
-    pub(super) is_settling: bool,
+    pub(super) is_recovering: bool,
     /// Which number has which position.
     pub(super) placed: BTreeMap<Position, u64>,
     pub(super) writes: Writes,
@@ -172,7 +172,7 @@ impl Machine for LogClient {
         if self.work_is_due {
             return Some(Time::ZERO);
         }
-        let asks = self.session.is_some() && self.log.view().is_some() && !self.is_settling;
+        let asks = self.session.is_some() && self.log.view().is_some() && !self.is_recovering;
         let at_once = self.may_ask().then(|| self.sequencer.resumes_at().unwrap_or(Time::ZERO));
         let waits = self.told < self.asked;
         let sequencer = at_once.or_else(|| waits.then(|| self.sequencer.resend_at())).filter(|_| asks);
@@ -213,7 +213,7 @@ impl LogClient {
             asked: 0,
             take: 0,
             in_log: 0,
-            is_settling: false,
+            is_recovering: false,
             placed: BTreeMap::new(),
             writes: Writes::default(),
             sequencer: Conversation::new(Time::ZERO, batch_bytes),
@@ -351,7 +351,7 @@ impl LogClient {
 
     /// The sequencer gave positions to the numbers from `first` on.
     fn given(&mut self, now: Time, first: u64, spans: &[Span]) {
-        if self.is_settling || first > self.told {
+        if self.is_recovering || first > self.told {
             return;
         }
         let Some(view) = self.log.view() else { return };
@@ -492,7 +492,7 @@ impl LogClient {
     pub(super) fn forget_session(&mut self) {
         self.session = None;
         (self.base, self.told, self.asked, self.in_log) = (0, 0, 0, 0);
-        self.is_settling = false;
+        self.is_recovering = false;
         self.placed.clear();
         self.earlier = Earlier::default();
         self.talk_anew();
@@ -503,7 +503,7 @@ impl LogClient {
     fn ask_positions(&mut self, now: Time, out: &mut Out) {
         let (Some(session), Some(view)) = (self.session, self.log.view()) else { return };
         let (view, leader) = (view.number, view.leader);
-        if self.is_settling || self.sequencer.pauses(now) {
+        if self.is_recovering || self.sequencer.pauses(now) {
             return;
         }
         assert!(

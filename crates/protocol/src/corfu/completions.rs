@@ -47,8 +47,8 @@ impl LogClient {
     /// Takes no more positions until it is known what became of those that records were sent to. What comes after the
     /// last of these gives its positions up.
     pub(super) fn give_up_positions(&mut self) {
-        if !self.is_settling {
-            self.is_settling = true;
+        if !self.is_recovering {
+            self.is_recovering = true;
             self.take += 1;
         }
         let on_its_way = |place: &Place| matches!(place, Place::At { sent: true, .. } | Place::Asked { .. });
@@ -66,10 +66,10 @@ impl LogClient {
     /// When it is known what became of everything that was sent: what has no position, and is followed in the log by
     /// what was submitted later, fails; the rest takes new positions.
     pub(super) fn complete_if_known(&mut self, now: Time, out: &mut Out) {
-        if !self.is_settling || !self.placed.is_empty() {
+        if !self.is_recovering || !self.placed.is_empty() {
             return;
         }
-        self.is_settling = false;
+        self.is_recovering = false;
         for number in self.base..self.in_log.min(self.end()) {
             self.not_appended(now, number, out);
         }

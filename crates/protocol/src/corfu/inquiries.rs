@@ -25,7 +25,7 @@ impl LogClient {
         }
         let Some(number) = self.placed.get(&position) else {
             // It may have been given, and the answer be on its way.
-            return take == self.take && !self.is_settling && self.told < self.end();
+            return take == self.take && !self.is_recovering && self.told < self.end();
         };
         let place = self.pending[(number - self.base) as usize].place;
         let is_to_head = matches!(place, Place::At { hops: 0, .. });
