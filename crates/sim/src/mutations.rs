@@ -99,7 +99,7 @@ pub const MUTATIONS: [Detection; 99] = [
     // Found by the assertion that drops come in order, before any checker.
     detection(Mutation::DropsUnordered, "assertion", 3, profiles::DISORDER),
     detection(Mutation::FirstAfterFlush, "durability", 5, profiles::HALF_SEEN),
-    detection(Mutation::FlushReversed, "session_order", 3, profiles::CHURN),
+    detection(Mutation::FlushReversed, "assertion", 3, profiles::CHURN),
     detection(Mutation::AmnesiaAcknowledges, "amnesia", 40, profiles::ANY),
     detection(Mutation::ConfirmBeforeSync, "durability", 30, profiles::POWER_LOSSES),
     detection(Mutation::MixedViews, "durability", 10, profiles::CHURN).from(50),
@@ -161,7 +161,7 @@ pub const MUTATIONS: [Detection; 99] = [
     detection(Mutation::CutUncommitted, "no_unstable_reads", 5, profiles::CUTS),
     detection(Mutation::PositionsByArrival, "total_order", 5, profiles::CUTS),
     detection(Mutation::CutsLost, "total_order", 5, profiles::CUTS),
-    detection(Mutation::SubmittedTwice, "at_most_once", 10, profiles::CUTS),
+    detection(Mutation::SubmittedTwice, "assertion", 10, profiles::CUTS),
     detection(Mutation::HeartbeatsBehindRecords, "no_needless_view", 10, profiles::LARGE_RECORDS),
     detection(Mutation::NeverBusy, "memory_bound", 10, profiles::BURST),
     detection(Mutation::SharesIgnored, "fair", 10, profiles::TWO_LOGS),
