@@ -68,7 +68,7 @@ pub(crate) struct Shown {
 #[derive(Debug)]
 struct Disk {
     disk: u64,
-    /// Its lives and how far each showed it, in the order in which they were first heard. An incarnation that came later says
+    /// Its node's incarnations and how far each showed it, in the order in which they were first heard. An incarnation that came later says
     /// nothing of those before: it may have a copy of the disk.
     incarnations: Vec<(u64, u64)>,
     /// The incarnation that was heard last.

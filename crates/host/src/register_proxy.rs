@@ -22,7 +22,7 @@ pub(crate) struct RegisterProxy {
 }
 
 impl RegisterProxy {
-    /// A relay of a node's incarnation. Its numbers are drawn from that: who is told something that an earlier incarnation asked for
+    /// The proxy of one run of a node. Its numbers are drawn from that: who is told something that an earlier incarnation asked for
     /// would take it for an answer.
     pub(crate) fn new(incarnation: u64) -> Self {
         Self { next: incarnation, askers: BTreeMap::new(), listeners: BTreeMap::new() }

@@ -90,7 +90,7 @@ pub enum Input<M, Q> {
     Disconnected(Peer),
     /// A node does not answer any more: a connection to it closed, or its heartbeats are missing.
     Suspected(NodeId),
-    /// A node that was silent answers again.
+    /// A node that was suspected answers again.
     Alive(NodeId),
     /// All writes up to this ticket are durable.
     Persisted(Ticket),

@@ -298,7 +298,7 @@ impl Driver {
         }
     }
 
-    /// Lets the host settle and performs its effects, all at once.
+    /// Lets the host finish its turn, and performs its effects, all at once.
     fn perform(&mut self) {
         let now = self.now();
         self.measure();

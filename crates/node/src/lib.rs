@@ -1,7 +1,7 @@
 //! The server: gives a [host](seriatim_host) sockets, a clock and a thread that syncs.
 //!
 //! Nothing here decides anything about a log. A [`node::Node`] is one task that drains its inbox, hands
-//! each event to the host, lets the host settle, and then performs all effects together: one send a
+//! each event to the host, lets the host finish its turn, and then performs all effects together: one send a
 //! connection, one write to the journal. [`register`] is the view register of a cluster whose nodes do not
 //! keep it themselves. [`dev::Dev`] is a whole cluster in one process, [`serve::serve`] starts one node of a
 //! cluster of several.

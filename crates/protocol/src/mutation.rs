@@ -71,9 +71,9 @@ pub enum Mutation {
     /// A fenced backup still obeys the primary of an older view.
     DeposedPrimaryObeyed,
     /// A shard replica that lacks something is counted on as if it held everything.
-    LackingCounted,
+    MissingCounted,
     /// A shard replica answers reads of what it lacks.
-    LackingServed,
+    MissingServed,
     /// A shard replica asks nobody outside its view for what all members lack or have damaged.
     FormerNotAsked,
     /// A shard replica that was away does not ask how far the log was trimmed meanwhile.
@@ -109,7 +109,7 @@ pub enum Mutation {
     /// In which sessions clients went on with ended ones is lost in a view change.
     SuccessorForgotten,
     /// A client that goes on with a session appends before what the earlier run left is final.
-    ResumedUnsettled,
+    ResumedUncompleted,
     /// The ordering layer orders what the shards still have of a session that has ended.
     EndedOrdered,
     /// A client is told that a session has ended before the cut is committed that ends it.
@@ -185,7 +185,7 @@ pub enum Mutation {
     /// A client that is told to wait goes on waiting, and asks nobody whether there is a newer view.
     PutOffForEver,
     /// A replica that is new waits for a record that it found damaged as long as for those that it lacks.
-    MendingWaits,
+    RepairWaits,
     /// A node writes a role's snapshot down for a checkpoint some time after the role was asked for it.
     SnapshotAhead,
     /// How old records are goes by a clock on the wall as it is.

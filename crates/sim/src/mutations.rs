@@ -120,11 +120,11 @@ pub const MUTATIONS: [Detection; 99] = [
     detection(Mutation::BackupsSkipped, "no_gap", 10, profiles::DYING_LEADERS),
     // The same.
     detection(Mutation::DeposedPrimaryObeyed, "kept_promises", 10, profiles::RACING_CONTROLLERS),
-    detection(Mutation::LackingCounted, "liveness", 100, profiles::ABSENCES),
-    detection(Mutation::LackingServed, "no_gap", 100, profiles::COPIES),
+    detection(Mutation::MissingCounted, "liveness", 100, profiles::ABSENCES),
+    detection(Mutation::MissingServed, "no_gap", 100, profiles::COPIES),
     detection(Mutation::PutOffForEver, "liveness", 40, profiles::CUT_OFF),
     // Without the seeds that fail where nobody outside the view is asked.
-    detection(Mutation::MendingWaits, "liveness", 50, profiles::MENDING).from(50),
+    detection(Mutation::RepairWaits, "liveness", 50, profiles::MENDING).from(50),
     detection(Mutation::FormerNotAsked, "liveness", 10, profiles::MENDING).from(110),
     detection(Mutation::TrimForgotten, "trim", 30, profiles::TRIMMED_ABSENCES),
     detection(Mutation::TrimHalfConfirmed, "trim", 30, profiles::TRIMMED_ABSENCES),
@@ -148,7 +148,7 @@ pub const MUTATIONS: [Detection; 99] = [
     detection(Mutation::RefusedEarly, "at_most_once", 150, profiles::UNDECIDED_RECORDS),
     detection(Mutation::EndedOrdered, "at_most_once", 40, profiles::RESUMED).of(HAS_CUTS),
     detection(Mutation::EndUncommitted, "at_most_once", 40, profiles::RESUMED).of(HAS_CUTS),
-    detection(Mutation::ResumedUnsettled, "session_order", 40, profiles::RESUMED).of(SHARDS_CHOSEN),
+    detection(Mutation::ResumedUncompleted, "session_order", 40, profiles::RESUMED).of(SHARDS_CHOSEN),
     detection(Mutation::EndsForgotten, "at_most_once", 60, profiles::RESUMED).of(PLACES_FIRST),
     detection(Mutation::FencesForgotten, "at_most_once", 120, profiles::SHUT_OUT).of(PLACES_FIRST),
     detection(Mutation::SoughtEarly, "at_most_once", 60, profiles::RESUMED).of(PLACES_FIRST),

@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(found(HOST, &tests, ""), [""; 0]);
         let files = [
             ("crates/store/src/shard.rs", "#[cfg(test)]\nmod growth;"),
-            ("crates/store/src/shard/growth.rs", code),
+            ("crates/store/src/shard/growth_tests.rs", code),
         ];
         assert_eq!(check(&Workspace::of(&files)), []);
     }

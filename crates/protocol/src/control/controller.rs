@@ -74,7 +74,7 @@ pub struct Controller {
     nodes: BTreeSet<NodeId>,
     suspected: BTreeSet<NodeId>,
     full: FullDisks,
-    /// Silent nodes that the latest view names all the same: it was formed with them knowingly.
+    /// Suspected nodes that the latest view names all the same: it was formed with them knowingly.
     tolerated: BTreeSet<NodeId>,
     /// Roles that a view named, that a later one does without, and that did not say yet that they know.
     dropped: BTreeSet<Address>,
@@ -541,7 +541,7 @@ impl Controller {
     fn is_postponed(&self, now: Time, reporter: Address) -> bool {
         let Some(entry) = &self.current else { return false };
         let is_late = now >= self.rejoin.not_before() && !self.full.has(reporter);
-        !is_late && Wish::of(entry, reporter) == Wish::RejoinBackoff
+        !is_late && Wish::of(entry, reporter) == Wish::Rejoin
     }
 
     /// Reads in the entry whether a new view is needed, and tells those who reported what is.
@@ -586,9 +586,7 @@ impl Controller {
             }
             match Wish::of(entry, reporter) {
                 Wish::View => needed = true,
-                Wish::RejoinBackoff => {
-                    grows |= !self.full.has(reporter) && !self.is_stood_in_for(entry, reporter)
-                }
+                Wish::Rejoin => grows |= !self.full.has(reporter) && !self.is_stood_in_for(entry, reporter),
                 Wish::Leave => {
                     // Under a claim that no view came of it stays: somebody may count on it. A view ends that.
                     grows |= entry.claimed > current;

@@ -38,7 +38,7 @@ impl Evidence {
             chosen: None,
             fenced: BTreeMap::new(),
             unreadable,
-            counts_lacking: options.mutates(Mutation::LackingCounted),
+            counts_lacking: options.mutates(Mutation::MissingCounted),
             flushes_trimmed: options.mutates(Mutation::TrimmedFlushed),
         }
     }

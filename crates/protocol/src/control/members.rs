@@ -69,7 +69,7 @@ pub(super) enum Wish {
     /// The view counts on the reporter, in this incarnation or an earlier one.
     View,
     /// The view does without it, and should not.
-    RejoinBackoff,
+    Rejoin,
     /// Nobody needs it any more.
     Leave,
 }
@@ -91,7 +91,7 @@ impl Wish {
         };
         match (named, meant) {
             (true, _) => Self::View,
-            (false, true) => Self::RejoinBackoff,
+            (false, true) => Self::Rejoin,
             (false, false) => Self::Leave,
         }
     }

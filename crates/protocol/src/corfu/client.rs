@@ -423,7 +423,7 @@ impl LogClient {
             self.session_lost(out);
         }
         self.give_up_positions();
-        self.complete_if_known(now, out);
+        self.end_recovery_if_known(now, out);
         self.work_is_due = true;
     }
 
@@ -480,7 +480,7 @@ impl LogClient {
         self.work_is_due = true;
     }
 
-    /// Once all is completed, nothing of the session is on its way that could still get into the log.
+    /// Once everything is completed, nothing of the session is on its way that could still get into the log.
     fn end_session(&mut self, out: &mut Out) {
         let is_settled = self.in_flight() == 0 && self.earlier.resuming.is_none();
         while let Some(token) = self.askers.take_end(is_settled) {

@@ -65,7 +65,7 @@ impl LogClient {
 
     /// When it is known what became of everything that was sent: what has no position, and is followed in the log by
     /// what was submitted later, fails; the rest takes new positions.
-    pub(super) fn complete_if_known(&mut self, now: Time, out: &mut Out) {
+    pub(super) fn end_recovery_if_known(&mut self, now: Time, out: &mut Out) {
         if !self.is_recovering || !self.placed.is_empty() {
             return;
         }

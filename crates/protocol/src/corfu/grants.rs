@@ -211,7 +211,7 @@ impl Grants {
 
     /// Lets go of the first positions as long as they are written, or late and nobody's any more. Returns below which
     /// position all are, if it let go of any.
-    pub(super) fn drop_written(
+    pub(super) fn drop_done(
         &mut self,
         now: Time,
         is_written: impl Fn(Position, Position) -> bool,

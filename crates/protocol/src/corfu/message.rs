@@ -1,4 +1,4 @@
-//! The messages of Corfu's sequencer. What is written, and where it is written, are messages of the shard contract.
+//! The messages of Corfu's sequencer. What is written, and where it is written, is in `shard/message.rs`.
 
 use seriatim_model::wire::{wire_enum, wire_struct};
 use seriatim_model::{Endpoint, Position, SessionId, ViewNumber};

@@ -11,7 +11,7 @@ use seriatim_model::{NodeId, Position, RecordId, SessionId, ShardId, View, limit
 const BATCHES: u64 = 8;
 
 /// So often all replicas of a shard cannot tell before nobody is asked any more: what one of them lacks it may be copying, and
-/// what is damaged it may be mending.
+/// what is damaged it may be repairing.
 const ROUNDS: u32 = 5;
 
 /// The records that are looked for, and those found so far.

@@ -226,15 +226,15 @@ impl Sequencer {
             (self.overdue, self.tell_at) = (self.next, None);
             return;
         }
-        self.drop_written(now);
-        if self.written_prefix() == self.next && self.overdue == self.next {
+        self.drop_done(now);
+        if self.written_furthest() == self.next && self.overdue == self.next {
             // It is all written; the other shards do not know yet that there is nothing for them.
             self.tell_at = Some(self.tell_at.map_or(now, |at| at.min(now + limits::FILL_AFTER / 10)));
         }
     }
 
     /// How far the shard is written that is written furthest.
-    fn written_prefix(&self) -> Position {
+    fn written_furthest(&self) -> Position {
         self.written.values().copied().max().unwrap_or_default()
     }
 
@@ -252,19 +252,19 @@ impl Sequencer {
     }
 
     /// Lets go of what is written, and of what is nobody's any more.
-    fn drop_written(&mut self, now: Time) {
+    fn drop_done(&mut self, now: Time) {
         let Some(view) = &self.membership.view else { return };
         let by_the_clock = self.options.mutates(Mutation::FilledByTheClock);
         let is_written = |first, end| is_written(view, &self.written, first, end);
-        let overdue = self.grants.drop_written(now, is_written, by_the_clock);
+        let overdue = self.grants.drop_done(now, is_written, by_the_clock);
         self.overdue = overdue.unwrap_or(self.overdue).max(self.overdue);
     }
 
     /// Tells those shards that are behind what is overdue, and asks the clients of what is late.
     fn tell_shards(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
-        self.drop_written(now);
+        self.drop_done(now);
         let Some(view) = &self.membership.view else { return };
-        let (written, overdue) = (self.written_prefix(), self.overdue);
+        let (written, overdue) = (self.written_furthest(), self.overdue);
         for members in &view.shards {
             if self.written.get(&members.shard).is_some_and(|known| *known < self.next) {
                 let to = Address::Node(members.primary().node, Endpoint::Shard(members.shard));

@@ -45,7 +45,7 @@ pub(crate) struct Chain {
     at: BTreeMap<Position, (RecordId, Ticket)>,
     /// A position of some shard that lies right below it is on all replicas of its chain, in this view: no later
     /// view places anything below anew.
-    written_prefix: Position,
+    placed_below: Position,
     /// Writes on their way, with who is told if they fail.
     writes: VecDeque<(Ticket, Address, ViewNumber, Vec<Span>)>,
     /// The replica's reads for itself.
@@ -161,7 +161,7 @@ impl DataPath for Chain {
             let end = spans.into_iter().map(Span::end).max().unwrap_or_default();
             if core.is_primary() {
                 // All replicas have what the primary has.
-                self.written_prefix = self.written_prefix.max(end);
+                self.placed_below = self.placed_below.max(end);
             }
         }
         self.advance_written(core, out);
@@ -196,7 +196,7 @@ impl DataPath for Chain {
     }
 
     fn learned(&mut self, view: &View) {
-        (self.written_prefix, self.passed_on) = (view.start, Position::ZERO);
+        (self.placed_below, self.passed_on) = (view.start, Position::ZERO);
         self.flushing = None;
         self.writers.begin();
     }
@@ -437,7 +437,7 @@ impl Chain {
             return;
         }
         let Some(view) = core.memory.view.as_ref() else { return };
-        let (place, range) = ((core.shard, &view.placement), (core.stable, self.written_prefix));
+        let (place, range) = ((core.shard, &view.placement), (core.stable, self.placed_below));
         let stable = self.first_unwritten(place, range, |ticket| core.gate.is_durable(ticket));
         core.advance_stable(self, stable, out);
     }
@@ -452,7 +452,7 @@ impl Chain {
         out: &mut Vec<RoleEffect>,
     ) {
         let view = core.view_number();
-        self.written_prefix = self.written_prefix.max(written);
+        self.placed_below = self.placed_below.max(written);
         self.advance_written(core, out);
         if core.stable < overdue {
             self.fill(core, now, view, overdue, out);

@@ -252,7 +252,7 @@ impl LogClient {
                 }
             }
         }
-        self.complete_if_known(now, out);
+        self.end_recovery_if_known(now, out);
     }
 
     /// One more replica of the chain has it: the next one is to get it, or it is done.

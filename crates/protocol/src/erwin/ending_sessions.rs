@@ -37,8 +37,8 @@ use crate::parts::sessions::most_closed;
 use crate::roles::RoleEffect;
 
 type Out = Vec<RoleEffect>;
-/// The askers of an end, each with the successor that it named.
-type SessionWaiters = BTreeMap<Address, Option<SessionId>>;
+/// The addresses that wait for an end, each with the successor that it named.
+type EndWaiters = BTreeMap<Address, Option<SessionId>>;
 
 /// The sessions that a leader is ending: how far each is, who is to be told, and who has not answered.
 #[derive(Clone, Debug, Default)]
@@ -46,7 +46,7 @@ pub(super) struct Endings(BTreeMap<SessionId, Ending>);
 
 #[derive(Clone, Debug)]
 struct Ending {
-    askers: SessionWaiters,
+    askers: EndWaiters,
     successor: Option<SessionId>,
     step: Step,
     /// The followers that have not answered.
@@ -159,7 +159,7 @@ impl Endings {
     }
 
     /// Takes out a session that all members have ended durably, with the number and those who asked.
-    fn take_ended(&mut self, session: SessionId, gate: &Gate) -> Option<(u64, SessionWaiters)> {
+    fn take_ended(&mut self, session: SessionId, gate: &Gate) -> Option<(u64, EndWaiters)> {
         let Ending { step: Step::Ending { at, ticket }, unanswered, .. } = self.0.get(&session)? else {
             return None;
         };
@@ -431,7 +431,7 @@ mod tests {
         FOLLOWERS.iter().for_each(|node| endings.answered(*node, session, None));
         assert_eq!(endings.take_ended(session, &gate), None, "our own write is not durable");
         gate.persisted(Ticket(1), &mut out);
-        let askers = SessionWaiters::from([(asker, None)]);
+        let askers = EndWaiters::from([(asker, None)]);
         assert_eq!(endings.take_ended(session, &gate), Some((8, askers)));
         assert!(!endings.is_under_way(session));
     }

@@ -144,7 +144,7 @@ impl LogState {
     pub(super) fn refuses_for_voids(&mut self, session: SessionId, lowest: u64) -> bool {
         let most = self.options.limits.void_runs;
         let has_too_many = |sessions: &Sessions| {
-            let own = sessions.unsettled_voids(session);
+            let own = sessions.voids_in_doubt(session);
             own > 0 && own >= most.saturating_sub(sessions.void_runs())
         };
         if !has_too_many(&self.sessions) {
@@ -282,8 +282,8 @@ impl LogState {
         self.sessions.open(session, self.ordered);
     }
 
-    /// Sessions of which nothing is at work, as many as there are too many: of those first that were final below
-    /// `stable` for the longest time.
+    /// Sessions of which nothing is at work, as many as there are too many: those first of which nothing was bound at
+    /// or above `stable` for the longest time.
     pub(super) fn superfluous(
         &self,
         excess: Excess,

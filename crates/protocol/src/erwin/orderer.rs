@@ -44,7 +44,7 @@ pub(super) struct Orderer {
     shards: BTreeMap<ShardId, ShardProgress>,
     /// Sessions that are being ended.
     pub(super) endings: Endings,
-    /// SessionWaiters of where a record is bound, while it is not, ...
+    /// Clients that ask where a record is bound, while it is not, ...
     waiting: BTreeMap<RecordId, Vec<Address>>,
     /// ... and while that is not stable.
     located: BTreeMap<Position, Vec<(Address, RecordId)>>,

@@ -84,7 +84,7 @@ impl LogClient {
     pub(super) fn go_on_resuming(&mut self, now: Time, out: &mut Out) {
         let Some((view, leader)) = self.log.view().map(|view| (view.number, view.leader)) else { return };
         let mut is_repeated = false;
-        let skips = self.config.options.mutates(Mutation::ResumedUnsettled);
+        let skips = self.config.options.mutates(Mutation::ResumedUncompleted);
         if let Some(resuming) = self.resuming.as_mut().filter(|resuming| resuming.successor().is_some()) {
             resuming.enter_view(view);
             let questions = questions(resuming, view);
@@ -126,7 +126,7 @@ impl LogClient {
         self.work_is_due = true;
     }
 
-    /// The sessions that earlier runs left are completed: this one appends.
+    /// It is known what became of what earlier runs left: this one appends.
     fn go_on_after(&mut self, out: &mut Out) {
         let Some(resuming) = &self.resuming else { return };
         let (Some(successor), Some(names)) = (resuming.successor(), resuming.names()) else {

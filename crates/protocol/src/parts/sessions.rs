@@ -41,7 +41,7 @@ struct Session {
 
 /// In the first format a session had no end. Numbers are far below this bit, which says that there is one.
 const HAS_END: u64 = 1 << 63;
-/// How many runs of numbers that became no-ops are remembered of a session whose outcome their client knows.
+/// How many runs of no-ops whose outcome its client knows are remembered of a session.
 const MOST_VOIDS: usize = 64;
 /// So does this one say that some numbers became no-ops.
 const HAS_VOIDS: u64 = 1 << 62;
@@ -453,14 +453,14 @@ impl Session {
             self.lowest = lowest.min(self.next);
             let settled = self.bound.partition_point(|run| run.number + run.count <= self.lowest);
             self.bound.drain(..settled);
-            // Some settled ones stay, for a client that forgot how far it was.
+            // Some whose outcome is known stay, for a client that forgot how far it was.
             let many = self.voids.len().saturating_sub(MOST_VOIDS);
-            let settled = self.voids.len() - self.unsettled_voids();
+            let settled = self.voids.len() - self.voids_in_doubt();
             self.voids.drain(..many.min(settled));
         }
     }
 
-    fn unsettled_voids(&self) -> usize {
+    fn voids_in_doubt(&self) -> usize {
         self.voids.len() - self.voids.partition_point(|(first, count)| first + count <= self.lowest)
     }
 
@@ -741,7 +741,7 @@ mod tests {
         assert_eq!(sessions.voids(run(0, 9)), [run(2, 2), run(6, 2)], "whatever its client waits for");
         let later = |n| Settled { ids: run(9 + 2 * n, 1), is_void: true };
         (0..2 * MOST_VOIDS as u64).for_each(|n| sessions.apply(later(n), Position(9 + n)));
-        assert_eq!(sessions.voids(run(0, 9)), [run(6, 2)], "its client had settled what is below 4");
+        assert_eq!(sessions.voids(run(0, 9)), [run(6, 2)], "its client knows the outcome of what is below 4");
         assert_eq!(sessions.voids(run(9, 999)).len(), 2 * MOST_VOIDS);
     }
 

@@ -1,5 +1,5 @@
-//! The messages of Scalog's ordering layer. What is submitted to shards, and what they report, are messages of the
-//! shard contract.
+//! The messages of Scalog's ordering layer. What is submitted to shards, and what they report, is in
+//! `shard/message.rs`.
 
 use seriatim_model::wire::{wire_enum, wire_struct};
 use seriatim_model::{Endpoint, Position, SessionId, ViewNumber};

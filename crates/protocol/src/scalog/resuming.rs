@@ -102,7 +102,7 @@ impl LogClient {
         (self.resuming, self.is_opening) = ((!is_told).then(|| resuming.anew()), false);
     }
 
-    /// The appends that earlier runs left are completed: this one appends.
+    /// It is known what became of what earlier runs left: this one appends.
     fn go_on_after(&mut self, out: &mut Out) {
         let Some(resuming) = &self.resuming else { return };
         let (Some(successor), Some(names)) = (resuming.successor(), resuming.names()) else {

@@ -29,7 +29,7 @@ impl Flush {
 }
 
 impl Sequencer {
-    /// SealOutcome nobody below `claim` any more, and says what it holds of view `old`.
+    /// Obeys nobody below `claim` any more, and says what it holds of view `old`.
     pub(super) fn seal(
         &mut self,
         now: Time,

@@ -89,7 +89,7 @@ struct Writing {
 enum About {
     /// Where the trim point is.
     Trim,
-    MissingRange,
+    Missing,
     Damage,
 }
 
@@ -97,7 +97,7 @@ impl CatchUp {
     /// The replica was made anew: there is time to copy.
     pub(super) fn newborn(&mut self, now: Time, options: Options) {
         self.copies_from = now + NEWBORN_WAITS;
-        if options.mutates(Mutation::MendingWaits) {
+        if options.mutates(Mutation::RepairWaits) {
             self.not_before = self.copies_from;
         }
     }
@@ -132,7 +132,7 @@ impl CatchUp {
         let damaged =
             damaged.next().map(|(at, _)| (MissingRange { from: *at, end: at.next() }, About::Damage));
         let lacking = lacks.map(|range| match self.trim_is_known {
-            true => (range, About::MissingRange),
+            true => (range, About::Missing),
             false => (MissingRange { from: trim, end: trim }, About::Trim),
         });
         damaged.or(lacking)
@@ -151,7 +151,7 @@ impl CatchUp {
     fn due(&self, about: About) -> Time {
         match about {
             About::Damage => self.not_before,
-            About::Trim | About::MissingRange => self.not_before.max(self.copies_from),
+            About::Trim | About::Missing => self.not_before.max(self.copies_from),
         }
     }
 

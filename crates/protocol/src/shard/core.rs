@@ -182,7 +182,7 @@ impl Core {
     pub(super) fn bounds(&self, path: &dyn DataPath) -> Bounds {
         // One that no view counts on may give out what it knows as final, for want of anybody else.
         let trim_is_known = self.lacks.is_none() || !self.is_named() || self.knows_trim();
-        let lacks = self.lacks.filter(|_| !self.options.mutates(Mutation::LackingServed));
+        let lacks = self.lacks.filter(|_| !self.options.mutates(Mutation::MissingServed));
         let gaps: Vec<Gap> = self.memory.history.gaps_of(self.shard).collect();
         let places = self.memory.config.order.places_by_position();
         let placement = self.memory.view.as_ref().filter(|_| places).map(|view| view.placement.clone());

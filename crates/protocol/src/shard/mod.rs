@@ -1,6 +1,6 @@
 //! The shard contract: what the sequencing layer, the controller and readers may ask of a shard.
 //!
-//! An ordering sees a shard only through [`Message`]. Ours is a primary and any number of backups
+//! An ordering sees a shard only through [`Message`], and what only its own data path says (`ShardMessage` in its folder). Ours is a primary and any number of backups
 //! ([`primary_backup::Replica`]); an adapter to something that exists (a Kafka partition, say) answers
 //! the same messages and has to keep the same promises:
 //!

@@ -113,7 +113,7 @@ impl Core {
         let range = self.catch_up.wants(self.trim, lacks).filter(|range| !range.is_empty());
         let view = range.and_then(last).and_then(|last| self.memory.history.cover(last));
         // A defect that shows only where nobody else has it goes without them, too.
-        let is_alone = [Mutation::FormerNotAsked, Mutation::MendingWaits];
+        let is_alone = [Mutation::FormerNotAsked, Mutation::RepairWaits];
         let view = view.filter(|_| !is_alone.iter().any(|defect| self.options.mutates(*defect)));
         view.into_iter().flat_map(|view| self.catch_up.former.that_know(view)).collect()
     }

@@ -1,4 +1,4 @@
-//! The same log in macro_steps: what may as well happen together is one action, so larger models come to an end.
+//! The same log in macro steps: what may as well happen together is one action, so larger models come to an end.
 //!
 //! A stride is a run of small steps in which nothing that happens meanwhile makes a difference. For every run
 //! of small steps there is one of macro_steps that finds the same log and promised at least as much: [`sights`]

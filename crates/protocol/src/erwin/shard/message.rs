@@ -75,7 +75,7 @@ pub enum Message {
         /// The records.
         ids: Vec<IdRun>,
     },
-    /// The answer to `Want`. What it says nothing of, it has, and gives when it is asked again.
+    /// The answer to `FetchRecords`. What it says nothing of, it has, and gives when it is asked again.
     FetchedRecords {
         /// The view.
         view: ViewNumber,

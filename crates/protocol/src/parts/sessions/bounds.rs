@@ -100,8 +100,8 @@ impl Sessions {
 
     /// How many of a session's runs of no-ops have a number that its client may still wait for.
     #[must_use]
-    pub fn unsettled_voids(&self, session: SessionId) -> usize {
-        self.sessions.get(&session).map_or(0, Session::unsettled_voids)
+    pub fn voids_in_doubt(&self, session: SessionId) -> usize {
+        self.sessions.get(&session).map_or(0, Session::voids_in_doubt)
     }
 
     /// The client of a session does not wait for the numbers below `lowest` any more, if the session is known.
@@ -233,9 +233,9 @@ mod tests {
         for n in 0..4 {
             make_voids(&mut sessions, n, 100);
         }
-        assert_eq!((sessions.void_runs(), sessions.unsettled_voids(id(1))), (400, 100));
+        assert_eq!((sessions.void_runs(), sessions.voids_in_doubt(id(1))), (400, 100));
         sessions.raise_lowest(id(1), 190);
-        assert_eq!((sessions.unsettled_voids(id(1)), sessions.void_runs()), (5, 364));
+        assert_eq!((sessions.voids_in_doubt(id(1)), sessions.void_runs()), (5, 364));
         sessions.expire(&[id(2)]);
         sessions.sweep(Position(102), 100, false, |_| false);
         assert_eq!(sessions.void_runs(), 164, "nothing came of the first session for long");

@@ -85,7 +85,7 @@ pub enum Message {
         /// The names of the records from there on, in order.
         names: Vec<Submitted>,
     },
-    /// Leader to primary: what lies below this index of the local log has a position or will never get one.
+    /// Leader to replica: what lies below this index of the local log has a position or will never get one.
     CutAck {
         /// The view.
         view: ViewNumber,
