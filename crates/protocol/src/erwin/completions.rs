@@ -105,10 +105,15 @@ impl LogClient {
         for token in self.past.give_up() {
             out.push(reply(token, Reply::Failed(Failure::SessionExpired(session))));
         }
-        self.resuming = None;
-        self.session = Session::None;
         // The caller that asked for its end is told.
         self.work_is_due = true;
+        self.forget_session();
+    }
+
+    /// The next append opens another session: nothing that was acknowledged or stored of this one counts for that.
+    fn forget_session(&mut self) {
+        self.resuming = None;
+        self.session = Session::None;
         (self.committed, self.asked_below) = (0, 0);
         self.locate_at = None;
         self.putting.restart();
@@ -123,10 +128,7 @@ impl LogClient {
         let ending = self.ending.take().map(|ending| ending.token);
         let tokens = uncompleted.chain(self.askers.give_up()).chain(ending).chain(self.past.give_up());
         self.log.tell_deleted(tokens.chain(self.tails.give_up()), out);
-        self.resuming = None;
-        self.session = Session::None;
-        (self.committed, self.asked_below) = (0, 0);
-        self.locate_at = None;
+        self.forget_session();
     }
 
     /// Asks the leader where those that want to know are bound; again after a while.
