@@ -200,11 +200,11 @@ impl Operator {
         input: Input<Message, Infallible>,
         options: Options,
         sends: &mut Sends,
-    ) -> Vec<Outcome> {
-        let outcomes = self.step_one(machine, now, input, options, sends);
+    ) -> Option<Outcome> {
+        let outcome = self.step_one(machine, now, input, options, sends);
         let due = self.deadline().map_or(self.look_at, |at| at.max(now + Duration::from_nanos(1)));
         self.look_at = self.look_at.min(due);
-        outcomes
+        outcome
     }
 
     fn step_one(
@@ -214,53 +214,47 @@ impl Operator {
         input: Input<Message, Infallible>,
         options: Options,
         sends: &mut Sends,
-    ) -> Vec<Outcome> {
-        let mut outcomes = vec![];
+    ) -> Option<Outcome> {
+        let turn = (machine, now, input);
         match machine {
             RECOVERY => {
-                let Some((recovery, is_calm)) = &mut self.recovery else { return outcomes };
-                let mut effects = vec![];
-                recovery.step(now, input, &mut effects);
-                if let Some(told) = take(RECOVERY, effects, sends) {
-                    outcomes.extend(told.map(|told| Outcome::Recovered(told, *is_calm)));
-                    self.recovery = None;
-                }
+                let (told, is_calm) = drive(&mut self.recovery, turn, sends)?;
+                told.map(|told| Outcome::Recovered(told, is_calm))
             }
             SEARCH => {
-                let Some((search, right_ms)) = &mut self.search else { return outcomes };
-                let mut effects = vec![];
-                search.step(now, input, &mut effects);
-                if let Some(answer) = take(SEARCH, effects, sends) {
-                    let right_ms = *right_ms;
-                    outcomes.extend(answer.map(|answer| Outcome::Sought(Sought { right_ms, answer })));
-                    self.search = None;
-                }
+                let (answer, right_ms) = drive(&mut self.search, turn, sends)?;
+                answer.map(|answer| Outcome::Sought(Sought { right_ms, answer }))
             }
             AWAITING => {
-                let Some((awaiting, shard)) = &mut self.awaiting else { return outcomes };
-                let mut effects = vec![];
-                awaiting.step(now, input, &mut effects);
-                if let Some(found) = take(AWAITING, effects, sends) {
-                    let shard = *shard;
-                    outcomes.extend(found.ok().map(|entry| Outcome::Takes(shard, entry.view_number())));
-                    self.awaiting = None;
-                }
+                let (found, shard) = drive(&mut self.awaiting, turn, sends)?;
+                found.ok().map(|entry| Outcome::Takes(shard, entry.view_number()))
             }
             // The answer to a question that is over.
-            machine if machine != FIRST_POLL + self.polls => {}
+            machine if machine != FIRST_POLL + self.polls => None,
             _ => {
-                let Some((poll, asked)) = &mut self.status else { return outcomes };
-                let mut effects = vec![];
-                poll.step(now, input, &mut effects);
-                if let Some(answers) = take(machine, effects, sends) {
-                    let status = Status::told_by(&answers, &asked.view, options);
-                    outcomes.push(Outcome::Status(asked.clone(), status));
-                    self.status = None;
-                }
+                let (answers, asked) = drive(&mut self.status, turn, sends)?;
+                let status = Status::told_by(&answers, &asked.view, options);
+                Some(Outcome::Status(asked, status))
             }
         }
-        outcomes
     }
+}
+
+/// Steps a machine, if it runs, and sends what it says. One that has its outcome runs no more: that is returned, with what
+/// the operator noted beside it.
+fn drive<M, Note>(
+    running: &mut Option<(M, Note)>,
+    (machine, now, input): (u64, Time, Input<Message, Infallible>),
+    sends: &mut Sends,
+) -> Option<(M::Reply, Note)>
+where
+    M: Machine<Message = Message, Request = Infallible>,
+{
+    let (stepped, _) = running.as_mut()?;
+    let mut effects = vec![];
+    stepped.step(now, input, &mut effects);
+    let outcome = take(machine, effects, sends)?;
+    running.take().map(|(_, note)| (outcome, note))
 }
 
 /// Takes the messages that are to be sent, and returns the outcome if there is one.

@@ -53,11 +53,16 @@ pub(super) fn hears(operator: &mut Operator, cluster: &mut Cluster, flight: &Fli
     let input = Input::Message { from: Address::Node(node, sender), message };
     let mut sends = vec![];
     let scene = &cluster.scene;
-    let outcomes = operator.step(machine, scene.now, input, scene.plan.options, &mut sends);
-    take_outcomes(operator, cluster, sends, outcomes);
+    let outcome = operator.step(machine, scene.now, input, scene.plan.options, &mut sends);
+    take_outcomes(operator, cluster, sends, outcome);
 }
 
-fn take_outcomes(operator: &mut Operator, cluster: &mut Cluster, sends: Sends, outcomes: Vec<Outcome>) {
+fn take_outcomes(
+    operator: &mut Operator,
+    cluster: &mut Cluster,
+    sends: Sends,
+    outcomes: impl IntoIterator<Item = Outcome>,
+) {
     cluster.scene.schedule(operator.look_at, Happening::OperatorLooks);
     for (machine, node, to, message) in sends {
         let bytes = frame(cluster.scene.log, Endpoint::Client(machine), to, &message);
