@@ -266,7 +266,7 @@ mod tests {
     use seriatim_model::{Record, SessionId, ViewNumber};
     use seriatim_net::{ClusterId, Hello, Identity, Lane, ListenOptions, Listener};
     use seriatim_protocol::control::Ailment;
-    use seriatim_protocol::scalog::ShardMessage;
+    use seriatim_protocol::cuts::ShardMessage;
 
     use super::*;
     use crate::progress::JournalProgress;

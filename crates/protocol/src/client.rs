@@ -4,7 +4,7 @@ use seriatim_model::{Input, Machine, NodeId, Order, SessionId, Time};
 
 use crate::control::LogEntry;
 use crate::parts::appending::{LogClientConfig, Reply, Request};
-use crate::{corfu, erwin, roles, scalog};
+use crate::{corfu, cuts, erwin, roles};
 
 /// One log, as one client uses it: a session for its appends, and questions about the tail.
 #[derive(Clone, Debug)]
@@ -14,7 +14,7 @@ pub enum LogClient {
     /// Of a log that is ordered first.
     Corfu(Box<corfu::LogClient>),
     /// Of a log that is ordered by cuts.
-    Scalog(Box<scalog::LogClient>),
+    Cuts(Box<cuts::LogClient>),
 }
 
 /// Does the same with whichever it is.
@@ -23,7 +23,7 @@ macro_rules! either {
         match $self {
             Self::Erwin($client) => $do,
             Self::Corfu($client) => $do,
-            Self::Scalog($client) => $do,
+            Self::Cuts($client) => $do,
         }
     };
 }
@@ -54,7 +54,7 @@ impl LogClient {
         match entry.config.order {
             Order::ErwinBb | Order::ErwinSt => Self::Erwin(Box::new(erwin::LogClient::new(config, entry))),
             Order::Corfu => Self::Corfu(Box::new(corfu::LogClient::new(config, entry))),
-            Order::Scalog => Self::Scalog(Box::new(scalog::LogClient::new(config, entry))),
+            Order::Scalog => Self::Cuts(Box::new(cuts::LogClient::new(config, entry))),
         }
     }
 

@@ -7,11 +7,11 @@ use seriatim_model::{LogConfig, Member, Order, Position, ShardId, TimeIndex, Vie
 use crate::control::Handover;
 use crate::corfu::handover::Chains;
 use crate::corfu::shard::Chain;
+use crate::cuts::handover::Cuts;
+use crate::cuts::shard::LocalLog;
 use crate::erwin::handover::Unbound;
 use crate::erwin::shard::{ById, Pushed};
 use crate::mutation::Options;
-use crate::scalog::handover::Cuts;
-use crate::scalog::shard::LocalLog;
 use crate::shard::{Core, DataPath, Replica};
 
 impl Replica {

@@ -8,11 +8,11 @@ pub mod client;
 mod constructors;
 pub mod control;
 pub mod corfu;
+pub mod cuts;
 pub mod erwin;
 pub mod mutation;
 pub mod parts;
 pub mod roles;
-pub mod scalog;
 pub mod shard;
 
 pub use client::LogClient;

@@ -9,7 +9,7 @@ use seriatim_model::{Endpoint, LogConfig, Machine, Member, Order, Position, Sess
 
 use crate::mutation::Options;
 use crate::parts::{Membership, sequencing};
-use crate::{control, corfu, erwin, scalog, shard};
+use crate::{control, corfu, cuts, erwin, shard};
 
 /// The questions that anybody may ask of a message, whatever it is about. Each family of messages, those of a contract or of
 /// an ordering, answers for its own.
@@ -76,8 +76,8 @@ envelope! {
     3 => Erwin(erwin::Message),
     /// Corfu's sequencer.
     4 => Corfu(corfu::Message),
-    /// Scalog's ordering layer.
-    5 => Scalog(scalog::Message),
+    /// The layer that orders by cuts.
+    5 => Cuts(cuts::Message),
     /// Any role that orders.
     6 => Sequencing(sequencing::Message),
     /// The shards of a log in which clients put records by id.
@@ -85,7 +85,7 @@ envelope! {
     /// The shards of a log in which clients write positions.
     8 => CorfuShard(corfu::ShardMessage),
     /// The shards of a log that is ordered by cuts.
-    9 => ScalogShard(scalog::ShardMessage),
+    9 => CutsShard(cuts::ShardMessage),
 }
 
 impl Message {
@@ -209,7 +209,7 @@ pub fn recover_sequencing_role(
     Ok(match config.order {
         Order::ErwinBb | Order::ErwinSt => Box::new(erwin::Sequencer::recover(me, config, options, entries)?),
         Order::Corfu => Box::new(corfu::Sequencer::new(me, config, options)),
-        Order::Scalog => Box::new(scalog::Sequencer::recover(me, config, options, entries)?),
+        Order::Scalog => Box::new(cuts::Sequencer::recover(me, config, options, entries)?),
     })
 }
 

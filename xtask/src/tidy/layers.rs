@@ -9,7 +9,7 @@ use crate::workspace::{TextFile, Workspace};
 
 /// The layers that several orderings share, the lowest first. Above them are the orderings, in folders of their own, and above
 /// these the files at the crate's root, which bring all of it together: the enum of all messages, and the lines that construct.
-const SHARED: &[&str] = &["mutation", "parts", "shard", "control"];
+pub(super) const SHARED: &[&str] = &["mutation", "parts", "shard", "control"];
 
 /// The items of `roles` that everybody may name. Whatever travels between roles travels in one enum, so that a frame has one
 /// decoder; it has a variant for the messages of each folder, and each folder wraps its own in it. So the enum is above
@@ -44,7 +44,7 @@ pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
 }
 
 /// The folders of the crate that are no shared layers.
-fn orderings(workspace: &Workspace) -> BTreeSet<&str> {
+pub(super) fn orderings(workspace: &Workspace) -> BTreeSet<&str> {
     let folders = workspace.below(ROOT).filter_map(|file| file.path.strip_prefix(ROOT)?.split_once('/'));
     folders.map(|(folder, _)| folder).filter(|folder| !SHARED.contains(folder)).collect()
 }
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     fn found(path: &str, code: &str) -> Vec<String> {
-        let others = ["crates/protocol/src/scalog/sequencer.rs", "crates/protocol/src/corfu/sequencer.rs"];
+        let others = ["crates/protocol/src/cuts/sequencer.rs", "crates/protocol/src/corfu/sequencer.rs"];
         let files = [(others[0], ""), (others[1], ""), (path, code)];
         check(&Workspace::of(&files)).iter().map(ToString::to_string).collect()
     }
@@ -140,7 +140,7 @@ mod tests {
             ("crates/protocol/src/shard/core.rs", "use crate::control::behind;", 1),
             ("crates/protocol/src/corfu/mod.rs", "use crate::constructors::new;", 1),
             ("crates/protocol/src/control/mod.rs", "use crate::shard::Held;", 0),
-            ("crates/protocol/src/scalog/mod.rs", "use crate::{control, parts::Gate, shard};", 0),
+            ("crates/protocol/src/cuts/mod.rs", "use crate::{control, parts::Gate, shard};", 0),
             ("crates/protocol/src/client.rs", "use crate::{corfu, roles};", 0),
             ("crates/protocol/src/lib.rs", "pub use crate::client::LogClient;", 0),
             (PARTS, "use crate::mutation::Options; use crate::Options;", 0),

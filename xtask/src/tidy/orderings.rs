@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use seriatim_model::Order;
 
-use super::{Finding, only_tests, ratchet};
+use super::{Finding, layers, only_tests, ratchet};
 use crate::source::words;
 use crate::workspace::{TextFile, Workspace};
 
@@ -30,7 +30,7 @@ const LINES_AT_MOST: usize = 40;
 
 /// Checks every Rust file but the orderings' own, their constructors, measurements and tests.
 pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
-    let names = names();
+    let names = Names::of(workspace);
     let tests = only_tests::files(workspace);
     let (mut allowed, mut findings) = ratchet::read(workspace, ALLOWED, "`path number`");
     let mut total = 0;
@@ -68,17 +68,35 @@ pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
     findings
 }
 
-/// The words that name orderings: the variants of `Order`, the folders, and the variants of messages and clients that are
-/// called after these.
-fn names() -> BTreeSet<String> {
-    let variants = Order::ALL.map(|order| format!("{order:?}"));
-    let folder = |variant: &String| {
-        let end = variant.char_indices().skip(1).find(|(_, c)| c.is_uppercase()).map(|(at, _)| at);
-        variant[..end.unwrap_or(variant.len())].to_owned()
-    };
-    let families: Vec<String> = variants.iter().map(folder).collect();
-    let folders = families.iter().map(|family| family.to_lowercase());
-    folders.chain(families.iter().cloned()).chain(variants.clone()).collect()
+/// The words that name orderings.
+struct Names {
+    /// The variants of `Order`, and those of messages and clients that are called after a folder.
+    variants: BTreeSet<String>,
+    /// The folders, which are modules. Another thing may have such a word for a name.
+    folders: BTreeSet<String>,
+}
+
+impl Names {
+    fn of(workspace: &Workspace) -> Self {
+        let orders = Order::ALL.map(|order| format!("{order:?}"));
+        let first_word = |variant: &String| {
+            let end = variant.char_indices().skip(1).find(|(_, c)| c.is_uppercase()).map(|(at, _)| at);
+            variant[..end.unwrap_or(variant.len())].to_lowercase()
+        };
+        let folders = layers::orderings(workspace).into_iter().map(str::to_owned);
+        let folders: BTreeSet<String> = folders.chain(orders.iter().map(first_word)).collect();
+        let called_after = folders.iter().map(|folder| folder[..1].to_uppercase() + &folder[1..]);
+        Self { variants: called_after.chain(orders.iter().cloned()).collect(), folders }
+    }
+
+    /// Whether a line of code names an ordering: by a variant, or by a path through its folder.
+    fn are_in(&self, line: &str) -> bool {
+        let is_import = line.trim_start().trim_start_matches("pub ").starts_with("use ");
+        words(line).iter().any(|(at, word)| {
+            let is_path = is_import || line[at + word.len()..].starts_with("::");
+            self.variants.contains(*word) || is_path && self.folders.contains(*word)
+        })
+    }
 }
 
 /// Whether a file may name orderings as it likes.
@@ -86,7 +104,7 @@ fn is_free(path: &str) -> bool {
     let is_ordering = path
         .strip_prefix(PROTOCOL)
         .and_then(|below| below.split_once('/'))
-        .is_some_and(|(folder, _)| names().contains(folder));
+        .is_some_and(|(folder, _)| !layers::SHARED.contains(&folder));
     let is_test =
         path.ends_with("_tests.rs") || ["/tests/", "/examples/"].iter().any(|folder| path.contains(folder));
     // A suite that every ordering passes has each of them by its properties.
@@ -95,10 +113,9 @@ fn is_free(path: &str) -> bool {
 }
 
 /// The lines of a file's code that name an ordering, but for tests at its end.
-fn naming_lines(file: &TextFile, names: &BTreeSet<String>) -> Vec<usize> {
-    let is_named = |line: &str| words(line).iter().any(|(_, word)| names.contains(*word));
+fn naming_lines(file: &TextFile, names: &Names) -> Vec<usize> {
     let lines = only_tests::without(&file.code).lines().enumerate();
-    lines.filter(|(_, line)| is_named(line)).map(|(index, _)| index + 1).collect()
+    lines.filter(|(_, line)| names.are_in(line)).map(|(index, _)| index + 1).collect()
 }
 
 #[cfg(test)]
@@ -116,20 +133,25 @@ mod tests {
     fn each_way_to_name_an_ordering_is_one() {
         for code in [
             "fn f(order: Order) -> bool { order == Order::ErwinBb }",
-            "use seriatim_protocol::{Message, scalog};",
+            "use seriatim_protocol::{Message, corfu};",
             "fn f(m: &Message) -> bool { matches!(m, Message::Erwin(_)) }",
             "fn f() { corfu::Sequencer::new(); }",
         ] {
             assert_eq!(found(HOST, code, "").len(), 1, "{code}");
         }
+        let folder = ("crates/protocol/src/cuts/mod.rs", "");
+        let in_folder = |code| check(&Workspace::of(&[folder, (HOST, code)])).len();
+        assert_eq!(in_folder("fn f(m: Message) -> bool { matches!(m, Message::Cuts(_)) }"), 1);
+        assert_eq!(in_folder("use seriatim_protocol::{Message, cuts};"), 1);
+        assert_eq!(in_folder("fn f(cuts: Vec<u8>) -> usize { cuts.len() }"), 0);
         assert_eq!(found(HOST, "// corfu::\nfn f() -> &'static str { \"Scalog\" }", ""), [""; 0]);
     }
 
     #[test]
     fn orderings_constructors_measurements_and_tests_are_free() {
-        let code = "use crate::scalog::Message;";
+        let code = "use crate::corfu::Message;";
         for path in [
-            "crates/protocol/src/scalog/client.rs",
+            "crates/protocol/src/corfu/client.rs",
             "crates/protocol/src/roles.rs",
             "crates/model/src/order.rs",
             "crates/bench/src/stall.rs",
@@ -150,7 +172,7 @@ mod tests {
 
     #[test]
     fn an_allowance_fits_exactly() {
-        let two = "fn f() { erwin::f(); }\nfn g() { corfu::f(); scalog::f(); }\nfn h() {}";
+        let two = "fn f() { erwin::f(); }\nfn g() { corfu::f(); corfu::g(); }\nfn h() {}";
         assert_eq!(found(HOST, two, "# why\ncrates/host/src/role.rs 2"), [""; 0]);
         assert!(
             found(HOST, two, "crates/host/src/role.rs 1")[0]

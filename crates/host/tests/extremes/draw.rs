@@ -15,9 +15,9 @@ use seriatim_protocol::control::{
     NodeParting, Parting, PartingChange, Refusal, ReplicaOf, SealedState, StepTime,
 };
 use seriatim_protocol::corfu::Span;
+use seriatim_protocol::cuts::Submitted;
+use seriatim_protocol::cuts::message::{Cut, End, Place};
 use seriatim_protocol::parts::{Content, Sessions};
-use seriatim_protocol::scalog::Submitted;
-use seriatim_protocol::scalog::message::{Cut, End, Place};
 use seriatim_protocol::shard::{Held, ReadError, Retain, Survey, Surveyed};
 
 use crate::cluster::{Known, NAME};

@@ -3,7 +3,7 @@
 //! A message or a field that is not named here does not compile.
 
 use seriatim_protocol::parts::sequencing;
-use seriatim_protocol::{Message, control, corfu, erwin, scalog, shard};
+use seriatim_protocol::{Message, control, corfu, cuts, erwin, shard};
 
 use crate::draw::{Draw, Drawn};
 
@@ -37,22 +37,22 @@ pub(crate) fn all() -> Vec<Kind> {
         | Message::Shard(_)
         | Message::Erwin(_)
         | Message::Corfu(_)
-        | Message::Scalog(_)
+        | Message::Cuts(_)
         | Message::Sequencing(_)
         | Message::ErwinShard(_)
         | Message::CorfuShard(_)
-        | Message::ScalogShard(_) => {}
+        | Message::CutsShard(_) => {}
     };
     [
         of_control(),
         of_shard(),
         of_erwin(),
         of_corfu(),
-        of_scalog(),
+        of_cuts(),
         of_sequencing(),
         of_erwin_shard(),
         of_corfu_shard(),
-        of_scalog_shard(),
+        of_cuts_shard(),
     ]
     .into_iter()
     .flatten()
@@ -194,7 +194,7 @@ kinds! {
 }
 
 kinds! {
-    of_scalog of scalog::Message {
+    of_cuts of cuts::Message {
         Cut { view, bound, cut }
         Held { view, end }
         Locate { view, session, first, count }
@@ -249,7 +249,7 @@ kinds! {
 }
 
 kinds! {
-    of_scalog_shard of scalog::ShardMessage {
+    of_cuts_shard of cuts::ShardMessage {
         Submit { view, session, lowest, first, records }
         Appended { view, ids, first }
         OutOfOrder { view, session, expected }

@@ -1,9 +1,9 @@
 //! How the messages of logs are written and read that are ordered by cuts.
 
 use seriatim_model::{IdRun, Incarnation, SessionId, ShardId};
-use seriatim_protocol::scalog::message::{Cut, End, Place};
-use seriatim_protocol::scalog::{ShardMessage, Submitted};
-use seriatim_protocol::{Message, scalog};
+use seriatim_protocol::cuts::message::{Cut, End, Place};
+use seriatim_protocol::cuts::{ShardMessage, Submitted};
+use seriatim_protocol::{Message, cuts};
 
 use crate::effects::{following, ids, ordered};
 use crate::messages;
@@ -34,8 +34,8 @@ fn cut(cut: &Cut) -> String {
     format!("from={} lengths={lengths}{names}{ends}", cut.from)
 }
 
-pub(crate) fn sequencing(message: &scalog::Message) -> String {
-    use scalog::Message::*;
+pub(crate) fn sequencing(message: &cuts::Message) -> String {
+    use cuts::Message::*;
     match message {
         Cut { view, bound, cut: of } => format!("cut v{view} {} bound={bound}", cut(of)),
         Held { view, end } => format!("held v{view} end={end}"),
@@ -204,8 +204,8 @@ fn read_successor(words: &mut Words) -> Parsed<SessionId> {
     Ok(words.session_in("successor")?.ok_or("which session comes after it?")?)
 }
 
-fn read_sequencing(kind: &str, words: &mut Words) -> Parsed<Option<scalog::Message>> {
-    use scalog::Message::*;
+fn read_sequencing(kind: &str, words: &mut Words) -> Parsed<Option<cuts::Message>> {
+    use cuts::Message::*;
     Ok(Some(match kind {
         "cut" => {
             let (view, bound) = (words.view()?, words.position("bound")?);

@@ -20,12 +20,12 @@ pub(crate) fn message(message: &Message) -> String {
     match message {
         Message::Erwin(message) => sequencing(message),
         Message::Corfu(message) => chains::sequencing(message),
-        Message::Scalog(message) => cuts::sequencing(message),
+        Message::Cuts(message) => cuts::sequencing(message),
         Message::Sequencing(message) => any_sequencing(message),
         Message::Shard(message) => shard(message),
         Message::ErwinShard(message) => by_id(message),
         Message::CorfuShard(message) => chains::shard(message),
-        Message::ScalogShard(message) => cuts::shard(message),
+        Message::CutsShard(message) => cuts::shard(message),
         Message::Control(message) => view_change(message).unwrap_or_else(|| catalog(message)),
     }
 }

@@ -100,7 +100,7 @@ impl Machine for LogClient {
             }
             Input::Message {
                 from: Address::Node(_, Endpoint::Sequencer),
-                message: roles::Message::Scalog(message),
+                message: roles::Message::Cuts(message),
             } => self.receive(message, out),
             Input::Message {
                 from: Address::Node(node, Endpoint::Sequencer),
@@ -108,7 +108,7 @@ impl Machine for LogClient {
             } => self.member_answered(now, node, message, out),
             Input::Message {
                 from: Address::Node(_, Endpoint::Shard(shard)),
-                message: message @ (roles::Message::Shard(_) | roles::Message::ScalogShard(_)),
+                message: message @ (roles::Message::Shard(_) | roles::Message::CutsShard(_)),
             } => self.shard_answered(now, shard, message, out),
             Input::Message { message: roles::Message::Control(message), .. } => {
                 self.controlled(now, message, out)
@@ -273,7 +273,7 @@ impl LogClient {
     fn shard_answered(&mut self, now: Time, shard: ShardId, message: roles::Message, out: &mut Out) {
         let current = self.log.view_number();
         match message {
-            roles::Message::ScalogShard(ShardMessage::Appended { view, ids, first })
+            roles::Message::CutsShard(ShardMessage::Appended { view, ids, first })
                 if view == current && Some(ids.session) == self.session =>
             {
                 self.pace.advances(now);
@@ -281,7 +281,7 @@ impl LogClient {
                 self.appended(ids, Some(first), out);
                 self.pace.takes(now, before - self.in_flight);
             }
-            roles::Message::ScalogShard(ShardMessage::OutOfOrder { view, session, expected })
+            roles::Message::CutsShard(ShardMessage::OutOfOrder { view, session, expected })
                 if view == current
                     && Some(session) == self.session
                     && Some(shard) == self.at

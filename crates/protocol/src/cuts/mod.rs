@@ -1,4 +1,4 @@
-//! Scalog: durability first, then one order over all shards (NSDI '20; LazyLog §2, §6.1; SpecLog §2).
+//! Orderings by cuts. Scalog: durability first, then one order over all shards (NSDI '20; LazyLog §2, §6.1; SpecLog §2).
 //!
 //! **Promise.** An append returns with its position, which never changes, when its record is durable on all replicas
 //! of its shard and a committed cut covers it. If append B starts after append A returned, B's position is greater than

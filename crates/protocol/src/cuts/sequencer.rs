@@ -47,9 +47,9 @@ impl Machine for Sequencer {
     fn step(&mut self, now: Time, input: RoleInput, out: &mut Vec<RoleEffect>) {
         match input {
             Input::Message { from, message } => match message {
-                roles::Message::Scalog(message) => self.receive(now, from, message, out),
+                roles::Message::Cuts(message) => self.receive(now, from, message, out),
                 roles::Message::Sequencing(message) => self.asked(from, message, out),
-                message @ (roles::Message::Shard(_) | roles::Message::ScalogShard(_)) => {
+                message @ (roles::Message::Shard(_) | roles::Message::CutsShard(_)) => {
                     self.shard_answered(from, message, out)
                 }
                 roles::Message::Control(message) => self.controlled(now, from, message, out),
@@ -263,7 +263,7 @@ impl Sequencer {
     fn shard_answered(&mut self, from: Address, message: roles::Message, out: &mut Vec<RoleEffect>) {
         let Address::Node(node, Endpoint::Shard(shard)) = from else { return };
         match message {
-            roles::Message::ScalogShard(ShardMessage::Report { view, length, from, names })
+            roles::Message::CutsShard(ShardMessage::Report { view, length, from, names })
                 if self.membership.accepts(view) =>
             {
                 if let Some(leader) = &mut self.leader {

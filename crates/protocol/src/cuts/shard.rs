@@ -222,7 +222,7 @@ impl DataPath for LocalLog {
     }
 
     fn receive(&mut self, core: &mut Core, now: Time, from: Address, message: roles::Message, out: &mut Out) {
-        let roles::Message::ScalogShard(message) = message else { return };
+        let roles::Message::CutsShard(message) = message else { return };
         match message {
             Message::Submit { view, session, lowest, first, records } => {
                 let ids = IdRun { session, first, count: records.len() as u64 };
