@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # What a log that asks for little notices of one that takes all it can get: ten appends a second to one log of
-# `seriatim dev` at its defaults: alone, beside eight processes that only spin, and while eight clients append records of
-# 4 KiB to another log, for each order. What the second column has more than the first is what a full processor costs;
-# what the third has more than the second is what one log costs another.
+# `seriatim dev` at its defaults: alone, beside eight processes that only spin, while eight clients append records of
+# 4 KiB to a log of another server on this machine, and while they append to another log of this one, for each order.
+# What the second and third have more than the first is what a full machine costs; what the last has more than the third
+# is what one log costs another.
 #
-#   cargo build --release -p seriatim --examples --bins && bench/quiet-log.sh      about five minutes
+#   cargo build --release -p seriatim --examples --bins && bench/quiet-log.sh      about six minutes
 #   bench/quiet-log.sh erwin-bb                                                  one order
 #
 # Nodes and clients share this machine. To see what is the nodes' own, let the eight give way: NICE=19 bench/quiet-log.sh
@@ -14,7 +15,7 @@ here=$(cd "$(dirname "$0")/.." && pwd)
 seriatim=${SERIATIM:-$here/target/release/seriatim}
 example=${MANY_LOGS:-$here/target/release/examples/many_logs}
 work=$(mktemp -d)
-node=
+nodes=()
 beside=()
 leave() {
     [ ${#beside[@]} = 0 ] || kill "${beside[@]}" 2>/dev/null || true
@@ -23,9 +24,9 @@ leave() {
 }
 end() {
     leave
-    [ -z "$node" ] || kill "$node" 2>/dev/null || true
+    [ ${#nodes[@]} = 0 ] || kill "${nodes[@]}" 2>/dev/null || true
     wait 2>/dev/null || true
-    node=
+    nodes=()
 }
 trap 'end; rm -rf "$work"' EXIT
 
@@ -41,14 +42,31 @@ quiet() {
     "$example" "$server" 1 "$1" | awk '/appends took/ { print $4 " | " $7 }' | tr -d ','
 }
 
-echo "| order | alone, ms | p99 | beside loops, ms | p99 | beside a full log, ms | p99 |"
-echo "|---|---|---|---|---|---|---|"
+# Starts a server under a name, and says where it listens in `server`.
+start() {
+    "$seriatim" dev --data "$work/$1" --listen 127.0.0.1:0 >"$work/$1.out" 2>&1 &
+    nodes+=($!)
+    until grep -q '^ready' "$work/$1.out"; do kill -0 $! && sleep 0.1; done
+    server=$(awk '/^ready/ { print $2 }' "$work/$1.out")
+}
+
+# Eight clients fill a log of an order at a server, until `leave`.
+fill() {
+    "$seriatim" log create load --order "$1" --server "$2" >/dev/null
+    for _ in 1 2 3 4 5 6 7 8; do
+        nice -n "${NICE:-0}" "$seriatim" append load --file "$work/lines" --server "$2" >/dev/null 2>&1 &
+        beside+=($!)
+    done
+    sleep 2
+}
+
+echo "| order | alone, ms | p99 | beside loops, ms | p99 | beside a full server, ms | p99 | beside a full log, ms | p99 |"
+echo "|---|---|---|---|---|---|---|---|---|"
 [ $# -gt 0 ] || set -- erwin-bb erwin-st corfu scalog
 for order in "$@"; do
-    "$seriatim" dev --data "$work/data" --listen 127.0.0.1:0 >"$work/dev" 2>&1 &
-    node=$!
-    until grep -q '^ready' "$work/dev"; do kill -0 "$node" && sleep 0.1; done
-    server=$(awk '/^ready/ { print $2 }' "$work/dev")
+    start other
+    other=$server
+    start own
     alone=$(quiet 10)
     for _ in 1 2 3 4 5 6 7 8; do
         nice -n "${NICE:-0}" bash -c 'while :; do :; done' &
@@ -56,13 +74,11 @@ for order in "$@"; do
     done
     spun=$(quiet 20)
     leave
-    "$seriatim" log create load --order "$order" --server "$server" >/dev/null
-    for _ in 1 2 3 4 5 6 7 8; do
-        nice -n "${NICE:-0}" "$seriatim" append load --file "$work/lines" --server "$server" >/dev/null 2>&1 &
-        beside+=($!)
-    done
-    sleep 2
-    echo "| $order | $alone | $spun | $(quiet 20) |"
+    fill "$order" "$other"
+    elsewhere=$(quiet 20)
+    leave
+    fill "$order" "$server"
+    echo "| $order | $alone | $spun | $elsewhere | $(quiet 20) |"
     end
-    rm -rf "$work/data"
+    rm -rf "$work/other" "$work/own"
 done
