@@ -99,7 +99,7 @@ impl Sequencer {
 
     /// Whether all that was decided of a session is committed, its end as well.
     pub(super) fn is_final(&self, session: SessionId) -> bool {
-        let committed = self.leader.as_ref().map(super::cutting::Leader::committed);
+        let committed = self.leader.as_ref().map(|leader| leader.commits.committed());
         committed.is_some_and(|committed| self.sessions.is_bound_below(session, committed))
     }
 

@@ -35,13 +35,16 @@
 //! Paxos; intervals begin when there is something to do. See docs/design/scalog.md.
 
 pub mod client;
+mod committing;
 mod cut;
-mod cutting;
 mod ending;
+mod free;
 pub(crate) mod handover;
+mod leader;
 mod memory;
 pub mod message;
 mod pushing;
+mod reports;
 mod resuming;
 pub mod sequencer;
 pub(crate) mod shard;

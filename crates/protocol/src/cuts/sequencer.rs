@@ -10,7 +10,7 @@ use seriatim_model::{
 
 use super::ShardMessage;
 use super::cut::Cut;
-use super::cutting::Leader;
+use super::leader::Leader;
 use super::memory::JournalRecord;
 use super::message::{Message, Place};
 use super::view_change::Flush;
@@ -92,7 +92,7 @@ impl SequencingRole for Sequencer {
 
     /// Only the leader knows.
     fn held(&self) -> u64 {
-        self.leader.as_ref().map_or(0, |leader| self.end().since(leader.pusher.bound()))
+        self.leader.as_ref().map_or(0, |leader| self.end().since(leader.commits.bound()))
     }
 
     fn snapshot(&self) -> Vec<Bytes> {
@@ -100,7 +100,7 @@ impl SequencingRole for Sequencer {
     }
 
     fn step_name(&self) -> Option<&'static str> {
-        self.leader.as_ref().and_then(Leader::step_name)
+        self.leader.as_ref().and_then(|leader| leader.commits.step_name())
     }
 }
 
@@ -134,7 +134,7 @@ impl Sequencer {
             }
             Message::Held { view, end } if self.membership.accepts(view) => {
                 let (Some(leader), Address::Node(node, _)) = (&mut self.leader, from) else { return };
-                leader.note_held(now, node, end);
+                leader.commits.note_held(now, node, end);
                 self.commit(now, out);
             }
             Message::Locate { view, session, first, count }
@@ -245,7 +245,7 @@ impl Sequencer {
         let mut places: Vec<Place> = vec![];
         for number in first..first.saturating_add(count.min(limits::MAX_IN_FLIGHT as u64)).min(next) {
             let position = self.sessions.position(session, number);
-            if position.is_some_and(|position| position >= leader.committed()) {
+            if position.is_some_and(|position| position >= leader.commits.committed()) {
                 // It may still be lost. Who asks does so again.
                 break;
             }
@@ -274,8 +274,8 @@ impl Sequencer {
                 if self.membership.accepts(view) =>
             {
                 if let Some(leader) = &mut self.leader {
-                    leader.pusher.note_bound(shard, batch);
-                    let bound = leader.pusher.bound();
+                    leader.commits.note_bound(shard, batch);
+                    let bound = leader.commits.bound();
                     self.let_go_below(bound);
                 }
             }
@@ -323,7 +323,7 @@ impl Sequencer {
         if let Some(cut) = leader.make_cut(now, &mut self.sessions) {
             let ticket = self.hold(cut.clone(), out);
             if let Some(leader) = &mut self.leader {
-                leader.hold(now, cut, ticket, out);
+                leader.commits.hold(now, cut, ticket, out);
             }
             self.commit(now, out);
         }

@@ -18,6 +18,18 @@ pub struct Submitted {
 
 wire_struct! { Submitted { ids, lowest as number } }
 
+impl Submitted {
+    /// The first `count` of them.
+    pub(crate) fn head(self, count: u64) -> Self {
+        Self { ids: self.ids.head(count), ..self }
+    }
+
+    /// All but the first `count` of them.
+    pub(crate) fn tail(self, count: u64) -> Self {
+        Self { ids: self.ids.tail(count), ..self }
+    }
+}
+
 /// Messages about the local logs of shards, and the cuts that order them.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {

@@ -1,0 +1,128 @@
+//! Cuts of whatever all replicas have (Scalog §3.3): when the next one is due, and what it orders.
+
+use std::time::Duration;
+
+use seriatim_model::{IdRun, LogConfig, Position, ShardId, Time, limits};
+
+use super::cut::{Cut, End};
+use super::ending::{self, Closing};
+use super::reports::Reports;
+use super::shard::Submitted;
+use crate::mutation::{Mutation, Options};
+use crate::parts::{Admission, Sessions};
+
+/// Makes cuts.
+#[derive(Clone, Debug)]
+pub(super) struct FreeCuts {
+    interval: Duration,
+    filter: Filter,
+    /// The shard that has the no-ops of sessions that end.
+    ends_on: ShardId,
+    /// When the last cut was made, and whether there was more than it could take.
+    cut_at: Option<Time>,
+    is_behind: bool,
+}
+
+/// The rule by which names go on where their sessions are, or never get a position.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Filter {
+    idle_positions: u64,
+    options: Options,
+}
+
+impl FreeCuts {
+    pub(super) fn new(config: &LogConfig, ends_on: ShardId, options: Options) -> Self {
+        let filter = Filter::new(config, options);
+        Self { interval: config.interval(), filter, ends_on, cut_at: None, is_behind: false }
+    }
+
+    /// When the next cut is due, if there is anything to order and not too much on its way.
+    pub(super) fn due_at(&self, reports: &Reports, closings: &[Closing], under_way: usize) -> Option<Time> {
+        let has_room = under_way < limits::CUT_WINDOW;
+        let pause = if self.is_behind { Duration::ZERO } else { self.interval };
+        let ends = closings.iter().any(|closing| !closing.is_cut);
+        (has_room && (ends || reports.is_any_new())).then(|| self.cut_at.map_or(Time::ZERO, |at| at + pause))
+    }
+
+    /// Makes the next cut, which is due, from a position on. `sessions` say what is ordered already.
+    pub(super) fn make(
+        &mut self,
+        now: Time,
+        from: Position,
+        reports: &mut Reports,
+        closings: &mut [Closing],
+        sessions: &mut Sessions,
+    ) -> Option<Cut> {
+        self.cut_at = Some(now);
+        self.is_behind = false;
+        let mut cut = Cut { from, lengths: vec![], names: vec![], ends: vec![] };
+        // Each shard has its part of a cut, however much others bring.
+        let most = (self.filter.options.limits.batch_records / reports.shards().max(1)).max(1);
+        for (shard, length, names) in reports.reached() {
+            let mut taken = 0;
+            while names.decided() < length {
+                if taken == most {
+                    self.is_behind = true;
+                    break;
+                }
+                let Some(told) = names.decide_next(length) else { break };
+                taken += 1;
+                self.filter.order((shard, told), &mut cut, sessions);
+            }
+            cut.lengths.push((shard, names.decided()));
+        }
+        self.end_sessions(&mut cut, closings, sessions);
+        // If all of it was ordered before, or never will be, whoever reports again is told.
+        (cut.end() > cut.from).then_some(cut)
+    }
+
+    /// Ends those sessions that are to end, behind what the cut orders of them.
+    fn end_sessions(&self, cut: &mut Cut, closings: &mut [Closing], sessions: &mut Sessions) {
+        for closing in closings.iter_mut().filter(|closing| !closing.is_cut) {
+            closing.is_cut = true;
+            let Closing { session, successor, .. } = *closing;
+            let has_expired = sessions.has_expired(session, cut.end(), self.filter.idle_positions);
+            if let Some(at) = ending::end_of(closing, sessions).filter(|_| !has_expired) {
+                sessions.end_in_log(session, at, successor, cut.end());
+                cut.ends.push(End { session, at, successor, shard: self.ends_on });
+            }
+        }
+        if self.filter.options.mutates(Mutation::EndedOrdered) {
+            sessions.forget_ends();
+        }
+    }
+}
+
+impl Filter {
+    pub(super) fn new(config: &LogConfig, options: Options) -> Self {
+        Self { idle_positions: config.session_idle_positions, options }
+    }
+
+    /// Gives a shard's names the next positions of a cut, as far as they are new.
+    pub(super) fn order(self, (shard, told): (ShardId, Submitted), cut: &mut Cut, sessions: &mut Sessions) {
+        let twice = self.options.mutates(Mutation::SubmittedTwice);
+        let position = cut.end();
+        let new = if twice { Some(told.ids) } else { self.new_of(told.ids, sessions, position) };
+        if let Some(ids) = new {
+            cut.names.push((shard, Submitted { ids, ..told }));
+            sessions.bind(ids, position);
+            sessions.admit(ids.session, ids.end(), told.lowest, position);
+        }
+    }
+
+    /// The names that go on where their session is.
+    fn new_of(self, told: IdRun, sessions: &Sessions, ordered: Position) -> Option<IdRun> {
+        if sessions.is_too_many_ahead(told.session, ordered, self.options.limits.max_sessions) {
+            return None;
+        }
+        match sessions.admission(told, ordered, self.idle_positions) {
+            Admission::Admit { skip } => {
+                let new = told.tail(skip);
+                // Its first numbers may be ordered, and the rest be refused since the session ended.
+                Some(new.head(sessions.room(new.session, new.first).min(new.count)))
+            }
+            _ => None,
+        }
+        .filter(|new| new.count > 0)
+    }
+}

@@ -1,0 +1,228 @@
+//! The local logs of the shards, as far as their replicas reported them to the leader (Scalog §3.3).
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use seriatim_model::{NodeId, ShardId, ShardMembers};
+
+use super::shard::Submitted;
+use crate::mutation::{Mutation, Options};
+
+/// The reports of all shards of a view.
+#[derive(Clone, Debug)]
+pub(super) struct Reports {
+    shards: BTreeMap<ShardId, LocalLog>,
+    options: Options,
+}
+
+/// The local log of a shard, as far as it was reported.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LocalLog {
+    lengths: BTreeMap<NodeId, u64>,
+    /// The replicas that are known to have entered the view. Before, they take nothing.
+    there: BTreeSet<NodeId>,
+    primary: NodeId,
+    names: Names,
+}
+
+/// The names of a local log that no cut decided about.
+///
+/// Invariant: `runs` are the names from index `decided` to before index `named`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Names {
+    runs: VecDeque<Submitted>,
+    decided: u64,
+    named: u64,
+}
+
+/// The consequence of a report for the leader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Heard {
+    /// The replica is known to be in the view from now on: it may have missed what was sent before.
+    pub(super) enters: bool,
+    /// How much of its local log is decided, if it is to be told.
+    pub(super) is_told: Option<u64>,
+}
+
+impl Names {
+    /// The names from an index on. What is known of them is passed over, and so is what does not follow.
+    pub(super) fn tell(&mut self, from: u64, runs: Vec<Submitted>) {
+        let mut index = from;
+        for run in runs {
+            let end = index + run.ids.count;
+            if index <= self.named && self.named < end {
+                self.runs.push_back(run.tail(self.named - index));
+                self.named = end;
+            }
+            index = end;
+        }
+    }
+
+    /// Decides about the next names below an index: at most one run, and of that only as much as lies below.
+    pub(super) fn decide_next(&mut self, end: u64) -> Option<Submitted> {
+        let room = end.checked_sub(self.decided).filter(|room| *room > 0)?;
+        let run = self.runs.pop_front()?;
+        let next = run.head(room.min(run.ids.count));
+        if next.ids.count < run.ids.count {
+            self.runs.push_front(run.tail(next.ids.count));
+        }
+        self.decided += next.ids.count;
+        Some(next)
+    }
+
+    /// Below this index it is known whose records these are.
+    pub(super) fn end(&self) -> u64 {
+        self.named
+    }
+
+    /// Below this index everything has its position, or will never get one.
+    pub(super) fn decided(&self) -> u64 {
+        self.decided
+    }
+}
+
+impl LocalLog {
+    /// How much all replicas have, as far as it is known whose it is.
+    fn length(&self, options: Options) -> u64 {
+        let unreplicated = options.mutates(Mutation::CutUnreplicated);
+        let lengths = self.lengths.values().copied();
+        let length = if unreplicated { lengths.max() } else { lengths.min() };
+        length.unwrap_or(0).min(self.names.end())
+    }
+}
+
+impl Reports {
+    /// None yet, of these shards.
+    pub(super) fn new(shards: &[ShardMembers], options: Options) -> Self {
+        let of = |members: &ShardMembers| {
+            let lengths = members.replicas.iter().map(|member| (member.node, 0)).collect();
+            let primary = members.primary().node;
+            (members.shard, LocalLog { lengths, primary, ..LocalLog::default() })
+        };
+        Self { shards: shards.iter().map(of).collect(), options }
+    }
+
+    /// All replicas, each with its shard.
+    pub(super) fn replicas(&self) -> impl Iterator<Item = (ShardId, NodeId)> {
+        self.shards.iter().flat_map(|(shard, log)| log.lengths.keys().map(|node| (*shard, *node)))
+    }
+
+    /// A replica reports. One that says again what is decided is told so, and a primary what names are missing. Nothing,
+    /// if it is no replica of the view.
+    pub(super) fn note(
+        &mut self,
+        (shard, node): (ShardId, NodeId),
+        length: u64,
+        (from, names): (u64, Vec<Submitted>),
+    ) -> Option<Heard> {
+        let log = self.shards.get_mut(&shard)?;
+        let known = log.lengths.get_mut(&node)?;
+        let is_primary = node == log.primary;
+        let misses_names = is_primary && from > log.names.end();
+        let decided = log.names.decided();
+        let says_again = decided > 0 && length <= decided;
+        *known = length.max(*known);
+        if is_primary {
+            log.names.tell(from, names);
+        }
+        let enters = log.there.insert(node);
+        Some(Heard { enters, is_told: (says_again || misses_names).then_some(decided) })
+    }
+
+    /// Whether something can be decided.
+    pub(super) fn is_any_new(&self) -> bool {
+        self.shards.values().any(|log| log.length(self.options) > log.names.decided())
+    }
+
+    /// The shards in order, each with how much of its local log all of its replicas have, and with the names.
+    pub(super) fn reached(&mut self) -> impl Iterator<Item = (ShardId, u64, &mut Names)> {
+        let options = self.options;
+        self.shards.iter_mut().map(move |(shard, log)| (*shard, log.length(options), &mut log.names))
+    }
+
+    /// How many shards there are.
+    pub(super) fn shards(&self) -> usize {
+        self.shards.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use seriatim_model::{IdRun, RecordId, SessionId};
+
+    use super::*;
+
+    /// Different numbers, the same for a seed.
+    struct Numbers(u64);
+
+    impl Numbers {
+        fn below(&mut self, end: u64) -> u64 {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (self.0 >> 33) % end
+        }
+    }
+
+    /// A local log of some runs.
+    fn drawn(numbers: &mut Numbers) -> Vec<Submitted> {
+        let mut next = [0; 3];
+        let run = |_| {
+            let (session, count) = (numbers.below(3), 1 + numbers.below(5));
+            let first = next[session as usize];
+            next[session as usize] += count;
+            let ids = IdRun { session: SessionId(session.into()), first, count };
+            Submitted { ids, lowest: numbers.below(first + 1) }
+        };
+        (0..12).map(run).collect()
+    }
+
+    fn singly(runs: &[Submitted]) -> Vec<(RecordId, u64)> {
+        runs.iter().flat_map(|run| run.ids.ids().map(|id| (id, run.lowest))).collect()
+    }
+
+    /// The part of some runs from one index to before another.
+    fn part(runs: &[Submitted], from: u64, end: u64) -> Vec<Submitted> {
+        let mut index = 0;
+        let mut parts = vec![];
+        for run in runs {
+            let next = index + run.ids.count;
+            let (skip, upto) = (from.max(index), end.min(next));
+            if skip < upto {
+                parts.push(run.tail(skip - index).head(upto - skip));
+            }
+            index = next;
+        }
+        parts
+    }
+
+    /// Parts of a local log are told that begin and end anywhere, and decided up to anywhere: every name is decided once, in
+    /// order.
+    #[test]
+    fn names_are_decided_once_and_in_order_wherever_runs_are_divided() {
+        for seed in 0..500 {
+            let mut numbers = Numbers(seed);
+            let log = drawn(&mut numbers);
+            let (all, mut names, mut decided) = (singly(&log), Names::default(), vec![]);
+            let length = all.len() as u64;
+            while names.decided() < length {
+                let from = numbers.below(names.end() + 2).min(length);
+                names.tell(from, part(&log, from, (from + numbers.below(9)).min(length)));
+                let end = numbers.below(names.end() + 1);
+                while let Some(run) = names.decide_next(end) {
+                    decided.extend(singly(&[run]));
+                    assert!(names.decided() <= end, "{names:?} is decided beyond {end}");
+                }
+                assert_eq!(names.decided(), decided.len() as u64);
+                assert_eq!(decided, all[..decided.len()], "seed {seed}");
+                let left: u64 = names.runs.iter().map(|run| run.ids.count).sum();
+                assert_eq!(names.decided() + left, names.end());
+            }
+        }
+    }
+
+    #[test]
+    fn a_run_is_divided_and_keeps_what_its_client_waits_for() {
+        let ids = IdRun { session: SessionId(7), first: 10, count: 5 };
+        let run = Submitted { ids, lowest: 9 };
+        assert_eq!(run.head(2), Submitted { ids: ids.head(2), lowest: 9 });
+        assert_eq!(run.tail(2), Submitted { ids: ids.tail(2), lowest: 9 });
+    }
+}
