@@ -137,6 +137,12 @@ pub const READ_BYTES: u32 = 1 << 20;
 /// How many records one read returns.
 pub const READ_RECORDS: u32 = 8192;
 
+/// How many spans of empty positions one read returns.
+pub const READ_SPANS: usize = 8192;
+
+/// How many bytes of a subscription's credit one span of empty positions takes: what it takes on its way.
+pub const SPAN_BYTES: u64 = 16;
+
 /// How many positions one answer about which shards hold them covers.
 pub const MAP_POSITIONS: u64 = 8192;
 
@@ -345,7 +351,11 @@ const _: () = {
     assert!((MAX_RECORD_BYTES + MAX_RECORD_OVERHEAD_BYTES) as usize * 3 / 2 < MAX_FRAME_BYTES);
     assert!(BATCH_BYTES + BATCH_RECORDS * 64 < MAX_FRAME_BYTES / 2);
     assert!(FLUSHED_BYTES > READ_BYTES as usize && FLUSHED_BYTES < MAX_FRAME_BYTES / 2);
-    assert!(READ_BYTES as usize + READ_RECORDS as usize * 64 + (MAX_RECORD_BYTES as usize) < MAX_FRAME_BYTES);
+    let spans = READ_SPANS * SPAN_BYTES as usize;
+    assert!(
+        READ_BYTES as usize + READ_RECORDS as usize * 64 + (MAX_RECORD_BYTES as usize) + spans
+            < MAX_FRAME_BYTES
+    );
     // A snapshot of all sessions fits into one frame, with what else a view change says in it.
     assert!(MAX_SESSIONS_BYTES + (64 << 10) < MAX_FRAME_BYTES);
     // All ended sessions are a small part of a frame.

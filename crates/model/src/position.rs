@@ -5,7 +5,7 @@ use std::ops::{Add, AddAssign, Sub};
 
 use crate::limits;
 use crate::view::ShardId;
-use crate::wire::{Decoder, Encoder, Wire, WireError, at_most, wire_struct};
+use crate::wire::{Decoder, Encoder, Wire, WireError, at_most, decode_number, wire_struct};
 
 /// A place in a log's total order. The first is 0. As a bound (`tail`, `stable`, a trim point) it is
 /// exclusive: everything below it is meant.
@@ -73,6 +73,71 @@ impl Sub for Position {
 }
 
 crate::wire::wire_newtype!(Position as number);
+
+/// Consecutive positions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// The first.
+    pub first: Position,
+    /// How many. Never none.
+    pub count: u64,
+}
+
+impl Wire for Span {
+    fn encode(&self, out: &mut Encoder) {
+        self.first.encode(out);
+        self.count.encode(out);
+    }
+
+    fn decode(input: &mut Decoder) -> Result<Self, WireError> {
+        let (first, count) = (Wire::decode(input)?, decode_number("Span.count", input)?);
+        if count == 0 { Err(WireError::Invalid("span")) } else { Ok(Self { first, count }) }
+    }
+}
+
+impl Span {
+    /// The positions in `from..end`, if there are any.
+    #[must_use]
+    pub fn between(from: Position, end: Position) -> Option<Self> {
+        (from < end).then(|| Self { first: from, count: end - from })
+    }
+
+    /// The position after the last.
+    #[must_use]
+    pub fn end(self) -> Position {
+        self.first + self.count
+    }
+
+    /// Whether this is one of them.
+    #[must_use]
+    pub fn contains(self, position: Position) -> bool {
+        self.first <= position && position < self.end()
+    }
+
+    /// Those of them in `from..end`, if there are any.
+    #[must_use]
+    pub fn within(self, from: Position, end: Position) -> Option<Self> {
+        Self::between(self.first.max(from), self.end().min(end))
+    }
+
+    /// The positions.
+    pub fn positions(self) -> impl Iterator<Item = Position> {
+        (self.first.0..self.end().0).map(Position)
+    }
+
+    /// Joins positions in order that follow each other.
+    #[must_use]
+    pub fn of(positions: impl Iterator<Item = Position>) -> Vec<Self> {
+        let mut spans: Vec<Self> = vec![];
+        for position in positions {
+            match spans.last_mut().filter(|span| span.end() == position) {
+                Some(span) => span.count += 1,
+                None => spans.push(Self { first: position, count: 1 }),
+            }
+        }
+        spans
+    }
+}
 
 /// Which shard holds which position, for `erwin-bb` (LazyLog §4.3, made changeable).
 ///

@@ -6,11 +6,11 @@
 use bytes::Bytes;
 
 use crate::config::LogConfig;
-use crate::position::Position;
+use crate::position::{Position, Span};
 use crate::record::{IdRun, Record, RecordId, Settled};
 use crate::retention::TimeIndex;
 use crate::view::{Gap, Incarnation, ShardId, View, ViewHistory, ViewNumber};
-use crate::wire::{Decoder, Encoder, Wire, WireError, wire_enum, wire_struct};
+use crate::wire::{Decoder, Encoder, Wire, WireError, decode_number, wire_enum, wire_struct};
 
 /// Records at consecutive positions.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,9 +36,10 @@ impl Run {
 pub struct Ordered {
     /// The names. Never none.
     pub ids: IdRun,
-    /// The shard.
+    /// The shard, or [`ShardId::NOBODY`].
     pub shard: ShardId,
-    /// Whether their positions are no-ops: no replica of the shard has the records.
+    /// Whether no record comes to their positions: no replica of the shard has the records, and they are no-ops, or nobody
+    /// has the positions, and they stay empty. Invariant: nobody's are.
     pub is_void: bool,
 }
 
@@ -50,20 +51,33 @@ impl Wire for Ordered {
 
     fn decode(input: &mut Decoder) -> Result<Self, WireError> {
         let Settled { ids, is_void } = Wire::decode(input)?;
-        Ok(Self { ids, shard: Wire::decode(input)?, is_void })
+        let shard = ShardId::decode_owner(input)?;
+        if shard == ShardId::NOBODY && !is_void {
+            return Err(WireError::Invalid("owner of a record"));
+        }
+        Ok(Self { ids, shard, is_void })
     }
 }
 
-/// Consecutive positions that one shard holds.
+/// Consecutive positions that one shard holds, or nobody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owned {
-    /// The shard.
+    /// The shard, or [`ShardId::NOBODY`].
     pub shard: ShardId,
     /// How many. Never none.
     pub count: u64,
 }
 
-wire_struct! { Owned { shard, count as number } }
+impl Wire for Owned {
+    fn encode(&self, out: &mut Encoder) {
+        self.shard.encode(out);
+        self.count.encode(out);
+    }
+
+    fn decode(input: &mut Decoder) -> Result<Self, WireError> {
+        Ok(Self { shard: ShardId::decode_owner(input)?, count: decode_number("Owned.count", input)? })
+    }
+}
 
 /// Consecutive positions at which a view has the records that another one has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -270,7 +284,8 @@ pub enum StorageFailure {
 }
 
 /// Which records to read: the valid ones of this shard with `from <= position < end`, in order, up to
-/// `max_records` and about `max_bytes`, but at least one if there is one.
+/// `max_records` and about `max_bytes`, but at least one if there is one. Of the positions that belong to nobody up to
+/// [`limits::READ_SPANS`](crate::limits::READ_SPANS) spans are told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadRange {
     /// The first position wanted.
@@ -296,8 +311,19 @@ pub struct Stored {
 
 wire_struct! { Stored { position, id, record } }
 
+/// What a read found in `from..upto`: no record is at a position of that which is not told here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The records, in order.
+    pub records: Vec<Stored>,
+    /// The positions that belong to nobody, in order. No two spans touch.
+    pub empty: Vec<Span>,
+    /// How far the read came: to the end of its range, unless a bound stopped it before.
+    pub upto: Position,
+}
+
 /// The outcome of a read.
-pub type ReadOutcome = Result<Vec<Stored>, ReadFailure>;
+pub type ReadOutcome = Result<Found, ReadFailure>;
 
 /// Why a read found nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -30,9 +30,39 @@ number! {
     /// back. 0 is no log.
     LogId(u64)
 }
-number! {
-    /// A shard of a log, numbered from 0 within it.
-    ShardId(u32)
+/// A shard of a log, numbered from 0 within it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ShardId(pub u32);
+
+impl ShardId {
+    /// The shard of positions that belong to none: they are empty, and were given to no record. It is read where the owner
+    /// of positions is told ([`ShardId::decode_owner`]), and nowhere else.
+    pub const NOBODY: Self = Self(u32::MAX);
+
+    /// Takes the shard that positions belong to, or [`ShardId::NOBODY`].
+    ///
+    /// # Errors
+    /// If the bytes end before it does.
+    pub fn decode_owner(input: &mut Decoder) -> Result<Self, WireError> {
+        u32::decode(input).map(Self)
+    }
+}
+
+impl fmt::Display for ShardId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Wire for ShardId {
+    fn encode(&self, out: &mut Encoder) {
+        self.0.encode(out);
+    }
+
+    fn decode(input: &mut Decoder) -> Result<Self, WireError> {
+        let shard = Self::decode_owner(input)?;
+        if shard == Self::NOBODY { Err(WireError::Invalid("shard")) } else { Ok(shard) }
+    }
 }
 number! {
     /// The number of a view. Claims and views share the numbers; 0 is before the first.

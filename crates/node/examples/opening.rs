@@ -242,7 +242,7 @@ fn measure(dir: &Path, shape: Shape) {
     let from = Position(stable.0 - 1000);
     let range = ReadRange { from, end: stable, max_records: 1000, max_bytes: 1 << 20 };
     let found = store.read(range).expect("the last records are whole");
-    println!("{stable:?} is stable; of the last 1000 positions {} are here", found.len());
+    println!("{stable:?} is stable; of the last 1000 positions {} are here", found.records.len());
 }
 
 fn main() {

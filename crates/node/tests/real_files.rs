@@ -65,7 +65,7 @@ impl Host {
             max_bytes: u32::MAX,
         };
         let found = self.store.read(all).unwrap();
-        found.into_iter().map(|stored| (stored.position.0, stored.record.payload())).collect()
+        found.records.into_iter().map(|stored| (stored.position.0, stored.record.payload())).collect()
     }
 }
 

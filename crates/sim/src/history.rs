@@ -7,7 +7,7 @@ use bytes::Bytes;
 use seriatim_model::storage::{Owned, Stored};
 use seriatim_model::{
     Durability, LogConfig, Member, NodeId, Placement, Position, RecordId, Retention, SessionId, ShardId,
-    Time, View, ViewNumber,
+    Span, Time, View, ViewNumber,
 };
 
 use crate::capacity::Capacity;
@@ -99,6 +99,8 @@ pub struct Served {
     pub upto: Position,
     /// The records, as indices into the observations.
     pub records: std::ops::Range<usize>,
+    /// The positions that it called empty.
+    pub empty: Vec<Span>,
 }
 
 /// The records that a subscription delivered at once, or a read of the whole log returned.

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use seriatim_model::{Address, Endpoint, NodeId, Position, ShardId, ShardMembers, Time};
+use seriatim_model::storage::Found;
+use seriatim_model::{Address, Endpoint, NodeId, Position, ShardId, ShardMembers, Time, limits};
 use seriatim_protocol::Message as AnyMessage;
 use seriatim_protocol::control::{self, LogEntry};
 use seriatim_protocol::shard::{Message, ReadError};
@@ -269,56 +270,62 @@ impl Reader {
         if request_of(&message).is_some_and(|request| request != asked.request) {
             return;
         }
-        if let Message::Records { records, .. } | Message::Deliver { records, .. } = &message {
-            self.note_read(records.iter().map(|stored| stored.position));
-        }
-        let Some(cursor) = self.cursors.iter_mut().find(|cursor| cursor.shard == shard) else { return };
-        let drains = matches!(self.style, Style::Drain { .. });
-        let served = |from, upto| Served {
+        let (delivered_from, found) = match found_in(message) {
+            Ok(found) => found,
+            Err(Message::ReadFailed { error, .. }) => return self.refused(now, shard, &error, history),
+            Err(_) => {
+                let Some(cursor) = self.cursors.iter_mut().find(|cursor| cursor.shard == shard) else {
+                    return;
+                };
+                cursor.asked = None;
+                cursor.ask_at = now + LOOK_UP_EVERY;
+                self.look_up_at = self.look_up_at.or(Some(now));
+                return;
+            }
+        };
+        let Found { records, empty, upto } = found;
+        self.note_read(records.iter().map(|stored| stored.position));
+        self.note_read(empty.iter().flat_map(|span| span.positions()));
+        let bytes: u64 = records.iter().map(|stored| stored.record.size() as u64).sum();
+        let bytes = bytes + limits::SPAN_BYTES * empty.len() as u64;
+        let served = Served {
             at: 0,
             asked: asked.moment,
             subscribed: asked.subscribed,
             node,
             shard,
-            from,
+            from: delivered_from.unwrap_or(asked.from),
             upto,
             records: 0..0,
+            empty,
         };
-        match message {
-            Message::Records { records, upto, .. } => {
-                history.serve(served(asked.from, upto), &records);
-                cursor.is_done = drains && upto <= cursor.next;
-                if upto <= cursor.next {
-                    // Maybe there is nothing, maybe this replica takes part no more.
-                    self.look_up_at = self.look_up_at.or(Some(now));
-                }
-                cursor.next = cursor.next.max(upto);
-                cursor.asked = None;
-                cursor.ask_at = now;
-            }
-            Message::Deliver { from, records, upto, .. } => {
-                history.serve(served(from, upto), &records);
-                if from > cursor.next {
-                    // Something was lost on the way: from here on this subscription is of no use.
-                    cursor.asked = None;
-                    cursor.ask_at = now;
-                    return;
-                }
-                cursor.next = cursor.next.max(upto);
-                cursor.used_credit += records.iter().map(|stored| stored.record.size() as u64).sum::<u64>();
-                cursor.asked = Some(Asked { at: now, ..asked });
-                if cursor.used_credit >= CREDIT / 2 {
-                    let bytes = std::mem::take(&mut cursor.used_credit);
-                    let to = Address::Node(node, Endpoint::Shard(shard));
-                    out.push((to, Message::Credit { request: asked.request, bytes }.into()));
-                }
-            }
-            Message::ReadFailed { error, .. } => self.refused(now, shard, &error, history),
-            _ => {
-                cursor.asked = None;
-                cursor.ask_at = now + LOOK_UP_EVERY;
+        history.serve(served, &records);
+        let drains = matches!(self.style, Style::Drain { .. });
+        let Some(cursor) = self.cursors.iter_mut().find(|cursor| cursor.shard == shard) else { return };
+        let Some(from) = delivered_from else {
+            cursor.is_done = drains && upto <= cursor.next;
+            if upto <= cursor.next {
+                // Maybe there is nothing, maybe this replica takes part no more.
                 self.look_up_at = self.look_up_at.or(Some(now));
             }
+            cursor.next = cursor.next.max(upto);
+            cursor.asked = None;
+            cursor.ask_at = now;
+            return;
+        };
+        if from > cursor.next {
+            // Something was lost on the way: from here on this subscription is of no use.
+            cursor.asked = None;
+            cursor.ask_at = now;
+            return;
+        }
+        cursor.next = cursor.next.max(upto);
+        cursor.used_credit += bytes;
+        cursor.asked = Some(Asked { at: now, ..asked });
+        if cursor.used_credit >= CREDIT / 2 {
+            let bytes = std::mem::take(&mut cursor.used_credit);
+            let to = Address::Node(node, Endpoint::Shard(shard));
+            out.push((to, Message::Credit { request: asked.request, bytes }.into()));
         }
     }
 
@@ -352,8 +359,23 @@ impl Reader {
 fn request_of(message: &Message) -> Option<u64> {
     match message {
         Message::Records { request, .. }
+        | Message::RecordsWith { request, .. }
         | Message::Deliver { request, .. }
+        | Message::DeliverWith { request, .. }
         | Message::ReadFailed { request, .. } => Some(*request),
         _ => None,
     }
+}
+
+/// What a replica gives out with a message, and from where on if that is a part of a subscription.
+fn found_in(message: Message) -> Result<(Option<Position>, Found), Message> {
+    Ok(match message {
+        Message::Records { records, upto, .. } => (None, Found { records, empty: vec![], upto }),
+        Message::RecordsWith { records, empty, upto, .. } => (None, Found { records, empty, upto }),
+        Message::Deliver { from, records, upto, .. } => (Some(from), Found { records, empty: vec![], upto }),
+        Message::DeliverWith { from, records, empty, upto, .. } => {
+            (Some(from), Found { records, empty, upto })
+        }
+        other => return Err(other),
+    })
 }

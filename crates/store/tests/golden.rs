@@ -151,7 +151,7 @@ fn check_content(store: &ShardStore) {
     assert_eq!(recovery.memory, Some(memory()));
     assert_eq!((recovery.stable, recovery.trim), (Position(65), Position(7)));
     let all = ReadRange { from: Position(0), end: Position(1000), max_records: 1000, max_bytes: 1 << 20 };
-    let found = store.read(all).unwrap();
+    let found = store.read(all).unwrap().records;
     let places: Vec<_> = found.iter().map(|stored| (stored.position.0, stored.id.number)).collect();
     assert_eq!(places, expected());
     for stored in found {
@@ -266,7 +266,7 @@ fn check_names(store: &ShardStore) {
     assert_eq!(found.len(), 19);
     assert!(found.iter().all(|(id, content)| *content == record(id.number).1));
     let all = ReadRange { from: Position(0), end: Position(1000), max_records: 1000, max_bytes: 1 << 20 };
-    let found = store.read(all).unwrap();
+    let found = store.read(all).unwrap().records;
     let places = found.iter().map(|stored| (stored.position.0, stored.id.number, stored.record.is_no_op()));
     let data = |positions: std::ops::Range<u64>, from| positions.map(move |n| (n, n - 3 + from, false));
     let expected = data(3..12, 3).chain([(15, 0, true), (16, 13, false), (17, 14, false), (18, 15, false)]);

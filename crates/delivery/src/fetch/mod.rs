@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use seriatim_model::storage::{Owned, Stored};
 use seriatim_model::{
-    Address, Effect, Endpoint, Input, Machine, NodeId, Peer, Position, ShardId, Time, View, ViewNumber,
+    Address, Effect, Endpoint, Input, Machine, NodeId, Peer, Position, ShardId, Span, Time, View, ViewNumber,
     limits,
 };
 use seriatim_protocol::control::{self, LogEntry};
@@ -217,10 +217,10 @@ impl Fetch {
     fn receive(&mut self, now: Time, node: NodeId, shard: ShardId, message: shard::Message, out: &mut Out) {
         match message {
             shard::Message::Records { request, records, upto } => {
-                self.stable = self.stable.max(upto);
-                self.answered(request, out, |read, shared, out| {
-                    read.receive(now, (node, shard, request), (records, upto), shared, out)
-                });
+                self.given(now, (node, shard, request), (records, vec![], upto), out);
+            }
+            shard::Message::RecordsWith { request, records, empty, upto } => {
+                self.given(now, (node, shard, request), (records, empty, upto), out);
             }
             shard::Message::ReadFailed { request, error } => {
                 if let ReadError::Trimmed { first } = error {
@@ -241,6 +241,19 @@ impl Fetch {
             // The rest are not for readers.
             _ => {}
         }
+    }
+
+    fn given(
+        &mut self,
+        now: Time,
+        (node, shard, request): (NodeId, ShardId, u64),
+        found: (Vec<Stored>, Vec<Span>, Position),
+        out: &mut Out,
+    ) {
+        self.stable = self.stable.max(found.2);
+        self.answered(request, out, |read, shared, out| {
+            read.receive(now, (node, shard, request), found, shared, out)
+        });
     }
 
     /// Lets the read that asked this take the answer.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use seriatim_model::storage::Stored;
-use seriatim_model::{Effect, NodeId, Placement, Position, ShardId, Time, View};
+use seriatim_model::{Effect, NodeId, Placement, Position, ShardId, Span, Time, View};
 use seriatim_protocol::roles::Message;
 use seriatim_protocol::shard::{self, ReadError};
 
@@ -88,6 +88,8 @@ struct ShardPart {
     /// It lost what it had of the first position, if that was its own, and up to this one.
     lost: Option<Position>,
     records: Vec<Stored>,
+    /// The positions that it called empty.
+    empty: Vec<Span>,
     upto: Position,
 }
 
@@ -183,16 +185,17 @@ impl Read {
         &mut self,
         now: Time,
         (node, shard, request): (NodeId, ShardId, u64),
-        (records, upto): (Vec<Stored>, Position),
+        (records, empty, upto): (Vec<Stored>, Vec<Span>, Position),
         shared: &mut Shared,
         out: &mut Out,
     ) -> Option<Reply> {
         let part = self.part(node, shard, request)?;
-        if let Some(position) = disorder(part.upto, &records, upto) {
+        if let Some(position) = disorder(part.upto, &records, &empty, upto) {
             return Some(Reply::Failed(Failure::Disordered { position, shard }));
         }
         part.rest(None, &mut shared.askers);
-        (part.records, part.upto, part.answered, part.lost) = (records, upto, true, None);
+        (part.records, part.empty, part.upto) = (records, empty, upto);
+        (part.answered, part.lost) = (true, None);
         self.conclude(now, shared, out)
     }
 
@@ -401,11 +404,19 @@ impl Read {
     fn reach(&self, placement: Option<&Placement>) -> Position {
         let mut taken: BTreeMap<ShardId, std::slice::Iter<'_, Stored>> =
             self.parts.iter().map(|(shard, part)| (*shard, part.records.iter())).collect();
+        let mut empty: Vec<Span> = self.parts.values().flat_map(|part| part.empty.iter().copied()).collect();
+        empty.sort_unstable_by_key(|span| span.first);
+        let mut empty = empty.into_iter().peekable();
         let has = |records: &std::slice::Iter<'_, Stored>, next: Position| {
             records.as_slice().first().is_some_and(|stored| stored.position == next)
         };
         let mut next = self.from;
         while next < self.end {
+            while empty.next_if(|span| span.end() <= next).is_some() {}
+            if let Some(span) = empty.peek().filter(|span| span.contains(next)) {
+                next = span.end().min(self.end);
+                continue;
+            }
             let (records, stop) = match self.run_at(placement, next) {
                 Some((shard, run_end)) => (taken.get_mut(&shard), run_end.min(self.end)),
                 None => (taken.values_mut().find(|records| has(records, next)), next.next()),
@@ -436,6 +447,7 @@ impl ShardPart {
             answered: false,
             lost: None,
             records: vec![],
+            empty: vec![],
             upto: from,
         }
     }

@@ -52,8 +52,10 @@ impl InOrder {
                 self.next = self.next.next();
                 Step::Give
             }
-            Answer::Empty => {
-                self.next = self.next.next();
+            Answer::Empty { end } => {
+                assert!(end > position, "what is empty at {position} ends after it, not at {end}");
+                // Above the end nothing is wanted.
+                self.next = end.min(self.end);
                 Step::Pass
             }
             Answer::NotYet { frontier }
@@ -95,7 +97,7 @@ mod tests {
         let mut policy = policy(3, 6);
         assert_eq!(policy.wanted(), Some(Position(3)));
         assert_eq!(policy.answered(Position(3), Answer::Record), Step::Give);
-        assert_eq!(policy.answered(Position(4), Answer::Empty), Step::Pass);
+        assert_eq!(policy.answered(Position(4), Answer::Empty { end: Position(5) }), Step::Pass);
         assert_eq!(policy.answered(Position(5), Answer::Record), Step::Give);
         assert_eq!((policy.wanted(), policy.next()), (None, Position(6)));
     }

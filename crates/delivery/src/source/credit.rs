@@ -1,15 +1,18 @@
-//! How many bytes of records one shard may have on their way to a reader, or in the reader's memory.
+//! How many bytes of records, and of spans of empty positions, one shard may have on their way to a reader, or in the reader's
+//! memory.
 
 use seriatim_model::limits;
 
 /// Credit is given back in portions of at least this part of all that a subscription may have.
 const PORTIONS: u64 = 4;
-/// A shard sends while it has credit: its last record may be larger than what is left.
-const LARGEST_RECORD: u64 = (limits::MAX_RECORD_BYTES + limits::MAX_RECORD_OVERHEAD_BYTES) as u64;
+/// A shard sends while it has credit: its last record may be larger than what is left, and so may the spans of empty
+/// positions that come with it.
+const LARGEST: u64 = (limits::MAX_RECORD_BYTES + limits::MAX_RECORD_OVERHEAD_BYTES) as u64
+    + limits::READ_SPANS as u64 * limits::SPAN_BYTES;
 
 /// The account of one shard.
 ///
-/// Invariant: `granted` and `held` together are at most `window`, but for what the last record was larger than the credit.
+/// Invariant: `granted` and `held` together are at most `window`, but for what the last record, with its spans, was larger than the credit.
 #[derive(Debug)]
 pub(crate) struct Credit {
     window: u64,
@@ -37,10 +40,10 @@ impl Credit {
         self.granted
     }
 
-    /// Takes in so many bytes of records, unless no shard that keeps to its credit would have sent them.
+    /// Takes in so many bytes, unless no shard that keeps to its credit would have sent them.
     #[must_use]
     pub(crate) fn take_in(&mut self, bytes: u64) -> bool {
-        if self.held + bytes > self.window + LARGEST_RECORD {
+        if self.held + bytes > self.window + LARGEST {
             return false;
         }
         self.granted = self.granted.saturating_sub(bytes);
@@ -67,7 +70,7 @@ impl Credit {
     }
 
     fn check(&self) {
-        let (granted, held, most) = (self.granted, self.held, self.window + LARGEST_RECORD);
+        let (granted, held, most) = (self.granted, self.held, self.window + LARGEST);
         assert!(held <= most, "{held} bytes are kept of a shard that may send {most}");
         let in_all = granted + held;
         assert!(
@@ -104,7 +107,7 @@ mod tests {
         assert!(credit.take_in(90) && credit.take_in(50));
         assert!(credit.is_spent());
         assert_eq!((credit.due(), credit.begin()), (None, 0));
-        assert!(!credit.take_in(LARGEST_RECORD), "no shard that keeps to its credit has sent it");
+        assert!(!credit.take_in(LARGEST), "no shard that keeps to its credit has sent it");
         credit.free(50);
         assert_eq!(credit.due(), None);
         credit.free(90);

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use seriatim_model::storage::Stored;
-use seriatim_model::{NodeId, Position, Time};
+use seriatim_model::{NodeId, Position, Span, Time, limits};
 
 use super::credit::Credit;
 
@@ -21,8 +21,8 @@ const RECONNECT_AFTER: Duration = Duration::from_millis(20);
 /// How often all replicas of a shard may say that they do not hold a record yet, before that is believed.
 pub(crate) const MISSING_ROUNDS: usize = 25;
 
-/// Invariant: `buffer` holds the shard's records below `upto` that were not taken yet, in order, and `credit` counts their
-/// bytes as kept.
+/// Invariant: `buffer` holds the shard's records below `upto` that were not taken yet, in order, and `empty` the positions below
+/// it that the shard called empty and that were not passed; `credit` counts the bytes of both as kept.
 #[derive(Debug)]
 pub(crate) struct Feed {
     /// The node that was asked.
@@ -40,6 +40,7 @@ pub(crate) struct Feed {
     /// The position that comes next is lost, and the shard's others below the second one.
     lost: Option<(Position, Position)>,
     buffer: VecDeque<Stored>,
+    empty: VecDeque<Span>,
     credit: Credit,
     /// When it was asked or heard last; before it was asked, when to ask.
     since: Time,
@@ -54,6 +55,8 @@ pub(crate) struct Feed {
 pub(crate) enum Seen {
     Record,
     NoOp,
+    /// No record comes below this position.
+    Empty(Position),
     NotYet,
     /// The shard passed over the position, or gave out one below it again.
     Missing,
@@ -62,15 +65,15 @@ pub(crate) enum Seen {
 }
 
 impl Seen {
-    /// Whether the shard has something there.
+    /// Whether it is known what is there: the shard has it, or nobody.
     pub(crate) fn is_there(self) -> bool {
-        matches!(self, Self::Record | Self::NoOp)
+        matches!(self, Self::Record | Self::NoOp | Self::Empty(_))
     }
 
     /// Which answer counts, if several shards might have the position: the lowest.
     pub(crate) fn rank(self) -> u8 {
         match self {
-            Self::Record | Self::NoOp => 0,
+            Self::Record | Self::NoOp | Self::Empty(_) => 0,
             Self::NotYet => 1,
             Self::Lost(_) => 2,
             Self::Missing => 3,
@@ -104,6 +107,7 @@ impl Feed {
             upto: from,
             lost: None,
             buffer: VecDeque::new(),
+            empty: VecDeque::new(),
             credit: Credit::new(window),
             since: now,
             owed_since: None,
@@ -179,7 +183,7 @@ impl Feed {
         &mut self,
         now: Time,
         mut from: Position,
-        mut records: Vec<Stored>,
+        (mut records, mut empty): (Vec<Stored>, Vec<Span>),
         upto: Position,
     ) -> Received {
         if from > self.upto {
@@ -192,14 +196,17 @@ impl Feed {
             }
             from = self.upto;
             records.retain(|stored| stored.position >= from);
+            empty = empty.into_iter().filter_map(|span| span.within(from, span.end())).collect();
         }
-        if let Some(position) = disorder(from, &records, upto) {
+        if let Some(position) = disorder(from, &records, &empty, upto) {
             return Received::Disordered(position);
         }
-        if !self.credit.take_in(records.iter().map(size).sum()) {
+        let bytes: u64 = records.iter().map(size).sum();
+        if !self.credit.take_in(bytes + limits::SPAN_BYTES * empty.len() as u64) {
             return Received::TooMuch;
         }
         self.buffer.extend(records);
+        self.empty.extend(empty);
         if upto > self.upto {
             self.failures = 0;
         }
@@ -217,6 +224,10 @@ impl Feed {
     pub(crate) fn look(&mut self, position: Position) -> Seen {
         // Other shards had what lies before its end.
         self.lost = self.lost.filter(|(_, end)| position < *end);
+        self.pass_empty(position);
+        if let Some(span) = self.empty.front().filter(|span| span.contains(position)) {
+            return Seen::Empty(span.end());
+        }
         match (self.buffer.front(), self.lost) {
             (Some(front), _) if front.position == position => {
                 if front.record.is_no_op() {
@@ -228,6 +239,14 @@ impl Feed {
             (None, Some((lost, end))) if lost <= position && position < end => Seen::Lost(end),
             (None, _) if self.upto <= position => Seen::NotYet,
             _ => Seen::Missing,
+        }
+    }
+
+    /// Forgets the spans of empty positions that end at `position` or before.
+    pub(crate) fn pass_empty(&mut self, position: Position) {
+        while self.empty.front().is_some_and(|span| span.end() <= position) {
+            self.empty.pop_front();
+            self.credit.free(limits::SPAN_BYTES);
         }
     }
 
@@ -248,6 +267,12 @@ impl Feed {
             let stored = self.buffer.pop_back().expect("the back was just seen");
             self.credit.free(size(&stored));
         }
+        while let Some(span) = self.empty.pop_back_if(|span| span.end() > first) {
+            match span.within(span.first, first) {
+                Some(rest) => self.empty.push_back(rest),
+                None => self.credit.free(limits::SPAN_BYTES),
+            }
+        }
         self.upto = self.upto.min(first);
         self.lost = self.lost.filter(|(position, _)| *position < first);
     }
@@ -258,6 +283,7 @@ impl Feed {
             let stored = self.buffer.pop_front().expect("the front was just seen");
             self.credit.free(size(&stored));
         }
+        self.pass_empty(first);
         self.lost = self.lost.filter(|(position, _)| *position >= first);
     }
 
@@ -272,14 +298,27 @@ fn size(stored: &Stored) -> u64 {
     stored.record.size() as u64
 }
 
-/// The first position of `records` that is not above the one before it and within `from..upto`.
-pub(crate) fn disorder(from: Position, records: &[Stored], upto: Position) -> Option<Position> {
+/// The first position of `records` or `empty` that is not above the one before it, or not within `from..upto`, or in both.
+pub(crate) fn disorder(
+    from: Position,
+    records: &[Stored],
+    empty: &[Span],
+    upto: Position,
+) -> Option<Position> {
+    let (mut records, mut empty) = (records.iter().peekable(), empty.iter().peekable());
     let mut lowest = from;
-    for stored in records {
-        if stored.position < lowest || stored.position >= upto {
-            return Some(stored.position);
+    loop {
+        let record = records.peek().map(|stored| Span { first: stored.position, count: 1 });
+        let next = match (record, empty.peek()) {
+            (Some(record), Some(span)) if record.first < span.first => records.next().map(|_| record),
+            (Some(record), None) => records.next().map(|_| record),
+            _ => empty.next().copied(),
+        };
+        let Some(next) = next else { break };
+        if next.first < lowest || next.end() > upto {
+            return Some(next.first);
         }
-        lowest = stored.position.next();
+        lowest = next.end();
     }
     (upto < from).then_some(upto)
 }

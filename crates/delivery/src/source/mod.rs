@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 
 use seriatim_model::storage::Stored;
-use seriatim_model::{Address, Effect, Endpoint, NodeId, Position, ShardId, Time};
+use seriatim_model::{Address, Effect, Endpoint, NodeId, Position, ShardId, Span, Time};
 use seriatim_protocol::control::{self, LogEntry};
 use seriatim_protocol::roles::Message;
 use seriatim_protocol::shard::{self, ReadError};
@@ -53,8 +53,11 @@ pub(crate) struct Source {
 pub(crate) enum Answer {
     /// A record is there, and can be taken.
     Record,
-    /// There is no record: it is the position of a no-op.
-    Empty,
+    /// There is no record: it is the position of a no-op, or belongs to nobody. None is below `end`.
+    Empty {
+        /// That bound.
+        end: Position,
+    },
     /// Nothing yet. Some shard has given out all that it has below `frontier`.
     NotYet {
         /// That bound.
@@ -115,7 +118,7 @@ impl Source {
         self.feeds.values().filter_map(Feed::deadline).chain(self.directory.deadline()).min()
     }
 
-    /// Tells what is known of `position`. Nothing below it is wanted any more; nor is the position itself, where it is empty.
+    /// Tells what is known of `position`. Nothing below it is wanted any more; nor is, where it is empty, what lies before the end of that.
     ///
     /// # Panics
     /// If `position` was taken, found empty, or trimmed before.
@@ -137,7 +140,11 @@ impl Source {
             }
             Seen::NoOp => {
                 self.take_from(shard, position);
-                Answer::Empty
+                Answer::Empty { end: self.wanted_from }
+            }
+            Seen::Empty(end) => {
+                self.wanted_from = end;
+                Answer::Empty { end }
             }
             Seen::Lost(end) => Answer::Lost { shard, end },
             Seen::NotYet => Answer::NotYet { frontier: self.frontier() },
@@ -191,6 +198,8 @@ impl Source {
     /// Lets shards send as much as was taken, where that is enough to be worth a message.
     pub(crate) fn return_credit<R>(&mut self, out: &mut Vec<Effect<Message, R>>) {
         for (shard, feed) in &mut self.feeds {
+            // What it called empty, another one may have, too.
+            feed.pass_empty(self.wanted_from);
             if let Some((request, bytes)) = feed.credit_due() {
                 send(feed.node, *shard, shard::Message::Credit { request, bytes }, out);
             }
@@ -214,7 +223,10 @@ impl Source {
     ) -> News {
         match message {
             shard::Message::Deliver { request, from, records, upto } => {
-                self.delivered(now, (node, shard, request), from, records, upto, out)
+                self.delivered(now, (node, shard, request), from, (records, vec![]), upto, out)
+            }
+            shard::Message::DeliverWith { request, from, records, empty, upto } => {
+                self.delivered(now, (node, shard, request), from, (records, empty), upto, out)
             }
             shard::Message::ReadFailed { request, error } => {
                 let is_current = |feed: &&mut Feed| feed.node == node && feed.request == Some(request);
@@ -236,14 +248,14 @@ impl Source {
         now: Time,
         (node, shard, request): (NodeId, ShardId, u64),
         from: Position,
-        records: Vec<Stored>,
+        found: (Vec<Stored>, Vec<Span>),
         upto: Position,
         out: &mut Vec<Effect<Message, R>>,
     ) -> News {
         let wanted_from = self.wanted_from;
         let feed = self.feeds.get_mut(&shard).filter(|feed| feed.awaits(node, request));
         let Some(feed) = feed else { return News::Nothing };
-        match feed.receive(now, from, records, upto) {
+        match feed.receive(now, from, found, upto) {
             Received::Next => {
                 // It may have been sent before the log was trimmed further.
                 feed.forget_below(wanted_from);

@@ -67,11 +67,13 @@ impl Script {
         let mut positions = vec![];
         loop {
             match self.source.ask(self.now, self.next) {
-                Answer::Record => positions.push(self.source.take().position.0),
-                Answer::Empty => {}
+                Answer::Record => {
+                    positions.push(self.source.take().position.0);
+                    self.next = self.next.next();
+                }
+                Answer::Empty { end } => self.next = end,
                 _ => break,
             }
-            self.next = self.next.next();
         }
         let mut out: Out = vec![];
         self.source.return_credit(&mut out);

@@ -8,13 +8,12 @@ use seriatim_model::storage::{MissingRange, Ordered, Owned, Run, Stored};
 use seriatim_model::{
     Announced, Durability, Endpoint, Gap, IdRun, Incarnation, LogConfig, LogId, Member, NodeId, Order,
     Placement, PlacementStep, Position, Record, RecordId, Retention, RetentionChange, SessionId, Settled,
-    ShardId, ShardMembers, TimeIndex, TimeMark, View, ViewHistory, ViewNumber,
+    ShardId, ShardMembers, Span, TimeIndex, TimeMark, View, ViewHistory, ViewNumber,
 };
 use seriatim_protocol::control::{
     Ailment, Condition, EndedSession, EndedSessions, Heartbeat, LogCondition, LogEntry, NodeAddress,
     NodeParting, Parting, PartingChange, Refusal, ReplicaOf, SealedState, StepTime,
 };
-use seriatim_protocol::corfu::Span;
 use seriatim_protocol::cuts::Submitted;
 use seriatim_protocol::cuts::message::{Cut, End, Place};
 use seriatim_protocol::parts::{Content, Sessions};

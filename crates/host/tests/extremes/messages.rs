@@ -150,6 +150,8 @@ kinds! {
         Retain { 0 }
         AskWhole { view }
         Whole { view }
+        RecordsWith { request, records, empty, upto }
+        DeliverWith { request, from, records, empty, upto }
     }
 }
 

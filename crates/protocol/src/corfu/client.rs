@@ -6,13 +6,12 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use seriatim_model::{
-    Address, Endpoint, Input, Machine, NodeId, Peer, Position, Record, RecordId, SessionId, ShardId, Time,
-    ViewNumber, limits,
+    Address, Endpoint, Input, Machine, NodeId, Peer, Position, Record, RecordId, SessionId, ShardId, Span,
+    Time, ViewNumber, limits,
 };
 
 use super::ShardMessage;
 use super::message::Message;
-use super::message::Span;
 use super::patience::Patience;
 use super::resuming::{Earlier, Sought};
 use super::tail::Answers;

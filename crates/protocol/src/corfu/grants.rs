@@ -8,9 +8,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use seriatim_model::limits::Limits;
-use seriatim_model::{Address, Peer, Position, SessionId, Time, limits};
+use seriatim_model::{Address, Peer, Position, SessionId, Span, Time, limits};
 
-use super::message::Span;
 use super::patience::Patience;
 use crate::parts::Backoff;
 

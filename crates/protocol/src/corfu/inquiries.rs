@@ -1,11 +1,12 @@
 //! A client's word on positions that it was given and that are not written.
 
-use seriatim_model::{Address, Endpoint, NodeId, Position, RecordId, SessionId, ShardId, Time, ViewNumber};
+use seriatim_model::{
+    Address, Endpoint, NodeId, Position, RecordId, SessionId, ShardId, Span, Time, ViewNumber,
+};
 
 use super::ShardMessage;
 use super::client::{LogClient, Out, Place, send};
 use super::message::Message;
-use super::message::Span;
 use crate::parts::appending::ClientEffect;
 use crate::parts::junk;
 use crate::parts::pauses::RECONNECT_AFTER;

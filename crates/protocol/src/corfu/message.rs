@@ -1,47 +1,10 @@
 //! The messages of Corfu's sequencer. What is written, and where it is written, is in `shard/message.rs`.
 
-use seriatim_model::wire::{wire_enum, wire_struct};
-use seriatim_model::{Endpoint, Position, SessionId, ViewNumber};
+use seriatim_model::wire::wire_enum;
+use seriatim_model::{Endpoint, Position, SessionId, Span, ViewNumber};
 
 use crate::parts::sequencing;
 use crate::roles::{self, Family};
-
-/// Consecutive positions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
-    /// The first.
-    pub first: Position,
-    /// How many. Never none.
-    pub count: u64,
-}
-
-wire_struct! { Span { first, count as number } }
-
-impl Span {
-    /// The position after the last.
-    #[must_use]
-    pub fn end(self) -> Position {
-        self.first + self.count
-    }
-
-    /// The positions.
-    pub fn positions(self) -> impl Iterator<Item = Position> {
-        (self.first.0..self.end().0).map(Position)
-    }
-
-    /// Joins positions in order that follow each other.
-    #[must_use]
-    pub fn of(positions: impl Iterator<Item = Position>) -> Vec<Self> {
-        let mut spans: Vec<Self> = vec![];
-        for position in positions {
-            match spans.last_mut().filter(|span| span.end() == position) {
-                Some(span) => span.count += 1,
-                None => spans.push(Self { first: position, count: 1 }),
-            }
-        }
-        spans
-    }
-}
 
 /// Messages between clients and the sequencer.
 #[derive(Clone, Debug, PartialEq)]

@@ -56,6 +56,6 @@ mod tokens;
 mod writes;
 
 pub use client::LogClient;
-pub use message::{Message, Span};
+pub use message::Message;
 pub use sequencer::Sequencer;
 pub use shard::Message as ShardMessage;

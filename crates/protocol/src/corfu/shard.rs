@@ -22,11 +22,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use seriatim_model::storage::{Run, StorageCommand, Stored};
 use seriatim_model::{
-    Address, Endpoint, Member, NodeId, Peer, Placement, Position, RecordId, SessionId, ShardId, Ticket, Time,
-    View, ViewNumber, limits,
+    Address, Endpoint, Member, NodeId, Peer, Placement, Position, RecordId, SessionId, ShardId, Span, Ticket,
+    Time, View, ViewNumber, limits,
 };
 
-use super::message::Span;
 use crate::mutation::Mutation;
 use crate::parts::Retransmit;
 use crate::parts::junk::{self, junk};

@@ -2,9 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use seriatim_model::{Position, SessionId};
-
-use super::message::Span;
+use seriatim_model::{Position, SessionId, Span};
 
 /// The positions of sessions that may not know them yet. It may be forgotten at any time: that costs holes.
 #[derive(Clone, Debug, Default)]

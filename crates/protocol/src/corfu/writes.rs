@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use seriatim_model::limits::{Limits, MISSING_MOST};
-use seriatim_model::{Address, Endpoint, NodeId, Position, RecordId, ShardId, ShardMembers, Time, View};
+use seriatim_model::{
+    Address, Endpoint, NodeId, Position, RecordId, ShardId, ShardMembers, Span, Time, View,
+};
 
 use super::ShardMessage;
 use super::client::{LogClient, Out, Place};
-use super::message::Span;
 use crate::parts::appending::ClientEffect;
 use crate::parts::{Conversation, junk};
 

@@ -3,7 +3,7 @@
 use seriatim_model::storage::{MissingRange, Owned, Run, Stored};
 use seriatim_model::wire::{wire_enum, wire_struct};
 use seriatim_model::{
-    Endpoint, IdRun, Incarnation, LogEntry, Member, Placement, Position, ViewHistory, ViewNumber,
+    Endpoint, IdRun, Incarnation, LogEntry, Member, Placement, Position, Span, ViewHistory, ViewNumber,
 };
 
 use super::read_error::ReadError;
@@ -190,6 +190,18 @@ pub enum Message {
         /// Everything of this shard below it, from where the reader asked on, is in `records`.
         upto: Position,
     },
+    /// Replica to reader: the answer to `Read` where some of the positions are empty.
+    RecordsWith {
+        /// The read answered.
+        request: u64,
+        /// The records of this shard in `from..upto`.
+        records: Vec<Stored>,
+        /// The positions in `from..upto` that belong to nobody, in order.
+        empty: Vec<Span>,
+        /// Everything of this shard below it, from where the reader asked on, is in `records`, and everything of nobody in
+        /// `empty`.
+        upto: Position,
+    },
     /// Replica to another one: the answer to `Read` where records are not placed by their positions.
     MappedRecords {
         /// The read answered.
@@ -247,6 +259,20 @@ pub enum Message {
         /// The records of this shard in `from..upto`.
         records: Vec<Stored>,
         /// Everything of this shard below it has been delivered.
+        upto: Position,
+    },
+    /// Replica to reader: the next records of a subscription, where some of the positions are empty.
+    DeliverWith {
+        /// The subscription.
+        request: u64,
+        /// Where this delivery starts: the `upto` of the one before.
+        from: Position,
+        /// The records of this shard in `from..upto`.
+        records: Vec<Stored>,
+        /// The positions in `from..upto` that belong to nobody, in order. Each of these spans takes
+        /// [`SPAN_BYTES`](seriatim_model::limits::SPAN_BYTES) of the credit.
+        empty: Vec<Span>,
+        /// Everything of this shard and of nobody below it has been delivered.
         upto: Position,
     },
     /// Reader to replica: that many more bytes may be sent.
@@ -383,5 +409,7 @@ wire_enum! {
         59 => Retain(retain),
         60 => AskWhole { view },
         61 => Whole { view },
+        64 => RecordsWith { request, records, empty, upto },
+        65 => DeliverWith { request, from, records, empty, upto },
     }
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use seriatim_model::limits::Limits;
-use seriatim_model::storage::{MissingRange, Owned, ReadFailure, ReadOutcome, ReadRange, Stored};
+use seriatim_model::storage::{Found, MissingRange, Owned, ReadFailure, ReadOutcome, ReadRange, Stored};
 use seriatim_model::{Address, Gap, Peer, Placement, Position, Ticket, Time, ViewNumber, limits};
 
 use super::core::send;
@@ -373,38 +373,41 @@ impl Readers {
         };
         let trim = bounds.trim;
         if purpose == Purpose::Scrub {
-            let upto =
-                outcome.map_or_else(|_| damaged.map(Position::next), |records| Some(upto(&records, range)));
+            let upto = outcome.map_or_else(|_| damaged.map(Position::next), |found| Some(found.upto));
             // A disk that does not answer has more to worry about.
             return Outcome { damaged, scrubbed: Some(upto.unwrap_or(range.end)), own: None };
         }
         if purpose == Purpose::Own {
-            let outcome = outcome.map(|records| {
-                let upto = upto(&records, range);
-                (records, upto)
-            });
+            let outcome = outcome.map(|found| (found.records, found.upto));
             return Outcome { damaged, scrubbed: None, own: Some((request, outcome)) };
         }
-        let answer = outcome.map(|records| (upto(&records, range), records)).map_err(error_of);
+        let answer = outcome.map_err(error_of);
         let answer = if range.from < trim { Err(ReadError::Trimmed { first: trim }) } else { answer };
         match (purpose, answer) {
-            (Purpose::Read, Ok((upto, records))) => {
+            (Purpose::Read, Ok(Found { records, empty, upto })) => {
                 if bounds.is_mapped && matches!(reader, Address::Node(..)) {
                     let answer = MappedAnswer { reader, request, records, from: range.from, upto };
                     self.map(Mapping::Copy(answer), range.from, upto, out);
-                } else {
+                } else if empty.is_empty() {
                     send(reader, Message::Records { request, records, upto }, out);
+                } else {
+                    send(reader, Message::RecordsWith { request, records, empty, upto }, out);
                 }
             }
-            (Purpose::Subscription, Ok((upto, records))) => {
+            (Purpose::Subscription, Ok(Found { records, empty, upto })) => {
                 let Some(subscription) = self.subscriptions.get_mut(&(reader, request)) else {
                     return Outcome::default();
                 };
                 let bytes: u64 = records.iter().map(|stored| stored.record.size() as u64).sum();
+                let bytes = bytes + limits::SPAN_BYTES * empty.len() as u64;
                 subscription.is_reading = false;
                 subscription.credit = subscription.credit.saturating_sub(bytes);
                 let from = std::mem::replace(&mut subscription.next, upto);
-                send(reader, Message::Deliver { request, from, records, upto }, out);
+                let message = match empty.is_empty() {
+                    true => Message::Deliver { request, from, records, upto },
+                    false => Message::DeliverWith { request, from, records, empty, upto },
+                };
+                send(reader, message, out);
                 self.feed(reader, request, bounds, out);
             }
             (_, Err(error)) => {
@@ -532,16 +535,6 @@ impl Readers {
 
     pub(super) fn deadline(&self) -> Option<Time> {
         self.waiting.values().map(|read| read.until).min()
-    }
-}
-
-/// How far the records of a read reach: to the end of the range, unless a limit stopped it before.
-fn upto(records: &[Stored], range: ReadRange) -> Position {
-    let bytes: usize = records.iter().map(|stored| stored.record.size()).sum();
-    let stopped = records.len() >= range.max_records as usize || bytes >= range.max_bytes as usize;
-    match records.last() {
-        Some(last) if stopped => last.position.next(),
-        _ => range.end.max(range.from),
     }
 }
 

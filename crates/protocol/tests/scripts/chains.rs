@@ -1,8 +1,8 @@
 //! How the messages of logs are written and read whose records get their positions first.
 
-use seriatim_model::{Incarnation, Position, RecordId, ViewNumber};
+use seriatim_model::{Incarnation, Position, RecordId, Span, ViewNumber};
 use seriatim_protocol::control::LogEntry;
-use seriatim_protocol::corfu::{ShardMessage, Span};
+use seriatim_protocol::corfu::ShardMessage;
 use seriatim_protocol::parts::junk::junk;
 use seriatim_protocol::{Message, corfu, shard};
 
@@ -10,7 +10,7 @@ use crate::effects::runs;
 use crate::messages;
 use crate::words::{self, Parsed, Words, id, list, session, unless};
 
-fn spans(spans: &[Span]) -> String {
+pub(crate) fn spans(spans: &[Span]) -> String {
     list(spans, ",", |span| format!("{}..{}", span.first, span.end()))
 }
 
@@ -94,7 +94,7 @@ pub(crate) fn flush(message: &shard::Message) -> Option<String> {
 }
 
 /// `3..5,7..8`.
-fn read_spans(text: &str) -> Parsed<Vec<Span>> {
+pub(crate) fn read_spans(text: &str) -> Parsed<Vec<Span>> {
     let span = |part: &str| {
         let (first, end) = part.split_once("..")?;
         let (first, end): (u64, u64) = (first.parse().ok()?, end.parse().ok()?);

@@ -223,12 +223,20 @@ fn shard(message: &shard::Message) -> String {
         Records { request, records, upto, .. } => {
             format!("records request={request}{} upto={upto}", stored(records))
         }
+        RecordsWith { request, records, empty, upto } => {
+            let empty = chains::spans(empty);
+            format!("records-with request={request}{} empty={empty} upto={upto}", stored(records))
+        }
         ReadFailed { request, error, .. } => format!("read-failed request={request} {}", read_error(error)),
         Subscribe { request, from, credit, .. } => {
             format!("subscribe request={request} from={from} credit={credit}")
         }
         Deliver { request, from, records, upto, .. } => {
             format!("deliver request={request} from={from}{} upto={upto}", stored(records))
+        }
+        DeliverWith { request, from, records, empty, upto } => {
+            let (records, empty) = (stored(records), chains::spans(empty));
+            format!("deliver-with request={request} from={from}{records} empty={empty} upto={upto}")
         }
         Credit { request, bytes, .. } => format!("credit request={request} bytes={bytes}"),
         Cancel { request, .. } => format!("cancel request={request}"),

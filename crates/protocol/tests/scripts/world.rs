@@ -1,12 +1,13 @@
 //! The machine of a script, and what stands for everything around it: a clock, a disk, a register.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::time::Duration;
 
 use bytes::Bytes;
 use seriatim_model::limits::Limits;
 use seriatim_model::retention::{Extent, StoreUse};
-use seriatim_model::storage::{ReadFailure, StorageCommand, StorageFailure};
+use seriatim_model::storage::{Found, ReadFailure, ReadRange, StorageCommand, StorageFailure, Stored};
 use seriatim_model::{
     Address, Durability, Effect, Incarnation, Input, LogConfig, LogId, Machine, Member, NodeId, Order,
     Position, Record, ShardId, Ticket, Time, ViewHistory, ViewNumber,
@@ -22,6 +23,7 @@ use seriatim_protocol::roles::{
 use seriatim_protocol::shard::{self, Replica};
 use seriatim_protocol::{LogClient, Message, Options};
 
+use crate::chains::read_spans;
 use crate::effects;
 use crate::messages;
 use crate::store;
@@ -42,6 +44,8 @@ pub(crate) struct World {
     durable: Ticket,
     journal: Vec<(Ticket, Bytes)>,
     store: Vec<(Ticket, StorageCommand)>,
+    /// The reads that the store has not answered.
+    reads: BTreeMap<Ticket, ReadRange>,
     happened: Vec<String>,
 }
 
@@ -81,6 +85,7 @@ impl Default for World {
             durable: Ticket(0),
             journal: vec![],
             store: vec![],
+            reads: BTreeMap::new(),
             happened: vec![],
         }
     }
@@ -378,7 +383,11 @@ impl World {
             "read" => {
                 let ticket = Ticket(number(words.next()?)?);
                 let damaged = words.value("damaged")?.map(Position);
-                let found = messages::read_stored(words);
+                let range = self.reads.remove(&ticket).ok_or_else(|| format!("no read is #{}", ticket.0))?;
+                let empty = words.value::<String>("empty")?.map(|spans| read_spans(&spans)).transpose()?;
+                let records = messages::read_stored(words);
+                let upto = upto(&records, range);
+                let found = Found { records, empty: empty.unwrap_or_default(), upto };
                 Input::Read(ticket, damaged.map_or(Ok(found), |at| Err(ReadFailure::Damaged(at))))
             }
             "found" => Input::Found(Ticket(number(words.next()?)?), words.records()),
@@ -454,7 +463,10 @@ impl World {
                 self.store.push((ticket, command));
                 line
             }
-            Effect::Read { ticket, range } => format!("read #{} {}..{}", ticket.0, range.from, range.end),
+            Effect::Read { ticket, range } => {
+                self.reads.insert(ticket, range);
+                format!("read #{} {}..{}", ticket.0, range.from, range.end)
+            }
             Effect::Find { ticket, ids } => format!("find #{}{}", ticket.0, effects::ids(&ids)),
             Effect::Measure { ticket } => format!("measure #{}", ticket.0),
             Effect::Map { ticket, from, end } => format!("map #{} {from}..{end}", ticket.0),
@@ -533,4 +545,12 @@ fn assert_host_admits(effects: &[ClientEffect]) {
             assert!(message.is_from_client_to(*endpoint), "no host takes this from a client: {message:?}");
         }
     }
+}
+
+/// How far a store's read comes that finds these records.
+fn upto(records: &[Stored], range: ReadRange) -> Position {
+    let bytes: usize = records.iter().map(|stored| stored.record.size()).sum();
+    let is_enough = records.len() >= range.max_records as usize || bytes >= range.max_bytes as usize;
+    let last = records.last().filter(|_| is_enough);
+    last.map_or(range.end.max(range.from), |last| last.position.next())
 }

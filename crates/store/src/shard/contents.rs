@@ -26,6 +26,8 @@ pub(super) struct Contents {
     pub(super) remembered: Remembered,
     pub(super) index: Index,
     pub(super) map: Map,
+    /// Those of the map that belong to nobody, once more: so a read finds them without looking at the others.
+    pub(super) empty: Map,
     pub(super) names: Names,
     /// Invariant: nothing in it is below the stable bound.
     pub(super) given: Given,
@@ -65,6 +67,7 @@ impl Contents {
             remembered: Remembered::default(),
             index: Index::default(),
             map: Map::default(),
+            empty: Map::default(),
             names: Names::default(),
             given: Given::default(),
             told_again: BTreeSet::new(),
@@ -181,8 +184,8 @@ impl Contents {
 
     /// How many entries of what it holds were looked at so far.
     pub(super) fn visited(&self) -> u64 {
-        let Self { index, map, names, given, visits, .. } = self;
-        index.visited() + map.visited() + names.visited() + given.visited() + visits.count()
+        let Self { index, map, empty, names, given, visits, .. } = self;
+        index.visited() + map.visited() + empty.visited() + names.visited() + given.visited() + visits.count()
     }
 
     /// Takes an entry of the binding log of segment `log`. What it says of the records of segments that were
@@ -274,7 +277,8 @@ impl Contents {
     /// Forgets what lies below a trim point, up to so many runs. Returns whether that is all.
     pub(super) fn trim(&mut self, trim: Position, mut most: usize) -> bool {
         self.remembered.times.forget_below(trim);
-        self.index.trim_some(trim, &mut most) && self.map.trim_some(trim, &mut most)
+        let Self { index, map, empty, .. } = self;
+        index.trim_some(trim, &mut most) && map.trim_some(trim, &mut most) && empty.trim_some(trim, &mut most)
     }
 
     fn bind(&mut self, view: ViewNumber, first: Position, run: IndexRun, log: u32) {
@@ -292,6 +296,10 @@ impl Contents {
         need.positions = need.positions.max(first + owned.count);
         need.told = need.told.max(first + owned.count);
         self.map.insert(view, first, owned);
+        match owned.shard {
+            ShardId::NOBODY => self.empty.insert(view, first, owned),
+            _ => self.empty.remove(view, first, first + owned.count),
+        }
     }
 
     fn need_of(&mut self, log: u32) -> &mut Need {
@@ -346,6 +354,7 @@ impl Contents {
     fn take_memory(&mut self, memory: HardState) {
         self.index.hide(&memory.history);
         self.map.hide(&memory.history);
+        self.empty.hide(&memory.history);
         self.given.hide(&memory.history);
         let start = start_of_view(Some(&memory));
         self.remembered.memory = Some(memory);

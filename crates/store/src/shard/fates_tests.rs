@@ -162,7 +162,8 @@ impl Model {
         assert!(found.iter().all(|(id, content)| *content == record(*id)), "a record under another's name");
         assert_eq!(found.len(), self.names.len(), "every name's record is there");
         let (from, end) = (self.trim, Position(self.trim.0 + 2000));
-        let read = store.read(ReadRange { from, end, max_records: u32::MAX, max_bytes: u32::MAX }).unwrap();
+        let read =
+            store.read(ReadRange { from, end, max_records: u32::MAX, max_bytes: u32::MAX }).unwrap().records;
         let read: Vec<_> = read
             .into_iter()
             .map(|stored| {
@@ -663,7 +664,7 @@ fn check_some_prefix(store: &ShardStore, commands: &[StorageCommand], synced: us
         .collect();
     let range =
         ReadRange { from: Position(0), end: Position(2000), max_records: u32::MAX, max_bytes: u32::MAX };
-    for stored in store.read(range).unwrap_or_default() {
+    for stored in store.read(range).map_or(vec![], |found| found.records) {
         let is_void = stored.record.is_no_op();
         assert!(was_given.contains(&(stored.position, stored.id, is_void)), "{stored:?}");
         assert!(is_void || stored.record == record(stored.id));

@@ -198,7 +198,8 @@ fn an_order_that_is_executed_again_writes_nothing() {
 /// The records below 1000, by position.
 fn content(store: &ShardStore) -> Vec<(u64, RecordId, Record)> {
     let (from, end) = (Position(0), Position(1000));
-    let found = store.read(ReadRange { from, end, max_records: u32::MAX, max_bytes: u32::MAX }).unwrap();
+    let found =
+        store.read(ReadRange { from, end, max_records: u32::MAX, max_bytes: u32::MAX }).unwrap().records;
     found.into_iter().map(|stored| (stored.position.0, stored.id, stored.record)).collect()
 }
 

@@ -233,6 +233,16 @@ impl<T: Stretch> Versions<T> {
         self.views.entry(view).or_default().insert(first.0, run, &self.visits);
     }
 
+    /// Drops what the view has in `from..end`.
+    pub(super) fn remove(&mut self, view: ViewNumber, from: Position, end: Position) {
+        if let Some(runs) = self.views.get_mut(&view) {
+            runs.remove(from.0, end.0, &self.visits);
+            if runs.is_empty() {
+                self.views.remove(&view);
+            }
+        }
+    }
+
     /// The view's runs that hold a position in `from..end`, cut to it, with their first positions, in order.
     pub(super) fn within(
         &self,

@@ -120,7 +120,7 @@ impl Lives {
         let range = ReadRange { from, end, max_records: u32::MAX, max_bytes: u32::MAX };
         // A record may be damaged: then the read says so.
         let Ok(found) = store.read(range) else { return };
-        let found: Vec<_> = found.iter().map(|stored| (stored.position, stored.id.number)).collect();
+        let found: Vec<_> = found.records.iter().map(|stored| (stored.position, stored.id.number)).collect();
         let expected: Vec<_> = (from.0..end.0)
             .map(|position| {
                 let view = store.contents.history().and_then(|history| history.cover(Position(position)));

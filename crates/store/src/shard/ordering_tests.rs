@@ -110,7 +110,7 @@ fn execute(store: &mut ShardStore, commands: &[StorageCommand]) {
 
 fn read_all(store: &ShardStore) -> Vec<Stored> {
     let (from, end) = (Position(0), Position(u64::MAX));
-    store.read(ReadRange { from, end, max_records: u32::MAX, max_bytes: u32::MAX }).unwrap()
+    store.read(ReadRange { from, end, max_records: u32::MAX, max_bytes: u32::MAX }).unwrap().records
 }
 
 /// Position, session and number of each record; nothing instead of the session for no-ops.
@@ -540,7 +540,7 @@ proptest! {
             let Ok(mut store) = opened else { continue };
             let (from, end) = (Position(0), Position(u64::MAX));
             let range = ReadRange { from, end, max_records: u32::MAX, max_bytes: u32::MAX };
-            for stored in store.read(range).unwrap_or_default() {
+            for stored in store.read(range).map_or(vec![], |found| found.records) {
                 let (batch, place) = (stored.position.0 / 9, stored.position.0 % 9);
                 match stored.record.is_no_op() {
                     true => prop_assert_eq!(stored.id, record(6, batch * 2 + place - 5).0),

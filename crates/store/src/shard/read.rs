@@ -5,8 +5,8 @@ use std::iter::Peekable;
 
 use bytes::Bytes;
 use rustix::io::Errno;
-use seriatim_model::storage::{Owned, ReadFailure, ReadOutcome, ReadRange, Stored};
-use seriatim_model::{IdRun, Position, Record, RecordId, ViewHistory, ViewNumber};
+use seriatim_model::storage::{Found, Owned, ReadFailure, ReadOutcome, ReadRange, Stored};
+use seriatim_model::{IdRun, Position, Record, RecordId, Span, ViewHistory, ViewNumber, limits};
 
 use super::index::{IndexRun, MAX_RUN_BYTES};
 use super::runs::Stretch;
@@ -63,16 +63,16 @@ impl Extent {
 }
 
 impl ShardStore {
-    /// Reads the valid records of a range. It stops early only when `max_records` records, or
-    /// `max_bytes` bytes of encoded records ([`Record::size`](seriatim_model::Record::size)), are
-    /// there; an answer below both bounds is complete. Positions below the trim point are left out.
+    /// Reads the valid records of a range, and tells which of its positions belong to nobody. It stops early only when
+    /// `max_records` records, or `max_bytes` bytes of encoded records ([`Record::size`](seriatim_model::Record::size)), are
+    /// there, or [`limits::READ_SPANS`] spans. Positions below the trim point are left out.
     ///
     /// # Errors
     /// If a record of the range is damaged, or where the disk cannot read it, or if the disk fails otherwise.
     pub fn read(&self, range: ReadRange) -> ReadOutcome {
         let from = range.from.max(self.trim.position());
-        let mut found = Found::new(range);
-        let Some(history) = self.contents.history() else { return Ok(vec![]) };
+        let mut found = Reading::new(range);
+        let Some(history) = self.contents.history() else { return Ok(found.end(|_| vec![])) };
         let mut pieces = spans(history, from, range.end).flat_map(|span| self.pieces(span)).peekable();
         while !found.is_enough()
             && let Some(extent) = Extent::take(&mut pieces, found.extent_bytes(), found.records_left())
@@ -89,7 +89,23 @@ impl ShardStore {
                 found.add(piece, bytes)?;
             }
         }
-        Ok(found.records)
+        Ok(found.end(|end| self.empty(history, from, end)))
+    }
+
+    /// The positions in `from..end` that belong to nobody by the valid versions, up to one span more than a read tells.
+    fn empty(&self, history: &ViewHistory, from: Position, end: Position) -> Vec<Span> {
+        let owned = spans(history, from, end)
+            .flat_map(|span| self.contents.empty.within(span.view, span.from, span.end));
+        let mut empty: Vec<Span> = vec![];
+        for (first, Owned { count, .. }) in owned {
+            let is_enough = empty.len() > limits::READ_SPANS;
+            match empty.last_mut().filter(|last| last.end() == first) {
+                Some(last) => last.count += count,
+                None if is_enough => break,
+                None => empty.push(Span { first, count }),
+            }
+        }
+        empty
     }
 
     /// The records of these names that are held by name: those that are there and whole.
@@ -137,7 +153,7 @@ impl ShardStore {
         is_it: impl Fn(u64, Option<(RecordId, &Record)>) -> bool,
     ) -> Result<BTreeSet<u64>, StoreError> {
         let mut held = BTreeSet::new();
-        for piece in self.pieces(Span { view, from: first, end: first + count }) {
+        for piece in self.pieces(ViewSpan { view, from: first, end: first + count }) {
             let bytes = self.read_run(piece.run)?;
             held.extend(records_of(&piece, bytes).filter_map(|(position, outcome)| {
                 let index = position - first;
@@ -167,8 +183,8 @@ impl ShardStore {
         Ok(frames_of(run, bytes).map(Result::ok))
     }
 
-    fn pieces(&self, span: Span) -> impl Iterator<Item = Piece> + use<'_> {
-        let Span { view, from, end } = span;
+    fn pieces(&self, span: ViewSpan) -> impl Iterator<Item = Piece> + use<'_> {
+        let ViewSpan { view, from, end } = span;
         self.contents.index.within(view, from, end).map(|(first, run)| Piece { first, run })
     }
 
@@ -193,7 +209,7 @@ impl ShardStore {
 
 /// Consecutive positions that one view decides about.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Span {
+pub(super) struct ViewSpan {
     pub(super) view: ViewNumber,
     pub(super) from: Position,
     pub(super) end: Position,
@@ -204,14 +220,14 @@ pub(super) fn spans(
     history: &ViewHistory,
     from: Position,
     end: Position,
-) -> impl Iterator<Item = Span> + use<'_> {
+) -> impl Iterator<Item = ViewSpan> + use<'_> {
     let mut next = Some(from);
     std::iter::from_fn(move || {
         let from = next.filter(|from| *from < end)?;
         next = history.cover_end(from);
         Some((from, next.unwrap_or(end).min(end)))
     })
-    .filter_map(|(from, end)| history.cover(from).map(|view| Span { view, from, end }))
+    .filter_map(|(from, end)| history.cover(from).map(|view| ViewSpan { view, from, end }))
 }
 
 /// `len` bytes from `offset` on, or fewer if the file was shorter.
@@ -257,13 +273,13 @@ fn records_of_names(
 
 /// The records that a read has found so far.
 #[derive(Debug)]
-struct Found {
+struct Reading {
     records: Vec<Stored>,
     bytes: u64,
     range: ReadRange,
 }
 
-impl Found {
+impl Reading {
     fn new(range: ReadRange) -> Self {
         Self { records: vec![], bytes: 0, range }
     }
@@ -295,5 +311,20 @@ impl Found {
             self.records.push(stored);
         }
         Ok(())
+    }
+
+    /// All that was found. `empty` tells what is empty up to a position.
+    fn end(mut self, empty: impl FnOnce(Position) -> Vec<Span>) -> Found {
+        let mut upto = match self.records.last() {
+            Some(last) if self.is_enough() => last.position.next(),
+            _ => self.range.end.max(self.range.from),
+        };
+        let mut empty = empty(upto);
+        if empty.len() > limits::READ_SPANS {
+            upto = empty[limits::READ_SPANS].first;
+            empty.truncate(limits::READ_SPANS);
+            self.records.retain(|stored| stored.position < upto);
+        }
+        Found { records: self.records, empty, upto }
     }
 }

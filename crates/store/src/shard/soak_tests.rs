@@ -214,11 +214,10 @@ impl Soak {
         loop {
             let (max_records, max_bytes) = (self.below(40) as u32 + 1, self.below(3000) as u32 + 1);
             let read = self.store.read(ReadRange { from, end, max_records, max_bytes }).unwrap();
-            let bytes: usize = read.iter().map(|stored| stored.record.size()).sum();
-            let is_complete = read.len() < max_records as usize && bytes < max_bytes as usize;
-            from = read.last().map_or(end, |stored| stored.position.next());
-            found.extend(read.into_iter().map(|stored| (stored.position, stored.id, stored.record)));
-            if is_complete {
+            let records = read.records.into_iter();
+            found.extend(records.map(|stored| (stored.position, stored.id, stored.record)));
+            from = read.upto;
+            if from >= end {
                 break;
             }
         }
@@ -307,7 +306,7 @@ fn without_a_journal_power_cuts_invent_nothing() {
             max_records: u32::MAX,
             max_bytes: u32::MAX,
         };
-        for stored in store.read(all).unwrap_or_default() {
+        for stored in store.read(all).map_or(vec![], |found| found.records) {
             let was_bound = soak.commands.iter().any(|command| match command {
                 StorageCommand::Bind { runs, .. } => runs.iter().any(|run| {
                     run.first <= stored.position

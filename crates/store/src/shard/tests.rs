@@ -61,7 +61,7 @@ fn range(from: u64, end: u64, max_records: u32, max_bytes: u32) -> ReadRange {
 }
 
 fn read_all(store: &ShardStore) -> Vec<Stored> {
-    store.read(range(0, u64::MAX, u32::MAX, u32::MAX)).unwrap()
+    store.read(range(0, u64::MAX, u32::MAX, u32::MAX)).unwrap().records
 }
 
 fn numbers(store: &ShardStore) -> Vec<(u64, u64)> {
@@ -115,7 +115,7 @@ fn records_come_back_at_their_positions() {
 fn reads_stop_at_their_limits_and_not_before() {
     let disk = MemoryDisk::new();
     let store = filled(&disk, &[bind(1, 0, 0, 50, 91), bind(1, 100, 50, 50, 91)]);
-    let len = |from, end, records, bytes| store.read(range(from, end, records, bytes)).unwrap().len();
+    let len = |from, end, records, bytes| store.read(range(from, end, records, bytes)).unwrap().records.len();
     assert_eq!(len(0, 1000, u32::MAX, u32::MAX), 100);
     assert_eq!(len(7, 8, u32::MAX, u32::MAX), 1);
     assert_eq!(len(50, 100, u32::MAX, u32::MAX), 0);
@@ -138,7 +138,7 @@ fn records_that_follow_one_another_are_read_at_once() {
         store.execute(&bind(1, stripe * 128, stripe * 64, 64, 100)).unwrap();
     }
     let before = disk.counters();
-    assert_eq!(store.read(range(0, 10_000, u32::MAX, 1 << 20)).unwrap().len(), 40 * 64);
+    assert_eq!(store.read(range(0, 10_000, u32::MAX, 1 << 20)).unwrap().records.len(), 40 * 64);
     assert_eq!(disk.counters().reads, before.reads + 1);
     let writes = disk.counters().writes;
     store.execute(&bind(1, 6000, 9000, 64, 100)).unwrap();
@@ -285,7 +285,7 @@ fn what_the_disk_cannot_read_is_damage_and_healed_by_binding_again() {
     .take(7)
     .collect();
     assert!(!bad.is_empty() && bad.len() < 6, "what shares no read with the bad sector is read: {bad:?}");
-    assert_eq!(store.read(all).unwrap().len(), 6);
+    assert_eq!(store.read(all).unwrap().records.len(), 6);
 }
 
 #[test]
@@ -296,8 +296,8 @@ fn damage_is_found_by_the_read_that_meets_it_and_healed_by_binding_again() {
     disk.flip_bit(store.active.records.name(), 64 + 4 * frame + 40, 3);
     let failure = store.read(range(0, 10, u32::MAX, u32::MAX)).unwrap_err();
     assert_eq!(failure, ReadFailure::Damaged(Position(4)));
-    assert_eq!(store.read(range(0, 4, u32::MAX, u32::MAX)).unwrap().len(), 4);
-    assert_eq!(store.read(range(5, 10, u32::MAX, u32::MAX)).unwrap().len(), 5);
+    assert_eq!(store.read(range(0, 4, u32::MAX, u32::MAX)).unwrap().records.len(), 4);
+    assert_eq!(store.read(range(5, 10, u32::MAX, u32::MAX)).unwrap().records.len(), 5);
     disk.set_unreadable(store.active.records.name(), Some(io::ErrorKind::Other));
     assert!(matches!(store.read(range(0, 4, 1, 1)), Err(ReadFailure::Disk(_))));
     disk.set_unreadable(store.active.records.name(), None);
@@ -316,7 +316,7 @@ fn a_record_is_not_taken_for_another_behind_a_length_that_is_damaged() {
         let found = store.read(range(position, position + 1, u32::MAX, u32::MAX));
         let expected =
             if position < 3 { Ok(position) } else { Err(ReadFailure::Damaged(Position(position))) };
-        assert_eq!(found.map(|found| found[0].id.number), expected);
+        assert_eq!(found.map(|found| found.records[0].id.number), expected);
     }
     // Bound anew one by one, as they are repaired, they are all there again.
     for position in 3..10 {
@@ -509,7 +509,7 @@ proptest! {
         }
         for mode in [OpenMode::Journaled { checkpoint: Some(checkpoint) }, OpenMode::WriteBehind] {
             let Ok(mut store) = try_open(&disk.fork(), mode) else { continue };
-            for stored in store.read(range(0, u64::MAX, u32::MAX, u32::MAX)).unwrap_or_default() {
+            for stored in store.read(range(0, u64::MAX, u32::MAX, u32::MAX)).map_or(vec![], |found| found.records) {
                 prop_assert_eq!((stored.id, stored.record), record(stored.position.0, 50));
             }
             let _ = store.execute(&bind(1, 115, 115, 20, 50));

@@ -2,9 +2,8 @@
 
 use seriatim_model::storage::Run;
 use seriatim_model::wire::wire_enum;
-use seriatim_model::{Endpoint, Position, RecordId, SessionId, ViewNumber};
+use seriatim_model::{Endpoint, Position, RecordId, SessionId, Span, ViewNumber};
 
-use crate::corfu::message::Span;
 use crate::roles::{self, Family};
 use crate::shard;
 

@@ -14,10 +14,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use seriatim_model::storage::{Run, Stored};
-use seriatim_model::{Address, Peer, Position, Record, RecordId, Time, ViewNumber, limits};
+use seriatim_model::{Address, Peer, Position, Record, RecordId, Span, Time, ViewNumber, limits};
 
 use super::message::Message;
-use crate::corfu::message::Span;
 use crate::parts::junk::{self, junk};
 use crate::roles::RoleEffect;
 use crate::shard::send;
