@@ -346,7 +346,7 @@ fn around(lost_at: Instant, acknowledged: &[Instant]) -> Timeline {
 /// Open loop: appends begin on a schedule, whatever happens to those before.
 async fn append_for_ever(log: Log, acknowledged: Acknowledged) -> Outcome {
     let (appends, mut in_flight) = mpsc::channel::<Append>(1 << 16);
-    let settle = tokio::spawn(async move {
+    let completions = tokio::spawn(async move {
         while let Some(append) = in_flight.recv().await {
             append.await?;
             acknowledged.now();
@@ -360,7 +360,7 @@ async fn append_for_ever(log: Log, acknowledged: Acknowledged) -> Outcome {
             break;
         }
     }
-    settle.await?
+    completions.await?
 }
 
 /// The longest time without an acknowledgement from the loss on: when it began and ended.

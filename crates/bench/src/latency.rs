@@ -169,7 +169,7 @@ async fn append_until(log: Log, payload: Bytes, stop: Instant) -> Result<Latenci
 /// Open loop: appends begin on a schedule, whatever happens to those before.
 async fn append_on_schedule(log: Log, payload: Bytes, mut pace: Pace) -> Result<Latencies, Failure> {
     let (appends, mut in_flight) = mpsc::channel::<(Instant, Append)>(BACKLOG);
-    let settle = tokio::spawn(async move {
+    let completions = tokio::spawn(async move {
         let mut latencies = Latencies::new();
         // A session is acknowledged in order, so waiting in order delays no measurement.
         while let Some((scheduled, append)) = in_flight.recv().await {
@@ -185,5 +185,5 @@ async fn append_on_schedule(log: Log, payload: Bytes, mut pace: Pace) -> Result<
         }
     }
     drop(appends);
-    settle.await?
+    completions.await?
 }

@@ -159,7 +159,7 @@ async fn append(
     appended: mpsc::Sender<Appended>,
 ) -> Result<Latencies, Failure> {
     let (appends, mut in_flight) = mpsc::channel::<(Instant, Append)>(BACKLOG);
-    let settle = tokio::spawn(async move {
+    let completions = tokio::spawn(async move {
         let (mut next, mut latencies) = (first + 1, Latencies::new());
         while let Some((scheduled, append)) = in_flight.recv().await {
             let position = append.await?.position.unwrap_or(next);
@@ -178,7 +178,7 @@ async fn append(
         }
     }
     drop(appends);
-    settle.await?
+    completions.await?
 }
 
 /// The outcome of the reads.

@@ -136,7 +136,7 @@ fn longest_gap(began: Instant, finals: &[Instant]) -> Duration {
 /// Open loop: appends begin on a schedule, whatever happens to those before.
 async fn append(log: Log, finals: Finals, rate: u64, duration: Duration) -> Outcome {
     let (appends, mut in_flight) = mpsc::channel(1 << 16);
-    let settle = tokio::spawn(async move {
+    let completions = tokio::spawn(async move {
         while let Some(append) = in_flight.recv().await {
             let append: seriatim_client::Append = append;
             append.await?;
@@ -152,7 +152,7 @@ async fn append(log: Log, finals: Finals, rate: u64, duration: Duration) -> Outc
         }
     }
     drop(appends);
-    settle.await?
+    completions.await?
 }
 
 /// A client that sends one half of its appends, to everyone that it should, and dies.

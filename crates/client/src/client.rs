@@ -376,16 +376,16 @@ impl Client {
     /// If there is no such log, or nobody answers in time.
     pub async fn recover(&self, name: &str, accept_loss: bool) -> Result<Recovery, ControlError> {
         let entry = self.lookup(name).await?;
-        let patience = self.inner.options.deadline;
+        let timeout = self.inner.options.deadline;
         let asking = self.run(entry.id, move |now, known| {
             let question = (REQUEST, accept_loss);
-            control::Recovery::new(now, &newer(entry, known), question, patience, Options::default())
+            control::Recovery::new(now, &newer(entry, known), question, timeout, Options::default())
         });
         if let Some(Recovered { done, lost, text }) = asking.await.ok_or(ControlError::Stopped)? {
             return Ok(Recovery { done, lost, text });
         }
         let waiting_for = format!("a node that hosts a replica of the log '{name}'");
-        Err(ControlError::DeadlineExceeded { seconds: patience.as_secs_f64(), waiting_for })
+        Err(ControlError::DeadlineExceeded { seconds: timeout.as_secs_f64(), waiting_for })
     }
 
     /// How a node is, by its own word. None if it does not answer within a second.

@@ -34,7 +34,7 @@ const ASK_AGAIN: Duration = Duration::from_millis(300);
 const END_WITHIN: Duration = Duration::from_secs(10);
 /// How long a node may leave a question for the register unanswered before the next question goes to another
 /// node. Short, because appends may stand still, and any node will do.
-const REGISTER_PATIENCE: Duration = Duration::from_millis(5);
+const REGISTER_TIMEOUT: Duration = Duration::from_millis(5);
 
 /// The answer to an appender.
 #[derive(Debug)]
@@ -139,7 +139,7 @@ pub(crate) fn start(
         arrivals,
         links,
         addresses,
-        register: Route { node: register, unanswered_since: None, trouble: None },
+        register: Route { node: register, unanswered_since: None, outage: None },
         entries: BTreeMap::new(),
         started: Instant::now(),
         machines: BTreeMap::new(),
@@ -177,7 +177,7 @@ struct Route {
     /// Since when it owes an answer.
     unanswered_since: Option<Time>,
     /// Why the register cannot be used, if it was said last.
-    trouble: Option<String>,
+    outage: Option<String>,
 }
 
 /// A machine, and those who wait for it.
@@ -301,8 +301,8 @@ impl Engine {
                     let _ = waiter.send(answer);
                     return;
                 }
-                let terms = AppendSpec { sync, shard, again_until: now + again_for };
-                self.request(now, handle, Request::Append { record, terms }, waiter, Some(room));
+                let spec = AppendSpec { sync, shard, again_until: now + again_for };
+                self.request(now, handle, Request::Append { record, spec }, waiter, Some(room));
             }
             Command::CheckTail { handle, waiter } => {
                 self.request(now, handle, Request::CheckTail, waiter, None)
@@ -461,7 +461,7 @@ impl Engine {
         let mut silent = vec![];
         let mut has_full_disk = false;
         obstacles
-            .extend(self.register.trouble.iter().map(|why| format!("the register cannot be used: {why}")));
+            .extend(self.register.outage.iter().map(|why| format!("the register cannot be used: {why}")));
         if let Some(Kind::Appender(appender)) = slot.map(|slot| &slot.kind) {
             obstacles.extend(appender.machine.unavailable().map(str::to_owned));
             for (node, busy) in appender.machine.waits_for() {
@@ -515,11 +515,11 @@ impl Engine {
         let Ok((_, from, Endpoint::Client(handle), message)) = open_message::<Message>(frame) else { return };
         if let Message::Control(control::Message::Unanswered { why }) = message {
             // Another node may be able to use it: this one still owes an answer.
-            self.register.trouble = Some(why);
+            self.register.outage = Some(why);
             return;
         }
         if from == Endpoint::Register {
-            self.register = Route { node, unanswered_since: None, trouble: None };
+            self.register = Route { node, unanswered_since: None, outage: None };
         }
         if let Message::Control(message) = &message {
             self.learn(message);
@@ -709,7 +709,7 @@ impl Engine {
         let now = self.now();
         let is_down = |node: &NodeId| self.links.unreachable().any(|(down, _)| down == *node);
         let Route { node: current, unanswered_since, .. } = self.register;
-        let is_late = unanswered_since.is_some_and(|since| now >= since + REGISTER_PATIENCE);
+        let is_late = unanswered_since.is_some_and(|since| now >= since + REGISTER_TIMEOUT);
         if is_late || is_down(&current) {
             let after = self.addresses.range((Bound::Excluded(current), Bound::Unbounded));
             let nodes = || after.clone().chain(self.addresses.iter()).map(|(node, _)| *node);

@@ -87,7 +87,7 @@ pub enum AppendError {
     SessionExpired(SessionId),
     /// An earlier run of the session saw it acknowledged. It is in the log.
     #[error("it was completed in an earlier run of the session: it is in the log")]
-    Settled,
+    AppendedBefore,
     /// The record did not reach its shard in time. It is not in the log, and never will be: append it again.
     #[error("the record did not reach its shard in time and is not in the log; append it again")]
     NotAppended,

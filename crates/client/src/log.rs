@@ -450,7 +450,7 @@ impl Append {
             Ok(Reply::Failed(Failure::TooLarge { limit })) => {
                 Err(AppendError::TooLarge { size: limit as usize + 1, limit })
             }
-            Ok(Reply::Failed(Failure::Stale(_))) => Err(AppendError::Settled),
+            Ok(Reply::Failed(Failure::Stale(_))) => Err(AppendError::AppendedBefore),
             Ok(Reply::Failed(Failure::NotAppended(_))) => Err(AppendError::NotAppended),
             Ok(Reply::Failed(Failure::NoSuchShard { shard, open })) => {
                 Err(AppendError::NoSuchShard { shard, open })

@@ -257,7 +257,7 @@ mod tests {
             held: shard::Held {
                 view: ViewNumber(1),
                 stable: Position(9),
-                lacks: None,
+                missing: None,
                 trim: Position::ZERO,
                 end: Position(9),
                 knows: ViewNumber(1),

@@ -94,7 +94,7 @@ impl Host {
     fn incomplete(&self) -> Vec<ReplicaOf> {
         let lacks = |key: &&RoleKey| match key.endpoint {
             Endpoint::Shard(shard) => {
-                let is_whole = |replica: &shard::Replica| replica.is_open() && replica.lacks().is_none();
+                let is_whole = |replica: &shard::Replica| replica.is_open() && replica.missing().is_none();
                 !self.replica(key.log, shard).is_some_and(is_whole)
             }
             _ => false,

@@ -248,7 +248,7 @@ impl Detector {
         if late < self.limits.heartbeat_every {
             return;
         }
-        if late >= least_patience(&self.limits) {
+        if late >= least_timeout(&self.limits) {
             self.pauses += 1;
         }
         for other in self.others.values_mut() {
@@ -267,7 +267,7 @@ impl Detector {
                 other.suspect(self.count, Cause::Restarted);
                 changes.push(Liveness::Suspected(node, Cause::Restarted));
             }
-            other.rhythm = Rhythm::new(least_patience(&self.limits));
+            other.rhythm = Rhythm::new(least_timeout(&self.limits));
             other.lane.starts_over(now);
         }
         (other.incarnation, other.count, other.pauses) = (beat.incarnation, beat.count, beat.pauses);
@@ -332,7 +332,7 @@ impl Detector {
 }
 
 /// How long a node may be silent at least.
-fn least_patience(limits: &Limits) -> Duration {
+fn least_timeout(limits: &Limits) -> Duration {
     limits.heartbeat_every * limits.heartbeats_missed
 }
 
@@ -346,7 +346,7 @@ impl Other {
             greeted: None,
             answered: 0,
             answered_at: now,
-            rhythm: Rhythm::new(least_patience(limits)),
+            rhythm: Rhythm::new(least_timeout(limits)),
             taken: Taken::default(),
             lane: Lane::new(now, limits),
             overdue: None,
@@ -358,8 +358,8 @@ impl Other {
     }
 
     fn deadline(&self) -> Option<Time> {
-        let patient_until = self.answered_at + self.rhythm.patience();
-        self.suspicion.is_none().then(|| self.overdue.unwrap_or(patient_until))
+        let times_out_at = self.answered_at + self.rhythm.timeout();
+        self.suspicion.is_none().then(|| self.overdue.unwrap_or(times_out_at))
     }
 
     fn suspect(&mut self, count: u64, cause: Cause) {
@@ -412,7 +412,7 @@ impl Other {
         let was_there = self.answered != 0 && of == (self.incarnation, self.pauses);
         let is_wrong = was_there && self.rhythm.is_momentary(now - self.answered_at);
         if is_wrong {
-            self.rhythm.was_impatient(now);
+            self.rhythm.suspected_wrongly(now);
         }
         is_wrong
     }
@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_arrived_with_the_end_of_patience_counts() {
+    fn an_answer_that_arrived_as_the_timeout_ended_counts() {
         let mut detector = detector();
         answer_until(&mut detector, 1000);
         assert_eq!(suspected(&mut detector, 981, 1083), None);
@@ -608,7 +608,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_suspicion_is_counted_and_makes_more_patient() {
+    fn a_wrong_suspicion_is_counted_and_lengthens_the_timeout() {
         let mut detector = detector();
         answer_until(&mut detector, 1000);
         let (ms, _) = suspected(&mut detector, 981, 1400).unwrap();

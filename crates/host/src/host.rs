@@ -26,7 +26,7 @@ use crate::checkpoint::Checkpoint;
 use crate::condition::{Measured, NODE};
 use crate::detector::Liveness;
 use crate::files::Under;
-use crate::journal::{Birth, RoleRecord, encode, own_record};
+use crate::journal::{Incarnated, RoleRecord, encode, own_record};
 use crate::liveness::Others;
 use crate::mark::DiskMark;
 use crate::notices::Notices;
@@ -135,7 +135,7 @@ pub struct Host {
     /// Which writes of which roles become durable with which journal entry, in order.
     pub(crate) writes: VecDeque<(Lsn, RoleKey, Ticket)>,
     /// The roles of which the journal does not tell yet, and the entry that will.
-    pub(crate) births: BTreeMap<RoleKey, Lsn>,
+    pub(crate) beginnings: BTreeMap<RoleKey, Lsn>,
     /// The deleted logs: the register is told of each when its roles are gone for good.
     pub(crate) retired: VecDeque<(Lsn, LogId)>,
     /// The stores of replicas that were dismissed, and the journal entry that says so.
@@ -209,7 +209,7 @@ impl Host {
             sends: vec![],
             questions: vec![],
             writes: VecDeque::new(),
-            births: BTreeMap::new(),
+            beginnings: BTreeMap::new(),
             retired: VecDeque::new(),
             doomed: VecDeque::new(),
             gone: revived.gone,
@@ -470,13 +470,13 @@ impl Host {
                     control::Message::Seal { config, .. } | control::Message::Stage { config, .. },
                 ),
             ) => {
-                let me = self.newborn(key, config);
+                let me = self.begin_incarnation(key, config);
                 let role = Role::new_sequencer(me, config.clone(), self.config.options);
                 self.roles.insert(key, role);
             }
             (Endpoint::Shard(shard), Message::Shard(shard::Message::Fence { entry, .. })) => {
                 let log = entry.config.clone();
-                let me = self.newborn(key, &log);
+                let me = self.begin_incarnation(key, &log);
                 match new_replica(&self.config, &self.disk, key.log, shard, me, log, &mut self.problems) {
                     Ok(role) => {
                         self.roles.insert(key, role);
@@ -500,11 +500,11 @@ impl Host {
         self.introduce(now, key);
     }
 
-    fn newborn(&mut self, key: RoleKey, config: &LogConfig) -> Member {
+    fn begin_incarnation(&mut self, key: RoleKey, config: &LogConfig) -> Member {
         let incarnation = Incarnation(draw(&mut self.random));
-        let birth = Birth { config: config.clone(), incarnation };
-        self.awaited = self.append(key, &encode(&RoleRecord::Born(birth)));
-        self.births.insert(key, self.awaited);
+        let began = Incarnated { config: config.clone(), incarnation };
+        self.awaited = self.append(key, &encode(&RoleRecord::Began(began)));
+        self.beginnings.insert(key, self.awaited);
         Member { node: self.config.node, incarnation }
     }
 
@@ -616,11 +616,11 @@ impl Host {
             }
         }
         let is_stored = outcome.is_ok();
-        if let (true, StorageCommand::RememberMissing { lacks, .. }) = (is_stored, command) {
-            self.notice_lacking(now, key, *lacks);
+        if let (true, StorageCommand::RememberMissing { missing, .. }) = (is_stored, command) {
+            self.notice_missing(now, key, *missing);
         }
         // Data that a role without a journal stores comes back only if the journal tells of the role.
-        if !journaled && !self.births.contains_key(&key) {
+        if !journaled && !self.beginnings.contains_key(&key) {
             self.local.push_back((key, Input::Persisted(ticket)));
             return;
         }
@@ -708,7 +708,7 @@ impl Host {
 
     /// Tells each role how far its writes are durable now.
     fn report_durable(&mut self, durable: Lsn) {
-        self.births.retain(|_, birth| *birth > durable);
+        self.beginnings.retain(|_, began| *began > durable);
         let mut reached: BTreeMap<RoleKey, Ticket> = BTreeMap::new();
         while self.writes.front().is_some_and(|(lsn, _, _)| *lsn <= durable) {
             let (_, key, ticket) = self.writes.pop_front().expect("the front was just seen");

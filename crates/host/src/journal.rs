@@ -6,12 +6,12 @@ use seriatim_model::{Incarnation, LogConfig};
 
 /// How a role began this incarnation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Birth {
+pub(crate) struct Incarnated {
     pub(crate) config: LogConfig,
     pub(crate) incarnation: Incarnation,
 }
 
-wire_struct! { Birth { config, incarnation } }
+wire_struct! { Incarnated { config, incarnation } }
 
 /// An entry of the journal. The key says which role it is about.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(crate) enum RoleRecord {
     /// An entry of the role's own.
     Own(Bytes),
     /// The role began here, with nothing.
-    Born(Birth),
+    Began(Incarnated),
     /// The role is gone, with its store. Of the node itself: the log was deleted, and no role of it comes back.
     Gone,
     /// Orderly end of a role that keeps no journal: everything it knows.
@@ -35,7 +35,7 @@ pub(crate) enum RoleRecord {
 wire_enum! {
     RoleRecord {
         1 => Own(entry),
-        2 => Born(birth),
+        2 => Began(began),
         3 => Gone {},
         4 => Closed { state },
         5 => Reopened { incarnation },
@@ -48,18 +48,18 @@ wire_enum! {
 #[derive(Debug)]
 pub(crate) struct RoleSnapshot {
     /// Nothing for the register, which is always there.
-    pub(crate) birth: Option<Birth>,
+    pub(crate) began: Option<Incarnated>,
     /// The entries that stand for everything the role wrote before.
     pub(crate) own: Vec<Bytes>,
 }
 
-wire_struct! { RoleSnapshot { birth, own } }
+wire_struct! { RoleSnapshot { began, own } }
 
 impl RoleSnapshot {
     /// Encodes one with a single entry, without copying it.
-    pub(crate) fn encode_single(birth: &Option<Birth>, entry: &[Bytes]) -> Vec<Bytes> {
+    pub(crate) fn encode_single(began: &Option<Incarnated>, entry: &[Bytes]) -> Vec<Bytes> {
         let mut out = Encoder::new();
-        birth.encode(&mut out);
+        began.encode(&mut out);
         1u32.encode(&mut out);
         put_chunks(entry, &mut out);
         out.finish()
@@ -113,7 +113,7 @@ mod tests {
     fn a_snapshot_with_one_entry_is_encoded_like_any_other_and_comes_in_parts() {
         let entry = [Bytes::from(vec![7; 5000]), Bytes::from_static(b"c")];
         let single = RoleSnapshot::encode_single(&None, &entry).concat();
-        let other = RoleSnapshot { birth: None, own: vec![entry.concat().into()] };
+        let other = RoleSnapshot { began: None, own: vec![entry.concat().into()] };
         assert_eq!(single, encode(&other).concat());
         let parts = RoleSnapshot::decode_parts([single.clone(), single].concat().into()).unwrap();
         assert_eq!(parts.own, [other.own.clone(), other.own].concat());

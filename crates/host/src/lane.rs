@@ -57,7 +57,7 @@ impl Lane {
     pub(crate) fn starts_over(&mut self, now: Time) {
         (self.moved_at, self.probing) = (now, None);
         if self.mute_since.take().is_some_and(|since| self.rhythm.is_momentary(now - since)) {
-            self.rhythm.was_impatient(now);
+            self.rhythm.suspected_wrongly(now);
         }
     }
 
@@ -75,7 +75,7 @@ impl Lane {
     /// nothing has arrived, once. While heartbeats get no answer either, nothing is known of the way.
     pub(crate) fn falls_mute(&mut self, now: Time, answered_at: Time) -> Option<Duration> {
         let (since, _) = self.probing?;
-        if self.is_mute() || answered_at.since(since) < self.rhythm.patience() {
+        if self.is_mute() || answered_at.since(since) < self.rhythm.timeout() {
             return None;
         }
         self.mute_since = Some(now);

@@ -143,9 +143,9 @@ impl Notices {
     }
 
     /// A replica here lacks so many positions, or nothing more.
-    fn lacks(&mut self, now: Time, key: RoleKey, log: Option<&str>, lacks: Option<MissingRange>) {
+    fn missing(&mut self, now: Time, key: RoleKey, log: Option<&str>, missing: Option<MissingRange>) {
         let role = role_in_words(key.endpoint);
-        let text = match lacks.filter(|lacks| lacks.from < lacks.end) {
+        let text = match missing.filter(|missing| missing.from < missing.end) {
             Some(MissingRange { from, end }) => {
                 if self.copying.contains_key(&key) {
                     return;
@@ -392,9 +392,9 @@ impl Host {
     }
 
     /// Takes note of what a replica here lacks.
-    pub(crate) fn notice_lacking(&mut self, now: Time, key: RoleKey, lacks: Option<MissingRange>) {
+    pub(crate) fn notice_missing(&mut self, now: Time, key: RoleKey, missing: Option<MissingRange>) {
         let log = self.log_name(key.log).map(str::to_owned);
-        self.notices.lacks(now, key, log.as_deref(), lacks);
+        self.notices.missing(now, key, log.as_deref(), missing);
     }
 
     /// Takes note of a record that cannot be read where it should be.
@@ -678,9 +678,9 @@ mod tests {
     fn copying_is_told_of_once_and_its_end() {
         let mut notices = Notices::default();
         let key = RoleKey { log: LogId(1), endpoint: Endpoint::Shard(seriatim_model::ShardId(0)) };
-        let lacks = |from, end| Some(MissingRange { from: Position(from), end: Position(end) });
-        for lacks in [None, lacks(0, 90), lacks(30, 90), lacks(90, 90), None] {
-            notices.lacks(Time(1), key, Some("l"), lacks);
+        let missing = |from, end| Some(MissingRange { from: Position(from), end: Position(end) });
+        for missing in [None, missing(0, 90), missing(30, 90), missing(90, 90), None] {
+            notices.missing(Time(1), key, Some("l"), missing);
         }
         let told = texts(&mut notices, Time(1));
         assert_eq!(told.len(), 2, "{told:?}");

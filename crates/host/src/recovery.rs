@@ -17,7 +17,7 @@ use seriatim_store::{Disk, OpenError, OpenMode, Recovered, RoleKey, ShardStore};
 use crate::aside;
 use crate::condition::NODE;
 use crate::host::HostConfig;
-use crate::journal::{Birth, RoleRecord, RoleSnapshot};
+use crate::journal::{Incarnated, RoleRecord, RoleSnapshot};
 use crate::removal::{note_gone, remove_store, remove_unborn};
 use crate::role::Role;
 
@@ -54,7 +54,7 @@ pub struct Problem {
 /// The journal's entries about one role.
 #[derive(Debug, Default)]
 struct History {
-    birth: Option<Birth>,
+    began: Option<Incarnated>,
     /// The role's own entries, and whether the first is a checkpoint's.
     own: Vec<Bytes>,
     from_checkpoint: bool,
@@ -94,15 +94,15 @@ pub(crate) fn revive(
         let history = histories.entry(key).or_default();
         match record {
             RoleRecord::Own(entry) => history.own.push(entry),
-            RoleRecord::Born(birth) => {
+            RoleRecord::Began(began) => {
                 doomed.remove(&key);
-                *history = History { birth: Some(birth), ..History::default() };
+                *history = History { began: Some(began), ..History::default() };
             }
             RoleRecord::Closed { state } => history.closed = Some(state),
             RoleRecord::Reopened { incarnation } => {
                 history.closed = None;
-                if let Some(birth) = &mut history.birth {
-                    birth.incarnation = incarnation;
+                if let Some(began) = &mut history.began {
+                    began.incarnation = incarnation;
                 }
             }
             RoleRecord::Gone => {
@@ -147,7 +147,7 @@ fn of_checkpoint(snapshots: Vec<(RoleKey, Vec<Bytes>)>) -> Result<Told, HostErro
             continue;
         }
         let history = History {
-            birth: snapshot.birth,
+            began: snapshot.began,
             from_checkpoint: !snapshot.own.is_empty(),
             own: snapshot.own,
             closed: None,
@@ -216,13 +216,13 @@ fn revive_role(
         let register = Register::recover(config.node, config.options, history.own);
         return Ok(Some(Role::Register(register.map_err(entry_error(key))?.in_incarnation(config.seed))));
     }
-    let Some(birth) = history.birth else { return Ok(None) };
+    let Some(began) = history.began else { return Ok(None) };
     // Where the role that orders keeps nothing each start is another incarnation.
-    let keeps = key.endpoint != Endpoint::Sequencer || birth.config.order.properties().keeps_order;
-    let journaled = keeps && birth.config.durability == Durability::Disk;
+    let keeps = key.endpoint != Endpoint::Sequencer || began.config.order.properties().keeps_order;
+    let journaled = keeps && began.config.durability == Durability::Disk;
     // A role without a journal knows what it knew only after an orderly end.
     let remembers = journaled || keeps && history.closed.is_some();
-    let incarnation = if remembers { birth.incarnation } else { Incarnation(fresh()) };
+    let incarnation = if remembers { began.incarnation } else { Incarnation(fresh()) };
     let me = Member { node: config.node, incarnation };
     if !journaled {
         revived.records.push((key, RoleRecord::Reopened { incarnation }));
@@ -232,12 +232,12 @@ fn revive_role(
             let entries =
                 if journaled { history.own } else { history.closed.flatten().into_iter().collect() };
             let role =
-                recover_sequencing_role(me, birth.config.clone(), config.options, entries.iter().cloned());
+                recover_sequencing_role(me, began.config.clone(), config.options, entries.iter().cloned());
             match role {
                 Ok(role) => Ok(Some(Role::Sequencer(role))),
                 Err(cause) => {
-                    let birth = Birth { incarnation: Incarnation(fresh()), ..birth };
-                    begin_anew(config, disk, key, birth, &entries, &cause.to_string(), revived).map(Some)
+                    let began = Incarnated { incarnation: Incarnation(fresh()), ..began };
+                    begin_anew(config, disk, key, began, &entries, &cause.to_string(), revived).map(Some)
                 }
             }
         }
@@ -251,8 +251,8 @@ fn revive_role(
             let store = match open_store(config, disk, key.log, shard, journaled, &entries, from_checkpoint) {
                 Ok(store) => store,
                 Err(Loss::Damage(cause)) => {
-                    let birth = Birth { incarnation: Incarnation(fresh()), ..birth };
-                    return begin_anew(config, disk, key, birth, &entries, &cause, revived).map(Some);
+                    let began = Incarnated { incarnation: Incarnation(fresh()), ..began };
+                    return begin_anew(config, disk, key, began, &entries, &cause, revived).map(Some);
                 }
                 Err(cause) => return Err(cause.into()),
             };
@@ -261,7 +261,7 @@ fn revive_role(
             }
             drop(store);
             let problems = &mut revived.problems;
-            let role = new_replica(config, disk, key.log, shard, me, birth.config, problems);
+            let role = new_replica(config, disk, key.log, shard, me, began.config, problems);
             Ok(Some(role.map_err(Loss::from)?))
         }
         _ => Ok(None),
@@ -274,19 +274,19 @@ fn begin_anew(
     config: &HostConfig,
     disk: &Arc<dyn Disk>,
     key: RoleKey,
-    birth: Birth,
+    began: Incarnated,
     entries: &[Bytes],
     cause: &str,
     revived: &mut Revived,
 ) -> Result<Role, HostError> {
-    let Birth { config: log, incarnation } = birth.clone();
+    let Incarnated { config: log, incarnation } = began.clone();
     let place = aside::put(&**disk, key, incarnation, entries).map_err(|(file, source)| {
         let held = format!("what {:?} of log {} held cannot be read: {cause}", key.endpoint, key.log);
         HostError::Write(format!("{held}; and it cannot be put aside as {file}: {source}"))
     })?;
     let cause = format!("{cause}; it is put aside as {place}, and copied anew from other replicas");
     revived.problems.push(Problem { log: key.log, endpoint: key.endpoint, cause });
-    revived.records.push((key, RoleRecord::Born(birth)));
+    revived.records.push((key, RoleRecord::Began(began)));
     let me = Member { node: config.node, incarnation };
     match key.endpoint {
         Endpoint::Shard(shard) => {

@@ -33,7 +33,7 @@ impl Host {
     /// The part of a checkpoint that goes on telling of the node itself: which disk this is, and which logs were deleted.
     pub(crate) fn own_snapshot(&self) -> Vec<Bytes> {
         let gone: Vec<LogId> = self.gone.iter().copied().collect();
-        encode(&RoleSnapshot { birth: None, own: vec![encode_one(&self.mark.read().0), encode_one(&gone)] })
+        encode(&RoleSnapshot { began: None, own: vec![encode_one(&self.mark.read().0), encode_one(&gone)] })
     }
 
     /// The register does not know a log. If it was deleted, it is to be retired, sooner or later. If it is not,
@@ -119,7 +119,7 @@ impl Host {
         self.writes.retain(|(_, writer, _)| *writer != key);
         self.local.retain(|(to, input)| *to != key || matches!(input, Input::Message { .. }));
         self.timers.set(key, None);
-        self.births.remove(&key);
+        self.beginnings.remove(&key);
     }
 }
 

@@ -43,8 +43,8 @@ impl Host {
 
     pub(crate) fn measure(&mut self, key: RoleKey, ticket: Ticket) {
         if let Some(Role::Shard(_, store)) = self.roles.get(&key) {
-            let (usage, names) = (store.measure(), store.held_by_name());
-            self.local.push_back((key, Input::Measured(ticket, usage, names)));
+            let (usage, ids) = (store.measure(), store.held_ids());
+            self.local.push_back((key, Input::Measured(ticket, usage, ids)));
         }
     }
 }

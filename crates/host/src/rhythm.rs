@@ -5,7 +5,7 @@ use std::time::Duration;
 use seriatim_model::Time;
 
 /// How many times the least patience the greatest is.
-const MOST_PATIENCE: u32 = 20;
+const MOST_TIMEOUTS: u32 = 20;
 /// How many deviations above the mean an answer may come. TCP's retransmission timer has four (RFC 6298); a view change
 /// costs more than a segment.
 const DEVIATIONS: u32 = 8;
@@ -42,13 +42,13 @@ impl Rhythm {
     }
 
     /// The node was suspected, and had been there all the time.
-    pub(crate) fn was_impatient(&mut self, now: Time) {
-        self.taught = (self.patience() * 2).min(self.most());
+    pub(crate) fn suspected_wrongly(&mut self, now: Time) {
+        self.taught = (self.timeout() * 2).min(self.most());
         self.taught_at = now;
     }
 
     /// How long the node may be silent.
-    pub(crate) fn patience(&self) -> Duration {
+    pub(crate) fn timeout(&self) -> Duration {
         (self.mean + self.deviation * DEVIATIONS).max(self.taught).min(self.most())
     }
 
@@ -58,7 +58,7 @@ impl Rhythm {
     }
 
     fn most(&self) -> Duration {
-        self.least * MOST_PATIENCE
+        self.least * MOST_TIMEOUTS
     }
 }
 
@@ -80,28 +80,28 @@ mod tests {
     fn a_calm_link_is_borne_for_the_least() {
         let mut rhythm = Rhythm::new(LEAST);
         (0..1000).for_each(|n| rhythm.gap(at(0), ms(20 + n % 3)));
-        assert_eq!(rhythm.patience(), LEAST);
+        assert_eq!(rhythm.timeout(), LEAST);
     }
 
     #[test]
     fn answers_that_come_late_are_borne_for_longer_and_for_no_longer_than_the_most() {
         let mut rhythm = Rhythm::new(LEAST);
         (0..100).for_each(|n| rhythm.gap(at(0), ms(20 + 80 * (n % 2))));
-        assert!(rhythm.patience() > ms(300), "{rhythm:?}");
+        assert!(rhythm.timeout() > ms(300), "{rhythm:?}");
         (0..100).for_each(|n| rhythm.gap(at(0), ms(5000 * (n % 2))));
-        assert_eq!(rhythm.patience(), LEAST * MOST_PATIENCE);
+        assert_eq!(rhythm.timeout(), LEAST * MOST_TIMEOUTS);
     }
 
     #[test]
-    fn a_wrong_suspicion_doubles_the_patience_for_a_while() {
+    fn a_wrong_suspicion_doubles_the_timeout_for_a_while() {
         let mut rhythm = Rhythm::new(LEAST);
-        rhythm.was_impatient(at(1));
-        rhythm.was_impatient(at(2));
-        assert_eq!(rhythm.patience(), LEAST * 4);
+        rhythm.suspected_wrongly(at(1));
+        rhythm.suspected_wrongly(at(2));
+        assert_eq!(rhythm.timeout(), LEAST * 4);
         rhythm.gap(at(62), ms(20));
         rhythm.gap(at(63), ms(20));
-        assert_eq!(rhythm.patience(), LEAST * 2);
-        (0..20).for_each(|_| rhythm.was_impatient(at(70)));
-        assert_eq!(rhythm.patience(), LEAST * MOST_PATIENCE);
+        assert_eq!(rhythm.timeout(), LEAST * 2);
+        (0..20).for_each(|_| rhythm.suspected_wrongly(at(70)));
+        assert_eq!(rhythm.timeout(), LEAST * MOST_TIMEOUTS);
     }
 }

@@ -9,7 +9,7 @@ use seriatim_protocol::roles::{RoleEffect, RoleInput, SequencingRole, new_sequen
 use seriatim_protocol::shard::Replica;
 use seriatim_store::ShardStore;
 
-use crate::journal::{Birth, RoleSnapshot, encode};
+use crate::journal::{Incarnated, RoleSnapshot, encode};
 
 /// A role, with its record store if it has one.
 #[derive(Debug)]
@@ -79,25 +79,25 @@ impl Role {
         self.keeps() && self.config().is_none_or(|config| config.durability == Durability::Disk)
     }
 
-    pub(crate) fn birth(&self) -> Option<Birth> {
+    pub(crate) fn began(&self) -> Option<Incarnated> {
         let incarnation = match self {
             Self::Sequencer(role) => role.member().incarnation,
             Self::Shard(role, _) => role.memory().incarnation,
             Self::Register(_) | Self::Controller(_) => return None,
         };
-        Some(Birth { config: self.config()?.clone(), incarnation })
+        Some(Incarnated { config: self.config()?.clone(), incarnation })
     }
 
     /// The snapshot that stands for all that the role wrote so far. Nothing for a role that keeps nothing. One that has
     /// said a part goes on there.
     pub(crate) fn snapshot(&mut self, goes_on: Option<LogId>) -> Option<Snapshot> {
-        let birth = self.birth();
+        let began = self.began();
         let journaled = self.is_journaled();
-        let single = |entry: &[Bytes]| RoleSnapshot::encode_single(&birth, entry);
+        let single = |entry: &[Bytes]| RoleSnapshot::encode_single(&began, entry);
         let (said, files) = match self {
             Self::Register(role) => {
                 let (own, goes_on) = role.snapshot(goes_on, limits::SNAPSHOT_ROLES);
-                return Some(Snapshot { said: encode(&RoleSnapshot { birth, own }), files: vec![], goes_on });
+                return Some(Snapshot { said: encode(&RoleSnapshot { began, own }), files: vec![], goes_on });
             }
             Self::Sequencer(role) if journaled => (single(&role.snapshot()), vec![]),
             Self::Shard(_, store) if journaled => {
@@ -106,7 +106,7 @@ impl Role {
             }
             Self::Shard(..) | Self::Sequencer(_) => {
                 let files = self.store().map_or_else(Vec::new, ShardStore::take_unsynced);
-                (encode(&RoleSnapshot { birth, own: vec![] }), files)
+                (encode(&RoleSnapshot { began, own: vec![] }), files)
             }
             Self::Controller(_) => return None,
         };

@@ -26,7 +26,7 @@ pub use entry::LogEntry;
 pub use machine::{Address, ConnectionId, Effect, Endpoint, Input, Machine, Peer, Ticket};
 pub use order::{Announced, Order, Properties};
 pub use position::{Placement, PlacementStep, Position, Span};
-pub use record::{IdRun, Record, RecordId, SessionId, Settled};
+pub use record::{BoundIds, IdRun, Record, RecordId, SessionId};
 pub use retention::{Retention, RetentionChange, TimeIndex, TimeMark};
 pub use time::Time;
 pub use view::{

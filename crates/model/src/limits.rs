@@ -200,7 +200,7 @@ pub const FORWARD_AFTER: Duration = Duration::from_millis(500);
 
 /// After how long a shard replica asks what is to become of records that nobody named, while nothing comes of their
 /// session.
-pub const UNNAMED_FOR: Duration = Duration::from_secs(60);
+pub const ORPHAN_CHECK_AFTER: Duration = Duration::from_secs(60);
 
 /// Of how many deleted logs, the latest, a node remembers that no role of theirs may begin again: for as long as the
 /// controllers of nodes that have not heard of it go on.
@@ -217,7 +217,7 @@ pub const SNAPSHOT_ROLES: usize = 64;
 pub const MAX_HELD_RECORDS: u64 = 1 << 20;
 
 /// How many sessions of such records one question names.
-pub const MAX_UNNAMED: usize = 1024;
+pub const MAX_ORPHAN_SESSIONS: usize = 1024;
 
 /// How many sessions a leader ends at the same time.
 pub const MAX_ENDINGS: usize = 1024;
@@ -278,8 +278,8 @@ pub struct Limits {
     pub ended_sessions: usize,
     /// See [`ORDER_EVERY`].
     pub order_every: Duration,
-    /// See [`UNNAMED_FOR`].
-    pub unnamed_for: Duration,
+    /// See [`ORPHAN_CHECK_AFTER`].
+    pub orphan_check_after: Duration,
     /// See [`MISSING_CONNECTED`].
     pub missing_connected: Duration,
     /// See [`HEARTBEAT_EVERY`].
@@ -324,7 +324,7 @@ impl Default for Limits {
             max_sessions: MAX_SESSIONS,
             ended_sessions: MAX_ENDED_SESSIONS,
             order_every: ORDER_EVERY,
-            unnamed_for: UNNAMED_FOR,
+            orphan_check_after: ORPHAN_CHECK_AFTER,
             missing_connected: MISSING_CONNECTED,
             heartbeat_every: HEARTBEAT_EVERY,
             heartbeats_missed: HEARTBEATS_MISSED,
@@ -369,8 +369,8 @@ const _: () = {
     assert!(RING_BYTES > BATCH_BYTES * PUSH_WINDOW);
     assert!(RING_RECORDS > BATCH_RECORDS * PUSH_WINDOW);
     // Records whose names are late are not taken for such that nobody named.
-    assert!(UNNAMED_FOR.as_millis() > MISSING_MOST.as_millis() * 2);
-    assert!(MAX_UNNAMED * 64 < MAX_FRAME_BYTES);
+    assert!(ORPHAN_CHECK_AFTER.as_millis() > MISSING_MOST.as_millis() * 2);
+    assert!(MAX_ORPHAN_SESSIONS * 64 < MAX_FRAME_BYTES);
     // Entries that wait for the journal when room runs low still find some; a disk with enough is not soon low again.
     assert!(JOURNAL_BACKLOG_BYTES as u64 * 2 <= DISK_LOW_BYTES);
     assert!(DISK_LOW_BYTES * 2 < DISK_ENOUGH_BYTES);

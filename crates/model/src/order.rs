@@ -50,7 +50,7 @@ pub enum Announced {
     /// The record itself.
     Record,
     /// Its name, and on which shard its client puts it.
-    Name,
+    Id,
     /// Nothing.
     Nothing,
 }
@@ -111,7 +111,7 @@ orders! {
         places_by_position: false,
         places_first: false,
         has_cuts: false,
-        announces: Announced::Name,
+        announces: Announced::Id,
         fills_late: true,
         has_one_sequencer: false,
         keeps_order: true,
@@ -220,7 +220,7 @@ impl Properties {
         let holds = |holds: bool| if holds { "yes" } else { "no" };
         let announced = match announces {
             Announced::Record => "the record",
-            Announced::Name => "its name, and its shard",
+            Announced::Id => "its name, and its shard",
             Announced::Nothing => "nothing",
         };
         vec![

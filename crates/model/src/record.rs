@@ -116,7 +116,7 @@ impl IdRun {
 
 /// Names that got positions, one after another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Settled {
+pub struct BoundIds {
     /// The names. Never none.
     pub ids: IdRun,
     /// Whether their positions are no-ops, because no replica had the records.
@@ -127,16 +127,16 @@ pub struct Settled {
 const IS_VOID: u64 = 1 << 63;
 const _: () = assert!(limits::MAX_NUMBER < IS_VOID);
 
-impl Wire for Settled {
+impl Wire for BoundIds {
     fn encode(&self, out: &mut Encoder) {
         let void = if self.is_void { IS_VOID } else { 0 };
         IdRun { count: self.ids.count | void, ..self.ids }.encode(out);
     }
 
     fn decode(input: &mut Decoder) -> Result<Self, WireError> {
-        let (session, first) = (Wire::decode(input)?, decode_number("Settled.first", input)?);
+        let (session, first) = (Wire::decode(input)?, decode_number("BoundIds.first", input)?);
         let marked = u64::decode(input)?;
-        let count = at_most(limits::MAX_NUMBER, "Settled.count", marked & !IS_VOID)?;
+        let count = at_most(limits::MAX_NUMBER, "BoundIds.count", marked & !IS_VOID)?;
         Ok(Self { ids: IdRun { session, first, count }, is_void: marked & IS_VOID != 0 })
     }
 }

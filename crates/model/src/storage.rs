@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::config::LogConfig;
 use crate::position::{Position, Span};
-use crate::record::{IdRun, Record, RecordId, Settled};
+use crate::record::{BoundIds, IdRun, Record, RecordId};
 use crate::retention::TimeIndex;
 use crate::view::{Gap, Incarnation, ShardId, View, ViewHistory, ViewNumber};
 use crate::wire::{Decoder, Encoder, Wire, WireError, decode_number, wire_enum, wire_struct};
@@ -45,12 +45,12 @@ pub struct Ordered {
 
 impl Wire for Ordered {
     fn encode(&self, out: &mut Encoder) {
-        Settled { ids: self.ids, is_void: self.is_void }.encode(out);
+        BoundIds { ids: self.ids, is_void: self.is_void }.encode(out);
         self.shard.encode(out);
     }
 
     fn decode(input: &mut Decoder) -> Result<Self, WireError> {
-        let Settled { ids, is_void } = Wire::decode(input)?;
+        let BoundIds { ids, is_void } = Wire::decode(input)?;
         let shard = ShardId::decode_owner(input)?;
         if shard == ShardId::NOBODY && !is_void {
             return Err(WireError::Invalid("owner of a record"));
@@ -204,7 +204,7 @@ pub enum StorageCommand {
         /// The replica's memory.
         memory: HardState,
         /// The range that is lacking, if any.
-        lacks: Option<MissingRange>,
+        missing: Option<MissingRange>,
     },
     /// Hold these records, which have no positions yet. Putting the same record again is harmless.
     Put(Vec<(RecordId, Record)>),
@@ -259,7 +259,7 @@ wire_enum! {
         2 => Remember(memory),
         3 => Stable(position),
         4 => Trim(position),
-        5 => RememberMissing { memory, lacks },
+        5 => RememberMissing { memory, missing },
         6 => Put(records),
         7 => Order { view, first, runs },
         8 => Map { view, first, owned },
@@ -346,7 +346,7 @@ pub struct ShardRecovery {
     /// The trim point.
     pub trim: Position,
     /// The range that the replica lacks.
-    pub lacks: Option<MissingRange>,
+    pub missing: Option<MissingRange>,
     /// The names of the records that were put and have no final position yet, in order.
     pub put: Vec<IdRun>,
     /// The names of the no-ops at positions that are not final yet, in order.

@@ -97,8 +97,8 @@ impl Connection {
             drop(keep);
         });
         let sender = Sender { guard: Arc::new(SenderGuard { queue: Arc::clone(&queue) }) };
-        let patience = Patience::new(options);
-        let receiver = Receiver { queue, socket: read_half, intake, patience, end: None };
+        let timeout = IdleTimeout::new(options);
+        let receiver = Receiver { queue, socket: read_half, intake, timeout, end: None };
         Self { sender, receiver }
     }
 }
@@ -221,7 +221,7 @@ pub struct Receiver {
     queue: Arc<Queue>,
     socket: OwnedReadHalf,
     intake: Intake,
-    patience: Patience,
+    timeout: IdleTimeout,
     /// The result that every further call returns.
     end: Option<Result<(), CloseReason>>,
 }
@@ -252,7 +252,7 @@ impl Receiver {
             }
             match self.read().await {
                 Ok(0) => self.finish(),
-                Ok(_) => self.patience.heard(),
+                Ok(_) => self.timeout.heard(),
                 Err(reason) => {
                     self.queue.end(reason.clone());
                     self.stop(Err(reason));
@@ -326,7 +326,7 @@ impl Receiver {
                 biased;
                 read = self.intake.read(&mut self.socket) => return read.map_err(CloseReason::io),
                 () = &mut ended => return Err(self.queue.reason().unwrap_or(CloseReason::Local)),
-                () = self.patience.elapsed() => self.patience.next(&self.queue)?,
+                () = self.timeout.elapsed() => self.timeout.next(&self.queue)?,
             }
         }
     }
@@ -335,7 +335,7 @@ impl Receiver {
 /// Knows how long the peer has been silent. One timer per connection, which is not moved
 /// by every message: it looks back when it fires.
 #[derive(Debug)]
-struct Patience {
+struct IdleTimeout {
     ping_after: Duration,
     answer_within: Duration,
     heard: Instant,
@@ -344,7 +344,7 @@ struct Patience {
     alarm: Option<Pin<Box<Sleep>>>,
 }
 
-impl Patience {
+impl IdleTimeout {
     fn new(options: &ConnectionOptions) -> Self {
         let (ping_after, answer_within) = (options.ping_after, options.answer_within);
         Self { ping_after, answer_within, heard: Instant::now(), pinged: false, alarm: None }

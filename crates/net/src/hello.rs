@@ -125,7 +125,7 @@ impl Beats {
         Duration::from_micros(self.every_us)
     }
 
-    fn patience(self) -> Duration {
+    fn timeout(self) -> Duration {
         self.every().saturating_mul(self.missed)
     }
 
@@ -136,7 +136,7 @@ impl Beats {
     /// only makes the one node find out later than the other that it is gone, as two nodes always do.
     #[must_use]
     pub fn bears(self, other: Self) -> bool {
-        let awaits = |node: Self, other: Self| node.patience() >= other.every().saturating_mul(BEARS);
+        let awaits = |node: Self, other: Self| node.timeout() >= other.every().saturating_mul(BEARS);
         awaits(self, other) && awaits(other, self)
     }
 }

@@ -34,7 +34,7 @@ async fn exchange(ends: &mut [(Connection, Connection)], payload: &Bytes) {
 }
 
 /// Lets every end notice that nothing more comes.
-async fn settle(ends: &mut [(Connection, Connection)]) {
+async fn quiesce(ends: &mut [(Connection, Connection)]) {
     for (client, node) in ends {
         for receiver in [&mut client.receiver, &mut node.receiver] {
             tokio::select! {
@@ -65,7 +65,7 @@ async fn an_idle_connection_is_small_even_after_a_burst() {
     // The process takes this once, whatever the number of connections.
     let mut first = open(2).await;
     exchange(&mut first, &long).await;
-    settle(&mut first).await;
+    quiesce(&mut first).await;
 
     // The allocator may keep what was freed: then the next connections find it there. What they hold themselves they hold each
     // time, so those of earlier rounds stay open.
@@ -75,9 +75,9 @@ async fn an_idle_connection_is_small_even_after_a_burst() {
         let before = resident_bytes();
         let mut ends = open(PAIRS).await;
         exchange(&mut ends, &short).await;
-        settle(&mut ends).await;
+        quiesce(&mut ends).await;
         exchange(&mut ends, &long).await;
-        settle(&mut ends).await;
+        quiesce(&mut ends).await;
         let per_end = resident_bytes().saturating_sub(before) / (2 * PAIRS);
         println!("after a short and a long message each way: {per_end} bytes per end");
         least = least.min(per_end);

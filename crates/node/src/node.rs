@@ -86,7 +86,7 @@ pub struct Node {
     advertised: String,
     warnings: watch::Receiver<Vec<String>>,
     health: watch::Receiver<Health>,
-    trouble: Option<watch::Receiver<Option<String>>>,
+    outage: Option<watch::Receiver<Option<String>>>,
     stop: Option<oneshot::Sender<()>>,
     vitals: Arc<Vitals>,
     /// Nothing once its outcome was told.
@@ -150,7 +150,7 @@ impl Node {
         let crowd = Crowd::new(listening.clients_together.clone(), listening.clients_queue_bytes);
         let incoming = listener.serve(identity, listening);
         tokio::spawn(accept(incoming, Doors { clients: of_clients, nodes: of_nodes, pulse: pulse.door() }));
-        let trouble = register.as_ref().map(EtcdRegister::trouble);
+        let outage = register.as_ref().map(EtcdRegister::outage);
         let register = register.map(|register| register.attend(node));
         let driver = Driver::new(
             host,
@@ -168,7 +168,7 @@ impl Node {
             advertised,
             warnings,
             health: watched,
-            trouble,
+            outage,
             stop: Some(stop),
             vitals: told_by,
             driver: Some(driver),
@@ -196,8 +196,8 @@ impl Node {
     /// The trouble between the node and a register outside of all nodes, for an operator to see; nothing if
     /// the register is in a node.
     #[must_use]
-    pub fn register_trouble(&self) -> Option<watch::Receiver<Option<String>>> {
-        self.trouble.clone()
+    pub fn register_outage(&self) -> Option<watch::Receiver<Option<String>>> {
+        self.outage.clone()
     }
 
     /// Waits until the register knows the node. Whether it does: not if the node cannot go on.

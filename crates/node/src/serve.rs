@@ -182,7 +182,7 @@ async fn register_of(
             Ok(Found { cluster, register, etcd: None })
         }
         RegisterOptions::Etcd(etcd) => {
-            let etcd = open_patiently(etcd, known, awaits).await?;
+            let etcd = open_with_retries(etcd, known, awaits).await?;
             let cluster = etcd.cluster_id();
             Ok(Found { cluster, register: RegisterPlace::Outside, etcd: Some(etcd) })
         }
@@ -191,7 +191,7 @@ async fn register_of(
 
 /// Opens the register in etcd. A node that knows its cluster does not wait for it; one that does not can do
 /// nothing else.
-async fn open_patiently(
+async fn open_with_retries(
     options: &EtcdOptions,
     known: Option<u128>,
     awaits: &watch::Sender<Awaits>,

@@ -28,7 +28,7 @@ impl Replica {
         let (stable, trim) = (Position::ZERO, Position::ZERO);
         let (memory, put, void, ends) = (Some(memory), vec![], vec![], vec![]);
         let times = TimeIndex::default();
-        let recovery = ShardRecovery { memory, stable, trim, lacks: None, put, void, ends, times };
+        let recovery = ShardRecovery { memory, stable, trim, missing: None, put, void, ends, times };
         Self::recover(me, shard, recovery, options).expect("it has its memory")
     }
 

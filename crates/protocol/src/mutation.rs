@@ -17,13 +17,13 @@ pub enum Mutation {
     /// A replica answers a seal before it is durable.
     SealNotDurable,
     /// A sealed replica still obeys its old leader's drops.
-    SealedDrops,
+    SealedTruncates,
     /// The shards are not fenced before the flush.
     FenceSkipped,
     /// Staging destroys the sealed state although the view may never be registered.
     StageDestroys,
     /// Drops are taken out of order.
-    DropsUnordered,
+    TruncatesUnordered,
     /// The register's `first` is the end of the flush instead of its start.
     FirstAfterFlush,
     /// The flush goes to positions in the reverse order of arrival.
@@ -153,7 +153,7 @@ pub enum Mutation {
     /// A node that has too much waiting for its disk lets every log wait, whichever has how much of it.
     SharesIgnored,
     /// A client sends a replica that takes part in no view all that it has, named or not.
-    UnnamedToFenced,
+    IdsSentToFenced,
     /// A session of Scalog goes on at another shard after each stripe, however much it has to append.
     HopsEachStripe,
     /// Positions are filled a while after they were given out, whether or not their client still writes them.

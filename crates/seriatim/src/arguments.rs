@@ -354,7 +354,7 @@ pub(crate) struct AppendArguments {
         "Keep in this file how far it came, and go on from there if the file exists: run the same command again after an \
          interruption, with the same input or a longer one, and each line is appended once; {} a line that a killed run \
          had only named is left out, and told of",
-        in_logs(|order| order.announces == Announced::Name)
+        in_logs(|order| order.announces == Announced::Id)
     ))]
     pub(crate) resume: Option<PathBuf>,
     /// Wait for the final position of each record.

@@ -16,7 +16,7 @@ const MISSED: RangeInclusive<u64> = 2..=1000;
 /// How long a replica may be away before another node stands in for it, in milliseconds.
 const REPLACE_MS: RangeInclusive<u64> = 100..=86_400_000;
 /// How long a record may lie on its shard before somebody asks for its name, in milliseconds.
-const UNNAMED_MS: RangeInclusive<u64> = 100..=86_400_000;
+const ORPHAN_CHECK_MS: RangeInclusive<u64> = 100..=86_400_000;
 
 /// How many bytes a node's disk has at least: the journal takes a part of it, and some is kept for what makes room.
 const LEAST_DISK_BYTES: u64 = 512 << 20;
@@ -69,7 +69,7 @@ struct LimitsSection {
     heartbeat_every_ms: Option<u64>,
     heartbeats_missed: Option<u64>,
     replace_after_ms: Option<u64>,
-    unnamed_for_ms: Option<u64>,
+    orphan_check_after_ms: Option<u64>,
 }
 
 /// Reads a node's configuration. A relative data directory is one beside the file.
@@ -226,7 +226,8 @@ impl LimitsSection {
         let every = within("heartbeat_every_ms", self.heartbeat_every_ms, HEARTBEAT_MS)?;
         let missed = within("heartbeats_missed", self.heartbeats_missed, MISSED)?;
         let replace_after = within("replace_after_ms", self.replace_after_ms, REPLACE_MS)?;
-        let unnamed_for = within("unnamed_for_ms", self.unnamed_for_ms, UNNAMED_MS)?;
+        let orphan_check_after =
+            within("orphan_check_after_ms", self.orphan_check_after_ms, ORPHAN_CHECK_MS)?;
         Ok(Limits {
             ring_bytes: lowered("ring_bytes", self.ring_bytes, usual.ring_bytes)?,
             ring_records: lowered("ring_records", self.ring_records, usual.ring_records)?,
@@ -242,7 +243,7 @@ impl LimitsSection {
             unheard_for: usual.unheard_for,
             replace_after: replace_after.map_or(usual.replace_after, Duration::from_millis),
             order_every: usual.order_every,
-            unnamed_for: unnamed_for.map_or(usual.unnamed_for, Duration::from_millis),
+            orphan_check_after: orphan_check_after.map_or(usual.orphan_check_after, Duration::from_millis),
             missing_connected: usual.missing_connected,
             attempt_for: usual.attempt_for,
             heartbeats_missed: missed.map_or(usual.heartbeats_missed, |missed| missed as u32),

@@ -154,8 +154,8 @@ impl Producer {
     /// to last, or count on from the one that it went on with: that is the same.
     #[must_use]
     pub fn die(self, remembers: bool, random: &mut Random) -> Legacy {
-        let unsettled = |index: &usize| self.pending.contains(index);
-        let lowest = self.in_session.iter().position(unsettled).unwrap_or(self.in_session.len());
+        let in_flight = |index: &usize| self.pending.contains(index);
+        let lowest = self.in_session.iter().position(in_flight).unwrap_or(self.in_session.len());
         let known = self.machine.session().and_then(|(session, next)| {
             let after = (self.in_session.len() - lowest) as u64;
             Some((session, next.checked_sub(after)?, lowest))
@@ -328,10 +328,10 @@ impl Producer {
             }
             self.remaining -= 1;
             let oversize = random.permille(workload.oversize_permille);
-            let mut terms =
+            let mut spec =
                 AppendSpec { sync: random.percent(workload.sync_percent), ..AppendSpec::default() };
             if workload.unordered {
-                terms.again_until = now + random.millis(50, 5000);
+                spec.again_until = now + random.millis(50, 5000);
             }
             let number = self.in_session.len() as u64;
             let payload = match workload.payload_of_disks {
@@ -341,16 +341,16 @@ impl Producer {
             let append = history.invoke(now, self.client, self.session, number, payload.clone());
             self.in_session.push(append);
             self.pending.insert(append);
-            self.request(now, append, &payload, terms);
+            self.request(now, append, &payload, spec);
             if random.percent(workload.tail_percent) && !self.hurry {
                 self.ask_tail(now, history, out);
             }
         }
     }
 
-    fn request(&mut self, now: Time, append: usize, payload: &Bytes, terms: AppendSpec) {
+    fn request(&mut self, now: Time, append: usize, payload: &Bytes, spec: AppendSpec) {
         let record = Record::new(payload, now.0 / 1_000_000);
-        let request = Request::Append { record, terms };
+        let request = Request::Append { record, spec };
         let mut effects = vec![];
         self.machine.step(now, Input::Request { token: append as u64, request }, &mut effects);
         assert!(effects.is_empty(), "an append leaves with the timer that it makes due");

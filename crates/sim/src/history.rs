@@ -179,7 +179,7 @@ pub enum End {
     /// It did not get that far.
     Running,
     /// Everything was done, and the whole log was read.
-    Settled {
+    AtRest {
         /// The first position that is kept.
         trim: Position,
         /// The position after the last.

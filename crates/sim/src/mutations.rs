@@ -72,7 +72,7 @@ pub const fn detection(
 const PLACES_FIRST: fn(&Properties) -> bool = |order| order.places_first;
 const HAS_CUTS: fn(&Properties) -> bool = |order| order.has_cuts;
 const SHARDS_CHOSEN: fn(&Properties) -> bool = |order| !order.places_by_position;
-const NAMES_APART: fn(&Properties) -> bool = |order| matches!(order.announces, Announced::Name);
+const NAMES_APART: fn(&Properties) -> bool = |order| matches!(order.announces, Announced::Id);
 
 /// The log passes a session while something of it is repeated, and the member dies that has forgotten it. That is rare: so the
 /// plan is one in which it was seen, with other chances.
@@ -92,12 +92,12 @@ pub const MUTATIONS: [Detection; 99] = [
     detection(Mutation::FilterUnion, "durability", 20, profiles::HALF_SEEN),
     detection(Mutation::SealSkipped, "durability", 5, profiles::SHARD_RESTARTS),
     detection(Mutation::SealNotDurable, "kept_promises", 40, profiles::POWER_LOSSES),
-    detection(Mutation::SealedDrops, "no_unstable_reads", 150, profiles::CHURN),
+    detection(Mutation::SealedTruncates, "no_unstable_reads", 150, profiles::CHURN),
     // No reader is given a wrong record: records keep their versions.
     detection(Mutation::FenceSkipped, "kept_promises", 10, profiles::RACING_CONTROLLERS),
     detection(Mutation::StageDestroys, "durability", 15, profiles::HALF_SEEN),
     // Found by the assertion that drops come in order, before any checker.
-    detection(Mutation::DropsUnordered, "assertion", 3, profiles::DISORDER),
+    detection(Mutation::TruncatesUnordered, "assertion", 3, profiles::DISORDER),
     detection(Mutation::FirstAfterFlush, "durability", 5, profiles::HALF_SEEN),
     detection(Mutation::FlushReversed, "assertion", 3, profiles::CHURN),
     detection(Mutation::AmnesiaAcknowledges, "amnesia", 40, profiles::ANY),
@@ -166,7 +166,7 @@ pub const MUTATIONS: [Detection; 99] = [
     detection(Mutation::NeverBusy, "memory_bound", 10, profiles::BURST),
     detection(Mutation::SharesIgnored, "fair", 10, profiles::TWO_LOGS),
     detection(Mutation::AttemptByTheClock, "recovers", 10, profiles::LONG_VIEW_CHANGE),
-    detection(Mutation::UnnamedToFenced, "recovers", 20, profiles::LONG_VIEW_CHANGE).of(SHARDS_CHOSEN),
+    detection(Mutation::IdsSentToFenced, "recovers", 20, profiles::LONG_VIEW_CHANGE).of(SHARDS_CHOSEN),
     detection(Mutation::HopsEachStripe, "recovers", 3, profiles::ONE_SESSION).of(HAS_CUTS),
     detection(Mutation::FilledByTheClock, "no_needless_failure", 20, profiles::SLOW_CLIENTS).of(PLACES_FIRST),
     detection(Mutation::VacantUnasked, "no_needless_failure", 20, profiles::DEATH_AMID_WRITES)

@@ -17,7 +17,7 @@ use crate::history::{History, Moment, Sought};
 /// How often the operator looks.
 pub const LOOKS_EVERY: Duration = Duration::from_millis(200);
 /// How long a node with a controller may take to answer what is lost.
-const PATIENCE: Duration = Duration::from_secs(4);
+const TIMEOUT: Duration = Duration::from_secs(4);
 /// The machine that asks about losses, the one that looks where a time begins, and the one that waits for a shard. Those that ask
 /// how far the log is have numbers from the last one on: an answer that comes late is for none that asks then.
 const RECOVERY: u64 = 0;
@@ -133,7 +133,7 @@ impl Operator {
     /// Asks what is lost, or accepts it, once that was told. `is_calm` says that nothing goes wrong any more.
     pub fn recover(&mut self, now: Time, entry: &LogEntry, is_calm: bool, options: Options) {
         self.request += 1;
-        let recovery = Recovery::new(now, entry, (self.request, self.told.is_some()), PATIENCE, options);
+        let recovery = Recovery::new(now, entry, (self.request, self.told.is_some()), TIMEOUT, options);
         self.recovery = Some((recovery, is_calm));
     }
 

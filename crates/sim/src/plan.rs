@@ -286,7 +286,7 @@ impl Plan {
         // Drawn apart, so that the seeds known by their numbers stay what they are.
         let mut apart = Random::new(seed ^ 0x0E4D);
         plan.journal.snapshot_bytes = Random::new(seed ^ 0x54A9).pick(&[300, 2000, 256 << 10]);
-        plan.options.limits.unnamed_for = apart.pick(&[50, 400, 3000].map(Duration::from_millis));
+        plan.options.limits.orphan_check_after = apart.pick(&[50, 400, 3000].map(Duration::from_millis));
         let connected = if seed.is_multiple_of(4) { MISSING_CONNECTED } else { MISSING_FOR };
         plan.options.limits.missing_connected = connected;
         plan.options.limits.order_every = apart.pick(&[0, 0, 500, 5000].map(Duration::from_micros));
@@ -449,7 +449,7 @@ fn make_different(limits: &mut Limits, random: &mut Random) {
     limits.batch_records = random.pick(&[limits.batch_records, limits.batch_records.min(5), 1]);
     limits.batch_bytes = random.pick(&[limits.batch_bytes, 5000, 700]);
     limits.order_every = random.pick(&[0, 500, 5000].map(Duration::from_micros));
-    limits.unnamed_for = random.pick(&[50, 400, 3000].map(Duration::from_millis));
+    limits.orphan_check_after = random.pick(&[50, 400, 3000].map(Duration::from_millis));
     limits.replace_after = random.pick(&[limits.replace_after, Duration::from_millis(300), REPLACE_AFTER]);
     limits.heartbeat_every = random.pick(&[limits.heartbeat_every, limits.heartbeat_every / 2]);
     limits.heartbeats_missed = random.pick(&[limits.heartbeats_missed, 4]);

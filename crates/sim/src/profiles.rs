@@ -33,7 +33,7 @@ fn quiet(seed: u64) -> Plan {
             ..LogConfig::default()
         },
         options: seriatim_protocol::Options {
-            limits: Limits { unnamed_for: Duration::from_secs(1), ..Limits::default() },
+            limits: Limits { orphan_check_after: Duration::from_secs(1), ..Limits::default() },
             mutation: None,
         },
         nodes_differ: false,
@@ -358,7 +358,7 @@ fn orphans(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x0F);
     let mut plan = quiet(seed);
     plan.config.replicas = random.pick(&[1, 2, 2]);
-    plan.options.limits.unnamed_for = random.millis(20, 200);
+    plan.options.limits.orphan_check_after = random.millis(20, 200);
     plan.options.limits.missing_connected = MISSING_FOR;
     plan.network.noise_permille = (random.between(0, 100), 20, 20);
     plan.workload = Workload { appends: 40, resume_percent: 40, ends: random.percent(50), ..busy() };

@@ -13,7 +13,7 @@ use crate::history::{History, Moment, Served};
 use crate::random::Random;
 
 /// How long to wait for an answer before it is asked for again.
-const PATIENCE: Duration = Duration::from_millis(400);
+const TIMEOUT: Duration = Duration::from_millis(400);
 /// How long to wait before the register is asked again.
 const LOOK_UP_EVERY: Duration = Duration::from_millis(100);
 /// How long a read waits at a shard.
@@ -159,7 +159,7 @@ impl Reader {
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         let cursors = self.cursors.iter().filter(|cursor| !cursor.is_done).map(|cursor| match cursor.asked {
-            Some(asked) => asked.at + PATIENCE,
+            Some(asked) => asked.at + TIMEOUT,
             None => cursor.ask_at,
         });
         let cursors = if self.entry.view.is_some() { cursors.min() } else { None };
@@ -175,7 +175,7 @@ impl Reader {
         }
         for index in 0..self.cursors.len() {
             let cursor = &mut self.cursors[index];
-            if let Some(asked) = cursor.asked.filter(|asked| now >= asked.at + PATIENCE) {
+            if let Some(asked) = cursor.asked.filter(|asked| now >= asked.at + TIMEOUT) {
                 let to = Address::Node(asked.node, Endpoint::Shard(cursor.shard));
                 out.push((to, Message::Cancel { request: asked.request }.into()));
                 cursor.asked = None;

@@ -73,7 +73,7 @@ const FIRST_VIEW_WITHIN: Duration = Duration::from_secs(5);
 /// How long faults may last altogether.
 const BUSY_FOR: Duration = Duration::from_millis(2500);
 /// How long everything may take once nothing disturbs it any more.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 /// How many shards a log may ever have.
 const MOST_SHARDS: usize = 6;
 
@@ -240,7 +240,9 @@ impl World {
         }
         match what {
             Happening::Arrive(flight) => self.arrive(flight),
-            Happening::Lost { connection, at, other, life } => self.lost(connection, at, other, life),
+            Happening::Lost { connection, at, other, incarnation } => {
+                self.lost(connection, at, other, incarnation)
+            }
             Happening::NodeWakes(node) => {
                 let took_its_turn = self.cluster.node_wakes(node);
                 self.look_at_register();
@@ -260,10 +262,10 @@ impl World {
             Happening::ClientStalls(client) => self.clients.stalls(&mut self.cluster, client),
             Happening::ClientLosesAll(client) => Clients::loses_all(&mut self.cluster, client),
             Happening::LoadEnds => self.load_ends(),
-            Happening::Written(node, life) => self.cluster.written(node, life),
-            Happening::Synced(node, life) => self.cluster.synced(node, life),
-            Happening::NodeStarts(node, life) => {
-                if self.cluster.node(node).life == life && !self.leavers.is_gone(node) {
+            Happening::Written(node, incarnation) => self.cluster.written(node, incarnation),
+            Happening::Synced(node, incarnation) => self.cluster.synced(node, incarnation),
+            Happening::NodeStarts(node, incarnation) => {
+                if self.cluster.node(node).incarnation == incarnation && !self.leavers.is_gone(node) {
                     self.cluster.start_node(node);
                 }
             }
@@ -305,8 +307,8 @@ impl World {
     }
 
     /// A party notices that a connection is gone.
-    fn lost(&mut self, connection: Connection, at: Party, other: Party, life: u64) {
-        if let Some(client) = self.cluster.lost(connection, at, other, life) {
+    fn lost(&mut self, connection: Connection, at: Party, other: Party, incarnation: u64) {
+        if let Some(client) = self.cluster.lost(connection, at, other, incarnation) {
             self.clients.loses(&mut self.cluster, client, other);
         }
     }

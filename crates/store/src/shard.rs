@@ -37,9 +37,9 @@ mod binding;
 mod completeness;
 mod contents;
 mod given;
+mod ids;
 mod index;
 mod load;
-mod names;
 mod numbers;
 mod order;
 mod packed;
@@ -227,7 +227,7 @@ pub struct ShardStore {
 struct Remembered {
     memory: Option<HardState>,
     stable: Position,
-    lacks: Option<MissingRange>,
+    missing: Option<MissingRange>,
     times: TimeIndex,
 }
 
@@ -242,7 +242,7 @@ struct ShardCheckpoint {
     memory: Option<HardState>,
     stable: Position,
     trim: Position,
-    lacks: Option<MissingRange>,
+    missing: Option<MissingRange>,
     /// The names of positions that are not final. The binding logs tell them, too, but a later trim may take
     /// these before the journal has kept the commands that decided about the names.
     given: Vec<Binding>,
@@ -258,7 +258,7 @@ impl Wire for ShardCheckpoint {
         self.memory.encode(out);
         self.stable.encode(out);
         self.trim.encode(out);
-        self.lacks.encode(out);
+        self.missing.encode(out);
         let is_timed = self.times != TimeIndex::default();
         if is_timed || !self.given.is_empty() {
             self.given.encode(out);
@@ -278,7 +278,7 @@ impl Wire for ShardCheckpoint {
             stable: Wire::decode(input)?,
             trim: Wire::decode(input)?,
             // The first checkpoints ended here: nothing could be lacking.
-            lacks: if input.remaining() == 0 { None } else { Wire::decode(input)? },
+            missing: if input.remaining() == 0 { None } else { Wire::decode(input)? },
             given: if input.remaining() == 0 { vec![] } else { Wire::decode(input)? },
             times: if input.remaining() == 0 { TimeIndex::default() } else { Wire::decode(input)? },
         })
@@ -411,10 +411,10 @@ impl ShardStore {
     /// The state that a shard replica needs to go on.
     #[must_use]
     pub fn recovery(&self) -> ShardRecovery {
-        let Remembered { memory, stable, lacks, times } = self.contents.remembered.clone();
+        let Remembered { memory, stable, missing, times } = self.contents.remembered.clone();
         let (trim, put) = (self.trim.position(), self.contents.put());
         let (void, ends) = (self.contents.void(trim), self.contents.index.ends());
-        ShardRecovery { memory, stable, trim, lacks, put, void, ends, times }
+        ShardRecovery { memory, stable, trim, missing, put, void, ends, times }
     }
 
     /// How many entries it keeps in a block of what it holds in memory. To find or change one, it may have to look at all
@@ -455,8 +455,8 @@ impl ShardStore {
             StorageCommand::Remember(memory) => self.remember(memory, Binding::Remember(memory.clone())),
             StorageCommand::Stable(position) => self.note_stable(*position),
             StorageCommand::Trim(position) => self.trim_below(*position),
-            StorageCommand::RememberMissing { memory, lacks } => {
-                self.remember(memory, Binding::RememberMissing { memory: memory.clone(), lacks: *lacks })
+            StorageCommand::RememberMissing { memory, missing } => {
+                self.remember(memory, Binding::RememberMissing { memory: memory.clone(), missing: *missing })
             }
             StorageCommand::Put(records) => self.put(records),
             StorageCommand::Order { view, first, runs } => self.order(*view, *first, runs),
@@ -484,7 +484,7 @@ impl ShardStore {
             memory: self.contents.remembered.memory.clone(),
             stable: self.contents.remembered.stable,
             trim: self.trim.position(),
-            lacks: self.contents.remembered.lacks,
+            missing: self.contents.remembered.missing,
             given: self.contents.given_bindings(),
             times: self.contents.remembered.times.clone(),
         };
@@ -707,9 +707,9 @@ mod fates_tests;
 #[cfg(test)]
 mod growth_tests;
 #[cfg(test)]
-mod lives_tests;
-#[cfg(test)]
 mod ordering_tests;
+#[cfg(test)]
+mod restarts_tests;
 #[cfg(test)]
 mod soak_tests;
 #[cfg(test)]

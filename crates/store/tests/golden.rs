@@ -362,10 +362,10 @@ fn check_after_power_cuts(disk: &MemoryDisk, check: impl Fn(&ShardStore)) {
     sync_files(disk, &disk.files()).unwrap();
     for seed in 0..100 {
         let disk = disk.fork();
-        for life in 0..3 {
+        for restart in 0..3 {
             let shared: Arc<dyn Disk> = Arc::new(disk.clone());
             check(&ShardStore::open(shared, LOG, SHARD, OpenMode::WriteBehind, OPTIONS).unwrap());
-            disk.crash(seed * 3 + life);
+            disk.crash(seed * 3 + restart);
         }
     }
 }

@@ -134,7 +134,7 @@ impl Cluster {
     pub(crate) fn append(&mut self) -> Known {
         let known = (0..MOST_TAKEN).find_map(|_| self.try_append());
         let known = known.expect("the log takes an append");
-        if self.entry().is_some_and(|entry| entry.config.order.announces() == Announced::Name) {
+        if self.entry().is_some_and(|entry| entry.config.order.announces() == Announced::Id) {
             self.make_void(known)
         } else {
             known
@@ -165,8 +165,8 @@ impl Cluster {
         self.honest = Some(LogClient::new(config, self.entry().expect("there is a log")));
         self.replies.clear();
         for token in 0..APPENDED {
-            let terms = AppendSpec { sync: true, ..AppendSpec::default() };
-            let request = Request::Append { record: Record::new(b"p", token), terms };
+            let spec = AppendSpec { sync: true, ..AppendSpec::default() };
+            let request = Request::Append { record: Record::new(b"p", token), spec };
             self.step_honest(Input::Request { token, request });
         }
         self.run_until(LONG, |cluster| cluster.replies.len() as u64 == APPENDED);
@@ -235,17 +235,17 @@ impl Cluster {
     /// Time passes.
     fn run(&mut self, duration: Duration) {
         let end = self.now + duration;
-        self.settle();
+        self.quiesce();
         while let Some(at) = self.deadline().filter(|at| *at <= end) {
             self.now = self.now.max(at);
-            self.settle();
+            self.quiesce();
         }
         self.now = end;
     }
 
     fn run_until(&mut self, most: Duration, is_so: impl Fn(&Self) -> bool) {
         let end = self.now + most;
-        self.settle();
+        self.quiesce();
         while !is_so(self) {
             assert!(self.now < end, "nothing comes of it in {most:?}");
             self.run(Duration::from_millis(10));
@@ -258,7 +258,7 @@ impl Cluster {
     }
 
     /// Everything happens that can at this moment.
-    fn settle(&mut self) {
+    fn quiesce(&mut self) {
         for _ in 0..10_000 {
             while let Some((node, event)) = self.flights.pop_front() {
                 self.hosts.get_mut(&node).expect("there are two").handle(self.now, VIA, event);
@@ -267,7 +267,7 @@ impl Cluster {
                 self.step_honest(Input::Wake);
             }
             for node in NODES {
-                self.settle_host(node);
+                self.quiesce_host(node);
             }
             if self.flights.is_empty() && self.deadline().is_none_or(|at| at > self.now) {
                 return;
@@ -276,7 +276,7 @@ impl Cluster {
         panic!("the nodes never come to rest");
     }
 
-    fn settle_host(&mut self, node: NodeId) {
+    fn quiesce_host(&mut self, node: NodeId) {
         let (host, disk) = (self.hosts.get_mut(&node).expect("there are two"), &self.disks[&node]);
         let mut sends = host.finish_turn(self.now);
         loop {

@@ -6,8 +6,8 @@ use seriatim_model::record::Header;
 use seriatim_model::retention::{Extent, LimitChange, StoreUse};
 use seriatim_model::storage::{MissingRange, Ordered, Owned, Run, Stored};
 use seriatim_model::{
-    Announced, Durability, Endpoint, Gap, IdRun, Incarnation, LogConfig, LogId, Member, NodeId, Order,
-    Placement, PlacementStep, Position, Record, RecordId, Retention, RetentionChange, SessionId, Settled,
+    Announced, BoundIds, Durability, Endpoint, Gap, IdRun, Incarnation, LogConfig, LogId, Member, NodeId,
+    Order, Placement, PlacementStep, Position, Record, RecordId, Retention, RetentionChange, SessionId,
     ShardId, ShardMembers, Span, TimeIndex, TimeMark, View, ViewHistory, ViewNumber,
 };
 use seriatim_protocol::control::{
@@ -156,7 +156,7 @@ impl Drawn for Record {
 impl Drawn for Content {
     fn drawn(draw: &mut Draw) -> Self {
         match draw.order.announces() {
-            Announced::Name => Self::Put { shard: Drawn::drawn(draw), bytes: draw.narrow(64) },
+            Announced::Id => Self::Put { shard: Drawn::drawn(draw), bytes: draw.narrow(64) },
             Announced::Record | Announced::Nothing => Self::Record(Drawn::drawn(draw)),
         }
     }
@@ -291,7 +291,7 @@ macro_rules! drawn {
 drawn! {
     RecordId { session, number }
     IdRun { session, first, count }
-    Settled { ids, is_void }
+    BoundIds { ids, is_void }
     Run { first, records }
     Ordered { ids, shard, is_void }
     Owned { shard, count }
@@ -329,7 +329,7 @@ drawn! {
     NodeParting { node, parting }
     StepTime { step, micros_ago }
     SealedState { ordered, held }
-    Held { view, stable, lacks, trim, end, knows }
+    Held { view, stable, missing, trim, end, knows }
     Submitted { ids, lowest }
     Span { first, count }
     Place { number, count, position }

@@ -184,7 +184,7 @@ kinds! {
 
 kinds! {
     of_corfu of corfu::Message {
-        Next { view, session, take, untold, first, count, patience_ms, since }
+        Next { view, session, take, ungranted, first, count, fill_timeout_ms, since }
         Given { view, session, take, first, spans }
         OutOfOrder { view, session, take, expected }
         Close { view, session }
@@ -225,8 +225,8 @@ kinds! {
         Order { view, batch, backups, stable, runs }
         ReplicateOrder { view, batch, incarnation, stable, runs, replicas }
         FetchRecords { view, batch, ids }
-        FetchedRecords { view, batch, records, lacks, voids }
-        Orphans { view, names }
+        FetchedRecords { view, batch, records, missing, voids }
+        Orphans { view, ids }
         Undecided { view, session, first, end }
     }
 }

@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 
 use super::batches::{BATCH, LookedUp};
 use super::entries::{Entries, EtcdError};
-use super::etcd_worker::{Trouble, note};
+use super::etcd_worker::{Outage, note};
 use super::news::{Answer, News};
 use crate::alarm::until;
 
@@ -55,7 +55,7 @@ pub(super) struct Desk {
     entries: Entries,
     me: NodeId,
     answered: mpsc::Sender<Event>,
-    trouble: Arc<Trouble>,
+    outage: Arc<Outage>,
     flights: JoinSet<Landed>,
     gets: BTreeMap<LogId, Vec<Asker>>,
     gets_under_way: usize,
@@ -80,14 +80,14 @@ impl Desk {
         entries: Entries,
         me: NodeId,
         answered: mpsc::Sender<Event>,
-        trouble: Arc<Trouble>,
+        outage: Arc<Outage>,
     ) -> Self {
         Self {
             news: News::new(entries.keys.clone()),
             entries,
             me,
             answered,
-            trouble,
+            outage,
             flights: JoinSet::new(),
             gets: BTreeMap::new(),
             gets_under_way: 0,
@@ -291,7 +291,7 @@ impl Desk {
             Landed::Other(who, created, outcome) => {
                 self.others_under_way -= 1;
                 self.is_creating &= !created;
-                note(&self.trouble, outcome.as_ref().err());
+                note(&self.outage, outcome.as_ref().err());
                 outcome.unwrap_or_else(|error| unanswered(who, &error).into_iter().collect())
             }
         }
@@ -303,7 +303,7 @@ impl Desk {
         found: Result<Vec<Result<Option<LogEntry>, EtcdError>>, RequestError>,
     ) -> Vec<Event> {
         let found = found.map_err(EtcdError::from);
-        note(&self.trouble, found.as_ref().err());
+        note(&self.outage, found.as_ref().err());
         let mut answers = vec![];
         for (index, (log, askers)) in gets.into_iter().enumerate() {
             let entry = found.as_ref().map_err(EtcdError::clone);
@@ -321,7 +321,7 @@ impl Desk {
         outcomes: Result<Vec<Result<Message, EtcdError>>, RequestError>,
     ) -> Vec<Event> {
         let mut outcomes = outcomes.map_err(EtcdError::from).map(Vec::into_iter);
-        note(&self.trouble, outcomes.as_ref().err());
+        note(&self.outage, outcomes.as_ref().err());
         let mut answers = vec![];
         for (proposed, who) in swaps {
             self.swapping.remove(&proposed.id);
@@ -343,7 +343,7 @@ impl Desk {
         since: Instant,
         found: Result<LookedUp, EtcdError>,
     ) -> Vec<Event> {
-        note(&self.trouble, found.as_ref().err());
+        note(&self.outage, found.as_ref().err());
         let mut askers: BTreeMap<String, Vec<(Asker, u64)>> = lookups.into_iter().collect();
         let LookedUp { logs, nodes } = match found {
             Ok(found) => found,
@@ -395,7 +395,7 @@ impl Desk {
         match message {
             Ok(message) => Some(Event::RegisterAnswered { to: who.0, log: who.1, message }),
             Err(error) => {
-                note(&self.trouble, Some(&error));
+                note(&self.outage, Some(&error));
                 unanswered(who, &error)
             }
         }

@@ -28,7 +28,7 @@ const UPDATES: usize = 16;
 const RETIRE_EVERY: Duration = Duration::from_secs(1);
 
 /// The last thing that went wrong, unless something went right since.
-pub(super) type Trouble = watch::Sender<Option<String>>;
+pub(super) type Outage = watch::Sender<Option<String>>;
 
 /// A node's end of a register that is outside of all nodes. Dropping it ends the task behind it.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ pub struct OutsideRegister {
 
 impl OutsideRegister {
     /// Starts the task of node `me`.
-    pub(super) fn start(entries: Entries, cluster: Cluster, me: NodeId, trouble: &Arc<Trouble>) -> Self {
+    pub(super) fn start(entries: Entries, cluster: Cluster, me: NodeId, outage: &Arc<Outage>) -> Self {
         let (questions, asked) = mpsc::channel(QUESTIONS);
         let (answered, answers) = mpsc::channel(ANSWERS);
         let (told, updates) = mpsc::channel(UPDATES);
@@ -50,15 +50,15 @@ impl OutsideRegister {
             me,
             known: Told::default(),
             answered: answered.clone(),
-            trouble: trouble.clone(),
+            outage: outage.clone(),
         };
         let changes = entries.client.follow_changes(entries.keys.logs());
         let (told_of_logs, changed_logs) = mpsc::channel(UPDATES);
-        let trouble = trouble.clone();
+        let outage = outage.clone();
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
-            confirm(&entries, cluster, &trouble).await;
-            let desk = Desk::new(entries, me, answered, trouble);
+            confirm(&entries, cluster, &outage).await;
+            let desk = Desk::new(entries, me, answered, outage);
             let follow = async { tokio::join!(follow(follower, told), follow(changes, told_of_logs)) };
             tokio::join!(follow, teller.run(updates), desk.run(asked, changed_logs));
         });
@@ -86,14 +86,14 @@ impl OutsideRegister {
 }
 
 /// Waits until etcd has the same cluster as this node. If it has another, that is for ever.
-async fn confirm(entries: &Entries, mut cluster: Cluster, trouble: &Trouble) {
+async fn confirm(entries: &Entries, mut cluster: Cluster, outage: &Outage) {
     while !cluster.is_confirmed {
         let told = match entries.cluster().await {
             Ok(found) => check(&cluster.name, found, cluster.id).map(|_| ()),
             Err(error) => Err(error.into()),
         };
         cluster.is_confirmed = told.is_ok();
-        note(trouble, told.err());
+        note(outage, told.err());
         if !cluster.is_confirmed {
             pause().await;
         }
@@ -111,7 +111,7 @@ struct Teller {
     me: NodeId,
     known: Told,
     answered: mpsc::Sender<Event>,
-    trouble: Arc<Trouble>,
+    outage: Arc<Outage>,
 }
 
 /// The news that a node was told, or is to be told.
@@ -143,7 +143,7 @@ impl Teller {
             Ok(update) => self.note_update(update).await.map_err(EtcdError::from),
             Err(error) => Err(error.into()),
         };
-        note(&self.trouble, outcome.as_ref().err());
+        note(&self.outage, outcome.as_ref().err());
         if let Ok(true) = outcome {
             reminder.reset_immediately();
         }
@@ -216,9 +216,9 @@ impl Teller {
 }
 
 /// Takes note of what went wrong, or that nothing did.
-pub(super) fn note(trouble: &Trouble, error: Option<impl ToString>) {
+pub(super) fn note(outage: &Outage, error: Option<impl ToString>) {
     let text = error.map(|error| error.to_string());
-    trouble.send_if_modified(|known| {
+    outage.send_if_modified(|known| {
         let is_new = *known != text;
         *known = text;
         is_new

@@ -26,7 +26,7 @@ pub use etcd_worker::OutsideRegister;
 pub use keys::ValueError;
 
 use entries::Entries;
-use etcd_worker::Trouble;
+use etcd_worker::Outage;
 use keys::Keys;
 
 /// Where a cluster's register is in etcd.
@@ -84,7 +84,7 @@ pub enum OpenError {
 pub struct EtcdRegister {
     entries: Entries,
     cluster: Cluster,
-    trouble: Arc<Trouble>,
+    outage: Arc<Outage>,
 }
 
 /// Which cluster a register is of.
@@ -108,7 +108,7 @@ pub async fn open(options: &EtcdOptions, known: Option<u128>) -> Result<EtcdRegi
         return Err(OpenError::Name { name });
     }
     let entries = Entries { client: Client::new(&options.endpoints)?, keys: Keys::new(&name) };
-    let (found, trouble) = match (entries.cluster().await, known) {
+    let (found, outage) = match (entries.cluster().await, known) {
         (Err(EtcdError::Etcd(error @ RequestError::Unreachable { .. })), Some(_)) => {
             (None, Some(error.to_string()))
         }
@@ -118,7 +118,7 @@ pub async fn open(options: &EtcdOptions, known: Option<u128>) -> Result<EtcdRegi
     };
     let id = found.or(known).expect("only a node that knows its cluster goes on without");
     let cluster = Cluster { name, id, is_confirmed: found.is_some() };
-    Ok(EtcdRegister { entries, cluster, trouble: Arc::new(watch::Sender::new(trouble)) })
+    Ok(EtcdRegister { entries, cluster, outage: Arc::new(watch::Sender::new(outage)) })
 }
 
 /// Whether the cluster that etcd has is the one that the node belongs to.
@@ -145,13 +145,13 @@ impl EtcdRegister {
 
     /// The last thing that went wrong in talking to etcd, unless it went right since: for an operator to see.
     #[must_use]
-    pub fn trouble(&self) -> watch::Receiver<Option<String>> {
-        self.trouble.subscribe()
+    pub fn outage(&self) -> watch::Receiver<Option<String>> {
+        self.outage.subscribe()
     }
 
     /// Starts answering the questions of node `me`. To be called within a tokio runtime.
     #[must_use]
     pub fn attend(self, me: NodeId) -> OutsideRegister {
-        OutsideRegister::start(self.entries, self.cluster, me, &self.trouble)
+        OutsideRegister::start(self.entries, self.cluster, me, &self.outage)
     }
 }

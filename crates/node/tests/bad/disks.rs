@@ -12,7 +12,7 @@ use seriatim_node::{Node, NodeError};
 use seriatim_protocol::Options;
 use seriatim_store::{Disk, MemoryDisk, Secret, ShardOptions};
 
-use crate::support::{PATIENCE, client, client_with, eventually, read_range, says, small_journal, within};
+use crate::support::{TIMEOUT, client, client_with, eventually, read_range, says, small_journal, within};
 
 const NODES: u32 = 3;
 
@@ -82,7 +82,7 @@ fn numbered(number: u64) -> Vec<u8> {
 
 async fn is_all_there(log: &seriatim_client::Log, acknowledged: u64) {
     for number in 0..acknowledged {
-        let read = log.read(Position(number), 1, PATIENCE).await.unwrap();
+        let read = log.read(Position(number), 1, TIMEOUT).await.unwrap();
         assert!(read[0].record.payload() == numbered(number), "record {number}");
     }
 }
@@ -244,7 +244,7 @@ async fn a_sync_that_fails_ends_the_node_and_the_log_goes_on_and_loses_nothing()
     let elsewhere = view.shards.iter().find(|shard| shard.primary().node != NodeId(2)).unwrap();
     let there = (0..20).map(Position).find(|at| view.placement.shard_of(*at) == elsewhere.shard);
     if let Some(position) = there {
-        assert_eq!(log.read(position, 1, PATIENCE).await.unwrap().len(), 1);
+        assert_eq!(log.read(position, 1, TIMEOUT).await.unwrap().len(), 1);
     }
     let disks = std::mem::take(&mut cluster.disks);
     for node in cluster.nodes {

@@ -10,7 +10,7 @@ use seriatim_node::{Awaits, Node, NodeError, NodeOptions, RegisterOptions, Serve
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::support::{PATIENCE, client, small_journal};
+use crate::support::{TIMEOUT, client, small_journal};
 
 /// How a node is started that beats so often.
 fn options(number: u32, every_ms: u64, register: RegisterOptions, data: &Path) -> ServeOptions {
@@ -32,7 +32,7 @@ async fn start(options: ServeOptions) -> Node {
 
 async fn joined(options: ServeOptions) -> Node {
     let mut node = start(options).await;
-    assert!(timeout(PATIENCE, node.joined()).await.unwrap());
+    assert!(timeout(TIMEOUT, node.joined()).await.unwrap());
     node
 }
 
@@ -52,7 +52,7 @@ async fn a_node_whose_heartbeats_the_others_would_not_wait_for_says_so_and_stops
     let data = tempfile::tempdir().unwrap();
     let elder = joined(options(1, 20, RegisterOptions::Embedded, data.path())).await;
     let mut late = start(options(2, 200, on(&elder), data.path())).await;
-    let cause = timeout(PATIENCE, late.failed()).await.unwrap();
+    let cause = timeout(TIMEOUT, late.failed()).await.unwrap();
     assert!(matches!(cause, NodeError::BeatsDiffer { node: 2, .. }), "{cause}");
     let text = cause.to_string();
     for words in
@@ -62,7 +62,7 @@ async fn a_node_whose_heartbeats_the_others_would_not_wait_for_says_so_and_stops
     }
     // Nor is one whose patience is too short for the others. The node that was there goes on.
     let mut hasty = start(options(3, 5, on(&elder), data.path())).await;
-    let cause = timeout(PATIENCE, hasty.failed()).await.unwrap();
+    let cause = timeout(TIMEOUT, hasty.failed()).await.unwrap();
     assert!(matches!(cause, NodeError::BeatsDiffer { node: 3, .. }), "{cause}");
     elder.stop().await.unwrap();
 }

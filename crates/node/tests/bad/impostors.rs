@@ -4,7 +4,7 @@ use seriatim_client::LogConfig;
 use seriatim_model::limits::{MAX_FIRST, MAX_NUMBER};
 use seriatim_model::storage::Run;
 use seriatim_model::{
-    Endpoint, IdRun, Incarnation, LogId, NodeId, Position, Record, SessionId, Settled, ShardId, ViewNumber,
+    BoundIds, Endpoint, IdRun, Incarnation, LogId, NodeId, Position, Record, SessionId, ShardId, ViewNumber,
 };
 use seriatim_protocol::control::NodeAddress;
 use seriatim_protocol::parts::sequencing;
@@ -83,7 +83,7 @@ fn harmful(entry: &control::LogEntry) -> Vec<Message> {
         erwin::Message::Truncate {
             view,
             from: Position(0),
-            runs: vec![Settled { ids: run, is_void: false }],
+            runs: vec![BoundIds { ids: run, is_void: false }],
         }
         .into(),
         erwin::Message::TruncateAck { view, ordered: Position(MAX_NUMBER) }.into(),

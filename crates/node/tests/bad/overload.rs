@@ -274,7 +274,7 @@ async fn more_waiting_reads_than_there_is_room_for() {
     drop(raw);
     // As soon as they are gone there is room for others.
     log.append_sync("x").await.unwrap();
-    assert_eq!(log.read(Position(0), 1, crate::support::PATIENCE).await.unwrap().len(), 1);
+    assert_eq!(log.read(Position(0), 1, crate::support::TIMEOUT).await.unwrap().len(), 1);
     witness.finish().await;
 }
 

@@ -9,7 +9,7 @@ use seriatim_model::limits::{MAX_NUMBER, MAX_RECORD_BYTES, MAX_RECORD_OVERHEAD_B
 use seriatim_model::{Order, SessionId};
 use seriatim_protocol::{Message, erwin};
 
-use crate::support::{Cluster, PATIENCE, Raw, read_range, says, within};
+use crate::support::{Cluster, Raw, TIMEOUT, read_range, says, within};
 
 fn limited(max_record_bytes: u32) -> LogConfig {
     LogConfig { max_record_bytes, ..LogConfig::default() }
@@ -27,7 +27,7 @@ async fn a_record_at_the_limit_is_kept_and_one_byte_more_is_refused() {
     says(&over, &["1048577", "1048576", "split it", "--max-record-bytes"]);
     // The session is none the worse for it.
     assert_eq!(log.append_sync("next").await.unwrap(), position.next());
-    assert_eq!(log.read(position, 1, PATIENCE).await.unwrap()[0].record.payload(), exact);
+    assert_eq!(log.read(position, 1, TIMEOUT).await.unwrap()[0].record.payload(), exact);
     witness.finish().await;
 }
 
@@ -55,7 +55,7 @@ async fn the_largest_record_of_all_goes_all_the_way() {
         assert_eq!(position, Position(number));
         let expected = if number % 2 == 0 { payloads[number as usize / 2].clone() } else { "small".into() };
         assert!(record.payload() == expected, "record {number} differs");
-        let read = log.read(position, 1, PATIENCE).await.unwrap();
+        let read = log.read(position, 1, TIMEOUT).await.unwrap();
         assert!(read[0].record.payload() == expected, "record {number} is read differently");
     }
     let over = log.append(vec![0; MAX_RECORD_BYTES as usize + 1], AppendOptions::default()).await;
@@ -133,7 +133,7 @@ async fn records_come_back_byte_for_byte() {
     ];
     for payload in payloads {
         let position = log.append_sync(payload.to_vec()).await.unwrap();
-        let read = log.read(position, 1, PATIENCE).await.unwrap();
+        let read = log.read(position, 1, TIMEOUT).await.unwrap();
         assert_eq!(read[0].record.payload(), payload);
     }
     let end = Position(payloads.len() as u64);
@@ -215,7 +215,7 @@ async fn positions_below_the_trim_point_or_past_the_tail() {
         assert_eq!(log.append_sync("x").await.unwrap(), Position(number));
     }
     log.trim(Position(4)).await.unwrap();
-    let below = log.read(Position(3), 1, PATIENCE).await.unwrap_err();
+    let below = log.read(Position(3), 1, TIMEOUT).await.unwrap_err();
     assert_eq!(below, ReadError::Trimmed { first: Position(4) });
     says(&below, &["below 4 are trimmed", "first one is 4"]);
     let past = log.trim(Position(11)).await.unwrap_err();

@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{interval, timeout};
 
 /// How long anything may take.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Small journal files, so that a cluster starts at once.
 pub(crate) fn small_journal() -> JournalOptions {
@@ -66,7 +66,7 @@ impl Cluster {
 }
 
 pub(crate) async fn client(address: &str) -> Client {
-    client_with(address, PATIENCE).await
+    client_with(address, TIMEOUT).await
 }
 
 /// A client whose operations may take this long.
@@ -121,7 +121,7 @@ impl Witness {
 async fn turn(log: &Log, number: u64) {
     let payload = number.to_string();
     let position = log.append_sync(payload.clone()).await.unwrap();
-    let read = log.read(position, 1, PATIENCE).await.unwrap();
+    let read = log.read(position, 1, TIMEOUT).await.unwrap();
     assert_eq!(read.len(), 1);
     assert_eq!(read[0].record.payload(), payload.as_bytes());
 }
@@ -134,12 +134,12 @@ pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, check: impl
             look.tick().await;
         }
     };
-    assert!(timeout(PATIENCE, done).await.is_ok(), "in vain waited for: {what}");
+    assert!(timeout(TIMEOUT, done).await.is_ok(), "in vain waited for: {what}");
 }
 
 /// Waits for something that must not take for ever.
 pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
-    timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("in vain waited for: {what}"))
+    timeout(TIMEOUT, future).await.unwrap_or_else(|_| panic!("in vain waited for: {what}"))
 }
 
 /// Everything from `from` on up to `end`, which lies below the tail.
@@ -147,7 +147,7 @@ pub(crate) async fn read_range(log: &Log, mut from: Position, end: Position) -> 
     let mut all = vec![];
     while from < end {
         let count = u32::try_from(end - from).unwrap();
-        let read = log.read(from, count, PATIENCE).await.unwrap();
+        let read = log.read(from, count, TIMEOUT).await.unwrap();
         from = read.last().expect("there is more below the tail").position.next();
         all.extend(read);
     }

@@ -16,7 +16,7 @@ use seriatim_store::{Disk, JournalOptions, MemoryDisk, Secret, ShardOptions};
 use crate::talk::NODES;
 
 /// How long anything may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 async fn start(etcd: &EtcdServer, node: NodeId, disk: &MemoryDisk) -> Node {
     let options = EtcdOptions { endpoints: vec![etcd.endpoint()], cluster: "test".into() };
@@ -35,13 +35,13 @@ async fn start(etcd: &EtcdServer, node: NodeId, disk: &MemoryDisk) -> Node {
     };
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
     let mut node = Node::start(config, disk, listener, ListenOptions::default(), Some(register)).unwrap();
-    assert!(tokio::time::timeout(PATIENCE, node.joined()).await.unwrap());
+    assert!(tokio::time::timeout(TIMEOUT, node.joined()).await.unwrap());
     node
 }
 
 async fn client(node: &Node) -> Client {
     let mut options = ClientOptions::default();
-    options.deadline = PATIENCE;
+    options.deadline = TIMEOUT;
     Client::connect_with(&node.address().to_string(), options).await.unwrap()
 }
 
@@ -66,7 +66,7 @@ async fn a_log_outlives_its_nodes_and_its_etcd() {
     nodes.push(start(&etcd, NODES[2], &disks[2]).await);
     log.append("after", AppendOptions::sync()).await.unwrap();
     let reader = client(&nodes[2]).await;
-    let records = reader.log("orders").await.unwrap().read(Position(0), 10, PATIENCE).await.unwrap();
+    let records = reader.log("orders").await.unwrap().read(Position(0), 10, TIMEOUT).await.unwrap();
     let payloads: Vec<_> = records.iter().map(|stored| stored.record.payload()).collect();
     assert_eq!(payloads, ["before", "without", "after"]);
     reader.delete("orders").await.unwrap();

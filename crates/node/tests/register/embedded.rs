@@ -10,7 +10,7 @@ use seriatim_protocol::control::{self, Message, NodeAddress, catalog};
 use seriatim_protocol::roles::{self, RoleInput};
 
 use crate::news::Crowd;
-use crate::scenarios::{SCENARIOS, Scenario, WITHIN_A_LIFE};
+use crate::scenarios::{SCENARIOS, Scenario, WITHIN_AN_INCARNATION};
 use crate::talk::{NODES, Register, Talk, creation, itself};
 
 /// The node that hosts the register.
@@ -201,7 +201,7 @@ fn a_crowd_that_waits_asks_about_once_a_second_each_and_is_told_at_once() {
 #[test]
 fn the_embedded_register_keeps_the_contract() {
     run(Restarts::WhenTold, SCENARIOS);
-    run(Restarts::WhenTold, WITHIN_A_LIFE);
+    run(Restarts::WhenTold, WITHIN_AN_INCARNATION);
 }
 
 #[test]

@@ -16,13 +16,13 @@ use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, watch};
 
 use crate::news::Crowd;
-use crate::scenarios::{SCENARIOS, WITHIN_A_LIFE};
+use crate::scenarios::{SCENARIOS, WITHIN_AN_INCARNATION};
 use crate::talk::{NODES, Register, Talk, creation, itself};
 
 /// How much is on its way between a test and its nodes.
 const ON_ITS_WAY: usize = 1024;
 /// How long anything may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Long enough to be sure that nothing is said.
 const SILENCE: Duration = Duration::from_secs(3);
 
@@ -130,7 +130,7 @@ impl Register for InEtcd {
 #[test]
 fn etcd_keeps_the_contract() {
     let Some(server) = Server::start() else { return };
-    for (index, (_, scenario)) in SCENARIOS.iter().chain(WITHIN_A_LIFE).enumerate() {
+    for (index, (_, scenario)) in SCENARIOS.iter().chain(WITHIN_AN_INCARNATION).enumerate() {
         scenario(&mut server.talk(&format!("cluster-{index}")));
     }
 }
@@ -254,16 +254,16 @@ fn what_is_wrong_is_said() {
 fn trouble_is_there_to_be_seen_and_passes() {
     let Some(server) = Server::start() else { return };
     let register = server.open(&server.options("a")).unwrap();
-    let mut trouble = register.trouble();
+    let mut outage = register.outage();
     let _attended = {
         let _inside = server.runtime.enter();
         register.attend(NODES[0])
     };
     server.etcd.borrow_mut().kill();
-    let told = seen(&server, &mut trouble, true).unwrap();
+    let told = seen(&server, &mut outage, true).unwrap();
     assert!(told.starts_with("etcd does not answer"), "{told}");
     server.etcd.borrow_mut().restart();
-    assert_eq!(seen(&server, &mut trouble, false), None);
+    assert_eq!(seen(&server, &mut outage, false), None);
 }
 
 #[test]
@@ -274,23 +274,23 @@ fn a_node_that_knows_its_cluster_starts_before_etcd_does() {
     let early = |known| server.runtime.block_on(open(&server.options("a"), Some(known))).unwrap();
     let (ours, strange) = (early(id), early(7));
     assert_eq!((ours.cluster_id(), strange.cluster_id()), (id, 7));
-    let (mut trouble, mut strange_trouble) = (ours.trouble(), strange.trouble());
-    assert!(trouble.borrow().as_ref().unwrap().starts_with("etcd does not answer"));
+    let (mut outage, mut strange_outage) = (ours.outage(), strange.outage());
+    assert!(outage.borrow().as_ref().unwrap().starts_with("etcd does not answer"));
     let inside = server.runtime.enter();
     let (mut ours, mut strange) = (ours.attend(NODES[0]), strange.attend(NODES[0]));
     drop(inside);
     server.etcd.borrow_mut().restart();
-    assert_eq!(seen(&server, &mut trouble, false), None);
+    assert_eq!(seen(&server, &mut outage, false), None);
     let list =
         || RegisterQuestion { asker: itself(NODES[0]), log: LogId(0), message: Message::List { request: 1 } };
     ours.ask(list());
-    let answer = server.runtime.block_on(async { tokio::time::timeout(PATIENCE, ours.next()).await });
+    let answer = server.runtime.block_on(async { tokio::time::timeout(TIMEOUT, ours.next()).await });
     let Event::RegisterAnswered { message, .. } = answer.unwrap() else { panic!("an answer") };
     assert_eq!(message, Message::Listing { request: 1, entries: vec![], nodes: vec![] });
     // The other is of another cluster than etcd has, and changes nothing in it.
     let other =
-        async { strange_trouble.wait_for(|told| is_about(told, "correct the cluster's name")).await.is_ok() };
-    assert!(server.runtime.block_on(async { tokio::time::timeout(PATIENCE, other).await }).unwrap());
+        async { strange_outage.wait_for(|told| is_about(told, "correct the cluster's name")).await.is_ok() };
+    assert!(server.runtime.block_on(async { tokio::time::timeout(TIMEOUT, other).await }).unwrap());
     strange.ask(list());
     assert!(server.runtime.block_on(async { tokio::time::timeout(SILENCE, strange.next()).await }).is_err());
 }
@@ -300,10 +300,10 @@ fn is_about(told: &Option<String>, what: &str) -> bool {
 }
 
 /// Waits until there is trouble, or none.
-fn seen(server: &Server, trouble: &mut watch::Receiver<Option<String>>, wanted: bool) -> Option<String> {
+fn seen(server: &Server, outage: &mut watch::Receiver<Option<String>>, wanted: bool) -> Option<String> {
     let wait = async {
-        let seen = trouble.wait_for(|trouble| trouble.is_some() == wanted);
-        tokio::time::timeout(PATIENCE, seen).await.unwrap().unwrap().clone()
+        let seen = outage.wait_for(|outage| outage.is_some() == wanted);
+        tokio::time::timeout(TIMEOUT, seen).await.unwrap().unwrap().clone()
     };
     server.runtime.block_on(wait)
 }

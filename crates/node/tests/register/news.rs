@@ -14,7 +14,7 @@ use crate::talk::{NODES, Register, creation, itself};
 /// How many clients wait.
 const CLIENTS: u64 = 200;
 /// How long anything may take that is not measured.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Clients of all nodes that wait for a view of one log, and ask as the machines do.
 pub(crate) struct Crowd {
@@ -82,7 +82,7 @@ impl Crowd {
         register.ask(NODES[0], itself(NODES[0]), Message::CompareAndSet { entry });
         let mut waiting: Vec<Address> = self.clients.keys().copied().collect();
         while !waiting.is_empty() {
-            let heard = register.hear(began + PATIENCE);
+            let heard = register.hear(began + TIMEOUT);
             let (to, message) = heard.unwrap_or_else(|| panic!("{} are not told", waiting.len()));
             if view_in(&message) == Some(ViewNumber(view)) {
                 waiting.retain(|client| *client != to);
@@ -97,7 +97,7 @@ fn time(register: &dyn Register) -> Time {
 }
 
 fn hear(register: &mut dyn Register, fits: impl Fn(&Message) -> bool) -> Message {
-    let end = register.now() + PATIENCE;
+    let end = register.now() + TIMEOUT;
     loop {
         let (_, message) = register.hear(end).expect("it is said in time");
         if fits(&message) {

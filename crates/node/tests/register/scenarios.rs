@@ -39,7 +39,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
 ];
 
 /// The scenarios that hold between two starts of the register.
-pub(crate) const WITHIN_A_LIFE: &[Scenario] = &[
+pub(crate) const WITHIN_AN_INCARNATION: &[Scenario] = &[
     ("what an older incarnation of a node said is late", late),
     ("who waits for a view is told of it", told),
 ];

@@ -6,7 +6,7 @@ use seriatim_model::{Address, ConnectionId, Endpoint, LogConfig, LogId, NodeId};
 use seriatim_protocol::control::{LogEntry, Message, NodeAddress};
 
 /// How long anything that must be said may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// After how long a question is asked again.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
@@ -83,7 +83,7 @@ impl Talk {
     /// Asks until there is an answer, as roles do.
     pub(crate) fn answer(&mut self, through: NodeId, message: Message) -> Message {
         let asker = self.asker(through);
-        let end = self.register.now() + PATIENCE;
+        let end = self.register.now() + TIMEOUT;
         while self.register.now() < end {
             self.ask(asker, message.clone());
             if let Some(answer) = self.hears_within(ASK_EVERY, asker, |_| true) {
@@ -95,7 +95,7 @@ impl Talk {
 
     /// Waits until `to` hears something that fits.
     pub(crate) fn hears(&mut self, to: Address, fits: impl Fn(&Message) -> bool) -> Message {
-        match self.hears_within(PATIENCE, to, fits) {
+        match self.hears_within(TIMEOUT, to, fits) {
             Some(message) => message,
             None => panic!("{to:?} heard nothing that fits; not asked for: {:?}", self.heard),
         }

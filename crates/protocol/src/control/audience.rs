@@ -23,13 +23,13 @@ pub struct Audience {
 #[derive(Clone, Copy, Debug)]
 struct Listener {
     /// The newest view that it was told of.
-    told: ViewNumber,
+    known: ViewNumber,
     until: Time,
 }
 
 impl Audience {
-    /// Somebody asks for news of a log, and is told of the view `told`.
-    pub fn join(&mut self, now: Time, log: LogId, listener: Address, told: ViewNumber) {
+    /// Somebody asks for news of a log, and knows of the view `view`, or is about to.
+    pub fn join(&mut self, now: Time, log: LogId, listener: Address, view: ViewNumber) {
         if now >= self.forget_at {
             self.forget_late(now);
         }
@@ -39,8 +39,8 @@ impl Audience {
             return self.logs.retain(|_, listeners| !listeners.is_empty());
         }
         self.count += usize::from(known.is_none());
-        let told = known.map_or(told, |known| known.told.max(told));
-        listeners.insert(listener, Listener { told, until: now + LISTENS_FOR });
+        let known = known.map_or(view, |listener| listener.known.max(view));
+        listeners.insert(listener, Listener { known, until: now + LISTENS_FOR });
     }
 
     /// Whether anybody listens for news of a log.
@@ -53,14 +53,14 @@ impl Audience {
     pub fn hears_of(&mut self, now: Time, log: LogId, view: ViewNumber) -> Vec<Address> {
         let Some(listeners) = self.logs.get_mut(&log) else { return vec![] };
         assert!(!listeners.is_empty(), "a log without listeners is not among them");
-        let mut told = vec![];
+        let mut behind = vec![];
         for (address, listener) in listeners {
-            if listener.told < view && now < listener.until {
-                listener.told = view;
-                told.push(*address);
+            if listener.known < view && now < listener.until {
+                listener.known = view;
+                behind.push(*address);
             }
         }
-        told
+        behind
     }
 
     /// A log is gone. Those who are to be told.

@@ -70,7 +70,7 @@ pub struct Controller {
     /// The node that it rests for: it made that claim, and is heard.
     rival: Option<NodeId>,
     /// When others were last told that an attempt makes progress.
-    told_at: Time,
+    announced_at: Time,
     nodes: BTreeSet<NodeId>,
     suspected: BTreeSet<NodeId>,
     full: FullDisks,
@@ -174,7 +174,7 @@ impl Controller {
             wanted: None,
             stood_back_for: ViewNumber::NONE,
             rival: None,
-            told_at: Time::ZERO,
+            announced_at: Time::ZERO,
             nodes: BTreeSet::from([node]),
             suspected: BTreeSet::new(),
             full: FullDisks::default(),
@@ -393,7 +393,7 @@ impl Controller {
                 let won = entry.claimed == wanted.claimed && entry.claimant == wanted.claimant;
                 if won {
                     self.timings.reached(now, "claim");
-                    (self.give_up_at, self.told_at) = (now + self.pace.patience(), now);
+                    (self.give_up_at, self.announced_at) = (now + self.pace.timeout(), now);
                     let evidence = Evidence::new(entry, self.unreadable.clone(), self.options);
                     let attempt = Attempt::new(now, evidence, self.goal(now));
                     self.enter(now, Phase::Attempt(Box::new(attempt)), out);
@@ -540,7 +540,7 @@ impl Controller {
     /// Whether a report can only be answered with a view that grows, and it is too early for one.
     fn is_postponed(&self, now: Time, reporter: Address) -> bool {
         let Some(entry) = &self.current else { return false };
-        let is_late = now >= self.rejoin.not_before() && !self.full.has(reporter);
+        let is_late = now >= self.rejoin.retry_at() && !self.full.has(reporter);
         !is_late && Wish::of(entry, reporter) == Wish::Rejoin
     }
 
@@ -549,7 +549,7 @@ impl Controller {
         match self.known.judge(now, entry.view_number()) {
             Verdict::Sound => {}
             Verdict::Doubtful => return self.rest(now, self.pace.backoff()),
-            Verdict::Behind(trouble) => return self.cannot_form(now, entry, &trouble, out),
+            Verdict::Behind(blocked) => return self.cannot_form(now, entry, &blocked, out),
         }
         let needed = self.find_need(now, &entry, out);
         if !needed {
@@ -601,8 +601,8 @@ impl Controller {
         grows |= entry.unavailable.is_some();
         grows |= shard_set::is_due(entry, self.liveness().able());
         grows |= self.may_be_left(entry);
-        if grows && !needed && now < self.rejoin.not_before() {
-            let pause = self.rejoin.not_before() - now;
+        if grows && !needed && now < self.rejoin.retry_at() {
+            let pause = self.rejoin.retry_at() - now;
             self.look_after(now, pause);
             grows = false;
         }
@@ -635,8 +635,8 @@ impl Controller {
                 if claim == ours && view > attempt.old() && attempt.step < Step::Register =>
             {
                 let entry = attempt.entry().clone();
-                let trouble = self.known.prove(now, entry.view_number());
-                return self.cannot_form(now, entry, &trouble, out);
+                let blocked = self.known.prove(now, entry.view_number());
+                return self.cannot_form(now, entry, &blocked, out);
             }
             // An equal number: it takes part in a view of that number. Unless that is the one that is being
             // registered, the number was given out twice.
@@ -654,7 +654,7 @@ impl Controller {
     fn progressed(&mut self, now: Time, is_news: bool, out: &mut Vec<RoleEffect>) {
         if is_news {
             if !self.options.mutates(Mutation::AttemptByTheClock) {
-                self.give_up_at = now + self.pace.patience();
+                self.give_up_at = now + self.pace.timeout();
             }
             self.tell_rivals(now, out);
             self.proceed(now, out);
@@ -717,32 +717,32 @@ impl Controller {
                 self.ask(now, out);
                 self.proceed(now, out);
             }
-            Err(trouble) => {
+            Err(blocked) => {
                 let entry = attempt.entry().clone();
-                self.cannot_form(now, entry, &trouble, out);
+                self.cannot_form(now, entry, &blocked, out);
             }
         }
     }
 
     /// No view can be formed: says so, and tries again after a while.
-    fn cannot_form(&mut self, now: Time, entry: LogEntry, trouble: &Blocked, out: &mut Vec<RoleEffect>) {
+    fn cannot_form(&mut self, now: Time, entry: LogEntry, blocked: &Blocked, out: &mut Vec<RoleEffect>) {
         // A loss that was accepted when the attempt had begun already is for the next one.
         let is_older = matches!(&self.phase, Phase::Attempt(attempt) if !attempt.goal.accepts_loss);
-        if is_older && self.orders.accepts_at(now) && matches!(trouble, Blocked::Lost(_)) {
+        if is_older && self.orders.accepts_at(now) && matches!(blocked, Blocked::Lost(_)) {
             return self.rest(now, Duration::ZERO);
         }
         // It is the turn of those that stand back for this claim: they may hear whom this node does not.
         let turn = self.pace.backoff_after(entry.claimed, entry.view_number()) * 3;
-        let why = trouble.to_string();
+        let why = blocked.to_string();
         for node in &entry.sequencers {
             send(Address::Node(*node, Endpoint::Sequencer), Message::Unavailable { why: why.clone() }, out);
         }
         // Into a register that was set back, nothing is written.
-        if entry.unavailable.as_deref() != Some(&why) && !matches!(trouble, Blocked::Behind { .. }) {
+        if entry.unavailable.as_deref() != Some(&why) && !matches!(blocked, Blocked::Behind { .. }) {
             let entry = LogEntry { unavailable: Some(why.clone()), ..entry };
             send(self.register, Message::CompareAndSet { entry }, out);
         }
-        let (text, lost) = match trouble {
+        let (text, lost) = match blocked {
             Blocked::Lost(loss) => (loss.to_string(), true),
             Blocked::Waits(_) | Blocked::Behind { .. } => (why, false),
         };

@@ -41,7 +41,7 @@ impl Loss {
         &mut self,
         (shard, begins): (ShardId, Position),
         is_complete: bool,
-        lacks: impl Iterator<Item = MissingRange>,
+        missing: impl Iterator<Item = MissingRange>,
         history: &ViewHistory,
     ) {
         if !is_complete {
@@ -49,7 +49,7 @@ impl Loss {
         }
         let everything = MissingRange { from: begins, end: self.certain };
         let MissingRange { from, end } =
-            lacks.fold(everything, MissingRange::meet).without(history.gaps_of(shard));
+            missing.fold(everything, MissingRange::meet).without(history.gaps_of(shard));
         if from < end {
             self.gaps.push(Gap { shard, from, end });
         }

@@ -24,7 +24,7 @@ pub(crate) struct Evidence {
     /// How often a shard's replica could not read what it was to flush: then it is another's turn.
     unreadable: BTreeMap<ShardId, usize>,
     /// The defect of counting on replicas that lack something.
-    counts_lacking: bool,
+    counts_incomplete: bool,
     /// The defect of writing anew what was trimmed.
     flushes_trimmed: bool,
 }
@@ -38,7 +38,7 @@ impl Evidence {
             chosen: None,
             fenced: BTreeMap::new(),
             unreadable,
-            counts_lacking: options.mutates(Mutation::MissingCounted),
+            counts_incomplete: options.mutates(Mutation::MissingCounted),
             flushes_trimmed: options.mutates(Mutation::TrimmedFlushed),
         }
     }
@@ -187,7 +187,7 @@ impl Evidence {
         let was_member = self.old_replicas(shard).any(|old| old == *member)
             && *incarnation == member.incarnation
             && held.view == self.old()
-            && (self.counts_lacking || held.lacks.is_none());
+            && (self.counts_incomplete || held.missing.is_none());
         self.is_fresh(shard) || was_member
     }
 

@@ -35,8 +35,8 @@ pub(crate) trait Handover: Debug + Send + Sync {
     fn certain(&self, evidence: &Evidence) -> Position;
 
     /// The positions below [`certain`](Self::certain) that a replica of a shard would lack in the new view.
-    fn lacks(&self, evidence: &Evidence, held: &Held) -> MissingRange {
-        held.lacks_in(evidence.history(), self.certain(evidence))
+    fn missing(&self, evidence: &Evidence, held: &Held) -> MissingRange {
+        held.missing_in(evidence.history(), self.certain(evidence))
     }
 
     /// Whether a replica that lacks nothing of what came to it in the old view has everything below
@@ -80,7 +80,7 @@ mod tests {
     use crate::mutation::Options;
 
     const OLD: ViewNumber = ViewNumber(3);
-    const LIFE: Incarnation = Incarnation(1);
+    const INCARNATION: Incarnation = Incarnation(1);
 
     /// Different numbers, the same for a seed.
     struct Numbers(u64);
@@ -98,7 +98,7 @@ mod tests {
         let sequencers = if order.properties().has_one_sequencer { 1 } else { 3 };
         let config = LogConfig { order, sequencers, shards: 2, replicas: 2, ..LogConfig::default() };
         let entry = catalog::place(LogId(1), "log".into(), config, &nodes).expect("they can hold it");
-        let member = |node: &NodeId| Member { node: *node, incarnation: LIFE };
+        let member = |node: &NodeId| Member { node: *node, incarnation: INCARNATION };
         let shards = (0..).map(ShardId).zip(&entry.shards).map(|(shard, nodes)| ShardMembers {
             shard,
             begins: Position::ZERO,
@@ -127,7 +127,11 @@ mod tests {
             if entry.view.is_some() && numbers.below(3) > 0 {
                 // Everything that is final was ordered by all members.
                 let ordered = Position(30 + numbers.below(20));
-                evidence.note_sealed(*node, LIFE, Some(SealedState { ordered, held: numbers.below(9) }));
+                evidence.note_sealed(
+                    *node,
+                    INCARNATION,
+                    Some(SealedState { ordered, held: numbers.below(9) }),
+                );
             }
         }
         evidence.choose(evidence.candidate());
@@ -141,11 +145,11 @@ mod tests {
                 let stable = Position(if entry.view.is_some() { 10 + numbers.below(20) } else { 0 });
                 let trim = Position(numbers.below(stable.0 + 1));
                 let end = stable + numbers.below(9);
-                let lacks = (numbers.below(3) == 0).then_some(MissingRange { from: trim, end: stable });
+                let missing = (numbers.below(3) == 0).then_some(MissingRange { from: trim, end: stable });
                 let view = if numbers.below(5) > 0 { entry.view_number() } else { ViewNumber::NONE };
-                let held = Held { view, stable, lacks, trim, end, knows: entry.view_number() };
-                evidence.note_fenced(shard, *node, LIFE, held);
-                replicas.push(Member { node: *node, incarnation: LIFE });
+                let held = Held { view, stable, missing, trim, end, knows: entry.view_number() };
+                evidence.note_fenced(shard, *node, INCARNATION, held);
+                replicas.push(Member { node: *node, incarnation: INCARNATION });
             }
             if !replicas.is_empty() {
                 shards.push(ShardMembers { shard, begins: Position::ZERO, replicas });
@@ -163,8 +167,8 @@ mod tests {
                 let (range, certain) = (handover.range(&evidence), handover.certain(&evidence));
                 assert!(certain >= range.first(), "{order}: {certain}, {range:?}, {evidence:?}");
                 for held in evidence.all_held() {
-                    let lacks = handover.lacks(&evidence, held);
-                    assert!(lacks.from <= lacks.end, "{order}: {lacks:?}, {evidence:?}");
+                    let missing = handover.missing(&evidence, held);
+                    assert!(missing.from <= missing.end, "{order}: {missing:?}, {evidence:?}");
                 }
                 let flush = handover.flush(&evidence, &shards);
                 assert!(!flush.is_by_chosen() || evidence.chosen().is_some(), "{order}: {evidence:?}");

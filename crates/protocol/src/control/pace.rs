@@ -87,7 +87,7 @@ impl Pace {
     }
 
     /// For how long an attempt may make no progress: longer after each that was given up.
-    pub(super) fn patience(&self) -> Duration {
+    pub(super) fn timeout(&self) -> Duration {
         self.attempt_for * (1 << self.given_up.min(self.doublings))
     }
 }
@@ -99,11 +99,11 @@ mod tests {
     #[test]
     fn attempts_that_come_to_nothing_are_given_more_time() {
         let mut pace = Pace::new(7, Options::default());
-        assert_eq!(pace.patience(), limits::ATTEMPT_FOR);
+        assert_eq!(pace.timeout(), limits::ATTEMPT_FOR);
         (0..9).for_each(|_| pace.gives_up());
-        assert_eq!(pace.patience(), limits::ATTEMPT_FOR * 16);
+        assert_eq!(pace.timeout(), limits::ATTEMPT_FOR * 16);
         pace.succeeded();
-        assert_eq!(pace.patience(), limits::ATTEMPT_FOR);
+        assert_eq!(pace.timeout(), limits::ATTEMPT_FOR);
     }
 
     #[test]

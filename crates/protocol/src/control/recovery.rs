@@ -33,7 +33,7 @@ pub struct Recovery {
     /// Names the question, the same for all nodes.
     request: u64,
     accepts: bool,
-    patience: Duration,
+    timeout: Duration,
     left: VecDeque<NodeId>,
     turn: Option<Turn>,
     /// The nodes that the question itself was sent to.
@@ -86,14 +86,14 @@ impl Recovery {
         now: Time,
         entry: &LogEntry,
         (request, accepts): (u64, bool),
-        patience: Duration,
+        timeout: Duration,
         options: Options,
     ) -> Self {
         let mut nodes = BTreeSet::new();
         let hosts = entry.sequencers.iter().chain(entry.shards.iter().flatten());
         let left = hosts.copied().filter(|node| nodes.insert(*node)).collect();
         let mut recovery =
-            Self { request, accepts, patience, left, turn: None, asked: BTreeSet::new(), options };
+            Self { request, accepts, timeout, left, turn: None, asked: BTreeSet::new(), options };
         recovery.turn = recovery.next(now);
         recovery
     }
@@ -119,7 +119,7 @@ impl Recovery {
             Message::LastChangeIs { request, .. }
                 if request == self.request && from == turn.node && !turn.has_controller =>
             {
-                (turn.has_controller, turn.ask_at, turn.until) = (true, now, now + self.patience);
+                (turn.has_controller, turn.ask_at, turn.until) = (true, now, now + self.timeout);
                 self.ask(now, out);
             }
             // The answer to an earlier question, or to one that was asked twice.
@@ -167,14 +167,14 @@ mod tests {
     use super::super::testing;
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(10);
+    const TIMEOUT: Duration = Duration::from_secs(10);
 
     fn after(millis: u64) -> Time {
         Time::ZERO + Duration::from_millis(millis)
     }
 
     fn recovery(accepts: bool) -> Recovery {
-        Recovery::new(after(0), &testing::entry(None), (5, accepts), PATIENCE, Options::default())
+        Recovery::new(after(0), &testing::entry(None), (5, accepts), TIMEOUT, Options::default())
     }
 
     /// A step: which node is asked what, and the outcome.

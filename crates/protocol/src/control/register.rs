@@ -49,7 +49,7 @@ pub struct Register {
     partings: Partings,
     /// Whether there ever was one, and who does not know yet how it is now. Those who join are told.
     has_partings: bool,
-    untold: BTreeSet<NodeId>,
+    unnotified: BTreeSet<NodeId>,
     retire_at: Time,
     me: NodeId,
     /// Tells this incarnation of the register from every other.
@@ -119,7 +119,7 @@ impl Machine for Register {
     }
 
     fn deadline(&self) -> Option<Time> {
-        (!self.retiring.is_empty() || !self.untold.is_empty()).then_some(self.retire_at)
+        (!self.retiring.is_empty() || !self.unnotified.is_empty()).then_some(self.retire_at)
     }
 }
 
@@ -139,7 +139,7 @@ impl Register {
             joined: BTreeSet::new(),
             partings: Partings::new(),
             has_partings: false,
-            untold: BTreeSet::new(),
+            unnotified: BTreeSet::new(),
             retire_at: Time::ZERO,
             me,
             incarnation: 0,
@@ -251,7 +251,7 @@ impl Register {
             Message::PartingsKnown { node, partings }
                 if parting::gathered(partings.clone()) == self.partings =>
             {
-                self.untold.remove(&node);
+                self.unnotified.remove(&node);
             }
             Message::AskPartings { request } => {
                 let partings = parting::listed(&self.partings);
@@ -287,11 +287,11 @@ impl Register {
     fn join(&mut self, joining: NodeAddress, replaces: Option<u64>, out: &mut Vec<RoleEffect>) {
         let NodeAddress { node, address } = joining;
         if self.has_partings {
-            self.untold.insert(node);
+            self.unnotified.insert(node);
             self.tell_partings(node, out);
         }
         if self.partings.get(&node) == Some(&Parting::Removed) {
-            self.untold.remove(&node);
+            self.unnotified.remove(&node);
             return;
         }
         let known = self.nodes.get(&node);
@@ -338,7 +338,7 @@ impl Register {
             None => drop(partings.remove(&node)),
         }
         // Also one that is removed: it may be there after all.
-        self.untold = self.nodes.keys().copied().collect();
+        self.unnotified = self.nodes.keys().copied().collect();
         self.change(JournalRecord::Partings { partings: parting::listed(&partings) }, out);
         self.retire_at = now;
         Ok(())
@@ -513,10 +513,10 @@ impl Register {
             return;
         }
         self.retire_at = now + RETIRE_EVERY;
-        self.untold.clone().into_iter().for_each(|node| self.tell_partings(node, out));
+        self.unnotified.clone().into_iter().for_each(|node| self.tell_partings(node, out));
         // Should that be lost: one that is there joins again, and is told then.
         let removed: BTreeSet<NodeId> = parting::removed(&self.partings).collect();
-        self.untold.retain(|node| !removed.contains(node));
+        self.unnotified.retain(|node| !removed.contains(node));
         for (log, nodes) in &self.retiring {
             for node in nodes {
                 let to = Address::Node(*node, Endpoint::Node);

@@ -12,21 +12,21 @@ const GROW_PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::
 /// When a view may be changed only to take somebody back.
 #[derive(Clone, Debug)]
 pub(super) struct RejoinBackoff {
-    not_before: Time,
+    retry_at: Time,
     pause: Duration,
     last: Time,
 }
 
 impl Default for RejoinBackoff {
     fn default() -> Self {
-        Self { not_before: Time::ZERO, pause: GROW_PAUSE.0, last: Time::ZERO }
+        Self { retry_at: Time::ZERO, pause: GROW_PAUSE.0, last: Time::ZERO }
     }
 }
 
 impl RejoinBackoff {
     /// No view is formed before, if that is all that it is for.
-    pub(super) fn not_before(&self) -> Time {
-        self.not_before
+    pub(super) fn retry_at(&self) -> Time {
+        self.retry_at
     }
 
     /// A view was registered, whoever formed it. The next one that only grows waits: longer, if the last did not last
@@ -36,7 +36,7 @@ impl RejoinBackoff {
         let lasted = now >= self.last + self.pause + GROWN_WELL;
         self.pause = if lasted { GROW_PAUSE.0 } else { (self.pause * 2).min(GROW_PAUSE.1) };
         self.last = now;
-        self.not_before = now + self.pause;
+        self.retry_at = now + self.pause;
     }
 
     /// How long answers are gathered beyond those that are needed: longer, the more views followed each other. A node that
@@ -54,19 +54,19 @@ mod tests {
 
     #[test]
     fn the_faster_views_follow_each_other_the_longer_answers_are_gathered() {
-        let mut growth = RejoinBackoff::default();
-        let gathered = |growth: &RejoinBackoff| growth.gather_for(limits::ATTEMPT_FOR).as_millis();
-        assert_eq!(gathered(&growth), 200);
+        let mut backoff = RejoinBackoff::default();
+        let gathered = |backoff: &RejoinBackoff| backoff.gather_for(limits::ATTEMPT_FOR).as_millis();
+        assert_eq!(gathered(&backoff), 200);
         let waits: Vec<u128> = (1..=6)
             .map(|view| {
-                growth.happened(Time::ZERO + Duration::from_millis(view));
-                gathered(&growth)
+                backoff.happened(Time::ZERO + Duration::from_millis(view));
+                gathered(&backoff)
             })
             .collect();
         assert_eq!(waits, [200, 200, 400, 800, 1000, 1000]);
-        growth.happened(Time::ZERO + Duration::from_secs(60));
-        assert_eq!(gathered(&growth), 200);
+        backoff.happened(Time::ZERO + Duration::from_secs(60));
+        assert_eq!(gathered(&backoff), 200);
         // An attempt that is given up sooner gathers no longer than it always did.
-        assert_eq!(growth.gather_for(Duration::from_millis(100)), limits::GATHER_FOR);
+        assert_eq!(backoff.gather_for(Duration::from_millis(100)), limits::GATHER_FOR);
     }
 }

@@ -133,7 +133,7 @@ impl Attempt {
         let mut left = MissingRange { from: Position::ZERO, end: certain };
         let mut ordered = vec![];
         while !ranked.is_empty() {
-            let left_by = |held: &Held| left.meet(self.handover.lacks(&self.evidence, held));
+            let left_by = |held: &Held| left.meet(self.handover.missing(&self.evidence, held));
             let cost = |(member, held): &(Member, Held)| {
                 let left = left_by(held);
                 (!liveness.answers(member.node), left.end - left.from)
@@ -202,8 +202,8 @@ impl Attempt {
             let held = replicas.iter().filter_map(|member| self.evidence.held(shard, member.node));
             // Where nobody else holds what is not final yet, it goes with the shard's replicas.
             loss.tail |= !seals;
-            let lacks = held.map(|held| self.handover.lacks(&self.evidence, held));
-            loss.add_shard((shard, *begins), is_complete, lacks, &self.entry().history);
+            let missing = held.map(|held| self.handover.missing(&self.evidence, held));
+            loss.add_shard((shard, *begins), is_complete, missing, &self.entry().history);
         }
         Ok((!loss.what.is_empty()).then_some(loss))
     }

@@ -44,7 +44,7 @@ impl Known {
             return Verdict::Sound;
         }
         match self.behind_since {
-            Some(since) if now >= since + limits::ATTEMPT_FOR => Verdict::Behind(self.trouble(registered)),
+            Some(since) if now >= since + limits::ATTEMPT_FOR => Verdict::Behind(self.blocked(registered)),
             _ => {
                 self.behind_since.get_or_insert(now);
                 Verdict::Doubtful
@@ -55,10 +55,10 @@ impl Known {
     /// A claim proved that the register, where only the view `registered` is known, is behind.
     pub(super) fn prove(&mut self, now: Time, registered: ViewNumber) -> Blocked {
         self.behind_since.get_or_insert(now);
-        self.trouble(registered)
+        self.blocked(registered)
     }
 
-    fn trouble(&self, registered: ViewNumber) -> Blocked {
+    fn blocked(&self, registered: ViewNumber) -> Blocked {
         Blocked::Behind { node: self.node, known: self.view, registered }
     }
 }

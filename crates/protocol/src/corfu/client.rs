@@ -11,8 +11,8 @@ use seriatim_model::{
 };
 
 use super::ShardMessage;
+use super::adaptive_timeout::AdaptiveTimeout;
 use super::message::Message;
-use super::patience::Patience;
 use super::resuming::{Earlier, Sought};
 use super::tail::Answers;
 use super::writes::Writes;
@@ -43,7 +43,7 @@ pub struct LogClient {
     pub(super) askers: SessionWaiters,
     pub(super) base: u64,
     pub(super) pending: VecDeque<Pending>,
-    pub(super) told: u64,
+    pub(super) granted: u64,
     pub(super) asked: u64,
     /// How often positions were given up.
     pub(super) take: u64,
@@ -59,7 +59,7 @@ pub struct LogClient {
     /// The records that have been asked for and are not at the head of a chain yet.
     pub(super) in_flight_to_head: InFlightToHead,
     /// How long the sequencer is asked to wait for the head of a chain to have what it gave a position.
-    pub(super) patience: Patience,
+    pub(super) fill_timeout: AdaptiveTimeout,
     pub(super) tails: Tails<Answers>,
     pub(super) earlier: Earlier,
     pub(super) jitter: Jitter,
@@ -74,7 +74,7 @@ pub struct LogClient {
 pub(super) struct Pending {
     pub(super) token: u64,
     pub(super) record: Record,
-    pub(super) terms: AppendSpec,
+    pub(super) spec: AppendSpec,
     /// How many names it had before.
     pub(super) again: u32,
     pub(super) completed: bool,
@@ -134,8 +134,8 @@ impl Machine for LogClient {
 
     fn step(&mut self, now: Time, input: Input<roles::Message, Request>, out: &mut Out) {
         match input {
-            Input::Request { token, request: Request::Append { record, terms } } => {
-                self.submit(token, record, terms, out);
+            Input::Request { token, request: Request::Append { record, spec } } => {
+                self.submit(token, record, spec, out);
             }
             Input::Request { token, request: Request::CheckTail } => self.ask_tail(now, Some(token), out),
             Input::Request { token, request: Request::EndSession } => {
@@ -173,7 +173,7 @@ impl Machine for LogClient {
         }
         let asks = self.session.is_some() && self.log.view().is_some() && !self.is_recovering;
         let at_once = self.may_ask().then(|| self.sequencer.resumes_at().unwrap_or(Time::ZERO));
-        let waits = self.told < self.asked;
+        let waits = self.granted < self.asked;
         let sequencer = at_once.or_else(|| waits.then(|| self.sequencer.resend_at())).filter(|_| asks);
         let earlier = self.earlier.deadline().filter(|_| self.log.view().is_some());
         [
@@ -208,7 +208,7 @@ impl LogClient {
             askers: SessionWaiters::default(),
             base: 0,
             pending: VecDeque::new(),
-            told: 0,
+            granted: 0,
             asked: 0,
             take: 0,
             in_log: 0,
@@ -217,7 +217,7 @@ impl LogClient {
             writes: Writes::default(),
             sequencer: Conversation::new(Time::ZERO, batch_bytes),
             in_flight_to_head: InFlightToHead::default(),
-            patience: Patience::new(Time::ZERO),
+            fill_timeout: AdaptiveTimeout::new(Time::ZERO),
             tails: Tails::default(),
             earlier,
             jitter,
@@ -252,7 +252,7 @@ impl LogClient {
     /// The nodes that have not answered, and whether they said that they have no room, and if so, because their disk
     /// is full.
     pub fn waits_for(&self) -> impl Iterator<Item = (NodeId, Option<bool>)> {
-        let leader = self.log.view().map(|view| view.leader).filter(|_| self.told < self.end());
+        let leader = self.log.view().map(|view| view.leader).filter(|_| self.granted < self.end());
         leader.map(|leader| (leader, None)).into_iter().chain(self.writes.waits_for())
     }
 
@@ -269,24 +269,24 @@ impl LogClient {
         self.in_flight() > 0 || !self.tails.is_empty() || resumes
     }
 
-    fn submit(&mut self, token: u64, record: Record, terms: AppendSpec, out: &mut Out) {
+    fn submit(&mut self, token: u64, record: Record, spec: AppendSpec, out: &mut Out) {
         self.work_is_due = true;
         // No append of an earlier run is objected to, and it is not known yet which those are while this one resumes.
         if self.earlier.past.claim(token, true) {
             return;
         }
         if self.earlier.resuming.is_none()
-            && let Some(failure) = self.objection(&record, terms)
+            && let Some(failure) = self.objection(&record, spec)
         {
             return out.push(reply(token, Reply::Failed(failure)));
         }
-        self.enqueue(token, record, terms, 0);
+        self.enqueue(token, record, spec, 0);
     }
 
     /// Why a record is not appended, if it is not.
-    pub(super) fn objection(&self, record: &Record, terms: AppendSpec) -> Option<Failure> {
+    pub(super) fn objection(&self, record: &Record, spec: AppendSpec) -> Option<Failure> {
         let config = self.log.config();
-        if matches!(terms.shard, ShardChoice::Fixed(_)) {
+        if matches!(spec.shard, ShardChoice::Fixed(_)) {
             Some(Failure::NoChoice(config.order))
         } else if config.is_too_large(record) {
             Some(Failure::TooLarge { limit: config.max_record_bytes })
@@ -295,9 +295,9 @@ impl LogClient {
         }
     }
 
-    pub(super) fn enqueue(&mut self, token: u64, record: Record, terms: AppendSpec, again: u32) {
+    pub(super) fn enqueue(&mut self, token: u64, record: Record, spec: AppendSpec, again: u32) {
         let (completed, asked_at, place) = (false, Time::ZERO, Place::Nowhere);
-        self.pending.push_back(Pending { token, record, terms, again, completed, asked_at, place });
+        self.pending.push_back(Pending { token, record, spec, again, completed, asked_at, place });
         self.work_is_due = true;
     }
 
@@ -322,7 +322,7 @@ impl LogClient {
             Message::OutOfOrder { view, session, take, expected }
                 if Some(view) == current && Some(session) == self.session && take == self.take =>
             {
-                self.ask_again_from(expected.max(self.told));
+                self.ask_again_from(expected.max(self.granted));
                 self.work_is_due = true;
             }
             Message::Closed { view, session, below } if Some(view) == current => {
@@ -342,7 +342,7 @@ impl LogClient {
 
     fn sequencer_answered(&mut self, now: Time, message: sequencing::Message, out: &mut Out) {
         match message {
-            sequencing::Message::Tail { request, view, tail } => self.tail_told(request, view, tail, out),
+            sequencing::Message::Tail { request, view, tail } => self.tail_answered(request, view, tail, out),
             sequencing::Message::Rejected { view, why } => self.log.was_rejected(now, view, why),
             _ => {}
         }
@@ -350,24 +350,24 @@ impl LogClient {
 
     /// The sequencer gave positions to the numbers from `first` on.
     fn given(&mut self, now: Time, first: u64, spans: &[Span]) {
-        if self.is_recovering || first > self.told {
+        if self.is_recovering || first > self.granted {
             return;
         }
         let Some(view) = self.log.view() else { return };
-        let told = self.told;
+        let granted = self.granted;
         let numbers = first..self.base + self.pending.len() as u64;
         for (number, position) in numbers.zip(spans.iter().flat_map(|span| span.positions())) {
-            if number < self.told {
+            if number < self.granted {
                 continue;
             }
-            self.told = number + 1;
+            self.granted = number + 1;
             let pending = &mut self.pending[(number - self.base) as usize];
             pending.place = Place::At { position, hops: 0, sent: false };
             self.placed.insert(position, number);
             self.writes.make_due(view, position, &pending.place);
         }
-        self.asked = self.asked.max(self.told);
-        if self.told > told {
+        self.asked = self.asked.max(self.granted);
+        if self.granted > granted {
             self.sequencer.advances(now);
         }
         self.work_is_due = true;
@@ -428,7 +428,7 @@ impl LogClient {
 
     fn disconnected(&mut self, now: Time, node: NodeId) {
         if self.log.view().is_some_and(|view| view.leader == node) {
-            self.ask_again_from(self.told);
+            self.ask_again_from(self.granted);
             self.sequencer.disconnected(now);
             self.announce_later(now);
         }
@@ -481,8 +481,8 @@ impl LogClient {
 
     /// Once everything is completed, nothing of the session is on its way that could still get into the log.
     fn end_session(&mut self, out: &mut Out) {
-        let is_settled = self.in_flight() == 0 && self.earlier.resuming.is_none();
-        while let Some(token) = self.askers.take_end(is_settled) {
+        let is_drained = self.in_flight() == 0 && self.earlier.resuming.is_none();
+        while let Some(token) = self.askers.take_end(is_drained) {
             out.push(reply(token, Reply::Ended(self.session.map(|session| (session, self.end())))));
             self.forget_session();
         }
@@ -490,7 +490,7 @@ impl LogClient {
 
     pub(super) fn forget_session(&mut self) {
         self.session = None;
-        (self.base, self.told, self.asked, self.in_log) = (0, 0, 0, 0);
+        (self.base, self.granted, self.asked, self.in_log) = (0, 0, 0, 0);
         self.is_recovering = false;
         self.placed.clear();
         self.earlier = Earlier::default();
@@ -506,15 +506,15 @@ impl LogClient {
             return;
         }
         assert!(
-            self.base <= self.asked && self.told <= self.asked && self.asked <= self.end(),
+            self.base <= self.asked && self.granted <= self.asked && self.asked <= self.end(),
             "numbers below {} were told, below {} asked for, of {} to {}",
-            self.told,
+            self.granted,
             self.asked,
             self.base,
             self.end()
         );
-        if self.told < self.asked && self.sequencer.falls_silent(now) {
-            self.ask_again_from(self.told);
+        if self.granted < self.asked && self.sequencer.times_out(now) {
+            self.ask_again_from(self.granted);
             self.log.wonder(out);
         }
         let (first, limits, window) = (self.asked, self.config.options.limits, self.window());
@@ -530,17 +530,17 @@ impl LogClient {
         if count == 0 {
             return;
         }
-        if self.told == first {
+        if self.granted == first {
             self.sequencer.begins(now);
         }
         let message = Message::Next {
             view,
             session,
             take: self.take,
-            untold: self.told,
+            ungranted: self.granted,
             first,
             count,
-            patience_ms: self.patience.wanted().as_millis() as u32,
+            fill_timeout_ms: self.fill_timeout.wanted().as_millis() as u32,
             since: if self.opened_at.0 == view { self.since.max(self.opened_at.1) } else { self.since },
         };
         out.push(send(leader, message));

@@ -39,7 +39,7 @@ impl LogClient {
         let was_late = matches!(pending.place, Place::At { .. });
         pending.place = Place::Overtaken;
         if was_late {
-            self.patience.was_too_short(now);
+            self.fill_timeout.was_too_short(now);
         }
         self.give_up_positions();
     }
@@ -77,8 +77,8 @@ impl LogClient {
             pending.place = Place::Nowhere;
         }
         self.release();
-        self.told = self.in_log.max(self.base);
-        self.asked = self.told;
+        self.granted = self.in_log.max(self.base);
+        self.asked = self.granted;
         self.in_flight_to_head = InFlightToHead::default();
         self.work_is_due = true;
     }
@@ -89,10 +89,10 @@ impl LogClient {
         let Some(pending) = self.numbered(number).filter(|pending| !pending.completed) else { return };
         pending.completed = true;
         pending.place = Place::Nowhere;
-        let (token, terms, again) = (pending.token, pending.terms, pending.again);
-        if now < terms.again_until {
+        let (token, spec, again) = (pending.token, pending.spec, pending.again);
+        if now < spec.again_until {
             let record = pending.record.clone();
-            self.enqueue(token, record, terms, again + 1);
+            self.enqueue(token, record, spec, again + 1);
         } else {
             out.push(reply(token, Reply::Failed(Failure::NotAppended(id))));
         }

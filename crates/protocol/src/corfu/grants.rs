@@ -10,7 +10,7 @@ use std::time::Duration;
 use seriatim_model::limits::Limits;
 use seriatim_model::{Address, Peer, Position, SessionId, Span, Time, limits};
 
-use super::patience::Patience;
+use super::adaptive_timeout::AdaptiveTimeout;
 use crate::parts::Backoff;
 
 /// How many grants are looked at for questions, and for what answers say: those that others wait for come first.
@@ -29,7 +29,7 @@ pub(super) struct Grants {
     given: VecDeque<Grant>,
     holders: BTreeMap<SessionId, Holder>,
     /// How long a client may leave a question unanswered: several times as long as answers have lately taken.
-    silence: Patience,
+    silence: AdaptiveTimeout,
 }
 
 /// Positions that were given out at once.
@@ -52,7 +52,7 @@ struct Holder {
     /// Its client writes nothing any more that was given in earlier takes.
     take: u64,
     /// How long its records may take.
-    patience: Duration,
+    fill_timeout: Duration,
     /// When its connection closed, if it did not come back.
     closed_at: Option<Time>,
     /// Since when a question is not answered.
@@ -80,8 +80,8 @@ pub(super) struct Question {
 impl Holder {
     /// Its answers may wait behind its records.
     fn is_gone(&self, now: Time, silence: Duration) -> bool {
-        self.closed_at.is_some_and(|at| now >= at + self.patience.min(COME_BACK_WITHIN))
-            || self.asked_at.is_some_and(|at| now >= at + silence.max(self.patience))
+        self.closed_at.is_some_and(|at| now >= at + self.fill_timeout.min(COME_BACK_WITHIN))
+            || self.asked_at.is_some_and(|at| now >= at + silence.max(self.fill_timeout))
     }
 
     fn hear(&mut self, from: Address) {
@@ -94,7 +94,7 @@ impl Holder {
 impl Grants {
     pub(super) fn new(limits: Limits) -> Self {
         let bounds = (limits.missing_connected, limits::MISSING_MOST.max(limits.missing_connected));
-        let silence = Patience::within(Time::ZERO, bounds.0, bounds);
+        let silence = AdaptiveTimeout::within(Time::ZERO, bounds.0, bounds);
         Self { given: VecDeque::new(), holders: BTreeMap::new(), silence }
     }
 
@@ -114,11 +114,11 @@ impl Grants {
         &mut self,
         now: Time,
         (first, end): (Position, Position),
-        patience: Duration,
+        fill_timeout: Duration,
         to: Option<To>,
     ) {
         // They are late in order, a few at a time.
-        let due = now + patience.min(limits::FILL_AFTER_MOST);
+        let due = now + fill_timeout.min(limits::FILL_AFTER_MOST);
         let due = self.given.back().map_or(due, |earlier| due.max(earlier.due));
         let named = to.map(|to| (to.session, to.take));
         let joins = |last: &&mut Grant| {
@@ -141,12 +141,12 @@ impl Grants {
             from: to.from,
             grants: 0,
             take: to.take,
-            patience,
+            fill_timeout,
             closed_at: None,
             asked_at: None,
             asks: Backoff::new(due, limits::RESEND_AFTER, ASK_MOST),
         });
-        holder.patience = patience;
+        holder.fill_timeout = fill_timeout;
         holder.grants += usize::from(!is_joined);
     }
 

@@ -9,7 +9,7 @@ use super::client::{LogClient, Out, Place, send};
 use super::message::Message;
 use crate::parts::appending::ClientEffect;
 use crate::parts::junk;
-use crate::parts::pauses::RECONNECT_AFTER;
+use crate::parts::timeouts::RECONNECT_AFTER;
 
 impl LogClient {
     /// The sequencer asks whether it still writes these. Where the head of the chain has the record, others may bring it
@@ -26,7 +26,7 @@ impl LogClient {
         }
         let Some(number) = self.placed.get(&position) else {
             // It may have been given, and the answer be on its way.
-            return take == self.take && !self.is_recovering && self.told < self.end();
+            return take == self.take && !self.is_recovering && self.granted < self.end();
         };
         let place = self.pending[(number - self.base) as usize].place;
         let is_to_head = matches!(place, Place::At { hops: 0, .. });

@@ -16,16 +16,16 @@ pub enum Message {
         /// Its session.
         session: SessionId,
         /// How often the client gave up positions that it had been given. Whatever was asked for before does not
-        /// count any more, from `untold` on.
+        /// count any more, from `ungranted` on.
         take: u64,
         /// The lowest number that the client has been told no position of, in this take.
-        untold: u64,
-        /// The first of the numbers: not below `untold`.
+        ungranted: u64,
+        /// The first of the numbers: not below `ungranted`.
         first: u64,
         /// How many.
         count: u64,
         /// How long the client may take from here until the head of a chain has its records, in milliseconds.
-        patience_ms: u32,
+        fill_timeout_ms: u32,
         /// The position of the last record of the session that its client knows to be in the log; if there is none, one
         /// from before the session was opened.
         since: Position,
@@ -122,7 +122,7 @@ impl Family for Message {
 // 4 to 8 were used before version 6, and are not used again.
 wire_enum! {
     Message {
-        1 => Next { view, session, take as number, untold as number, first as first, count as number, patience_ms, since },
+        1 => Next { view, session, take as number, ungranted as number, first as first, count as number, fill_timeout_ms, since },
         2 => Given { view, session, take as number, first as number, spans },
         3 => OutOfOrder { view, session, take as number, expected as number },
         9 => Close { view, session },

@@ -39,6 +39,7 @@
 //! that, and the tail is confirmed by all replicas of some shard, because a sequencer does not know that
 //! its view is over. See docs/design/corfu.md.
 
+mod adaptive_timeout;
 pub mod client;
 mod completions;
 mod fences;
@@ -46,7 +47,6 @@ mod grants;
 pub(crate) mod handover;
 mod inquiries;
 pub mod message;
-mod patience;
 mod resuming;
 mod search;
 pub mod sequencer;

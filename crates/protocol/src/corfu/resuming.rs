@@ -332,16 +332,16 @@ impl LogClient {
     /// The sessions of earlier runs have ended: this one appends.
     fn go_on_after(&mut self, out: &mut Out) {
         let Some(resuming) = &self.earlier.resuming else { return };
-        let (Some(successor), Some(names)) = (resuming.successor(), resuming.names()) else {
+        let (Some(successor), Some(ids)) = (resuming.successor(), resuming.ids()) else {
             return self.resume_failed(out);
         };
-        self.earlier.past = Past::new(names, resuming.pace());
+        self.earlier.past = Past::new(ids, resuming.pace());
         (self.earlier.resuming, self.session, self.is_opening) = (None, Some(successor), false);
         for pending in std::mem::take(&mut self.pending) {
             if self.earlier.past.claim(pending.token, true) {
                 continue;
             }
-            match self.objection(&pending.record, pending.terms) {
+            match self.objection(&pending.record, pending.spec) {
                 Some(failure) => out.push(reply(pending.token, Reply::Failed(failure))),
                 None => self.pending.push_back(pending),
             }

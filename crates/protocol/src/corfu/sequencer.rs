@@ -42,7 +42,7 @@ pub struct Sequencer {
     written: BTreeMap<ShardId, Position>,
     tell_at: Option<Time>,
     /// Since when a shard has not answered.
-    told: BTreeMap<ShardId, Time>,
+    unanswered_since: BTreeMap<ShardId, Time>,
 }
 
 impl Machine for Sequencer {
@@ -63,7 +63,7 @@ impl Machine for Sequencer {
             },
             Input::Wake => self.timer(now, out),
             Input::Disconnected(peer) => {
-                self.told.clear();
+                self.unanswered_since.clear();
                 self.grants.disconnected(now, peer);
             }
             Input::Request { request, .. } => match request {},
@@ -117,7 +117,7 @@ impl Sequencer {
             overdue: Position::ZERO,
             written: BTreeMap::new(),
             tell_at: None,
-            told: BTreeMap::new(),
+            unanswered_since: BTreeMap::new(),
         }
     }
 
@@ -128,8 +128,8 @@ impl Sequencer {
 
     fn receive(&mut self, now: Time, from: Address, message: Message, out: &mut Vec<RoleEffect>) {
         match message {
-            Message::Next { view, session, take, untold, first, count, patience_ms, since }
-                if self.membership.accepts(view) && is_possible(untold, first, count) =>
+            Message::Next { view, session, take, ungranted, first, count, fill_timeout_ms, since }
+                if self.membership.accepts(view) && is_possible(ungranted, first, count) =>
             {
                 if !self.tokens.know(session) && self.fences.refuse(session, since) {
                     return reply(from, Message::Expired { view, session }, out);
@@ -140,10 +140,10 @@ impl Sequencer {
                     return;
                 }
                 let most = self.options.limits.max_sessions;
-                match self.tokens.give(session, (take, untold), (first, count), self.next, most) {
+                match self.tokens.give(session, (take, ungranted), (first, count), self.next, most) {
                     Answer::Given(spans, next) => {
-                        let patience = Duration::from_millis(patience_ms.into());
-                        self.give(now, next, patience, Some(To { session, take, from }));
+                        let fill_timeout = Duration::from_millis(fill_timeout_ms.into());
+                        self.give(now, next, fill_timeout, Some(To { session, take, from }));
                         reply(from, Message::Given { view, session, take, first, spans }, out);
                     }
                     Answer::OutOfOrder { expected } => {
@@ -192,13 +192,13 @@ impl Sequencer {
     }
 
     /// Positions below `next` are given out. Who got the last ones may take so long to write them, before anybody asks.
-    fn give(&mut self, now: Time, next: Position, patience: Duration, to: Option<To>) {
+    fn give(&mut self, now: Time, next: Position, fill_timeout: Duration, to: Option<To>) {
         if next == self.next {
             return;
         }
         assert!(next > self.next, "positions below {} were given out, and now those up to {next}", self.next);
-        let patience = patience.clamp(limits::FILL_AFTER, limits::MISSING_MOST);
-        self.grants.give(now, (self.next, next), patience, to);
+        let fill_timeout = fill_timeout.clamp(limits::FILL_AFTER, limits::MISSING_MOST);
+        self.grants.give(now, (self.next, next), fill_timeout, to);
         self.next = next;
         // Positions that are late already are looked at every now and then.
         let due = self.grants.due().filter(|due| *due > now).unwrap_or(now + limits::FILL_AFTER);
@@ -218,8 +218,8 @@ impl Sequencer {
         };
         let Some(known) = self.written.get_mut(&shard) else { return };
         *known = stable.min(self.next).max(*known);
-        if let Some(told) = self.told.remove(&shard) {
-            self.grants.shard_answered(now, now - told);
+        if let Some(unanswered_since) = self.unanswered_since.remove(&shard) {
+            self.grants.shard_answered(now, now - unanswered_since);
         }
         if self.unwritten() == 0 {
             self.grants.clear();
@@ -270,7 +270,7 @@ impl Sequencer {
                 let to = Address::Node(members.primary().node, Endpoint::Shard(members.shard));
                 let message = ShardMessage::FillRequest { view: view.number, written, overdue };
                 out.push(RoleEffect::Send { to, message: message.into() });
-                self.told.entry(members.shard).or_insert(now);
+                self.unanswered_since.entry(members.shard).or_insert(now);
             }
         }
         for question in self.grants.questions(now, |first, end| is_written(view, &self.written, first, end)) {
@@ -324,7 +324,7 @@ impl Sequencer {
         let forgets = self.options.mutates(Mutation::FencesForgotten);
         self.fences = if forgets { Fences::default() } else { Fences::new(&entry.ended, view.start) };
         self.grants.clear();
-        self.told.clear();
+        self.unanswered_since.clear();
         self.tell_at = None;
         self.membership.adopt(view.number, view.start);
         self.membership.start(view);
@@ -341,9 +341,9 @@ fn is_written(view: &View, written: &BTreeMap<ShardId, Position>, first: Positio
 }
 
 /// Whether a client of ours would ask that.
-fn is_possible(untold: u64, first: u64, count: u64) -> bool {
+fn is_possible(ungranted: u64, first: u64, count: u64) -> bool {
     let most = limits::MAX_IN_FLIGHT as u64;
-    untold <= first && count <= most && first + count - untold <= 2 * most
+    ungranted <= first && count <= most && first + count - ungranted <= 2 * most
 }
 
 /// Sends a message.

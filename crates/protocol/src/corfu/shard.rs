@@ -654,11 +654,11 @@ impl Chain {
 
     /// Once all have answered that may be waited for, it is decided what is flushed.
     fn decide_vacant(&mut self, core: &mut Core, now: Time, out: &mut Vec<RoleEffect>) {
-        let patience = core.options.limits.missing_connected;
+        let timeout = core.options.limits.missing_connected;
         let Some(flushing) = &mut self.flushing else { return };
         let Stage::Asks(vacancy) = &mut flushing.stage else { return };
         vacancy.begin(now);
-        if !vacancy.is_decided(now, patience) {
+        if !vacancy.is_decided(now, timeout) {
             return;
         }
         let Stage::Asks(vacancy) = std::mem::replace(&mut flushing.stage, Stage::Reads) else { return };

@@ -53,7 +53,7 @@ impl LogClient {
         }
     }
 
-    pub(super) fn tail_told(&mut self, request: u64, view: ViewNumber, tail: Position, out: &mut Out) {
+    pub(super) fn tail_answered(&mut self, request: u64, view: ViewNumber, tail: Position, out: &mut Out) {
         if let Some(answers) = self.tails.answers_in(request, view) {
             answers.tail = Some(tail);
             self.answer_tail(request, view, out);
@@ -81,7 +81,7 @@ impl LogClient {
         let (view, options) = (self.log.view(), self.config.options);
         let awaited = |request| Answers::awaited(view, request, options);
         let again = self.tails.again(now, self.log.view_number(), awaited);
-        if again.is_silent {
+        if again.has_timed_out {
             self.log.wonder(out);
         }
         for request in again.requests {

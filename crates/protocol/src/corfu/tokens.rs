@@ -55,7 +55,7 @@ impl Tokens {
     pub(super) fn give(
         &mut self,
         session: SessionId,
-        (take, untold): (u64, u64),
+        (take, ungranted): (u64, u64),
         (first, count): (u64, u64),
         next: Position,
         most: usize,
@@ -65,7 +65,7 @@ impl Tokens {
         }
         self.asked += 1;
         let asked = self.asked;
-        let anew = || Session { asked, take, next: untold, spans: VecDeque::new(), known: 0 };
+        let anew = || Session { asked, take, next: ungranted, spans: VecDeque::new(), known: 0 };
         let known = self.sessions.entry(session).or_insert_with(anew);
         known.asked = asked;
         if take < known.take {
@@ -74,7 +74,7 @@ impl Tokens {
         if take > known.take {
             *known = anew();
         }
-        known.forget_below(untold);
+        known.forget_below(ungranted);
         if first < known.next - known.known {
             // It was asked before a question that says that its client knows them.
             return Answer::Late;

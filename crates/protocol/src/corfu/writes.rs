@@ -67,7 +67,7 @@ impl Replica {
     /// Of those that go to one replica, the lowest was sent first, as good as always: if it is not answered in time, the
     /// first message's worth asks what became of all. Says whether there was anything.
     fn repeat(&mut self, now: Time, limits: Limits) -> bool {
-        let is_late = !self.sent.is_empty() && self.pace.falls_silent(now);
+        let is_late = !self.sent.is_empty() && self.pace.times_out(now);
         if is_late {
             let mut bytes = 0;
             let first = self.sent.iter().take(limits.batch_records).take_while(|(_, size)| {
@@ -176,14 +176,14 @@ fn target(view: &View, place: &Place) -> Option<(ShardId, NodeId)> {
 impl LogClient {
     /// Sends whatever is due to each replica, as few messages as it fits into.
     pub(super) fn send_writes(&mut self, now: Time, out: &mut Out) {
-        let mut is_silent = false;
+        let mut has_timed_out = false;
         let (Some(view), Some(session)) = (self.log.view(), self.session) else { return };
         let limits = self.config.options.limits;
         for (target, replica) in &mut self.writes.replicas {
             if replica.pace.pauses(now) {
                 continue;
             }
-            is_silent |= replica.repeat(now, limits);
+            has_timed_out |= replica.repeat(now, limits);
             if replica.sent.is_empty() {
                 replica.heard_at = now;
                 replica.pace.begins(now);
@@ -220,7 +220,7 @@ impl LogClient {
                 out.push(ClientEffect::Send { to, message: message.into() });
             }
         }
-        if is_silent {
+        if has_timed_out {
             self.log.wonder(out);
         }
     }
@@ -328,6 +328,6 @@ impl LogClient {
         let asked_at = pending.asked_at;
         self.in_flight_to_head.remove(&pending.record);
         self.sequencer.takes(now, pending.record.size());
-        self.patience.took(now, now - asked_at);
+        self.fill_timeout.took(now, now - asked_at);
     }
 }

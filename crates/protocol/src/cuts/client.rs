@@ -20,7 +20,7 @@ use crate::mutation::Mutation;
 use crate::parts::appending::{AppendSpec, ClientEffect, Failure, LogClientConfig, Reply, Request, reply};
 use crate::parts::known_log::News;
 use crate::parts::lookup::LOOKUP_FIRST;
-use crate::parts::pauses::{RESEND_FIRST, RESEND_MOST};
+use crate::parts::timeouts::{RESEND_FIRST, RESEND_MOST};
 use crate::parts::{
     Conversation, Jitter, KnownLog, Past, Resuming, SessionWaiters, ShardChoice, Tails, sequencing,
 };
@@ -86,7 +86,7 @@ impl Machine for LogClient {
 
     fn step(&mut self, now: Time, input: Input<roles::Message, Request>, out: &mut Out) {
         match input {
-            Input::Request { token, request: Request::Append { record, terms } } => {
+            Input::Request { token, request: Request::Append { record, spec: terms } } => {
                 self.submit(token, record, terms, out);
             }
             Input::Request { token, request: Request::CheckTail } => self.ask_tail(now, Some(token), out),
@@ -470,7 +470,7 @@ impl LogClient {
                 (self.at, self.turn_bytes) = (None, 0);
             }
             self.pace.begins(now);
-        } else if self.pace.falls_silent(now) {
+        } else if self.pace.times_out(now) {
             // The submitted records may be lost, or the answer, or the session is forgotten.
             self.ask_what_became(session, out);
             self.log.wonder(out);

@@ -39,11 +39,11 @@ impl Handover for Cuts {
 
     /// Where cuts are completed, a replica lacks what is below their end. Without the cuts nobody can complete them: then
     /// it has what it knows to be final.
-    fn lacks(&self, evidence: &Evidence, held: &Held) -> MissingRange {
+    fn missing(&self, evidence: &Evidence, held: &Held) -> MissingRange {
         let certain = self.certain(evidence);
         let gets_cuts = held.view == evidence.old() && evidence.chosen().is_some();
         let from = if gets_cuts { certain } else { held.stable.min(certain) };
-        MissingRange { from, end: certain }.join(held.lacks)
+        MissingRange { from, end: certain }.join(held.missing)
     }
 
     /// Records in local logs have no positions without the cuts.

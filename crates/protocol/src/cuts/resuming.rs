@@ -105,7 +105,7 @@ impl LogClient {
     /// It is known what became of what earlier runs left: this one appends.
     fn go_on_after(&mut self, out: &mut Out) {
         let Some(resuming) = &self.resuming else { return };
-        let (Some(successor), Some(names)) = (resuming.successor(), resuming.names()) else {
+        let (Some(successor), Some(names)) = (resuming.successor(), resuming.ids()) else {
             return self.resume_failed(out);
         };
         self.past = Past::new(names, resuming.pace());

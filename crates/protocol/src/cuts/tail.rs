@@ -52,7 +52,7 @@ impl LogClient {
 
     pub(super) fn repeat_tail_questions(&mut self, now: Time, out: &mut Out) {
         let again = self.tails.again(now, self.log.view_number(), |_| BTreeMap::new());
-        if again.is_silent {
+        if again.has_timed_out {
             self.log.wonder(out);
         }
         for request in again.requests {

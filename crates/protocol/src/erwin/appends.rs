@@ -25,7 +25,7 @@ pub(super) struct Pending {
     pub(super) record: Record,
     /// How many bytes of records this client has submitted with it and before it.
     pub(super) upto: u64,
-    pub(super) terms: AppendSpec,
+    pub(super) spec: AppendSpec,
     /// How many names it had before.
     pub(super) again: u32,
     pub(super) completed: bool,
@@ -89,10 +89,10 @@ impl Appends {
     }
 
     /// The record gets the session's next number.
-    pub(super) fn push(&mut self, token: u64, record: Record, terms: AppendSpec, again: u32) {
+    pub(super) fn push(&mut self, token: u64, record: Record, spec: AppendSpec, again: u32) {
         self.submitted += record.size() as u64;
         let (upto, target) = (self.submitted, Target::default());
-        self.pending.push_back(Pending { token, record, upto, terms, again, completed: false, target });
+        self.pending.push_back(Pending { token, record, upto, spec, again, completed: false, target });
     }
 
     /// One that was taken out gets the next number: of a session in which none has one yet.
@@ -175,7 +175,7 @@ impl Appends {
 
 impl Pending {
     fn choose(&mut self, id: RecordId, view: &View, stripe: u64) {
-        self.target.shard = Some(self.terms.shard.of(id, &self.record, stripe, view.open_shards()));
+        self.target.shard = Some(self.spec.shard.of(id, &self.record, stripe, view.open_shards()));
     }
 
     /// The content as the sequencing replicas get it.

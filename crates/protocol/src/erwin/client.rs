@@ -80,8 +80,8 @@ impl Machine for LogClient {
 
     fn step(&mut self, now: Time, input: Input<roles::Message, Request>, out: &mut Out) {
         match input {
-            Input::Request { token, request: Request::Append { record, terms } } => {
-                self.submit(token, record, terms, out);
+            Input::Request { token, request: Request::Append { record, spec } } => {
+                self.submit(token, record, spec, out);
             }
             Input::Request { token, request: Request::CheckTail } => self.ask_tail(now, Some(token), out),
             Input::Request { token, request: Request::EndSession } => {
@@ -212,20 +212,20 @@ impl LogClient {
         self.in_flight() > 0 || is_asked || self.ending.is_some()
     }
 
-    fn submit(&mut self, token: u64, record: Record, terms: AppendSpec, out: &mut Out) {
+    fn submit(&mut self, token: u64, record: Record, spec: AppendSpec, out: &mut Out) {
         // An append of an earlier run is not objected to, and which run appended it is not known yet while this one
         // resumes.
-        if self.past.claim(token, terms.sync) {
+        if self.past.claim(token, spec.sync) {
             self.work_is_due = true;
             return;
         }
         if self.resuming.is_none()
-            && let Some(failure) = self.objection(&record, terms.shard)
+            && let Some(failure) = self.objection(&record, spec.shard)
         {
             return out.push(reply(token, Reply::Failed(failure)));
         }
         self.work_is_due = true;
-        self.appends.push(token, record, terms, 0);
+        self.appends.push(token, record, spec, 0);
     }
 
     fn receive(&mut self, now: Time, node: NodeId, message: Message, out: &mut Out) {
@@ -308,9 +308,9 @@ impl LogClient {
             rules::committed(acknowledged)
         };
         let committed = committed.min(self.appends.end());
-        let before = self.committed.min(self.putting.named).max(self.appends.base());
+        let before = self.committed.min(self.putting.ids_held).max(self.appends.base());
         self.committed = self.committed.max(committed);
-        self.putting.named = self.putting.named.max(committed);
+        self.putting.ids_held = self.putting.ids_held.max(committed);
         for number in before..committed {
             self.complete_if_done(number, out);
         }
@@ -348,7 +348,7 @@ impl LogClient {
             self.members.insert(member.node, progress);
         }
         self.tails.enter_view();
-        let named = self.putting.named;
+        let ids_held = self.putting.ids_held;
         self.putting = Putting::default();
         self.appends.none_is_stored();
         if let Session::Open(session) = self.session {
@@ -358,7 +358,7 @@ impl LogClient {
             self.putting.enter_view(now, &view, self.appends.base(), self.config.options.limits);
         }
         if self.config.options.mutates(Mutation::MixedViews) {
-            self.putting.named = named;
+            self.putting.ids_held = ids_held;
         }
         self.asked_below = self.appends.base();
         self.work_is_due = true;
@@ -456,7 +456,7 @@ impl LogClient {
 
     fn repeat_tail_questions(&mut self, now: Time, out: &mut Out) {
         let again = self.tails.again(now, self.log.view_number(), |_| BTreeMap::new());
-        if again.is_silent {
+        if again.has_timed_out {
             self.log.wonder(out);
         }
         for request in again.requests {
@@ -474,23 +474,23 @@ impl LogClient {
     fn send_appends(&mut self, now: Time, session: SessionId, out: &mut Out) {
         let (base, view) = (self.appends.base(), self.log.view_number());
         let limits = self.config.options.limits;
-        let mut is_silent = self.putting.send(now, (view, session), &self.appends, limits, out);
-        if is_silent {
+        let mut has_timed_out = self.putting.send(now, (view, session), &self.appends, limits, out);
+        if has_timed_out {
             self.ask_leader_again();
         }
-        let named_below = self.putting.names_below(&self.appends, limits.batch_bytes);
+        let ids_below = self.putting.ids_below(&self.appends, limits.batch_bytes);
         let has_records = self.log.config().order.places_by_position();
         for (node, member) in &mut self.members {
             if member.pace.pauses(now) {
                 continue;
             }
             let waits = member.acknowledged.max(base) < member.sent;
-            let end = named_below.max(member.sent);
+            let end = ids_below.max(member.sent);
             let mut was_sent = None;
-            if waits && member.pace.falls_silent(now) {
+            if waits && member.pace.times_out(now) {
                 // Nothing heard for too long: what was sent, or what was answered, may be lost. The first batch of it asks
                 // which; what follows it comes again only where it is missing.
-                is_silent = true;
+                has_timed_out = true;
                 was_sent = Some(member.sent);
                 member.sent = member.acknowledged.max(base);
             } else if member.sent >= end {
@@ -518,12 +518,12 @@ impl LogClient {
                 }
                 let first = member.sent;
                 member.sent += entries.len() as u64;
-                self.putting.told_below = self.putting.told_below.max(member.sent);
+                self.putting.ids_sent = self.putting.ids_sent.max(member.sent);
                 member.sent = member.sent.max(was_sent.take().unwrap_or(0));
                 out.push(send(*node, Message::Append { view, session, first, lowest: base, entries }));
             }
         }
-        if is_silent {
+        if has_timed_out {
             self.log.wonder(out);
         }
     }

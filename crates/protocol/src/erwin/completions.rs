@@ -6,7 +6,7 @@ use super::client::{Failure, LogClient, Out, Reply, Session, send};
 use super::message::Message;
 use crate::mutation::Mutation;
 use crate::parts::appending::reply;
-use crate::parts::pauses::RESEND_FIRST;
+use crate::parts::timeouts::RESEND_FIRST;
 
 impl LogClient {
     /// Lets go of the completed appends at the front.
@@ -24,7 +24,7 @@ impl LogClient {
 
     pub(super) fn located(&mut self, session: SessionId, number: u64, position: Position, out: &mut Out) {
         let Some(pending) = self.appends.get_mut(number) else { return };
-        if pending.terms.sync && !pending.completed {
+        if pending.spec.sync && !pending.completed {
             pending.completed = true;
             let id = RecordId { session, number };
             out.push(reply(
@@ -44,9 +44,9 @@ impl LogClient {
         let Session::Open(session) = self.session else { return };
         let Some(pending) = self.appends.get_mut(number) else { return };
         let places = self.log.config().order.places_by_position();
-        let named = if places { self.committed } else { self.putting.named };
-        let is_done = number < named && self.putting.is_stored(&pending.target);
-        if is_done && !pending.terms.sync && !pending.completed {
+        let committed = if places { self.committed } else { self.putting.ids_held };
+        let is_done = number < committed && self.putting.is_stored(&pending.target);
+        if is_done && !pending.spec.sync && !pending.completed {
             pending.completed = true;
             let id = RecordId { session, number };
             out.push(reply(pending.token, Reply::Appended { id, position: None, again: pending.again }));
@@ -61,7 +61,7 @@ impl LogClient {
             return (base..number).for_each(|number| self.complete_if_done(number, out));
         }
         for (number, pending) in self.appends.iter_mut().take_while(|(this, _)| *this < number) {
-            if !pending.terms.sync && !pending.completed {
+            if !pending.spec.sync && !pending.completed {
                 pending.completed = true;
                 let id = RecordId { session, number };
                 out.push(reply(pending.token, Reply::Appended { id, position: None, again: pending.again }));
@@ -140,7 +140,7 @@ impl LogClient {
         }
         let from = self.asked_below.max(self.appends.base());
         for (number, pending) in self.appends.from(from) {
-            if pending.terms.sync && !pending.completed {
+            if pending.spec.sync && !pending.completed {
                 self.locate_at = self.locate_at.or(Some(now + RESEND_FIRST));
                 out.push(send(leader, Message::Locate { view, session, number }));
             }

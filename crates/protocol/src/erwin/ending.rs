@@ -9,7 +9,7 @@ use seriatim_model::{SessionId, Time, ViewNumber};
 use super::client::{LogClient, Out, Reply, Session, send};
 use super::message::Message;
 use crate::parts::appending::reply;
-use crate::parts::pauses::RESEND_FIRST;
+use crate::parts::timeouts::RESEND_FIRST;
 
 /// A session on its way to its end. The client may have left it.
 #[derive(Clone, Debug)]
@@ -27,8 +27,8 @@ pub(super) struct Ending {
 impl LogClient {
     /// Ends the session, if that is wanted and nothing is in flight.
     pub(super) fn end_session(&mut self, now: Time, out: &mut Out) {
-        let is_settled = self.in_flight() == 0 && self.session != Session::Opening;
-        let may_end = is_settled && self.resuming.is_none() && self.ending.is_none();
+        let is_drained = self.in_flight() == 0 && self.session != Session::Opening;
+        let may_end = is_drained && self.resuming.is_none() && self.ending.is_none();
         if let Some(token) = self.askers.take_end(may_end) {
             match self.session {
                 Session::Open(session) => self.ending = Some(Ending::new(token, session, self.appends.end())),

@@ -204,12 +204,12 @@ impl Sequencer {
 
     /// Leader: a shard replica has records that have been lying there for long, without names. The session of a
     /// client that is still there ends with them, and it goes on with another.
-    pub(super) fn unnamed(&mut self, now: Time, replica: Address, names: &[IdRun], out: &mut Out) {
+    pub(super) fn suspected_orphans(&mut self, now: Time, replica: Address, ids: &[IdRun], out: &mut Out) {
         let Address::Node(_, Endpoint::Shard(_)) = replica else { return };
         if self.orderer.is_none() {
             return;
         }
-        for run in names.iter().take(limits::MAX_UNNAMED) {
+        for run in ids.iter().take(limits::MAX_ORPHAN_SESSIONS) {
             let is_known = run.end() <= self.log.sessions().next(run.session).unwrap_or(0);
             if is_known || self.log.is_too_old(run.session) {
                 self.tell_end(replica, run.session, out);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use seriatim_model::{IdRun, LogConfig, Position, RecordId, SessionId, Settled, Ticket, Time, limits};
+use seriatim_model::{BoundIds, IdRun, LogConfig, Position, RecordId, SessionId, Ticket, Time, limits};
 
 use crate::control::SealedState;
 use crate::mutation::{Mutation, Options};
@@ -222,19 +222,19 @@ impl LogState {
 
     /// Gives these numbers the positions from `first` on, and holds them no longer. A replica that `follows` hears of more
     /// that its leader ordered.
-    pub(super) fn order(&mut self, first: Position, runs: &[Settled], follows: bool) {
+    pub(super) fn order(&mut self, first: Position, runs: &[BoundIds], follows: bool) {
         assert!(
-            first == self.ordered || self.options.mutates(Mutation::DropsUnordered),
+            first == self.ordered || self.options.mutates(Mutation::TruncatesUnordered),
             "positions from {first} on are ordered, but those below end at {}",
             self.ordered
         );
         let mut position = first;
-        for settled in runs {
-            let run = settled.ids;
+        for bound in runs {
+            let run = bound.ids;
             self.ring.drop_run(run);
             let next = self.sessions.next(run.session).unwrap_or(0);
             self.seen.add(run.session, next.max(run.first)..run.end());
-            self.sessions.apply(*settled, position);
+            self.sessions.apply(*bound, position);
             position += run.count;
         }
         self.ordered = position;
@@ -375,7 +375,7 @@ mod tests {
         IdRun { session, first, count }
     }
 
-    fn names(count: u64) -> Vec<Content> {
+    fn ids(count: u64) -> Vec<Content> {
         (0..count).map(|_| Content::Put { shard: ShardId(0), bytes: 1 }).collect()
     }
 
@@ -386,12 +386,12 @@ mod tests {
     #[test]
     fn a_record_is_held_or_ordered_and_taken_for_new_in_neither_case() {
         let (mut log, a) = (log(Limits::default()), session(1));
-        log.hold(Time::ZERO, a, (0, 0), names(3), Ticket(1));
-        log.order(Position(0), &[Settled { ids: run(a, 0, 2), is_void: false }], false);
+        log.hold(Time::ZERO, a, (0, 0), ids(3), Ticket(1));
+        log.order(Position(0), &[BoundIds { ids: run(a, 0, 2), is_void: false }], false);
         assert_eq!((log.ordered(), log.held(), log.tail()), (Position(2), 1, Position(3)));
         assert_eq!(log.admission(run(a, 0, 4)), Admission::Admit { skip: 3 });
         // Records that the leader ordered and this replica never held are known all the same.
-        log.order(Position(2), &[Settled { ids: run(a, 2, 3), is_void: false }], true);
+        log.order(Position(2), &[BoundIds { ids: run(a, 2, 3), is_void: false }], true);
         assert_eq!((log.held(), log.admission(run(a, 3, 2))), (0, Admission::Admit { skip: 2 }));
     }
 
@@ -399,8 +399,8 @@ mod tests {
     #[should_panic(expected = "is held or ordered already")]
     fn what_is_held_is_not_held_again() {
         let mut log = log(Limits::default());
-        log.hold(Time::ZERO, session(1), (0, 0), names(3), Ticket(1));
-        log.hold(Time::ZERO, session(1), (2, 0), names(1), Ticket(2));
+        log.hold(Time::ZERO, session(1), (0, 0), ids(3), Ticket(1));
+        log.hold(Time::ZERO, session(1), (2, 0), ids(1), Ticket(2));
     }
 
     #[test]
@@ -412,14 +412,14 @@ mod tests {
     #[test]
     fn nothing_is_added_to_a_session_that_is_frozen_until_it_ends() {
         let (mut log, a) = (log(Limits::default()), session(1));
-        log.hold(Time::ZERO, a, (0, 0), names(3), Ticket(1));
+        log.hold(Time::ZERO, a, (0, 0), ids(3), Ticket(1));
         assert_eq!(log.freeze(a), 3);
-        let mut more = names(1);
+        let mut more = ids(1);
         assert_eq!((log.cut(a, 3, Disk::default(), &mut more), more.len()), (Some(Cut::NoRoom), 0));
         log.end(a, 5);
         log.thaw(a);
         assert_eq!(log.freeze(a), 5, "where it ended");
-        let mut more = names(4);
+        let mut more = ids(4);
         log.cut(a, 3, Disk::default(), &mut more);
         assert_eq!(more.len(), 2, "a member may forward what is missing below the end");
     }
@@ -428,7 +428,7 @@ mod tests {
     #[should_panic(expected = "below what was frozen here")]
     fn a_session_does_not_end_below_what_is_held() {
         let mut log = log(Limits::default());
-        log.hold(Time::ZERO, session(1), (0, 0), names(3), Ticket(1));
+        log.hold(Time::ZERO, session(1), (0, 0), ids(3), Ticket(1));
         log.freeze(session(1));
         log.end(session(1), 2);
     }
@@ -437,10 +437,10 @@ mod tests {
     fn sessions_are_forgotten_of_which_nothing_is_at_work() {
         let mut log = log(Limits { max_sessions: 1, ..Limits::default() });
         for n in 1..5 {
-            log.hold(Time::ZERO, session(n), (0, 0), names(1), Ticket(n));
+            log.hold(Time::ZERO, session(n), (0, 0), ids(1), Ticket(n));
         }
         for n in 2..5 {
-            let runs = [Settled { ids: run(session(n), 0, 1), is_void: false }];
+            let runs = [BoundIds { ids: run(session(n), 0, 1), is_void: false }];
             log.order(Position(n - 2), &runs, false);
         }
         log.freeze(session(2));

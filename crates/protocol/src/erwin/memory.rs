@@ -5,7 +5,7 @@ use bytes::Bytes;
 use seriatim_model::storage::JournalEntry;
 use seriatim_model::wire::{Encoder, Wire, WireError, decode_one, wire_enum, wire_struct};
 use seriatim_model::{
-    Durability, LogConfig, Member, Position, RecordId, SessionId, Settled, Ticket, Time, View, ViewNumber,
+    BoundIds, Durability, LogConfig, Member, Position, RecordId, SessionId, Ticket, Time, View, ViewNumber,
 };
 
 use super::sequencer::Sequencer;
@@ -18,7 +18,7 @@ use crate::roles::RoleEffect;
 #[derive(Debug)]
 pub(super) enum JournalRecord {
     Admitted { session: SessionId, first: u64, lowest: u64, entries: Vec<Content> },
-    Dropped { from: Position, runs: Vec<Settled> },
+    Dropped { from: Position, runs: Vec<BoundIds> },
     Claimed { claim: ViewNumber, adopts: bool },
     Staged(Staged),
     Started { view: View },

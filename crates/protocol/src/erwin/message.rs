@@ -1,7 +1,7 @@
 //! The messages of Erwin's sequencing layer.
 
 use seriatim_model::wire::wire_enum;
-use seriatim_model::{Endpoint, IdRun, Position, SessionId, Settled, ViewNumber};
+use seriatim_model::{BoundIds, Endpoint, IdRun, Position, SessionId, ViewNumber};
 
 use crate::parts::Content;
 
@@ -210,7 +210,7 @@ pub enum Message {
         /// The first position.
         from: Position,
         /// The ids, and which of their positions are no-ops.
-        runs: Vec<Settled>,
+        runs: Vec<BoundIds>,
     },
     /// Follower to leader: dropped, and durable so.
     TruncateAck {

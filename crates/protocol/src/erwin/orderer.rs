@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use seriatim_model::{
-    Address, Endpoint, IdRun, NodeId, Peer, Position, RecordId, SessionId, Settled, ShardId, Ticket, Time,
+    Address, BoundIds, Endpoint, IdRun, NodeId, Peer, Position, RecordId, SessionId, ShardId, Ticket, Time,
     View, limits,
 };
 
@@ -56,15 +56,15 @@ pub(super) struct Orderer {
 struct DropBatch {
     from: Position,
     to: Position,
-    runs: Vec<Settled>,
+    runs: Vec<BoundIds>,
 }
 
 #[derive(Clone, Debug)]
 struct ShardProgress {
     primary: Address,
-    told: Position,
+    sent: Position,
     known: Position,
-    told_at: Time,
+    sent_at: Time,
 }
 
 impl Orderer {
@@ -72,7 +72,7 @@ impl Orderer {
     pub(super) fn new(view: &View, me: NodeId, slot: u64, options: Options) -> Self {
         let pusher = Pusher::new(view.number, view, view.start, options);
         let progress =
-            |primary| ShardProgress { primary, told: view.start, known: view.start, told_at: Time::ZERO };
+            |primary| ShardProgress { primary, sent: view.start, known: view.start, sent_at: Time::ZERO };
         let others = view.sequencers.iter().map(|member| member.node).filter(|node| *node != me);
         Self {
             options,
@@ -143,12 +143,12 @@ impl Orderer {
             let count = takes(ready.map(|(_, entry)| entry), &self.options.limits);
             let batch = ring.iter_from(self.next_slot).take(count);
             let Some((last, _)) = batch.clone().last() else { return };
-            let told = self.pusher.push(now, batch.map(|(_, entry)| entry), self.stable, out);
+            let shards = self.pusher.push(now, batch.map(|(_, entry)| entry), self.stable, out);
             self.next_slot = last + 1;
-            for shard in told {
+            for shard in shards {
                 let progress = self.shards.get_mut(&shard).expect("pushes go to shards of the view");
-                progress.told = self.stable;
-                progress.told_at = now;
+                progress.sent = self.stable;
+                progress.sent_at = now;
             }
         }
     }
@@ -156,10 +156,10 @@ impl Orderer {
     fn tell_stable(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
         let (view, stable) = (self.view.number, self.stable);
         for progress in self.shards.values_mut() {
-            let overdue = progress.known < stable && now >= progress.told_at + limits::RESEND_AFTER;
-            if progress.told < stable || overdue {
-                progress.told = stable;
-                progress.told_at = now;
+            let overdue = progress.known < stable && now >= progress.sent_at + limits::RESEND_AFTER;
+            if progress.sent < stable || overdue {
+                progress.sent = stable;
+                progress.sent_at = now;
                 let message = shard::Message::Stable { view, stable };
                 out.push(RoleEffect::Send { to: progress.primary, message: message.into() });
             }
@@ -214,15 +214,15 @@ impl Orderer {
             return;
         }
         let mut position = batch.from;
-        for settled in &batch.ids {
-            let run = settled.ids;
+        for bound in &batch.ids {
+            let run = bound.ids;
             let id = |number| RecordId { session: run.session, number };
             let range = id(run.first)..id(run.first + run.count);
             let asked: Vec<_> = self.waiting.range(range).map(|(id, _)| *id).collect();
             for id in asked {
                 let place = position + (id.number - run.first);
                 let askers = self.waiting.remove(&id).unwrap_or_default();
-                if settled.is_void {
+                if bound.is_void {
                     // A client that asks again is told.
                     askers.iter().for_each(|asker| self.asked.give_back(asker.peer(), 1));
                     continue;
@@ -335,7 +335,7 @@ impl Orderer {
     pub(super) fn deadline(&self, ring: &Ring, gate: &Gate) -> Option<Time> {
         let drops = (!self.drops.is_empty()).then(|| self.retransmit.deadline());
         let lagging = self.shards.values().filter(|progress| progress.known < self.stable);
-        let stable = lagging.map(|progress| progress.told_at + limits::RESEND_AFTER).min();
+        let stable = lagging.map(|progress| progress.sent_at + limits::RESEND_AFTER).min();
         [self.pushes_at(ring, gate), self.pusher.deadline(), drops, stable, self.endings.deadline()]
             .into_iter()
             .flatten()

@@ -7,20 +7,20 @@ use std::collections::{BTreeMap, VecDeque};
 
 use seriatim_model::storage::{Ordered, Run};
 use seriatim_model::{
-    Address, Endpoint, IdRun, Member, Placement, Position, RecordId, Settled, ShardId, Time, View,
+    Address, BoundIds, Endpoint, IdRun, Member, Placement, Position, RecordId, ShardId, Time, View,
     ViewNumber, limits,
 };
 
 use super::ShardMessage;
 use crate::mutation::{Mutation, Options};
 use crate::parts::sessions::runs_of;
-use crate::parts::{Content, Entry, Names, Retransmit};
+use crate::parts::{Content, Entry, IdSet, Retransmit};
 use crate::roles::{self, RoleEffect};
 use crate::shard;
 
 /// For how many times the bytes of a batch of records a batch of names may stand on each shard. Most of these records are
 /// there already.
-const NAMES_FOR: usize = 16;
+const IDS_FOR: usize = 16;
 
 /// The batches of one view on their way to the shards, in the order of positions.
 ///
@@ -49,7 +49,7 @@ struct Batch {
     to: Position,
     ids: Vec<IdRun>,
     /// The names among them that became no-ops.
-    voids: Names,
+    voids: IdSet,
     unanswered: BTreeMap<ShardId, BatchPart>,
 }
 
@@ -59,7 +59,7 @@ enum BatchPart {
     /// Its records (LazyLog §4.3).
     Records(Vec<Run>),
     /// The names of the batch, of which it has its records (LazyLog §5.2).
-    Names(Vec<Ordered>),
+    Ids(Vec<Ordered>),
 }
 
 /// A batch that every shard holds.
@@ -67,7 +67,7 @@ enum BatchPart {
 pub(super) struct BoundBatch {
     pub(super) from: Position,
     pub(super) to: Position,
-    pub(super) ids: Vec<Settled>,
+    pub(super) ids: Vec<BoundIds>,
 }
 
 impl Pusher {
@@ -121,21 +121,21 @@ impl Pusher {
         let from = self.end;
         let ids = runs_of(entries.clone().map(|entry| entry.id));
         self.end += ids.iter().map(|run| run.count).sum::<u64>();
-        let names = names_of(entries.clone());
-        let parts = match names.is_empty() {
+        let puts = puts_of(entries.clone());
+        let parts = match puts.is_empty() {
             true => records_of(&self.placement, from, entries),
-            false => self.routes.keys().map(|shard| (*shard, BatchPart::Names(names.clone()))).collect(),
+            false => self.routes.keys().map(|shard| (*shard, BatchPart::Ids(puts.clone()))).collect(),
         };
-        let batch = Batch { from, to: self.end, ids, voids: Names::default(), unanswered: parts };
+        let batch = Batch { from, to: self.end, ids, voids: IdSet::default(), unanswered: parts };
         if self.batches.is_empty() {
             self.retransmit.start(now);
         }
-        let told = batch.unanswered.keys().copied().collect();
+        let shards = batch.unanswered.keys().copied().collect();
         send(&batch, self.view, &self.routes, stable, out);
         let ends = self.batches.back().map_or(batch.from, |last| last.to);
         assert_eq!(ends, batch.from, "batches are adjacent");
         self.batches.push_back(batch);
-        told
+        shards
     }
 
     /// Takes note of a shard's answer: it holds its part, and these are no-ops.
@@ -154,7 +154,7 @@ impl Pusher {
         self.retransmit.answered(now);
         self.retransmit.start(now);
         let parts = ids.into_iter().flat_map(|run| voids.split(run));
-        Some(BoundBatch { from, to, ids: parts.map(|(ids, is_void)| Settled { ids, is_void }).collect() })
+        Some(BoundBatch { from, to, ids: parts.map(|(ids, is_void)| BoundIds { ids, is_void }).collect() })
     }
 
     /// Sends the oldest batch again to the shards that did not answer it for too long.
@@ -191,7 +191,7 @@ pub(super) fn takes<'a>(entries: impl Iterator<Item = &'a Entry>, limits: &limit
         let (sum, bytes, most) = match &entry.content {
             Content::Record(record) => (&mut records, record.size(), limits.batch_bytes),
             Content::Put { shard, bytes } => {
-                (named.entry(*shard).or_default(), *bytes as usize, limits.batch_bytes * NAMES_FOR)
+                (named.entry(*shard).or_default(), *bytes as usize, limits.batch_bytes * IDS_FOR)
             }
         };
         let fits = *sum == 0 || *sum + bytes <= most;
@@ -224,13 +224,13 @@ fn records_of<'a>(
     parts.into_iter().map(|(shard, runs)| (shard, BatchPart::Records(runs))).collect()
 }
 
-/// The names of entries that say where their records are put.
-fn names_of<'a>(entries: impl Iterator<Item = &'a Entry>) -> Vec<Ordered> {
-    let mut names: Vec<Ordered> = vec![];
+/// The ids of those entries that say where their records are put.
+fn puts_of<'a>(entries: impl Iterator<Item = &'a Entry>) -> Vec<Ordered> {
+    let mut puts: Vec<Ordered> = vec![];
     for entry in entries {
         let Content::Put { shard, .. } = entry.content else { continue };
         let RecordId { session, number } = entry.id;
-        match names.last_mut() {
+        match puts.last_mut() {
             Some(Ordered { ids, shard: last, .. })
                 if *last == shard && ids.session == session && ids.end() == number =>
             {
@@ -238,11 +238,11 @@ fn names_of<'a>(entries: impl Iterator<Item = &'a Entry>) -> Vec<Ordered> {
             }
             _ => {
                 let ids = IdRun { session, first: number, count: 1 };
-                names.push(Ordered { ids, shard, is_void: false });
+                puts.push(Ordered { ids, shard, is_void: false });
             }
         }
     }
-    names
+    puts
 }
 
 fn send(
@@ -257,7 +257,7 @@ fn send(
         let (batch, backups) = (batch.from, route.backups.clone());
         let message: roles::Message = match part.clone() {
             BatchPart::Records(runs) => shard::Message::Bind { view, batch, backups, stable, runs }.into(),
-            BatchPart::Names(runs) => ShardMessage::Order { view, batch, backups, stable, runs }.into(),
+            BatchPart::Ids(runs) => ShardMessage::Order { view, batch, backups, stable, runs }.into(),
         };
         out.push(RoleEffect::Send { to: route.primary, message });
     }

@@ -16,7 +16,7 @@ use super::appends::{Appends, Pending, Target};
 use super::client::{Failure, LogClient, Out, Reply, Session};
 use crate::mutation::Mutation;
 use crate::parts::appending::{ClientEffect, reply};
-use crate::parts::{Conversation, Names, ShardChoice};
+use crate::parts::{Conversation, IdSet, ShardChoice};
 use crate::{roles, shard};
 
 type Replica = (ShardId, NodeId);
@@ -26,9 +26,9 @@ type Replica = (ShardId, NodeId);
 pub(super) struct Putting {
     /// Below this number every sequencing replica of the present view has the names. What was so in an earlier
     /// view does not count here: a name may have become void in between.
-    pub(super) named: u64,
+    pub(super) ids_held: u64,
     /// Below this number names were sent to somebody in the present view, and somebody may wait for their records.
-    pub(super) told_below: u64,
+    pub(super) ids_sent: u64,
     /// Below this number every record is stored in the present view, or its append is completed.
     stored_below: u64,
     replicas: BTreeMap<(ShardId, NodeId), Progress>,
@@ -44,7 +44,7 @@ struct Progress {
     bit: u16,
     sent: u64,
     /// The names that it refused, whose records go to it again.
-    refused: Names,
+    refused: IdSet,
     /// Which of these is next; then what was not sent, and then those before it. While it is fenced all have their turn so,
     /// however few fit into the window: it keeps what it cannot acknowledge.
     again_from: u64,
@@ -64,7 +64,7 @@ impl Progress {
         Self {
             bit,
             sent: base,
-            refused: Names::default(),
+            refused: IdSet::default(),
             again_from: base,
             is_fenced: false,
             unanswered: 0,
@@ -103,16 +103,16 @@ impl Progress {
     }
 
     /// The next records that are to be sent, if there is room for them. Those below `told` were named.
-    fn next(&mut self, unstored: &Unstored, told: u64, end: u64) -> Option<Batch> {
+    fn next(&mut self, unstored: &Unstored, ids_sent: u64, end: u64) -> Option<Batch> {
         let most = self.pace.room(self.in_flight)?;
         let end = match self.is_fenced {
             false => end,
             // One at least: the answer tells when it takes part again.
             true if self.in_flight == 0 => {
-                let first = self.refused.first_from(0).map_or(self.sent, |names| names.first);
-                told.max(first + 1).min(end)
+                let first = self.refused.first_from(0).map_or(self.sent, |ids| ids.first);
+                ids_sent.max(first + 1).min(end)
             }
-            true => told,
+            true => ids_sent,
         };
         self.next_again(unstored, self.again_from..end, most)
             .or_else(|| self.next_unsent(unstored, end, most))
@@ -129,13 +129,13 @@ impl Progress {
     /// The next of the records that it refused, with one of these numbers.
     fn next_again(&mut self, unstored: &Unstored, numbers: Range<u64>, most: usize) -> Option<Batch> {
         self.again_from = numbers.start;
-        while let Some(names) = self.refused.first_from(self.again_from)
-            && names.first < numbers.end
+        while let Some(ids) = self.refused.first_from(self.again_from)
+            && ids.first < numbers.end
         {
-            let end = names.end().min(self.sent).min(numbers.end);
-            let batch = unstored.batch(names.first..end, most);
+            let end = ids.end().min(self.sent).min(numbers.end);
+            let batch = unstored.batch(ids.first..end, most);
             let next = batch.as_ref().map_or(end, Batch::next);
-            self.refused.remove(names.head(next - names.first));
+            self.refused.remove(ids.head(next - ids.first));
             self.again_from = next;
             if batch.is_some() {
                 return batch;
@@ -196,7 +196,7 @@ impl Unstored<'_> {
 impl Putting {
     /// Starts over with the replicas of a new view.
     pub(super) fn enter_view(&mut self, now: Time, view: &View, base: u64, limits: Limits) {
-        (self.named, self.told_below, self.stored_below) = (base, base, base);
+        (self.ids_held, self.ids_sent, self.stored_below) = (base, base, base);
         self.replicas.clear();
         for members in &view.shards {
             for (index, member) in members.replicas.iter().enumerate() {
@@ -246,7 +246,7 @@ impl Putting {
 
     /// Nothing of the session counts any more.
     pub(super) fn restart(&mut self) {
-        (self.named, self.told_below, self.stored_below) = (0, 0, 0);
+        (self.ids_held, self.ids_sent, self.stored_below) = (0, 0, 0);
         for progress in self.replicas.values_mut() {
             progress.restart(0);
             progress.lowest = 0;
@@ -275,7 +275,7 @@ impl Putting {
     /// Below which number names may leave, of those that end at `end`. No name leaves before its record, and none while more
     /// than `ahead` bytes of records before its own are not stored: its append takes no longer for it, since something else
     /// is in its way, and a view change waits for every record that was named and is nowhere yet.
-    pub(super) fn names_below(&mut self, appends: &Appends, ahead: usize) -> u64 {
+    pub(super) fn ids_below(&mut self, appends: &Appends, ahead: usize) -> u64 {
         let end = appends.end();
         let Some(sent) = self.sent_below() else { return end };
         let mut stored = self.stored_below.max(appends.base());
@@ -302,7 +302,7 @@ impl Putting {
         out: &mut Out,
     ) -> bool {
         let (base, end) = (appends.base(), appends.end());
-        let (told_below, mut is_silent) = (self.told_below, false);
+        let (ids_sent, mut has_timed_out) = (self.ids_sent, false);
         for ((shard, node), progress) in &mut self.replicas {
             if progress.pace.pauses(now) {
                 continue;
@@ -313,12 +313,12 @@ impl Putting {
             progress.sent = progress.sent.max(base);
             if progress.unanswered == 0 {
                 progress.pace.begins(now);
-            } else if progress.pace.falls_silent(now) {
+            } else if progress.pace.times_out(now) {
                 // The first batch asks what became of those that were sent; the others come again only if that is missing.
-                is_silent = true;
+                has_timed_out = true;
                 batches.extend(unstored.batch(base..progress.sent.min(end), limits.batch_bytes));
             }
-            while let Some(batch) = progress.next(&unstored, told_below, end) {
+            while let Some(batch) = progress.next(&unstored, ids_sent, end) {
                 progress.unanswered += batch.records.len() as u64;
                 progress.in_flight += batch.bytes;
                 batches.push(batch);
@@ -329,7 +329,7 @@ impl Putting {
                 out.push(ClientEffect::Send { to, message: message.into() });
             }
         }
-        is_silent
+        has_timed_out
     }
 
     /// A replica is not in that view yet, or not any more: all that it did not answer goes to it again, after a pause. If it
@@ -460,7 +460,7 @@ impl LogClient {
                 self.putting.had_no_room(now, from, ids, &self.appends, word);
             }
             roles::Message::Shard(shard::Message::Fenced { .. }) => {
-                let keeps = !self.config.options.mutates(Mutation::UnnamedToFenced);
+                let keeps = !self.config.options.mutates(Mutation::IdsSentToFenced);
                 self.putting.fenced(now, from, session, &self.appends, keeps);
                 self.log.ask_register(now);
                 if self.config.options.mutates(Mutation::AgainInDoubt) {
@@ -493,10 +493,10 @@ impl LogClient {
             let Some(pending) = pending else { continue };
             pending.completed = true;
             self.putting.forget(RecordId { session, number }, pending);
-            if now < pending.terms.again_until {
+            if now < pending.spec.again_until {
                 let record = pending.record.clone();
-                let Pending { token, terms, again, .. } = *pending;
-                self.appends.push(token, record, terms, again + 1);
+                let Pending { token, spec, again, .. } = *pending;
+                self.appends.push(token, record, spec, again + 1);
                 self.work_is_due = true;
             } else {
                 let failure = Failure::NotAppended(RecordId { session, number });
@@ -574,14 +574,14 @@ mod tests {
     #[test]
     fn names_wait_for_records_before_their_own_that_are_not_stored() {
         let (mut putting, mut appends) = begin(3);
-        assert_eq!(putting.names_below(&appends, 0), 0, "no name leaves before its record");
+        assert_eq!(putting.ids_below(&appends, 0), 0, "no name leaves before its record");
         send(&mut putting, Time::ZERO, &appends);
-        assert_eq!(putting.names_below(&appends, 0), 1, "the first one does not wait");
+        assert_eq!(putting.ids_below(&appends, 0), 1, "the first one does not wait");
         for replica in [FIRST, SECOND] {
             putting.stored(Time::ZERO, replica, ids(0, 1), &mut appends);
         }
-        assert_eq!(putting.names_below(&appends, 0), 2);
-        assert_eq!(putting.names_below(&appends, 1 << 20), 3);
+        assert_eq!(putting.ids_below(&appends, 0), 2);
+        assert_eq!(putting.ids_below(&appends, 1 << 20), 3);
     }
 
     #[test]

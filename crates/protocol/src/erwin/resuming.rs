@@ -129,17 +129,17 @@ impl LogClient {
     /// It is known what became of what earlier runs left: this one appends.
     fn go_on_after(&mut self, out: &mut Out) {
         let Some(resuming) = &self.resuming else { return };
-        let (Some(successor), Some(names)) = (resuming.successor(), resuming.names()) else {
+        let (Some(successor), Some(ids)) = (resuming.successor(), resuming.ids()) else {
             return self.resume_failed(out);
         };
-        self.past = Past::new(names, resuming.pace());
+        self.past = Past::new(ids, resuming.pace());
         self.resuming = None;
         self.session = Session::Open(successor);
         for pending in self.appends.take() {
-            if self.past.claim(pending.token, pending.terms.sync) {
+            if self.past.claim(pending.token, pending.spec.sync) {
                 continue;
             }
-            match self.objection(&pending.record, pending.terms.shard) {
+            match self.objection(&pending.record, pending.spec.shard) {
                 Some(failure) => out.push(reply(pending.token, Reply::Failed(failure))),
                 None => self.appends.push_again(pending),
             }

@@ -3,8 +3,8 @@
 
 use bytes::Bytes;
 use seriatim_model::{
-    Address, Durability, Endpoint, IdRun, Input, LogConfig, Machine, Member, Peer, Position, RecordId,
-    SessionId, Settled, Time, View, ViewNumber,
+    Address, BoundIds, Durability, Endpoint, IdRun, Input, LogConfig, Machine, Member, Peer, Position,
+    RecordId, SessionId, Time, View, ViewNumber,
 };
 
 use super::ShardMessage;
@@ -373,15 +373,16 @@ impl Sequencer {
         leader: Address,
         view: ViewNumber,
         first: Position,
-        runs: Vec<Settled>,
+        runs: Vec<BoundIds>,
         out: &mut Vec<RoleEffect>,
     ) {
-        let sealed_drops = self.options.mutates(Mutation::SealedDrops) && view == self.membership.number;
-        if !(self.membership.accepts(view) || sealed_drops) {
+        let sealed_truncates =
+            self.options.mutates(Mutation::SealedTruncates) && view == self.membership.number;
+        if !(self.membership.accepts(view) || sealed_truncates) {
             return;
         }
         let end = first + runs.iter().map(|run| run.ids.count).sum::<u64>();
-        let unordered = self.options.mutates(Mutation::DropsUnordered) && first > self.log.ordered();
+        let unordered = self.options.mutates(Mutation::TruncatesUnordered) && first > self.log.ordered();
         if first == self.log.ordered() || unordered {
             self.log.order(first, &runs, self.orderer.is_none());
             self.persist(&JournalRecord::Dropped { from: first, runs }, out);
@@ -429,10 +430,10 @@ impl Sequencer {
                     orderer.stable_known(shard, stable);
                 }
             }
-            roles::Message::ErwinShard(ShardMessage::Orphans { view, names })
+            roles::Message::ErwinShard(ShardMessage::Orphans { view, ids })
                 if self.membership.accepts(view) =>
             {
-                self.unnamed(now, from, &names, out);
+                self.suspected_orphans(now, from, &ids, out);
             }
             roles::Message::Shard(shard::Message::Bound { view, batch, voids, .. }) => {
                 self.flush_bound(now, shard, view, (batch, &voids), out);

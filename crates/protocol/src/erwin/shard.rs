@@ -2,8 +2,8 @@
 //! their positions; in erwin-st clients put the records, and the leader orders them by id.
 
 mod by_id;
+mod held_records;
 mod message;
-mod unordered;
 
 pub use message::Message;
 

@@ -82,9 +82,9 @@ impl Flush {
         self.pusher.bound(shard, batch, voids);
         while let Some(bound) = self.pusher.take_bound(now) {
             let mut position = bound.from;
-            for settled in bound.ids {
-                self.sessions.apply(settled, position);
-                position += settled.ids.count;
+            for bound in bound.ids {
+                self.sessions.apply(bound, position);
+                position += bound.ids.count;
             }
         }
     }

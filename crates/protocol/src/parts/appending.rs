@@ -58,7 +58,7 @@ pub enum Request {
         /// The record.
         record: Record,
         /// How.
-        terms: AppendSpec,
+        spec: AppendSpec,
     },
     /// A bound above the position of every append that was acknowledged before now.
     CheckTail,

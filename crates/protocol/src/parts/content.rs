@@ -40,7 +40,7 @@ impl Content {
     pub fn suits(&self, order: Order, open: &[ShardId]) -> bool {
         match self {
             Self::Record(_) => order.announces() == Announced::Record,
-            Self::Put { shard, .. } => order.announces() == Announced::Name && open.contains(shard),
+            Self::Put { shard, .. } => order.announces() == Announced::Id && open.contains(shard),
         }
     }
 }

@@ -7,7 +7,7 @@ use seriatim_model::Time;
 
 use super::Window;
 use super::lookup::LOOKUP_FIRST;
-use super::pauses::{BUSY_FIRST, BUSY_MOST, RECONNECT_AFTER, RESEND_FIRST, RESEND_MOST, patience_after};
+use super::timeouts::{BUSY_FIRST, BUSY_MOST, RECONNECT_AFTER, RESEND_FIRST, RESEND_MOST, next_timeout};
 
 /// The pace of one client towards one replica: when it may send, when it sends again, and how much at a time.
 ///
@@ -20,8 +20,8 @@ use super::pauses::{BUSY_FIRST, BUSY_MOST, RECONNECT_AFTER, RESEND_FIRST, RESEND
 pub struct Conversation {
     /// When the oldest of what is on its way was sent, or progress was last heard of.
     heard_at: Time,
-    patience: Duration,
-    not_before: Time,
+    timeout: Duration,
+    retry_at: Time,
     pause: Duration,
     /// When the replica last took something, or the wait for that began.
     took_at: Time,
@@ -40,8 +40,8 @@ impl Conversation {
     pub fn new(now: Time, batch_bytes: usize) -> Self {
         Self {
             heard_at: now,
-            patience: RESEND_FIRST,
-            not_before: Time::ZERO,
+            timeout: RESEND_FIRST,
+            retry_at: Time::ZERO,
             pause: Duration::ZERO,
             took_at: now,
             pace: Duration::ZERO,
@@ -60,34 +60,34 @@ impl Conversation {
     /// When a pause ends, if there is one.
     #[must_use]
     pub fn resumes_at(&self) -> Option<Time> {
-        (self.not_before > Time::ZERO).then_some(self.not_before)
+        (self.retry_at > Time::ZERO).then_some(self.retry_at)
     }
 
     /// When something is sent again, if nothing is heard. A replica that is given a pause is not bothered before it is
     /// over.
     #[must_use]
     pub fn resend_at(&self) -> Time {
-        (self.heard_at + self.patience).max(self.not_before)
+        (self.heard_at + self.timeout).max(self.retry_at)
     }
 
     /// Whether a pause is not over yet; one that is over is forgotten.
     pub fn pauses(&mut self, now: Time) -> bool {
-        let pauses = now < self.not_before;
+        let pauses = now < self.retry_at;
         if !pauses {
-            self.not_before = Time::ZERO;
+            self.retry_at = Time::ZERO;
         }
         pauses
     }
 
     /// Whether nothing was heard for too long, so that what is on its way is in doubt; then the next wait is longer.
-    pub fn falls_silent(&mut self, now: Time) -> bool {
-        let is_silent = now >= self.heard_at + self.patience;
-        if is_silent {
+    pub fn times_out(&mut self, now: Time) -> bool {
+        let has_timed_out = now >= self.heard_at + self.timeout;
+        if has_timed_out {
             self.heard_at = now;
             self.went_back_to = None;
-            self.patience = (self.patience * 2).min(RESEND_MOST);
+            self.timeout = (self.timeout * 2).min(RESEND_MOST);
         }
-        is_silent
+        has_timed_out
     }
 
     /// Something is sent while nothing was on its way: the wait for an answer starts now.
@@ -119,7 +119,7 @@ impl Conversation {
 
     /// The oldest of what was on its way was answered: one that is lost is not made up for by those that come after it.
     pub fn advances(&mut self, now: Time) {
-        self.patience = patience_after(self.patience, now - self.heard_at);
+        self.timeout = next_timeout(self.timeout, now - self.heard_at);
         self.heard_at = now;
     }
 
@@ -157,7 +157,7 @@ impl Conversation {
         let begins = !self.pauses(now);
         if begins {
             self.pause = (self.pause * 2).clamp(least, BUSY_MOST);
-            self.not_before = now + self.pause.mul_f64(jitter);
+            self.retry_at = now + self.pause.mul_f64(jitter);
         }
         begins
     }
@@ -165,7 +165,7 @@ impl Conversation {
     /// The connection broke.
     pub fn disconnected(&mut self, now: Time) {
         self.went_back_to = None;
-        self.not_before = now + RECONNECT_AFTER;
+        self.retry_at = now + RECONNECT_AFTER;
     }
 }
 
@@ -219,19 +219,19 @@ mod tests {
         assert!(conversation.goes_back_to(8) && !conversation.goes_back_to(8));
         conversation.disconnected(after(1));
         assert!(conversation.goes_back_to(8) && !conversation.goes_back_to(8));
-        assert!(conversation.falls_silent(after(60_000)));
+        assert!(conversation.times_out(after(60_000)));
         assert!(conversation.goes_back_to(8));
     }
 
     #[test]
     fn a_conversation_that_slows_down_has_heard_nothing() {
         let mut conversation = Conversation::new(Time::ZERO, 1 << 20);
-        let silent_at = conversation.resend_at();
+        let times_out_at = conversation.resend_at();
         conversation.slows(after(1), 1.0);
-        assert_eq!((conversation.resend_at(), conversation.busy()), (silent_at, None));
+        assert_eq!((conversation.resend_at(), conversation.busy()), (times_out_at, None));
         assert_eq!(conversation.resumes_at(), Some(after(1) + BUSY_FIRST));
         conversation.refused(after(9), false, 1.0);
-        assert!(conversation.resend_at() > silent_at);
+        assert!(conversation.resend_at() > times_out_at);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use seriatim_model::{IdRun, Peer, SessionId};
 
-use super::{Names, Shares};
+use super::{IdSet, Shares};
 
 /// The names of such records.
 ///
@@ -13,7 +13,7 @@ use super::{Names, Shares};
 /// are `gone` have some of it.
 #[derive(Clone, Debug, Default)]
 pub struct Held {
-    names: Names,
+    ids: IdSet,
     sessions: BTreeMap<SessionId, Holding>,
     shares: Shares<Option<Peer>>,
     /// Clients whose connection closed.
@@ -33,18 +33,18 @@ struct Holding {
 
 impl Held {
     /// The records are in the store, or on their way there.
-    pub fn add(&mut self, names: IdRun, from: Option<Peer>) {
-        let fresh: u64 = self.names.missing(names).iter().map(|part| part.count).sum();
-        self.names.add(names);
+    pub fn add(&mut self, ids: IdRun, from: Option<Peer>) {
+        let fresh: u64 = self.ids.missing(ids).iter().map(|part| part.count).sum();
+        self.ids.add(ids);
         if fresh > 0 {
             let unknown = Holding { count: 0, end: 0, client: None };
-            let holding = self.sessions.entry(names.session).or_insert(unknown);
+            let holding = self.sessions.entry(ids.session).or_insert(unknown);
             holding.count += fresh;
-            holding.end = holding.end.max(names.end());
+            holding.end = holding.end.max(ids.end());
             self.shares.take(holding.client, fresh);
         }
         if let Some(client @ Peer::Client(_)) = from {
-            self.hear(names.session, client);
+            self.hear(ids.session, client);
         }
     }
 
@@ -59,15 +59,15 @@ impl Held {
     }
 
     /// The records are not in the store any more, or never came to be.
-    pub fn remove(&mut self, names: IdRun) {
-        let count: u64 = self.names.within(names).iter().map(|part| part.count).sum();
-        self.names.remove(names);
-        let Some(holding) = self.sessions.get_mut(&names.session).filter(|_| count > 0) else { return };
+    pub fn remove(&mut self, ids: IdRun) {
+        let count: u64 = self.ids.within(ids).iter().map(|part| part.count).sum();
+        self.ids.remove(ids);
+        let Some(holding) = self.sessions.get_mut(&ids.session).filter(|_| count > 0) else { return };
         assert!(count <= holding.count, "{count} of {} records of a session go", holding.count);
         holding.count -= count;
         let Holding { count: left, client, .. } = *holding;
         if left == 0 {
-            self.sessions.remove(&names.session);
+            self.sessions.remove(&ids.session);
         }
         self.give_back(client, count);
     }
@@ -113,8 +113,8 @@ impl Held {
     /// Whether later records of the same session are held. These, and all the client sent after them, wait for the ones that
     /// come before: so there is a reserve for such.
     #[must_use]
-    pub fn fill_a_gap(&self, names: IdRun) -> bool {
-        self.sessions.get(&names.session).is_some_and(|holding| names.first < holding.end)
+    pub fn fill_a_gap(&self, ids: IdRun) -> bool {
+        self.sessions.get(&ids.session).is_some_and(|holding| ids.first < holding.end)
     }
 
     /// How many more may come from a client that fill gaps.
@@ -131,8 +131,8 @@ impl Held {
 
     /// The names.
     #[must_use]
-    pub fn names(&self) -> &Names {
-        &self.names
+    pub fn ids(&self) -> &IdSet {
+        &self.ids
     }
 }
 
@@ -142,7 +142,7 @@ mod tests {
 
     use super::*;
 
-    fn names(session: u64, first: u64, count: u64) -> IdRun {
+    fn ids(session: u64, first: u64, count: u64) -> IdRun {
         IdRun { session: SessionId::new(Position(0), session), first, count }
     }
 
@@ -152,20 +152,20 @@ mod tests {
     #[test]
     fn what_a_session_has_counts_for_the_client_that_spoke_last() {
         let mut held = Held::default();
-        held.add(names(1, 0, 4), None);
+        held.add(ids(1, 0, 4), None);
         assert_eq!((held.room(A, 10), held.count()), (3, 4));
-        held.add(names(1, 2, 4), Some(A));
+        held.add(ids(1, 2, 4), Some(A));
         assert_eq!((held.room(A, 10), held.room(B, 10)), (0, 2));
         held.disconnected(A);
-        assert!(held.is_left(names(1, 0, 1).session));
-        held.hear(names(1, 0, 1).session, B);
-        assert!(!held.is_left(names(1, 0, 1).session));
+        assert!(held.is_left(ids(1, 0, 1).session));
+        held.hear(ids(1, 0, 1).session, B);
+        assert!(!held.is_left(ids(1, 0, 1).session));
         assert_eq!((held.room(A, 10), held.room(B, 10)), (2, 0));
-        held.remove(names(1, 0, 9));
-        held.remove(names(1, 0, 9));
-        assert_eq!((held.room(B, 10), held.count(), held.has(names(1, 0, 1).session)), (5, 0, false));
+        held.remove(ids(1, 0, 9));
+        held.remove(ids(1, 0, 9));
+        assert_eq!((held.room(B, 10), held.count(), held.has(ids(1, 0, 1).session)), (5, 0, false));
         held.disconnected(B);
-        held.add(names(1, 7, 1), Some(B));
-        assert!(!held.is_left(names(1, 0, 1).session), "a client that had nothing is not noted");
+        held.add(ids(1, 7, 1), Some(B));
+        assert!(!held.is_left(ids(1, 0, 1).session), "a client that had nothing is not noted");
     }
 }

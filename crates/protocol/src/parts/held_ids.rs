@@ -9,7 +9,7 @@ use seriatim_model::limits::Limits;
 use seriatim_model::storage::Ordered;
 use seriatim_model::{IdRun, LogConfig, Position, SessionId, ShardId, ViewHistory, ViewNumber};
 
-use super::{Held, Names, junk};
+use super::{Held, IdSet, junk};
 
 /// The ids of records in the store that have no final position, with the positions that some of them were given.
 #[derive(Clone, Debug, Default)]
@@ -52,20 +52,20 @@ impl HeldIds {
     /// The given ids whose records are here.
     #[must_use]
     pub fn within(&self, ids: IdRun) -> Vec<IdRun> {
-        self.held.names().within(ids)
+        self.held.ids().within(ids)
     }
 
     /// The given ids whose records are not here.
     #[must_use]
     pub fn missing(&self, ids: IdRun) -> Vec<IdRun> {
-        self.held.names().missing(ids)
+        self.held.ids().missing(ids)
     }
 
     /// The ids that are held and have no position.
     #[must_use]
     pub fn loose(&self) -> Vec<IdRun> {
-        let placed: Names = self.placed.values().map(|run| run.ids).collect();
-        self.held.names().iter().flat_map(|ids| placed.missing(ids)).collect()
+        let placed: IdSet = self.placed.values().map(|run| run.ids).collect();
+        self.held.ids().iter().flat_map(|ids| placed.missing(ids)).collect()
     }
 
     /// How many these are.
@@ -174,7 +174,7 @@ impl HeldIds {
         }
         self.sweep_at = stable + idle_positions / 16;
         // Ids that a store brought back count from now on.
-        for ids in self.held.names().iter() {
+        for ids in self.held.ids().iter() {
             self.active.entry(ids.session).or_insert(stable.max(ids.session.opened_at()));
         }
         let over = |at: &Position| stable.since(*at) > idle_positions;

@@ -9,7 +9,7 @@ use crate::control::message::Message;
 use crate::roles::RoleEffect;
 
 /// How long a replica that an attempt has reached waits for its view before it asks for one.
-const ATTEMPT_PATIENCE: Duration = Duration::from_millis(400);
+const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(400);
 /// The longest pause between two reports.
 const MOST: Duration = Duration::from_secs(1);
 
@@ -45,7 +45,7 @@ impl Reports {
 
     /// An attempt has reached the replica, and gets its time.
     pub fn back_off(&mut self, now: Time) {
-        self.backoff.restart(now + ATTEMPT_PATIENCE);
+        self.backoff.restart(now + ATTEMPT_TIMEOUT);
     }
 
     /// The replica has started a view: those that it could not start are over. If what it wrote of that fails, it is where it

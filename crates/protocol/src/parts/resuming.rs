@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use seriatim_model::{IdRun, Position, RecordId, SessionId, Time, ViewNumber, limits};
 
 use super::appending::{ClientEffect, Failure, Reply, reply};
-use super::pauses::RESEND_FIRST;
+use super::timeouts::RESEND_FIRST;
 
 /// A session of an earlier run, on its way to its end.
 #[derive(Clone, Debug)]
@@ -33,7 +33,7 @@ struct Ended {
     /// The number after the last.
     end: u64,
     /// Whether its last number has its final position, or never gets one.
-    is_settled: bool,
+    is_completed: bool,
 }
 
 /// When something was said last, and when it is to be said again.
@@ -65,7 +65,7 @@ impl Pace {
 #[derive(Clone, Debug)]
 pub struct Past {
     /// The names that are still to be claimed by an append.
-    names: VecDeque<IdRun>,
+    ids: VecDeque<IdRun>,
     /// The appends that were claimed and are not answered.
     asked: BTreeMap<RecordId, Asked>,
     /// The appends of these that nobody was asked about yet.
@@ -92,7 +92,7 @@ pub struct Questions {
 
 impl Default for Past {
     fn default() -> Self {
-        Self { names: VecDeque::new(), asked: BTreeMap::new(), unsaid: vec![], pace: Pace::AT_ONCE }
+        Self { ids: VecDeque::new(), asked: BTreeMap::new(), unsaid: vec![], pace: Pace::AT_ONCE }
     }
 }
 
@@ -100,23 +100,23 @@ impl Past {
     /// The names that earlier runs appended under, from which on this one goes on. What became of them was asked last at
     /// that pace.
     #[must_use]
-    pub fn new(names: VecDeque<IdRun>, pace: Pace) -> Self {
-        Self { names, pace, ..Self::default() }
+    pub fn new(ids: VecDeque<IdRun>, pace: Pace) -> Self {
+        Self { ids, pace, ..Self::default() }
     }
 
     /// The name of the next append, if an earlier run made it.
     #[must_use]
     pub fn next(&self) -> Option<(SessionId, u64)> {
-        self.names.front().map(|names| (names.session, names.first))
+        self.ids.front().map(|ids| (ids.session, ids.first))
     }
 
     /// An append is made again. Says whether an earlier run made it.
     pub fn claim(&mut self, token: u64, sync: bool) -> bool {
-        let Some(names) = self.names.front_mut() else { return false };
-        let id = RecordId { session: names.session, number: names.first };
-        *names = names.tail(1);
-        if names.count == 0 {
-            self.names.pop_front();
+        let Some(ids) = self.ids.front_mut() else { return false };
+        let id = RecordId { session: ids.session, number: ids.first };
+        *ids = ids.tail(1);
+        if ids.count == 0 {
+            self.ids.pop_front();
         }
         self.asked.insert(id, Asked { token, sync });
         self.unsaid.push(id);
@@ -257,17 +257,17 @@ impl Resuming {
 
     /// The names from the one on that the application goes on with; nothing if there never were so many.
     #[must_use]
-    pub fn names(&self) -> Option<VecDeque<IdRun>> {
+    pub fn ids(&self) -> Option<VecDeque<IdRun>> {
         let mut skip = self.number;
-        let mut names = VecDeque::new();
+        let mut ids = VecDeque::new();
         for ended in &self.ended {
             let run = IdRun { session: ended.session, first: 0, count: ended.end };
             let skipped = skip.min(run.count);
             skip -= skipped;
-            names.push_back(run.tail(skipped));
+            ids.push_back(run.tail(skipped));
         }
-        names.retain(|names| names.count > 0);
-        (skip == 0).then_some(names)
+        ids.retain(|ids| ids.count > 0);
+        (skip == 0).then_some(ids)
     }
 
     /// Nothing is taken for granted that was said in another view, which may have been lost.
@@ -290,8 +290,8 @@ impl Resuming {
 
     /// The last number of each ended session, unless it is known what became of it.
     pub fn uncompleted(&self) -> impl Iterator<Item = RecordId> + use<'_> {
-        let unsettled = self.ended.iter().filter(|ended| !ended.is_settled && ended.end > 0);
-        unsettled.map(|ended| RecordId { session: ended.session, number: ended.end - 1 })
+        let uncompleted = self.ended.iter().filter(|ended| !ended.is_completed && ended.end > 0);
+        uncompleted.map(|ended| RecordId { session: ended.session, number: ended.end - 1 })
     }
 
     /// A session has ended, or turned out to have ended earlier than it was said before.
@@ -307,7 +307,7 @@ impl Resuming {
         }
         if self.closing == Some(session) && successor.is_some() {
             self.closing = successor.filter(|_| successor != self.successor);
-            self.ended.push(Ended { session, end, is_settled: false });
+            self.ended.push(Ended { session, end, is_completed: false });
             self.pace.say_at = Time::ZERO;
         } else if let Some(known) = self.of(session).filter(|known| end < known.end) {
             known.end = end;
@@ -318,7 +318,7 @@ impl Resuming {
     /// The last number of a session has come to its end, and so have all before it.
     pub fn note_completed(&mut self, session: SessionId, number: u64) {
         if let Some(ended) = self.of(session).filter(|ended| number + 1 == ended.end) {
-            ended.is_settled = true;
+            ended.is_completed = true;
         }
     }
 

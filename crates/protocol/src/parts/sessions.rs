@@ -7,7 +7,7 @@ pub(crate) use bounds::most_closed;
 use std::collections::{BTreeMap, VecDeque};
 
 use seriatim_model::wire::{Decoder, Encoder, Wire, WireError, at_most, decode_number, wire_struct};
-use seriatim_model::{IdRun, Position, SessionId, Settled, limits};
+use seriatim_model::{BoundIds, IdRun, Position, SessionId, limits};
 
 /// Numbers of a session that were bound to consecutive positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -346,12 +346,12 @@ impl Sessions {
     }
 
     /// Takes note that names were bound to the positions from `position` on, or that these are no-ops.
-    pub fn apply(&mut self, names: Settled, position: Position) {
-        if !names.is_void {
-            self.bind(names.ids, position);
-        } else if let Some(session) = self.seen_bound(names.ids, position) {
+    pub fn apply(&mut self, bound: BoundIds, position: Position) {
+        if !bound.is_void {
+            self.bind(bound.ids, position);
+        } else if let Some(session) = self.seen_bound(bound.ids, position) {
             let before = session.voids.len();
-            session.make_void(names.ids);
+            session.make_void(bound.ids);
             let after = session.voids.len();
             self.void_runs = self.void_runs + after - before;
         }
@@ -451,12 +451,12 @@ impl Session {
     fn raise_lowest(&mut self, lowest: u64) {
         if lowest > self.lowest {
             self.lowest = lowest.min(self.next);
-            let settled = self.bound.partition_point(|run| run.number + run.count <= self.lowest);
-            self.bound.drain(..settled);
+            let completed = self.bound.partition_point(|run| run.number + run.count <= self.lowest);
+            self.bound.drain(..completed);
             // Some whose outcome is known stay, for a client that forgot how far it was.
             let many = self.voids.len().saturating_sub(MOST_VOIDS);
-            let settled = self.voids.len() - self.voids_in_doubt();
-            self.voids.drain(..many.min(settled));
+            let completed = self.voids.len() - self.voids_in_doubt();
+            self.voids.drain(..many.min(completed));
         }
     }
 
@@ -473,8 +473,8 @@ impl Session {
             return;
         }
         self.voids.insert(index, (run.first, run.count));
-        let is_settled = |(first, count): &(u64, u64)| first + count <= self.lowest;
-        if self.voids.len() > MOST_VOIDS && self.voids.first().is_some_and(is_settled) {
+        let is_completed = |(first, count): &(u64, u64)| first + count <= self.lowest;
+        if self.voids.len() > MOST_VOIDS && self.voids.first().is_some_and(is_completed) {
             self.voids.remove(0);
         }
     }
@@ -654,14 +654,14 @@ mod tests {
     fn what_was_forgotten_does_not_come_back() {
         let mut sessions = Sessions::default();
         let (a, b) = (SessionId::new(Position(1), 1), SessionId::new(Position(2), 2));
-        let settled =
-            |number, is_void| Settled { ids: IdRun { session: b, first: number, count: 1 }, is_void };
+        let bound =
+            |number, is_void| BoundIds { ids: IdRun { session: b, first: number, count: 1 }, is_void };
         sessions.bind(IdRun { session: a, first: 0, count: 1 }, Position(2));
-        sessions.apply(settled(0, true), Position(3));
+        sessions.apply(bound(0, true), Position(3));
         sessions.expire(&[b]);
         assert_eq!(sessions.next(a), Some(1), "it was opened below the floor, but is known");
-        sessions.apply(settled(1, false), Position(4));
-        sessions.apply(settled(2, true), Position(5));
+        sessions.apply(bound(1, false), Position(4));
+        sessions.apply(bound(2, true), Position(5));
         sessions.end(b, 9);
         sessions.succeed(a, b);
         assert_eq!((sessions.next(b), sessions.successor_of(a)), (None, Some(b)));
@@ -732,14 +732,14 @@ mod tests {
     fn no_ops_are_remembered_up_to_a_number() {
         let mut sessions = Sessions::default();
         for (first, is_void) in [(0, false), (2, true), (4, false), (6, true)] {
-            sessions.apply(Settled { ids: run(first, 2), is_void }, Position(first));
+            sessions.apply(BoundIds { ids: run(first, 2), is_void }, Position(first));
         }
         assert_eq!(sessions.voids(run(0, 9)), [run(2, 2), run(6, 2)]);
         assert_eq!(sessions.voids(run(3, 4)), [run(3, 1), run(6, 1)]);
         assert_eq!((sessions.position(session(1), 3), sessions.next(session(1))), (None, Some(8)));
         sessions.admit(session(1), 8, 4, Position(9));
         assert_eq!(sessions.voids(run(0, 9)), [run(2, 2), run(6, 2)], "whatever its client waits for");
-        let later = |n| Settled { ids: run(9 + 2 * n, 1), is_void: true };
+        let later = |n| BoundIds { ids: run(9 + 2 * n, 1), is_void: true };
         (0..2 * MOST_VOIDS as u64).for_each(|n| sessions.apply(later(n), Position(9 + n)));
         assert_eq!(sessions.voids(run(0, 9)), [run(6, 2)], "its client knows the outcome of what is below 4");
         assert_eq!(sessions.voids(run(9, 999)).len(), 2 * MOST_VOIDS);
@@ -748,7 +748,7 @@ mod tests {
     #[test]
     fn a_snapshot_comes_back() {
         let mut sessions = Sessions::default();
-        sessions.apply(Settled { ids: run(8, 1), is_void: true }, Position(9));
+        sessions.apply(BoundIds { ids: run(8, 1), is_void: true }, Position(9));
         sessions.bind(run(9, 2), Position(10));
         sessions.admit(session(2), 7, 3, Position(11));
         sessions.end(session(2), 9);

@@ -29,7 +29,7 @@ pub struct Again {
     /// By these numbers.
     pub requests: Vec<u64>,
     /// Whether somebody was silent.
-    pub is_silent: bool,
+    pub has_timed_out: bool,
 }
 
 impl<A> Default for Tails<A> {
@@ -104,7 +104,7 @@ impl<A> Tails<A> {
             match self.questions.get_mut(&request).filter(|question| question.view == view) {
                 Some(question) => {
                     question.asked_at = now;
-                    again.is_silent = true;
+                    again.has_timed_out = true;
                 }
                 None => {
                     let asker = self.answered(request);
@@ -136,10 +136,10 @@ mod tests {
         let at = Time::ZERO + ASK_AGAIN;
         assert_eq!(tails.deadline(), Some(at));
         let again = tails.again(at, first, |_| vec![]);
-        assert_eq!((again.requests, again.is_silent), (vec![1], true));
+        assert_eq!((again.requests, again.has_timed_out), (vec![1], true));
         assert_eq!(tails.answers(1), Some(&vec![5]));
         let again = tails.again(at, second, |number| vec![number]);
-        assert_eq!((again.requests, again.is_silent), (vec![2], false));
+        assert_eq!((again.requests, again.has_timed_out), (vec![2], false));
         assert_eq!(tails.answers(2), Some(&vec![2]));
         assert_eq!((tails.answered(2), tails.is_empty()), (Some(7), true));
     }

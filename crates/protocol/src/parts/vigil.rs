@@ -10,7 +10,7 @@ use std::time::Duration;
 use seriatim_model::Time;
 
 use super::lookup::LOOKUP_MOST;
-use super::pauses::RESEND_FIRST;
+use super::timeouts::RESEND_FIRST;
 use super::{Backoff, Jitter};
 
 /// How long the oldest append waits before the register is asked, but for jitter; doubled up to [`LOOKUP_MOST`]. What is

@@ -17,16 +17,16 @@ use super::core::send;
 use super::former::Former;
 use super::message::Message;
 use crate::mutation::{Mutation, Options};
-use crate::parts::pauses::patience_within;
+use crate::parts::timeouts::next_timeout_within;
 use crate::roles::RoleEffect;
 
 /// How long a replica that is new waits before it copies: the one that it stands in for may be back soon. It does not
 /// wait to mend what it finds damaged: somebody else has that now, and the next view may be without them.
-const NEWBORN_WAITS: Duration = Duration::from_secs(1);
+const NEW_REPLICA_WAITS: Duration = Duration::from_secs(1);
 /// How long to wait for an answer before somebody else is asked; twice what answers take of late, twice as long after each
-/// that did not come, and [`PATIENCE_MOST`] at most.
-const PATIENCE: Duration = Duration::from_millis(500);
-const PATIENCE_MOST: Duration = Duration::from_secs(20);
+/// that did not come, and [`TIMEOUT_MOST`] at most.
+const TIMEOUT: Duration = Duration::from_millis(500);
+const TIMEOUT_MOST: Duration = Duration::from_secs(20);
 /// How long to wait after a replica had nothing to give.
 const PAUSE: Duration = Duration::from_millis(50);
 /// How often others are asked for a damaged record before it is given up.
@@ -51,12 +51,12 @@ pub(super) struct CatchUp {
     next_damaged: Position,
     question: Option<Question>,
     /// How long an answer may take, as earlier ones taught; nothing before the first.
-    patience: Option<Duration>,
+    timeout: Option<Duration>,
     last_request: u64,
     /// Which of the others is asked next.
     turn: usize,
     /// Nothing is asked for earlier, ...
-    not_before: Time,
+    retry_at: Time,
     /// ... and what is lacking not before this either.
     copies_from: Time,
 }
@@ -95,10 +95,10 @@ enum About {
 
 impl CatchUp {
     /// The replica was made anew: there is time to copy.
-    pub(super) fn newborn(&mut self, now: Time, options: Options) {
-        self.copies_from = now + NEWBORN_WAITS;
+    pub(super) fn start_as_new(&mut self, now: Time, options: Options) {
+        self.copies_from = now + NEW_REPLICA_WAITS;
         if options.mutates(Mutation::RepairWaits) {
-            self.not_before = self.copies_from;
+            self.retry_at = self.copies_from;
         }
     }
 
@@ -123,15 +123,15 @@ impl CatchUp {
     }
 
     /// Which records are wanted next.
-    pub(super) fn wants(&self, trim: Position, lacks: Option<MissingRange>) -> Option<MissingRange> {
-        self.wanted(trim, lacks).filter(|(_, about)| *about != About::Trim).map(|(range, _)| range)
+    pub(super) fn wants(&self, trim: Position, missing: Option<MissingRange>) -> Option<MissingRange> {
+        self.wanted(trim, missing).filter(|(_, about)| *about != About::Trim).map(|(range, _)| range)
     }
 
-    fn wanted(&self, trim: Position, lacks: Option<MissingRange>) -> Option<(MissingRange, About)> {
+    fn wanted(&self, trim: Position, missing: Option<MissingRange>) -> Option<(MissingRange, About)> {
         let mut damaged = self.damaged.range(self.next_damaged..).chain(&self.damaged);
         let damaged =
             damaged.next().map(|(at, _)| (MissingRange { from: *at, end: at.next() }, About::Damage));
-        let lacking = lacks.map(|range| match self.trim_is_known {
+        let lacking = missing.map(|range| match self.trim_is_known {
             true => (range, About::Missing),
             false => (MissingRange { from: trim, end: trim }, About::Trim),
         });
@@ -139,19 +139,19 @@ impl CatchUp {
     }
 
     /// When to look again.
-    pub(super) fn deadline(&self, lacks: Option<MissingRange>) -> Option<Time> {
+    pub(super) fn deadline(&self, missing: Option<MissingRange>) -> Option<Time> {
         match &self.question {
             Some(Question { writing: Some(_), .. }) => None,
             Some(question) => Some(question.ask_again_at),
-            None => self.wanted(Position::ZERO, lacks).map(|(_, about)| self.due(about)),
+            None => self.wanted(Position::ZERO, missing).map(|(_, about)| self.due(about)),
         }
     }
 
     /// When what is wanted may be asked for.
     fn due(&self, about: About) -> Time {
         match about {
-            About::Damage => self.not_before,
-            About::Trim | About::Missing => self.not_before.max(self.copies_from),
+            About::Damage => self.retry_at,
+            About::Trim | About::Missing => self.retry_at.max(self.copies_from),
         }
     }
 
@@ -163,7 +163,7 @@ impl CatchUp {
         shard: ShardId,
         (others, former): (&[Member], &[Member]),
         trim: Position,
-        lacks: Option<MissingRange>,
+        missing: Option<MissingRange>,
         out: &mut Vec<RoleEffect>,
     ) {
         let busy = self.question.as_ref().is_some_and(|q| q.writing.is_some() || now < q.ask_again_at);
@@ -176,10 +176,10 @@ impl CatchUp {
             self.former.note(*node, false);
             // A replica outside the view may be gone for good. That says nothing of how long the others take.
             if others.iter().any(|other| other.node == *node) {
-                self.patience = Some((self.patience() * 2).min(PATIENCE_MOST));
+                self.timeout = Some((self.timeout() * 2).min(TIMEOUT_MOST));
             }
         }
-        let Some((range, about)) = self.wanted(trim, lacks) else { return };
+        let Some((range, about)) = self.wanted(trim, missing) else { return };
         if now < self.due(about) {
             return;
         }
@@ -188,14 +188,14 @@ impl CatchUp {
         let sources: Vec<&Member> = others.iter().chain(former).collect();
         if sources.is_empty() {
             self.damaged.clear();
-            self.not_before = now + PATIENCE;
+            self.retry_at = now + TIMEOUT;
             return;
         }
         let source = sources[self.turn % sources.len()].node;
         self.turn += 1;
         self.last_request += 1;
         let request = self.last_request;
-        let ask_again_at = now + self.patience();
+        let ask_again_at = now + self.timeout();
         let same = unanswered.filter(|question| (question.range, question.about) == (range, about));
         let (first, mut asked) = same.map_or((request, vec![]), |question| (question.first, question.asked));
         asked.push((source, now));
@@ -210,8 +210,8 @@ impl CatchUp {
         send(Address::Node(source, Endpoint::Shard(shard)), message, out);
     }
 
-    fn patience(&self) -> Duration {
-        self.patience.unwrap_or(PATIENCE)
+    fn timeout(&self) -> Duration {
+        self.timeout.unwrap_or(TIMEOUT)
     }
 
     /// The question that this answers, whom it was put to, and when.
@@ -225,8 +225,8 @@ impl CatchUp {
     /// An answer came from this node to what it was asked at `at`.
     fn answered(&mut self, now: Time, (source, at): (NodeId, Time)) {
         self.former.note(source, true);
-        let patience = patience_within(self.patience(), now - at, PATIENCE..=PATIENCE_MOST);
-        self.patience = Some(patience);
+        let timeout = next_timeout_within(self.timeout(), now - at, TIMEOUT..=TIMEOUT_MOST);
+        self.timeout = Some(timeout);
     }
 
     /// Another replica answered with records. Returns those that are to be written and then reported with
@@ -266,9 +266,9 @@ impl CatchUp {
     /// Whether it may be written now that nothing is lacking any more. If there is no room for that, it is
     /// tried again later.
     pub(super) fn may_finish(&mut self, now: Time) -> bool {
-        let may = now >= self.not_before;
+        let may = now >= self.retry_at;
         if may {
-            self.not_before = now + PATIENCE;
+            self.retry_at = now + TIMEOUT;
         }
         may
     }
@@ -279,7 +279,7 @@ impl CatchUp {
             self.answered(now, (source, at));
             self.question = None;
             self.trim_is_known = true;
-            self.not_before = self.not_before.min(now);
+            self.retry_at = self.retry_at.min(now);
         }
     }
 
@@ -305,7 +305,7 @@ impl CatchUp {
         let (about, range) = (*about, *range);
         self.answered(now, (source, at));
         self.question = None;
-        self.not_before = now + PAUSE;
+        self.retry_at = now + PAUSE;
         if about == About::Damage {
             self.next_damaged = range.end;
             let in_vain = self.damaged.get_mut(&range.from);
@@ -324,7 +324,7 @@ impl CatchUp {
     pub(super) fn written(
         &mut self,
         ticket: Ticket,
-        lacks: Option<MissingRange>,
+        missing: Option<MissingRange>,
     ) -> Option<Option<MissingRange>> {
         let question = self.question.as_ref()?;
         let upto = question.writing.filter(|writing| writing.last <= ticket)?.upto;
@@ -334,7 +334,7 @@ impl CatchUp {
             self.damaged.remove(&range.from);
             return None;
         }
-        lacks.map(|lacks| lacks.above(upto))
+        missing.map(|missing| missing.above(upto))
     }
 
     /// A write was refused. If it was one of an answer's, all of that comes again.
@@ -342,7 +342,7 @@ impl CatchUp {
         let writing = self.question.as_ref().and_then(|question| question.writing);
         if writing.is_some_and(|writing| writing.after < ticket && ticket <= writing.last) {
             self.question = None;
-            self.not_before = now + PATIENCE;
+            self.retry_at = now + TIMEOUT;
         }
     }
 
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_fits_however_late_it_is_and_teaches_patience() {
+    fn an_answer_fits_however_late_it_is_and_lengthens_the_timeout() {
         let mut catch_up = CatchUp::default();
         catch_up.add_damaged(Position(3));
         assert_eq!(ask_until(&mut catch_up, 0, 4000), [0, 500, 1500, 3500]);

@@ -44,7 +44,7 @@ pub struct Core {
     pub(super) wanted_trim: Position,
     /// The positions that it has still to get from others. An empty range: no records, but how far the log is
     /// trimmed.
-    pub(crate) lacks: Option<MissingRange>,
+    pub(crate) missing: Option<MissingRange>,
     pub(super) catch_up: CatchUp,
     /// After a restart everything is read once, to find what is damaged: where that goes on.
     pub(super) scrub: Option<Position>,
@@ -122,7 +122,7 @@ impl Core {
             trim_write: Ticket(0),
             trim_refused: false,
             wanted_trim: Position::ZERO,
-            lacks: recovery.lacks.map(|range| range.not_below(trim)),
+            missing: recovery.missing.map(|range| range.not_below(trim)),
             catch_up: CatchUp::default(),
             scrub: (stable > trim).then_some(trim),
             scrub_at: Time::ZERO,
@@ -143,7 +143,7 @@ impl Core {
     /// When something is due that is the same in every ordering.
     pub(super) fn deadline(&self) -> Option<Time> {
         let report = (!self.is_open()).then_some(self.reports.deadline());
-        let copy = if self.is_open() { self.catch_up.deadline(self.lacks) } else { None };
+        let copy = if self.is_open() { self.catch_up.deadline(self.missing) } else { None };
         let scrub = self.scrub.filter(|_| self.is_open()).map(|_| self.scrub_at);
         [report, copy, scrub, self.readers.deadline()].into_iter().flatten().min()
     }
@@ -181,8 +181,8 @@ impl Core {
 
     pub(super) fn bounds(&self, path: &dyn DataPath) -> Bounds {
         // One that no view counts on may give out what it knows as final, for want of anybody else.
-        let trim_is_known = self.lacks.is_none() || !self.is_named() || self.knows_trim();
-        let lacks = self.lacks.filter(|_| !self.options.mutates(Mutation::MissingServed));
+        let trim_is_known = self.missing.is_none() || !self.is_named() || self.knows_trim();
+        let missing = self.missing.filter(|_| !self.options.mutates(Mutation::MissingServed));
         let gaps: Vec<Gap> = self.memory.history.gaps_of(self.shard).collect();
         let places = self.memory.config.order.places_by_position();
         let placement = self.memory.view.as_ref().filter(|_| places).map(|view| view.placement.clone());
@@ -191,7 +191,7 @@ impl Core {
         let unbounded = self.options.mutates(Mutation::MapBeyondStable);
         let mappable = if unbounded { Position(u64::MAX) } else { readable };
         let (trim, is_mapped, view) = (self.trim, !places, self.view_number());
-        Bounds { readable, mappable, trim, trim_is_known, lacks, lost, is_mapped, view }
+        Bounds { readable, mappable, trim, trim_is_known, lacks: missing, lost, is_mapped, view }
     }
 
     /// Whether nobody could tell it more of the trim point.
@@ -237,7 +237,7 @@ impl Core {
             Some(known) if is_asked => self.end_under(view).max(known.start),
             _ => Position::ZERO,
         };
-        Held { view, stable: self.stable, lacks: self.lacks, trim: self.trim, end, knows }
+        Held { view, stable: self.stable, missing: self.missing, trim: self.trim, end, knows }
     }
 
     pub(crate) fn bind(

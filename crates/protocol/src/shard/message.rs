@@ -18,7 +18,7 @@ pub struct Held {
     /// The stable bound that it knows.
     pub stable: Position,
     /// The positions that it should hold of that view and does not yet.
-    pub lacks: Option<MissingRange>,
+    pub missing: Option<MissingRange>,
     /// The trim point that it knows.
     pub trim: Position,
     /// The position after the last that was written in that view.
@@ -27,7 +27,7 @@ pub struct Held {
     pub knows: ViewNumber,
 }
 
-wire_struct! { Held { view, stable, lacks, trim, end, knows } }
+wire_struct! { Held { view, stable, missing, trim, end, knows } }
 
 impl Held {
     /// The positions that it lacks as a member of a view whose flush began at `first`: those that it lacked
@@ -36,20 +36,20 @@ impl Held {
     /// trimmed. An incarnation that no view named yet is whole below what it knew as stable when it began, as far as no
     /// later view wrote it anew.
     #[must_use]
-    pub fn lacks_from(&self, history: &ViewHistory, first: Position) -> Option<MissingRange> {
+    pub fn missing_from(&self, history: &ViewHistory, first: Position) -> Option<MissingRange> {
         let later = |than| history.steps().iter().find(|(number, _)| *number > than).map(|(_, from)| *from);
         let from = if self.view == ViewNumber::NONE {
             later(self.knows).map_or(self.stable, |from| from.min(self.stable))
         } else {
             later(self.view).unwrap_or(first)
         };
-        if from < first { Some(MissingRange { from, end: first }.join(self.lacks)) } else { self.lacks }
+        if from < first { Some(MissingRange { from, end: first }.join(self.missing)) } else { self.missing }
     }
 
     /// The same as a range, which is empty if it lacks nothing.
     #[must_use]
-    pub fn lacks_in(&self, history: &ViewHistory, first: Position) -> MissingRange {
-        self.lacks_from(history, first).unwrap_or(MissingRange { from: first, end: first })
+    pub fn missing_in(&self, history: &ViewHistory, first: Position) -> MissingRange {
+        self.missing_from(history, first).unwrap_or(MissingRange { from: first, end: first })
     }
 }
 

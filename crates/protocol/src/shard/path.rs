@@ -62,7 +62,7 @@ pub trait DataPath: Debug + Send + Sync {
         begins: Position,
     ) -> Option<MissingRange> {
         // Where the shard had not joined, there is nothing that it could lack.
-        core.held().lacks_from(history, view.first).filter(|_| begins < view.first)
+        core.held().missing_from(history, view.first).filter(|_| begins < view.first)
     }
 
     /// It is known that a view was registered that the replica is a member of. It may be over already.

@@ -44,8 +44,8 @@ impl Machine for Replica {
             Input::Found(ticket, records) => path.found(core, ticket, records, out),
             Input::Mapped(ticket, owned) => core.readers.mapped(ticket, owned, &core.bounds(path), out),
             Input::Pressed(pressed) => core.pressed = pressed,
-            Input::Measured(ticket, usage, names) => {
-                path.measured(core, names, out);
+            Input::Measured(ticket, usage, ids) => {
+                path.measured(core, ids, out);
                 core.measured(now, ticket, usage, out);
             }
             Input::DiskFull(_) | Input::FullDisk(..) | Input::Wall(_) => {}
@@ -98,13 +98,13 @@ impl Replica {
 
     /// The positions that it has still to get from other replicas.
     #[must_use]
-    pub fn lacks(&self) -> Option<MissingRange> {
-        self.core.lacks
+    pub fn missing(&self) -> Option<MissingRange> {
+        self.core.missing
     }
 
     /// How many records it holds that have no positions.
     #[must_use]
-    pub fn unnamed(&self) -> u64 {
+    pub fn unplaced(&self) -> u64 {
         self.path.unplaced()
     }
 

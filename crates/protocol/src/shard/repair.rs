@@ -18,7 +18,7 @@ use crate::roles::RoleEffect;
 /// After a restart, how long to wait between two reads that look for damage.
 const SCRUB_EVERY: Duration = Duration::from_millis(20);
 /// When such a read is given up.
-const SCRUB_PATIENCE: Duration = Duration::from_secs(5);
+const SCRUB_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Core {
     /// Records came from another replica, with a map of the positions if the log needs one.
@@ -73,9 +73,9 @@ impl Core {
 
     /// Records that another replica gave are written.
     pub(super) fn copied(&mut self, path: &dyn DataPath, ticket: Ticket, out: &mut Vec<RoleEffect>) {
-        if let Some(lacks) = self.catch_up.written(ticket, self.lacks) {
+        if let Some(missing) = self.catch_up.written(ticket, self.missing) {
             let before = self.before(path);
-            self.lacks = lacks;
+            self.missing = missing;
             self.leave_gaps();
             self.remember(before, out);
         }
@@ -86,19 +86,19 @@ impl Core {
         if !self.is_open() {
             return;
         }
-        let is_complete = self.knows_trim() && self.lacks.is_some_and(MissingRange::is_empty);
+        let is_complete = self.knows_trim() && self.missing.is_some_and(MissingRange::is_empty);
         if is_complete && self.catch_up.may_finish(now) {
             let before = self.before(path);
-            self.lacks = None;
+            self.missing = None;
             self.remember(before, out);
         }
-        if self.catch_up.deadline(self.lacks).is_none_or(|at| now < at) {
+        if self.catch_up.deadline(self.missing).is_none_or(|at| now < at) {
             return;
         }
         let replicas = self.members().into_iter().flat_map(|members| &members.replicas);
         let others: Vec<Member> = replicas.filter(|member| **member != self.me()).copied().collect();
         // Positions behind a gap are asked for when those before it are there.
-        let next = self.lacks.map(|range| {
+        let next = self.missing.map(|range| {
             let gap = self.memory.history.gaps_of(self.shard).find(|gap| gap.from > range.from);
             gap.map_or(range, |gap| MissingRange { end: range.end.min(gap.from), ..range })
         });
@@ -108,9 +108,9 @@ impl Core {
     }
 
     /// The replicas outside the view that know all that is asked for next, as the views decide about it that are registered.
-    fn former_for(&self, lacks: Option<MissingRange>) -> Vec<Member> {
+    fn former_for(&self, missing: Option<MissingRange>) -> Vec<Member> {
         let last = |range: MissingRange| range.end.0.checked_sub(1).map(Position);
-        let range = self.catch_up.wants(self.trim, lacks).filter(|range| !range.is_empty());
+        let range = self.catch_up.wants(self.trim, missing).filter(|range| !range.is_empty());
         let view = range.and_then(last).and_then(|last| self.memory.history.cover(last));
         // A defect that shows only where nobody else has it goes without them, too.
         let is_alone = [Mutation::FormerNotAsked, Mutation::RepairWaits];
@@ -141,7 +141,7 @@ impl Core {
     /// After a restart: reads on, to find what is damaged.
     pub(super) fn scrub(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
         let Some(from) = self.scrub.filter(|_| self.is_open() && now >= self.scrub_at) else { return };
-        self.scrub_at = now + SCRUB_PATIENCE;
+        self.scrub_at = now + SCRUB_TIMEOUT;
         self.readers.scrub(from.max(self.trim), self.stable, out);
     }
 

@@ -78,14 +78,14 @@ wire_struct! { Retain { request, view, trim as end, times, whole, segment_bytes 
 
 /// How much later than the store knows a log's time may be, in milliseconds, before it is told although there is no new mark:
 /// so much younger records seem to be after all nodes were restarted.
-const TIME_TOLD_MS: u64 = 60_000;
+const RECORD_TIME_EVERY_MS: u64 = 60_000;
 
 /// Which position was reached when, as a replica knows it, and who waits to hear what it keeps.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Surveys {
     times: TimeIndex,
     /// The latest time that the store was told.
-    told_ms: u64,
+    recorded_ms: u64,
     measuring: BTreeMap<Ticket, (Address, Survey)>,
     last: Ticket,
     clients: Clients,
@@ -107,7 +107,7 @@ impl Surveys {
     /// After a restart. Marks above what is known to be final may be of positions that were given up.
     pub(super) fn recover(mut times: TimeIndex, stable: Position) -> Self {
         times.forget_above(stable);
-        Self { told_ms: times.time_ms(), times, ..Self::default() }
+        Self { recorded_ms: times.time_ms(), times, ..Self::default() }
     }
 }
 
@@ -152,7 +152,7 @@ impl Core {
 
     /// Tells an asker if this replica holds everything that a member of this view should.
     pub(super) fn tell_if_whole(&self, from: Address, view: ViewNumber, out: &mut Vec<RoleEffect>) {
-        if self.is_open() && view == self.view_number() && self.lacks.is_none() {
+        if self.is_open() && view == self.view_number() && self.missing.is_none() {
             send(from, Message::Whole { view }, out);
         }
     }
@@ -211,8 +211,8 @@ impl Core {
         let ends_elsewhere = surveys.segment_bytes != segment_bytes;
         if self.options.mutates(Mutation::MarksForgotten) {
             surveys.times = TimeIndex::default();
-        } else if is_news || ends_elsewhere || times.time_ms() >= surveys.told_ms + TIME_TOLD_MS {
-            (surveys.told_ms, surveys.segment_bytes) = (times.time_ms(), segment_bytes);
+        } else if is_news || ends_elsewhere || times.time_ms() >= surveys.recorded_ms + RECORD_TIME_EVERY_MS {
+            (surveys.recorded_ms, surveys.segment_bytes) = (times.time_ms(), segment_bytes);
             self.gate.store(StorageCommand::Mark { times, whole, segment_bytes }, out);
         }
     }

@@ -38,7 +38,7 @@ impl Core {
             self.readers.trimmed(position, out);
             self.catch_up.trimmed(position);
             self.forget_times();
-            self.lacks = self.lacks.map(|range| range.not_below(position));
+            self.missing = self.missing.map(|range| range.not_below(position));
             // It may begin with a gap now.
             self.leave_gaps();
         }

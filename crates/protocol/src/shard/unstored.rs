@@ -13,7 +13,7 @@ pub(super) struct Before {
     pub(super) memory: HardState,
     pub(super) stable: Position,
     pub(super) restarted: bool,
-    pub(super) lacks: Option<MissingRange>,
+    pub(super) missing: Option<MissingRange>,
     /// How far the store had everything, where the data path goes by that.
     pub(super) applied: Option<Applied>,
 }

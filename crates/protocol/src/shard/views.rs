@@ -43,7 +43,7 @@ impl Core {
             let was_member = is_fresh || self.is_named() && self.view_number() == entry.view_number();
             if !was_member {
                 // A replica that is away may also miss a trim.
-                self.lacks.get_or_insert(MissingRange { from: self.stable, end: self.stable });
+                self.missing.get_or_insert(MissingRange { from: self.stable, end: self.stable });
                 path.passed_over(self, out);
             }
             self.memory.claim = claim;
@@ -75,15 +75,15 @@ impl Core {
             return false;
         }
         if !self.is_named() {
-            self.catch_up.newborn(now, self.options);
+            self.catch_up.start_as_new(now, self.options);
         }
         // A replica that was away may also have missed a trim: one that the history tells of, and later ones.
         self.trim_below(entry.history.start(), out);
         self.raise_stable(path, entry.history.start(), out);
         // Where the shard had not joined, there is nothing that it could lack.
         let from = self.trim.max(members.begins);
-        let lacks = path.missing(self, view, &entry.history, members.begins);
-        self.lacks = lacks.map(|range| range.not_below(from));
+        let missing = path.missing(self, view, &entry.history, members.begins);
+        self.missing = missing.map(|range| range.not_below(from));
         self.ends = self.ends.split_off(&view.number);
         path.learned(view);
         if let Some((known, before)) =
@@ -102,7 +102,7 @@ impl Core {
     /// No replica has to give what is lost.
     pub(super) fn leave_gaps(&mut self) {
         let gaps = self.memory.history.gaps_of(self.shard);
-        self.lacks = self.lacks.map(|range| range.without(gaps.clone()));
+        self.missing = self.missing.map(|range| range.without(gaps.clone()));
     }
 
     /// The defect: versions at or above the stable bound count for nothing any more.
@@ -156,11 +156,11 @@ impl Core {
         self.gate.failed(ticket);
         self.trim_refused |= self.trim_write == ticket;
         if let Some(before) = self.unstored.failed(ticket) {
-            let Before { memory, stable, restarted, lacks, applied } = before;
+            let Before { memory, stable, restarted, missing, applied } = before;
             // Positions that were trimmed meanwhile were final.
             (self.memory, self.stable) = (memory, stable.max(self.trim));
             self.restarted = restarted;
-            self.lacks = lacks.map(|range| range.not_below(self.trim));
+            self.missing = missing.map(|range| range.not_below(self.trim));
             self.leave_gaps();
             self.readers.discard_reads();
             path.taken_back(self, applied);
@@ -171,9 +171,9 @@ impl Core {
     pub(super) fn remember(&mut self, before: Before, out: &mut Out) {
         self.write_refused_trim(out);
         let memory = self.memory.clone();
-        let command = match (before.lacks, self.lacks) {
+        let command = match (before.missing, self.missing) {
             (None, None) => StorageCommand::Remember(memory),
-            (_, lacks) => StorageCommand::RememberMissing { memory, lacks },
+            (_, missing) => StorageCommand::RememberMissing { memory, missing },
         };
         let ticket = self.gate.store(command, out);
         self.unstored.left(ticket, before);
@@ -184,7 +184,7 @@ impl Core {
             memory: self.memory.clone(),
             stable: self.stable,
             restarted: self.restarted,
-            lacks: self.lacks,
+            missing: self.missing,
             applied: path.applied().cloned(),
         }
     }

@@ -24,12 +24,12 @@ pub(crate) fn sequencing(message: &corfu::Message) -> String {
     use corfu::Message::*;
     match message {
         Close { .. } | Closed { .. } | Expired { .. } => format!("{message:?}"),
-        Next { view, session: of, take, untold, first, count, patience_ms, since } => {
-            let (take, untold) = (unless(0, "take", *take), unless(*first, "untold", *untold));
-            let patience = unless(10, "patience", *patience_ms);
+        Next { view, session: of, take, ungranted, first, count, fill_timeout_ms, since } => {
+            let (take, ungranted) = (unless(0, "take", *take), unless(*first, "ungranted", *ungranted));
+            let patience = unless(10, "fill-timeout", *fill_timeout_ms);
             let since = unless(0, "since", since.0);
             let of = session(*of);
-            format!("next v{view} {of} first={first} count={count}{take}{untold}{patience}{since}")
+            format!("next v{view} {of} first={first} count={count}{take}{ungranted}{patience}{since}")
         }
         Given { view, session: of, take, first, spans: of_them } => {
             let take = unless(0, "take", *take);
@@ -170,10 +170,10 @@ fn read_sequencing(kind: &str, words: &mut Words) -> Parsed<Option<corfu::Messag
         "next" => {
             let (view, session, first) = (words.view()?, words.session()?, words.number("first")?);
             let (take, count) = (words.number("take")?, words.number("count")?);
-            let untold = words.value("untold")?.unwrap_or(first);
-            let patience_ms = words.value("patience")?.unwrap_or(10);
+            let ungranted = words.value("ungranted")?.unwrap_or(first);
+            let fill_timeout_ms = words.value("fill-timeout")?.unwrap_or(10);
             let since = Position(words.value("since")?.unwrap_or(0));
-            Next { view, session, take, untold, first, count, patience_ms, since }
+            Next { view, session, take, ungranted, first, count, fill_timeout_ms, since }
         }
         "given" => {
             let (view, session, first) = (words.view()?, words.session()?, words.number("first")?);
@@ -207,7 +207,7 @@ fn read_flush(kind: &str, words: &mut Words, entry: &LogEntry) -> Parsed<Option<
             let backups = messages::backups(words)?;
             let placement = entry.view.as_ref().ok_or("there is no view")?.placement.clone();
             let (claim, first) = (words.view()?, words.position("first")?);
-            let incarnation = Incarnation(words.value("life")?.unwrap_or(1));
+            let incarnation = Incarnation(words.value("incarnation")?.unwrap_or(1));
             Flush { claim, incarnation, first, end: words.position("end")?, placement, backups }
         }
         "flushed" => Flushed { claim: words.view()?, upto: words.position("upto")? },

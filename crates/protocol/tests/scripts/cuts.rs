@@ -76,9 +76,9 @@ pub(crate) fn shard(message: &ShardMessage) -> String {
             format!("out-of-order v{view} {} expected={expected}", session(*of))
         }
         LocalAppend { view, incarnation, index, names, records } => {
-            let life = unless(1, "life", incarnation.0);
+            let incarnation = unless(1, "incarnation", incarnation.0);
             let (lowest, records) = (names.lowest, contents(names.ids, records));
-            format!("local-append v{view} index={index} lowest={lowest}{life}{records}")
+            format!("local-append v{view} index={index} lowest={lowest}{incarnation}{records}")
         }
         LocalAck { view, length, asks } => {
             format!("local-ack v{view} length={length}{}", if *asks { " asks" } else { "" })
@@ -93,8 +93,8 @@ pub(crate) fn shard(message: &ShardMessage) -> String {
             format!("cover v{view} batch={batch} length={length}{backups}{of}{}", ordered(runs))
         }
         ReplicateCover { view, of, batch, incarnation, length, runs } => {
-            let (life, of) = (unless(1, "life", incarnation.0), unless(view.0, "of", of.0));
-            format!("replicate-cover v{view} batch={batch} length={length}{life}{of}{}", ordered(runs))
+            let (incarnation, of) = (unless(1, "incarnation", incarnation.0), unless(view.0, "of", of.0));
+            format!("replicate-cover v{view} batch={batch} length={length}{incarnation}{of}{}", ordered(runs))
         }
     }
 }
@@ -107,7 +107,7 @@ fn read_submitted(word: &str) -> Parsed<Submitted> {
 }
 
 fn read_run(names: &str) -> Parsed<IdRun> {
-    let runs = Words::new(&names.replace(',', " ")).names();
+    let runs = Words::new(&names.replace(',', " ")).ids();
     let [ids] = runs[..] else { return Err(format!("'{names}' is not one run")) };
     Ok(ids)
 }
@@ -165,7 +165,7 @@ pub(crate) fn read(
         }
         "local-append" => {
             let (view, index, lowest) = (words.view()?, words.number("index")?, words.number("lowest")?);
-            let incarnation = Incarnation(words.value("life")?.unwrap_or(1));
+            let incarnation = Incarnation(words.value("incarnation")?.unwrap_or(1));
             let (session, first, records) = messages::consecutive_records(words)?;
             let ids = IdRun { session, first, count: records.len() as u64 };
             LocalAppend { view, incarnation, index, names: Submitted { ids, lowest }, records }
@@ -188,7 +188,7 @@ pub(crate) fn read(
         "cover" | "replicate-cover" => {
             let (view, batch, length) = (words.view()?, words.position("batch")?, words.number("length")?);
             let of = words.value("of")?.map_or(view, seriatim_model::ViewNumber);
-            let incarnation = Incarnation(words.value("life")?.unwrap_or(1));
+            let incarnation = Incarnation(words.value("incarnation")?.unwrap_or(1));
             let backups = messages::backups(words)?;
             let runs = words.ordered();
             match kind {

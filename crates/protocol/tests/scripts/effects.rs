@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use seriatim_model::TimeIndex;
 use seriatim_model::storage::{Ordered, Run, StorageCommand, Stored};
 use seriatim_model::{
-    Endpoint, IdRun, NodeId, Record, RecordId, SessionId, Settled, ShardMembers, View, ViewNumber,
+    BoundIds, Endpoint, IdRun, NodeId, Record, RecordId, SessionId, ShardMembers, View, ViewNumber,
 };
 use seriatim_protocol::control::{self, LogEntry, NodeAddress, Refusal};
 use seriatim_protocol::erwin::client::{Failure, Reply};
@@ -79,7 +79,7 @@ fn sequencing(message: &erwin::Message) -> String {
         ForwardExpired { view, session: of, ordered } => {
             format!("forward-expired v{view} {} ordered={ordered}", session(*of))
         }
-        Truncate { view, from, runs, .. } => format!("truncate v{view} from={from}{}", settled(runs)),
+        Truncate { view, from, runs, .. } => format!("truncate v{view} from={from}{}", bound(runs)),
         TruncateAck { view, ordered, .. } => format!("truncate-ack v{view} ordered={ordered}"),
     }
 }
@@ -115,8 +115,8 @@ pub(crate) fn ids(runs: &[IdRun]) -> String {
     runs.iter().map(each).collect()
 }
 
-fn settled(runs: &[Settled]) -> String {
-    let each = |run: &Settled| match run.is_void {
+fn bound(runs: &[BoundIds]) -> String {
+    let each = |run: &BoundIds| match run.is_void {
         true => ids(&[run.ids]).replace(' ', " !"),
         false => ids(&[run.ids]),
     };
@@ -126,14 +126,14 @@ fn settled(runs: &[Settled]) -> String {
 /// Names with their shards; `!` for no-ops.
 pub(crate) fn ordered(runs: &[Ordered]) -> String {
     let each = |run: &Ordered| {
-        let names = settled(&[Settled { ids: run.ids, is_void: run.is_void }]);
-        format!(" s{}:{}", run.shard, names.trim_start().replace(' ', ","))
+        let ids = bound(&[BoundIds { ids: run.ids, is_void: run.is_void }]);
+        format!(" s{}:{}", run.shard, ids.trim_start().replace(' ', ","))
     };
     runs.iter().map(each).collect()
 }
 
 /// ` name=a0,a1`, unless there are none.
-fn names_in(name: &str, runs: &[IdRun]) -> String {
+fn ids_in(name: &str, runs: &[IdRun]) -> String {
     unless(String::new(), name, ids(runs).trim_start().replace(' ', ","))
 }
 
@@ -156,17 +156,18 @@ fn by_id(message: &erwin::ShardMessage) -> String {
             format!("order v{view} batch={batch}{backups}{stable}{}", ordered(runs))
         }
         ReplicateOrder { view, batch, incarnation, stable, runs, replicas } => {
-            let (life, stable) = (unless(1, "life", incarnation.0), unless(0, "stable", stable.0));
+            let (incarnation, stable) =
+                (unless(1, "incarnation", incarnation.0), unless(0, "stable", stable.0));
             let replicas = list(replicas, "+", ToString::to_string);
-            let names = ordered(runs);
-            format!("replicate-order v{view} batch={batch} replicas={replicas}{life}{stable}{names}")
+            let ids = ordered(runs);
+            format!("replicate-order v{view} batch={batch} replicas={replicas}{incarnation}{stable}{ids}")
         }
         FetchRecords { view, batch, ids: of } => format!("fetch-records v{view} batch={batch}{}", ids(of)),
-        FetchedRecords { view, batch, records, lacks, voids } => {
-            let (lacks, voids) = (names_in("lacks", lacks), names_in("voids", voids));
-            format!("fetched-records v{view} batch={batch}{}{lacks}{voids}", named(records))
+        FetchedRecords { view, batch, records, missing, voids } => {
+            let (missing, voids) = (ids_in("missing", missing), ids_in("voids", voids));
+            format!("fetched-records v{view} batch={batch}{}{missing}{voids}", named(records))
         }
-        Orphans { view, names } => format!("orphans v{view}{}", ids(names)),
+        Orphans { view, ids: sessions } => format!("orphans v{view}{}", ids(sessions)),
         Undecided { view, session: of, first, end } => {
             let (first, end) = (unless(u64::MAX, "first", *first), unless(u64::MAX, "end", *end));
             format!("undecided v{view} {}{first}{end}", session(*of))
@@ -202,21 +203,26 @@ fn shard(message: &shard::Message) -> String {
             format!("bind v{view} batch={batch}{backups}{}{}", unless(0, "stable", stable.0), runs(of))
         }
         Bound { view, batch, stable, voids } => {
-            let (stable, voids) = (unless(0, "stable", stable.0), names_in("voids", voids));
+            let (stable, voids) = (unless(0, "stable", stable.0), ids_in("voids", voids));
             format!("bound v{view} batch={batch}{stable}{voids}")
         }
         Stable { view, stable, .. } => format!("stable v{view} at={stable}"),
         StableKnown { view, stable, .. } => format!("stable-known v{view} at={stable}"),
         Fenced { claim, incarnation, held } => {
-            let lacks = held.lacks.map(|lacks| format!(" lacks={}..{}", lacks.from, lacks.end));
-            let rest = lacks.unwrap_or_default() + &unless(0, "trim", held.trim.0);
+            let missing = held.missing.map(|missing| format!(" missing={}..{}", missing.from, missing.end));
+            let rest = missing.unwrap_or_default() + &unless(0, "trim", held.trim.0);
             let rest = rest + &unless(0, "end", held.end.0);
-            format!("fenced v{claim}{} member-of=v{}{rest}", unless(1, "life", incarnation.0), held.view)
+            format!(
+                "fenced v{claim}{} member-of=v{}{rest}",
+                unless(1, "incarnation", incarnation.0),
+                held.view
+            )
         }
         Fence { claim, .. } => format!("fence v{claim}"),
         Replicate { view, batch, incarnation, stable, runs: of, .. } => {
-            let (life, stable) = (unless(1, "life", incarnation.0), unless(0, "stable", stable.0));
-            format!("replicate v{view} batch={batch}{life}{stable}{}", runs(of))
+            let (incarnation, stable) =
+                (unless(1, "incarnation", incarnation.0), unless(0, "stable", stable.0));
+            format!("replicate v{view} batch={batch}{incarnation}{stable}{}", runs(of))
         }
         Replicated { view, batch, .. } => format!("replicated v{view} batch={batch}"),
         Read { request, from, end, .. } => format!("read request={request} from={from} end={end}"),
@@ -310,9 +316,9 @@ fn view_change(message: &control::Message) -> Option<String> {
         Unavailable { why } => format!("unavailable{}", awaited(why)),
         Seal { claim, old, .. } => format!("seal v{claim} old=v{old}"),
         Sealed { claim, incarnation, state, .. } => {
-            let life = unless(1, "life", incarnation.0);
+            let incarnation = unless(1, "incarnation", incarnation.0);
             let state = state.as_ref().map(|state| format!(" ordered={} held={}", state.ordered, state.held));
-            format!("sealed v{claim}{life}{}", state.unwrap_or(" nothing".into()))
+            format!("sealed v{claim}{incarnation}{}", state.unwrap_or(" nothing".into()))
         }
         Preempted { claim, .. } => format!("preempted v{claim}"),
         Ahead { claim, view } => format!("ahead v{claim} view=v{view}"),
@@ -332,7 +338,9 @@ fn view_change(message: &control::Message) -> Option<String> {
         LastChangeIs { view, steps, .. } => {
             format!("last-change-is v{view}{}", list(steps, "", |s| format!(" {}", s.step)))
         }
-        Staged { claim, incarnation, .. } => format!("staged v{claim}{}", unless(1, "life", incarnation.0)),
+        Staged { claim, incarnation, .. } => {
+            format!("staged v{claim}{}", unless(1, "incarnation", incarnation.0))
+        }
         _ => return None,
     })
 }
@@ -436,9 +444,10 @@ pub(crate) fn command(command: &StorageCommand) -> String {
             let history = unless(String::new(), "history", words::history(&memory.history));
             format!("remember claim=v{} view=v{view}{history}", memory.claim)
         }
-        StorageCommand::RememberMissing { memory, lacks } => {
-            let lacks = lacks.map_or("nothing".to_owned(), |lacks| format!("{}..{}", lacks.from, lacks.end));
-            format!("{} lacks={lacks}", self::command(&StorageCommand::Remember(memory.clone())))
+        StorageCommand::RememberMissing { memory, missing } => {
+            let missing =
+                missing.map_or("nothing".to_owned(), |missing| format!("{}..{}", missing.from, missing.end));
+            format!("{} missing={missing}", self::command(&StorageCommand::Remember(memory.clone())))
         }
         StorageCommand::Stable(position) => format!("stable at={position}"),
         StorageCommand::Trim(position) => format!("trim at={position}"),

@@ -157,9 +157,9 @@ fn a_message_is_read_as_it_is_written() {
     for line in [
         "shard0.4: put v1 a0 a1=x a2[30]",
         "shard0.4: order v1 batch=3 backups=5+6#2 stable=3 s0:a0,a1 s0:!a2,!a3 s1:!b7 s0:b8",
-        "shard0.4: replicate-order v1 batch=3 replicas=5+4 life=2 stable=3 s0:a0,a1 s1:!b7",
+        "shard0.4: replicate-order v1 batch=3 replicas=5+4 incarnation=2 stable=3 s0:a0,a1 s1:!b7",
         "shard0.4: fetch-records v1 batch=3 a0 a1 b7",
-        "shard0.4: fetched-records v1 batch=3 a0 a1=x lacks=a2,b7 voids=a3",
+        "shard0.4: fetched-records v1 batch=3 a0 a1=x missing=a2,b7 voids=a3",
         "shard0.4: bound v1 batch=3 stable=3 voids=a0,a1,b7",
         "shard0.4: mapped-records request=1 0:a0 2:a1 owned=1*s0+1*s1+1*s0 upto=3",
         "shard0.4: stored v1 a0 a1",

@@ -18,7 +18,7 @@ use crate::{chains, cuts};
 pub(crate) fn read(
     kind: &str,
     words: &mut Words,
-    (from, life): (Address, Incarnation),
+    (from, incarnation): (Address, Incarnation),
     entry: &LogEntry,
 ) -> Parsed<Message> {
     if let Address::Node(_, Endpoint::Shard(_)) = from
@@ -38,7 +38,7 @@ pub(crate) fn read(
     if let Some(message) = sequencing(kind, words)? {
         return Ok(message.into());
     }
-    if let Some(message) = shard(kind, words, life, entry)? {
+    if let Some(message) = shard(kind, words, incarnation, entry)? {
         return Ok(message.into());
     }
     if let Some(message) = maps(kind, words)? {
@@ -50,7 +50,7 @@ pub(crate) fn read(
     if let Some(message) = retaining(kind, words, entry)? {
         return Ok(message.into());
     }
-    if let Some(message) = view_change(kind, words, life, entry)? {
+    if let Some(message) = view_change(kind, words, incarnation, entry)? {
         return Ok(message.into());
     }
     let message = catalog(kind, words, entry)?.ok_or(format!("no message is called '{kind}'"))?;
@@ -80,7 +80,7 @@ pub(crate) fn consecutive_records(words: &mut Words) -> Parsed<(SessionId, u64, 
 
 /// Names that are one run.
 fn run(words: &mut Words) -> Parsed<IdRun> {
-    match words.names()[..] {
+    match words.ids()[..] {
         [run] => Ok(run),
         _ => Err("the names of one answer are consecutive ones of one session".into()),
     }
@@ -146,7 +146,7 @@ fn sequencing(kind: &str, words: &mut Words) -> Parsed<Option<erwin::Message>> {
         }
         "not-appended" => {
             let (view, session, next) = (words.view()?, words.session()?, words.number("next")?);
-            NotAppended { view, session, next, voids: words.names() }
+            NotAppended { view, session, next, voids: words.ids() }
         }
         "out-of-order" => {
             OutOfOrder { view: words.view()?, session: words.session()?, expected: words.number("expected")? }
@@ -189,7 +189,7 @@ fn sequencing(kind: &str, words: &mut Words) -> Parsed<Option<erwin::Message>> {
         },
         "truncate" => {
             let (view, from) = (words.view()?, words.position("from")?);
-            Truncate { view, from, runs: words.settled() }
+            Truncate { view, from, runs: words.bound() }
         }
         "truncate-ack" => TruncateAck { view: words.view()?, ordered: words.position("ordered")? },
         _ => return ending(kind, words),
@@ -221,18 +221,18 @@ fn ending(kind: &str, words: &mut Words) -> Parsed<Option<erwin::Message>> {
     Ok(Some(message))
 }
 
-/// `lacks=3..7`.
+/// `missing=3..7`.
 fn lacking(words: &mut Words) -> Parsed<Option<MissingRange>> {
-    let Some(text) = words.value::<String>("lacks")? else { return Ok(None) };
-    let (from, end) = text.split_once("..").ok_or("lacks what?")?;
-    let position = |text: &str| text.parse().map(Position).map_err(|_| "lacks what?".to_owned());
+    let Some(text) = words.value::<String>("missing")? else { return Ok(None) };
+    let (from, end) = text.split_once("..").ok_or("missing what?")?;
+    let position = |text: &str| text.parse().map(Position).map_err(|_| "missing what?".to_owned());
     Ok(Some(MissingRange { from: position(from)?, end: position(end)? }))
 }
 
 fn shard(
     kind: &str,
     words: &mut Words,
-    life: Incarnation,
+    incarnation: Incarnation,
     entry: &LogEntry,
 ) -> Parsed<Option<shard::Message>> {
     use shard::Message::*;
@@ -245,13 +245,13 @@ fn shard(
         "replicate" => Replicate {
             view: words.view()?,
             batch: words.position("batch")?,
-            incarnation: Incarnation(words.value("life")?.unwrap_or(1)),
+            incarnation: Incarnation(words.value("incarnation")?.unwrap_or(1)),
             stable: words.position("stable")?,
             runs: runs(words),
         },
         "bound" => {
             let (view, batch) = (words.view()?, words.position("batch")?);
-            Bound { view, batch, stable: words.position("stable")?, voids: words.names_in("voids")? }
+            Bound { view, batch, stable: words.position("stable")?, voids: words.ids_in("voids")? }
         }
         "replicated" => Replicated { view: words.view()?, batch: words.position("batch")? },
         "stable" => Stable { view: words.view()?, stable: words.position("at")? },
@@ -260,10 +260,10 @@ fn shard(
         "fenced" => {
             let view = words.value::<String>("member-of")?.map(|word| Words::new(&word).view());
             let view = view.transpose()?.unwrap_or(entry.view_number());
-            let (stable, lacks) = (words.position("stable")?, lacking(words)?);
+            let (stable, missing) = (words.position("stable")?, lacking(words)?);
             let (trim, end) = (words.position("trim")?, words.position("end")?);
-            let held = Held { view, stable, lacks, trim, end, knows: entry.view_number() };
-            Fenced { claim: words.view()?, incarnation: life, held }
+            let held = Held { view, stable, missing, trim, end, knows: entry.view_number() };
+            Fenced { claim: words.view()?, incarnation: incarnation, held }
         }
         "read" => Read {
             request: words.number("request")?,
@@ -330,21 +330,21 @@ fn by_id(kind: &str, words: &mut Words) -> Parsed<Option<erwin::ShardMessage>> {
             ReplicateOrder {
                 view: words.view()?,
                 batch: words.position("batch")?,
-                incarnation: Incarnation(words.value("life")?.unwrap_or(1)),
+                incarnation: Incarnation(words.value("incarnation")?.unwrap_or(1)),
                 stable: words.position("stable")?,
                 runs: words.ordered(),
                 replicas,
             }
         }
         "fetch-records" => {
-            FetchRecords { view: words.view()?, batch: words.position("batch")?, ids: words.names() }
+            FetchRecords { view: words.view()?, batch: words.position("batch")?, ids: words.ids() }
         }
         "fetched-records" => {
             let (view, batch) = (words.view()?, words.position("batch")?);
-            let (lacks, voids) = (words.names_in("lacks")?, words.names_in("voids")?);
-            FetchedRecords { view, batch, records: words.records(), lacks, voids }
+            let (missing, voids) = (words.ids_in("missing")?, words.ids_in("voids")?);
+            FetchedRecords { view, batch, records: words.records(), missing, voids }
         }
-        "orphans" => Orphans { view: words.view()?, names: words.names() },
+        "orphans" => Orphans { view: words.view()?, ids: words.ids() },
         "undecided" => {
             let (view, session) = (words.view()?, words.session()?);
             let first = words.value("first")?.unwrap_or(u64::MAX);
@@ -450,7 +450,7 @@ fn view_change(
         "flush" => {
             // Of the first life's state of view 1, unless it says otherwise.
             let old = Some(view_in(words, "old")?).filter(|old| *old != ViewNumber::NONE);
-            let incarnation = Incarnation(words.value("life")?.unwrap_or(1));
+            let incarnation = Incarnation(words.value("incarnation")?.unwrap_or(1));
             let view = read_view(words, entry)?;
             Flush { claim: view.number, old: old.unwrap_or(ViewNumber(1)), incarnation, view }
         }

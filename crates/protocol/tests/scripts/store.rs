@@ -15,7 +15,7 @@ pub(crate) fn recovered<'a>(
         memory: None,
         stable: Position(0),
         trim: Position(0),
-        lacks: None,
+        missing: None,
         put: vec![],
         void: vec![],
         ends: vec![],
@@ -24,8 +24,8 @@ pub(crate) fn recovered<'a>(
     for command in commands.clone() {
         match command {
             StorageCommand::Remember(memory) => found.memory = Some(memory.clone()),
-            StorageCommand::RememberMissing { memory, lacks } => {
-                (found.memory, found.lacks) = (Some(memory.clone()), *lacks);
+            StorageCommand::RememberMissing { memory, missing } => {
+                (found.memory, found.missing) = (Some(memory.clone()), *missing);
             }
             StorageCommand::Stable(position) => found.stable = *position,
             StorageCommand::Trim(position) => found.trim = *position,
@@ -58,7 +58,7 @@ fn unordered<'a>(
     for command in commands {
         match command {
             StorageCommand::Put(records) => put.extend(records.iter().map(|(id, _)| *id)),
-            StorageCommand::Discard(names) => names.ids().for_each(|id| _ = put.remove(&id)),
+            StorageCommand::Discard(ids) => ids.ids().for_each(|id| _ = put.remove(&id)),
             StorageCommand::Order { first, runs, .. } => {
                 let each = |run: &Ordered| run.ids.ids().map(|id| (id, *run)).collect::<Vec<_>>();
                 for (position, (id, run)) in (first.0..).zip(runs.iter().flat_map(each)) {

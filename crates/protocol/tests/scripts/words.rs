@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use seriatim_model::storage::{Ordered, Owned};
 use seriatim_model::{
-    Address, ConnectionId, Endpoint, Gap, IdRun, Incarnation, Member, NodeId, Placement, Position, Record,
-    RecordId, SessionId, Settled, ShardId, ShardMembers, View, ViewHistory, ViewNumber,
+    Address, BoundIds, ConnectionId, Endpoint, Gap, IdRun, Incarnation, Member, NodeId, Placement, Position,
+    Record, RecordId, SessionId, ShardId, ShardMembers, View, ViewHistory, ViewNumber,
 };
 use seriatim_protocol::control::LogEntry;
 use seriatim_protocol::parts::junk::{is_junk, junk};
@@ -114,36 +114,36 @@ impl Words {
                 let (shard, named) = rest.split_once(':')?;
                 let (name, bytes) = named.split_once('[').unwrap_or((named, "0"));
                 let bytes = bytes.trim_end_matches(']').parse().ok()?;
-                Some((read_name(name)?, Content::Put { shard: ShardId(shard.parse().ok()?), bytes }))
+                Some((read_id(name)?, Content::Put { shard: ShardId(shard.parse().ok()?), bytes }))
             }
         })
     }
 
     /// Names, as runs.
-    pub(crate) fn names(&mut self) -> Vec<IdRun> {
-        runs_of(self.all(read_name).into_iter())
+    pub(crate) fn ids(&mut self) -> Vec<IdRun> {
+        runs_of(self.all(read_id).into_iter())
     }
 
     /// The names in `what=a0,a1`; none if it is not there.
-    pub(crate) fn names_in(&mut self, what: &str) -> Parsed<Vec<IdRun>> {
+    pub(crate) fn ids_in(&mut self, what: &str) -> Parsed<Vec<IdRun>> {
         let text = self.value::<String>(what)?.unwrap_or_default();
-        let names = text.split(',').filter(|word| !word.is_empty());
-        let names = names.map(|word| read_name(word).ok_or(format!("which name is '{word}'?")));
-        Ok(runs_of(names.collect::<Parsed<Vec<_>>>()?.into_iter()))
+        let ids = text.split(',').filter(|word| !word.is_empty());
+        let ids = ids.map(|word| read_id(word).ok_or(format!("which name is '{word}'?")));
+        Ok(runs_of(ids.collect::<Parsed<Vec<_>>>()?.into_iter()))
     }
 
     /// Names, of which those with `!` are no-ops.
-    pub(crate) fn settled(&mut self) -> Vec<Settled> {
+    pub(crate) fn bound(&mut self) -> Vec<BoundIds> {
         marked(&self.all(read_marked))
     }
 
     /// Names with their shards; `!` for no-ops.
     pub(crate) fn ordered(&mut self) -> Vec<Ordered> {
         let runs = self.all(|word| {
-            let (shard, names) = word.strip_prefix('s')?.split_once(':')?;
+            let (shard, ids) = word.strip_prefix('s')?.split_once(':')?;
             let shard = ShardId(shard.parse().ok()?);
-            let names = names.split(',').map(read_marked).collect::<Option<Vec<_>>>()?;
-            let runs = marked(&names).into_iter();
+            let ids = ids.split(',').map(read_marked).collect::<Option<Vec<_>>>()?;
+            let runs = marked(&ids).into_iter();
             Some(runs.map(|run| Ordered { ids: run.ids, shard, is_void: run.is_void }).collect::<Vec<_>>())
         });
         runs.into_iter().flatten().collect()
@@ -194,7 +194,7 @@ impl Words {
             for pair in bound.split('+').filter(|pair| !pair.is_empty()) {
                 if let Some(number) = pair.strip_prefix('!') {
                     let ids = IdRun { session, first: number.parse().map_err(|_| wrong())?, count: 1 };
-                    sessions.apply(Settled { ids, is_void: true }, ordered);
+                    sessions.apply(BoundIds { ids, is_void: true }, ordered);
                     continue;
                 }
                 let (number, position) = pair.split_once('@').ok_or_else(wrong)?;
@@ -243,7 +243,7 @@ fn read_record(word: &str) -> Option<(RecordId, Record)> {
 }
 
 /// `a0`.
-fn read_name(word: &str) -> Option<RecordId> {
+fn read_id(word: &str) -> Option<RecordId> {
     let (session, number) = read_session(word)?;
     Some(RecordId { session, number: number.parse().ok()? })
 }
@@ -251,15 +251,15 @@ fn read_name(word: &str) -> Option<RecordId> {
 /// `a0` or `!a0`: whether it is a no-op.
 fn read_marked(word: &str) -> Option<(RecordId, bool)> {
     let name = word.strip_prefix('!');
-    Some((read_name(name.unwrap_or(word))?, name.is_some()))
+    Some((read_id(name.unwrap_or(word))?, name.is_some()))
 }
 
 /// As runs that are no-ops, or are not.
-fn marked(names: &[(RecordId, bool)]) -> Vec<Settled> {
-    let same = names.chunk_by(|(_, a), (_, b)| a == b);
+fn marked(ids: &[(RecordId, bool)]) -> Vec<BoundIds> {
+    let same = ids.chunk_by(|(_, a), (_, b)| a == b);
     let runs = same.flat_map(|part| {
         let runs = runs_of(part.iter().map(|(id, _)| *id)).into_iter();
-        runs.map(|ids| Settled { ids, is_void: part[0].1 })
+        runs.map(|ids| BoundIds { ids, is_void: part[0].1 })
     });
     runs.collect()
 }
@@ -310,9 +310,9 @@ pub(crate) fn address(address: Address) -> String {
 
 /// An address, and which life of it speaks: `seq1#2`.
 pub(crate) fn read_address(word: &str) -> Parsed<(Address, Incarnation)> {
-    let (name, life) = word.split_once('#').unwrap_or((word, "1"));
+    let (name, incarnation) = word.split_once('#').unwrap_or((word, "1"));
     let wrong = |_| format!("who is '{word}'?");
-    let life = Incarnation(life.parse().map_err(wrong)?);
+    let incarnation = Incarnation(incarnation.parse().map_err(wrong)?);
     let digits = name.find(|c: char| c.is_ascii_digit()).unwrap_or(name.len());
     let (kind, number) = name.split_at(digits);
     let (shard, node) = number.split_once('.').unwrap_or(("", number));
@@ -323,10 +323,10 @@ pub(crate) fn read_address(word: &str) -> Parsed<(Address, Incarnation)> {
         "seq" => Endpoint::Sequencer,
         "shard" => Endpoint::Shard(ShardId(shard.parse().map_err(wrong)?)),
         "node" => Endpoint::Node,
-        "client" => return Ok((Address::Client(ConnectionId(number.into()), 0), life)),
+        "client" => return Ok((Address::Client(ConnectionId(number.into()), 0), incarnation)),
         _ => return Err(format!("who is '{word}'?")),
     };
-    Ok((Address::Node(NodeId(number), endpoint), life))
+    Ok((Address::Node(NodeId(number), endpoint), incarnation))
 }
 
 pub(crate) fn list<T>(
@@ -345,7 +345,7 @@ pub(crate) fn owned(owned: &[Owned]) -> String {
 pub(crate) fn member(member: &Member) -> String {
     match member.incarnation {
         Incarnation(1) => member.node.to_string(),
-        Incarnation(life) => format!("{}#{life}", member.node),
+        Incarnation(incarnation) => format!("{}#{incarnation}", member.node),
     }
 }
 
@@ -354,10 +354,10 @@ fn numbers(shards: &[ShardId]) -> String {
 }
 
 pub(crate) fn read_member(word: &str) -> Parsed<Member> {
-    let (node, life) = word.split_once('#').unwrap_or((word, "1"));
+    let (node, incarnation) = word.split_once('#').unwrap_or((word, "1"));
     let wrong = |_| format!("who is '{word}'?");
-    let (node, life) = (node.parse().map_err(wrong)?, life.parse().map_err(wrong)?);
-    Ok(Member { node: NodeId(node), incarnation: Incarnation(life) })
+    let (node, incarnation) = (node.parse().map_err(wrong)?, incarnation.parse().map_err(wrong)?);
+    Ok(Member { node: NodeId(node), incarnation: Incarnation(incarnation) })
 }
 
 /// The replicas of each shard; one that joined later is written with where it did, one that left as `-`.
@@ -444,8 +444,8 @@ pub(crate) fn history(history: &ViewHistory) -> String {
 
 /// The next number of each session, after `/` where it ended, after `>` in which it goes on, and where its numbers are bound, as far as it remembers; `!` for no-ops. And the floor.
 pub(crate) fn sessions(sessions: &Sessions) -> String {
-    let names = (0..8).map(|letter| SessionId::new(Position(0), letter + 1));
-    let known = names.filter_map(|id| Some((id, sessions.next(id)?)));
+    let ids = (0..8).map(|letter| SessionId::new(Position(0), letter + 1));
+    let known = ids.filter_map(|id| Some((id, sessions.next(id)?)));
     let known: Vec<String> = known
         .map(|(id, next)| {
             let bound = (0..next).filter_map(|number| {

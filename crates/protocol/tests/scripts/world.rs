@@ -196,8 +196,8 @@ impl World {
         limits.batch_bytes = words.value("batch-bytes")?.unwrap_or(limits.batch_bytes);
         let replace_after = words.value("replace-after-ms")?.map(Duration::from_millis);
         limits.replace_after = replace_after.unwrap_or(limits.replace_after);
-        let unnamed_for = words.value("unnamed-for-ms")?.map(Duration::from_millis);
-        limits.unnamed_for = unnamed_for.unwrap_or(limits.unnamed_for);
+        let orphan_check_after = words.value("orphan-check-after-ms")?.map(Duration::from_millis);
+        limits.orphan_check_after = orphan_check_after.unwrap_or(limits.orphan_check_after);
         // Scripts tell of one thing after the other: nothing gathers unless it is what they are about.
         limits.order_every = Duration::from_millis(words.value("order-every-ms")?.unwrap_or(0));
         limits.waiting_reads = words.value("waiting-reads")?.unwrap_or(limits.waiting_reads);
@@ -361,9 +361,9 @@ impl World {
     /// The input that a line gives the machine.
     fn input(&mut self, first: &str, words: &mut Words) -> Parsed<Option<Input<Message, Request>>> {
         if let Some(sender) = first.strip_suffix(':') {
-            let (from, life) = read_address(sender)?;
+            let (from, incarnation) = read_address(sender)?;
             let kind = words.next()?;
-            let message = messages::read(&kind, words, (from, life), &self.entry)?;
+            let message = messages::read(&kind, words, (from, incarnation), &self.entry)?;
             return Ok(Some(Input::Message { from, message }));
         }
         let number = |word: String| {
@@ -395,7 +395,7 @@ impl World {
                 let ticket = Ticket(number(words.next()?)?);
                 let extent = |(end, bytes)| Extent { end: Position(end), bytes };
                 let extents = words.pairs("parts")?.into_iter().map(extent).collect();
-                Input::Measured(ticket, StoreUse { bytes: words.number("bytes")?, extents }, words.names())
+                Input::Measured(ticket, StoreUse { bytes: words.number("bytes")?, extents }, words.ids())
             }
             "mapped" => Input::Mapped(Ticket(number(words.next()?)?), words.owned()?),
             "disk" => match words.next()?.as_str() {
@@ -493,7 +493,7 @@ fn for_role(input: Input<Message, Request>) -> Parsed<RoleInput> {
         Input::Read(ticket, outcome) => Input::Read(ticket, outcome),
         Input::Found(ticket, records) => Input::Found(ticket, records),
         Input::Mapped(ticket, owned) => Input::Mapped(ticket, owned),
-        Input::Measured(ticket, usage, names) => Input::Measured(ticket, usage, names),
+        Input::Measured(ticket, usage, ids) => Input::Measured(ticket, usage, ids),
         Input::Wall(wall_ms) => Input::Wall(wall_ms),
         Input::DiskFull(full) => Input::DiskFull(full),
         Input::FullDisk(node, full) => Input::FullDisk(node, full),
@@ -525,7 +525,7 @@ fn append(words: &mut Words, sync: bool) -> Parsed<Request> {
         }
     };
     let again_until = Time::ZERO + Duration::from_millis(words.number("again-until-ms")?);
-    Ok(Request::Append { record, terms: AppendSpec { sync, shard, again_until } })
+    Ok(Request::Append { record, spec: AppendSpec { sync, shard, again_until } })
 }
 
 /// `a0`, or `a0 key=k`.

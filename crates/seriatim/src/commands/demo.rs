@@ -25,7 +25,7 @@ const IN_FLIGHT: usize = 256;
 /// How many lines the generated access log has.
 const GENERATED_LINES: usize = 100_000;
 /// How long anything may take before the demonstration counts as failed.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 pub(crate) async fn run(arguments: DemoArguments) -> Outcome {
     let lines = Arc::new(match &arguments.file {
@@ -69,7 +69,7 @@ pub(crate) async fn run(arguments: DemoArguments) -> Outcome {
         appended.extend(writer.await??);
     }
     let append_time = began.elapsed();
-    let delivered = tokio::time::timeout(PATIENCE, reader).await;
+    let delivered = tokio::time::timeout(TIMEOUT, reader).await;
     let delivered = delivered
         .map_err(|_| Failure::new("the reader did not get everything that was acknowledged"))???;
     bar.finish_and_clear();
@@ -97,7 +97,7 @@ struct Delivered {
 
 async fn connect(address: &str) -> Result<Client, Failure> {
     let mut options = ClientOptions::default();
-    options.deadline = PATIENCE;
+    options.deadline = TIMEOUT;
     Ok(Client::connect_with(address, options).await?)
 }
 
@@ -149,7 +149,7 @@ async fn wait_for_half(acknowledged: &AtomicU64, lines: u64) -> Outcome {
     let began = Instant::now();
     while acknowledged.load(Ordering::Relaxed) < lines / 2 {
         look.tick().await;
-        if began.elapsed() > PATIENCE {
+        if began.elapsed() > TIMEOUT {
             return Err(Failure::new("half of the lines were not acknowledged in time"));
         }
     }

@@ -38,8 +38,8 @@ pub(crate) async fn run(arguments: ServeArguments) -> Outcome {
     };
     let mut node = started.map_err(|cause| failed(&arguments, &cause))?;
     tell_warnings(node.warnings());
-    if let Some(trouble) = node.register_trouble() {
-        tokio::spawn(tell_trouble(trouble));
+    if let Some(outage) = node.register_outage() {
+        tokio::spawn(log_outages(outage));
     }
     tokio::select! {
         () = signals.told() => return stop(node, bound, signals).await,
@@ -63,17 +63,17 @@ async fn stop(node: Node, bound: Duration, signals: Signals) -> Outcome {
 }
 
 /// Says when the register is in trouble, and when it is not any more.
-async fn tell_trouble(mut trouble: watch::Receiver<Option<String>>) {
+async fn log_outages(mut outage: watch::Receiver<Option<String>>) {
     let mut was_told = false;
     loop {
-        let now = trouble.borrow_and_update().clone();
+        let now = outage.borrow_and_update().clone();
         match &now {
             Some(cause) if !was_told => tracing::warn!("the register cannot be used: {cause}"),
             None if was_told => tracing::info!("the register answers again"),
             _ => {}
         }
         was_told = now.is_some();
-        if trouble.changed().await.is_err() {
+        if outage.changed().await.is_err() {
             return;
         }
     }

@@ -37,28 +37,28 @@ pub(crate) async fn goes_on_from_its_first_session(order: Order) {
     cli.good(&["log", "create", name, "--order", name, "--shards", "2"]).await;
     let mut first = None;
     let mut told: Vec<Position> = vec![];
-    for lives in 1..=4 {
+    for runs in 1..=4 {
         let client = connect(cluster.address(), Duration::from_secs(30)).await;
         let mut options = LogOptions::default();
         options.resume = first;
         let log = client.log_with(name, options).await.expect("it is there");
         let session = log.session().await.expect("it has a session");
         // From the start, again and again, and each time one more. What an earlier life was told stays so.
-        for line in 0..lives {
+        for line in 0..runs {
             match log.append_sync(format!("line {line}")).await {
                 // Where cuts order, the end of each session takes a position as well.
-                Ok(position) if line + 1 == lives => {
-                    assert!(order.has_cuts() || position == Position(line), "{order}, life {lives}");
-                    assert!(told.last().is_none_or(|last| *last < position), "{order}, life {lives}");
+                Ok(position) if line + 1 == runs => {
+                    assert!(order.has_cuts() || position == Position(line), "{order}, {runs} runs");
+                    assert!(told.last().is_none_or(|last| *last < position), "{order}, {runs} runs");
                     told.push(position);
                 }
-                Ok(position) => assert_eq!(position, told[line as usize], "{order}, life {lives}"),
+                Ok(position) => assert_eq!(position, told[line as usize], "{order}, {runs} runs"),
                 Err(cause) => {
-                    assert!(cause == AppendError::Settled && line + 1 < lives, "{order}: {cause}")
+                    assert!(cause == AppendError::AppendedBefore && line + 1 < runs, "{order}: {cause}")
                 }
             }
         }
-        assert_eq!(*first.get_or_insert(session), session, "{order}, life {lives}");
+        assert_eq!(*first.get_or_insert(session), session, "{order}, {runs} runs");
     }
     let lines = cli.good(&["read", name]).await;
     assert_eq!(text(&lines), "line 0\nline 1\nline 2\nline 3\n", "{order}");
@@ -81,18 +81,18 @@ pub(crate) async fn shuts_out_an_earlier_run(order: Order) {
     let old = earlier.log(name).await.expect("it is there");
     let (session, first) = old.session().await.expect("it has a session");
     // Nobody waits for what became of these.
-    let mut unsettled = vec![];
+    let mut in_flight = vec![];
     for line in 0..3 {
         let sent = old.submit(format!("line {line}")).await;
-        unsettled.push(sent.expect("it is on its way"));
+        in_flight.push(sent.expect("it is on its way"));
     }
     let new = later.log_with(name, LogOptions::resume(session, first)).await.expect("it is there");
     for line in 0..5 {
         let outcome = new.append(format!("line {line}"), AppendOptions::default()).await;
-        let was_told = outcome == Err(AppendError::Settled) && line < 3;
+        let was_told = outcome == Err(AppendError::AppendedBefore) && line < 3;
         assert!(outcome.is_ok() || was_told, "{order}: {outcome:?}");
     }
-    for sent in unsettled {
+    for sent in in_flight {
         let outcome = sent.await;
         let is_told = matches!(outcome, Ok(_) | Err(AppendError::SessionExpired(_)));
         assert!(is_told, "{order}: {outcome:?}");

@@ -15,7 +15,7 @@ use crate::cluster::Cluster;
 use crate::command::{CommandLine, text};
 
 /// How long what must happen may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 async fn with_log(order: &str, test: impl AsyncFnOnce(&CommandLine, &Path)) {
     let cluster = Cluster::start(&[]).await;
@@ -42,7 +42,7 @@ async fn each_receipt_is_printed_when_it_is_known() {
         let mut receipts = BufReader::new(child.stdout.take().expect("it is piped")).lines();
         for number in 0..3 {
             stdin.write_all(b"one more\n").await.expect("it reads");
-            let receipt = tokio::time::timeout(PATIENCE, receipts.next_line()).await;
+            let receipt = tokio::time::timeout(TIMEOUT, receipts.next_line()).await;
             let receipt = receipt.expect("the input is still open").expect("it can be read");
             let receipt: Value = serde_json::from_str(&receipt.expect("a line")).expect("a line of JSON");
             assert_eq!(receipt["number"], number);
@@ -129,11 +129,11 @@ pub(crate) async fn interrupted(order: Order) {
         for with in [Signal::INT, Signal::KILL, Signal::TERM, Signal::KILL] {
             let mut child = cli.begin(&append);
             let mut receipts = BufReader::new(child.stdout.take().expect("it is piped")).lines();
-            let first = tokio::time::timeout(PATIENCE, receipts.next_line()).await;
+            let first = tokio::time::timeout(TIMEOUT, receipts.next_line()).await;
             first.expect("it appends").expect("it can be read").expect("a receipt");
             signal(&child, with);
             let rest = async { while receipts.next_line().await.is_ok_and(|line| line.is_some()) {} };
-            tokio::time::timeout(PATIENCE, rest).await.expect("it ends");
+            tokio::time::timeout(TIMEOUT, rest).await.expect("it ends");
             let output = child.wait_with_output().await.expect("it ends");
             if with != Signal::KILL && output.status.code() != Some(0) {
                 assert_eq!(output.status.code(), Some(130), "{}", text(&output.stderr));

@@ -10,7 +10,7 @@ use seriatim_client::{Client, ClientOptions};
 use tempfile::TempDir;
 use tokio::time::timeout;
 
-use crate::process::{PATIENCE, Process, own_host, said};
+use crate::process::{Process, TIMEOUT, own_host, said};
 use crate::surroundings::Surroundings;
 
 /// A cluster that can be killed and started again. Dropping it kills it and deletes its data.
@@ -132,5 +132,5 @@ pub(crate) async fn connect(address: &str, deadline: Duration) -> Client {
             }
         }
     };
-    timeout(PATIENCE, attempts).await.unwrap_or_else(|_| panic!("nobody serves at {address}"))
+    timeout(TIMEOUT, attempts).await.unwrap_or_else(|_| panic!("nobody serves at {address}"))
 }

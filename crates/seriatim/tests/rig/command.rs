@@ -12,7 +12,7 @@ use tokio::process::{Child, Command};
 use crate::process::BINARY;
 
 /// How long a command may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The command line with a cluster to talk to.
 #[derive(Clone, Debug)]
@@ -46,7 +46,7 @@ impl CommandLine {
             let _ = stdin.write_all(input).await;
         };
         let both = async { tokio::join!(feed, child.wait_with_output()).1 };
-        let output = tokio::time::timeout(PATIENCE, both).await;
+        let output = tokio::time::timeout(TIMEOUT, both).await;
         let output = output.unwrap_or_else(|_| panic!("{arguments:?} takes too long"));
         output.expect("its output can be read")
     }
@@ -78,7 +78,7 @@ impl CommandLine {
         let mut command = self.command(arguments);
         let file = File::create(path).expect("a file for the output");
         let mut child = command.stdin(Stdio::null()).stdout(file).spawn().expect("the binary starts");
-        let status = tokio::time::timeout(PATIENCE, child.wait()).await;
+        let status = tokio::time::timeout(TIMEOUT, child.wait()).await;
         let status = status.unwrap_or_else(|_| panic!("{arguments:?} takes too long")).expect("it ends");
         assert!(status.success(), "{arguments:?}: {status}");
     }

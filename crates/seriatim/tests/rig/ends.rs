@@ -12,7 +12,7 @@ use crate::cluster::Cluster;
 use crate::command::{CommandLine, text};
 use crate::events::told;
 use crate::members::Members;
-use crate::process::{BINARY, PATIENCE, Process, own_host, said};
+use crate::process::{BINARY, Process, TIMEOUT, own_host, said};
 use crate::surroundings::Surroundings;
 
 const ONE: NodeId = NodeId(1);
@@ -121,7 +121,7 @@ async fn dev_says_what_it_waits_for_while_it_starts() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_ends_at_once_also_without_its_register_and_its_majority() {
     let mut members = Members::start(3).await;
-    let client = members.client(PATIENCE).await;
+    let client = members.client(TIMEOUT).await;
     let config = LogConfig { sequencers: 3, replicas: 3, ..LogConfig::default() };
     client.create("l", config).await.expect("it is created");
     client.log("l").await.expect("it is there").append_sync("a").await.expect("it is appended");

@@ -12,7 +12,7 @@ use crate::cluster::Cluster;
 use crate::command::CommandLine;
 use crate::ends::Stall;
 use crate::members::Members;
-use crate::process::PATIENCE;
+use crate::process::TIMEOUT;
 
 const THREE: NodeId = NodeId(3);
 
@@ -35,14 +35,14 @@ async fn told_times(times: usize, says: impl Fn() -> String, words: &[&str]) -> 
             }
         }
     };
-    let found = tokio::time::timeout(PATIENCE, look).await;
+    let found = tokio::time::timeout(TIMEOUT, look).await;
     found.unwrap_or_else(|_| panic!("nobody tells of {words:?}; {}", says()))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_story_of_a_failover_is_told() {
     let mut members = Members::start(3).await;
-    let client = members.client(PATIENCE).await;
+    let client = members.client(TIMEOUT).await;
     let config = LogConfig { sequencers: 3, replicas: 3, ..LogConfig::default() };
     client.create("orders", config).await.expect("the log is created");
     let log = client.log("orders").await.expect("it is there");
@@ -106,7 +106,7 @@ async fn a_slow_disk_is_told_of_by_its_node_and_what_comes_of_it() {
     let cluster = Cluster::start_in(stall.surroundings(), &[]).await;
     let cli = CommandLine::new(cluster.address());
     cli.good(&["log", "create", "l"]).await;
-    let client = cluster.client(PATIENCE).await;
+    let client = cluster.client(TIMEOUT).await;
     let log = client.log("l").await.expect("it is there");
     log.append_sync("before").await.expect("it is appended");
     stall.begins();

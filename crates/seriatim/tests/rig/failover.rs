@@ -299,8 +299,8 @@ async fn etcd_may_be_away_and_a_node_that_is_lost_meanwhile_is_done_without_when
     members.kill_etcd().await;
     logs.go_on("without etcd", &members).await;
     // A client that has not opened the log yet is told what is missing.
-    let impatient = members.client(Duration::from_secs(3)).await;
-    let refused = impatient.lookup(&name).await.expect_err("nobody knows the log").to_string();
+    let hasty = members.client(Duration::from_secs(3)).await;
+    let refused = hasty.lookup(&name).await.expect_err("nobody knows the log").to_string();
     assert!(refused.contains("etcd does not answer"), "{refused}");
     members.kill(lost[0]).await;
     members.restart_etcd().await;

@@ -11,7 +11,7 @@ use seriatim_client::{Client, LogConfig, NodeId};
 use crate::command::{CommandLine, text};
 use crate::disks::copy;
 use crate::members::{Members, Register, has_etcd};
-use crate::process::{PATIENCE, Process};
+use crate::process::{Process, TIMEOUT};
 use crate::surroundings::Surroundings;
 
 const ONE: NodeId = NodeId(1);
@@ -55,7 +55,7 @@ fn is_refused(output: &Output, members: &Members, elsewhere: &str) {
 
 async fn a_second_directory_is_refused_on(register: Register) {
     let members = Members::start_on(register, 3).await;
-    let client = members.client(PATIENCE).await;
+    let client = members.client(TIMEOUT).await;
     client.create("l", LogConfig { sequencers: 3, ..LogConfig::default() }).await.expect("it is created");
     let log = client.log("l").await.expect("it is there");
     log.append_sync("a").await.expect("it is appended");

@@ -14,7 +14,7 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use crate::cluster::connect;
-use crate::process::{PATIENCE, Process, own_host, said};
+use crate::process::{Process, TIMEOUT, own_host, said};
 use crate::surroundings::Surroundings;
 
 /// Where the nodes have their view register.
@@ -236,7 +236,7 @@ impl Etcd {
                 again.tick().await;
             }
         };
-        timeout(PATIENCE, listens).await.unwrap_or_else(|_| panic!("etcd does not listen at {clients}"));
+        timeout(TIMEOUT, listens).await.unwrap_or_else(|_| panic!("etcd does not listen at {clients}"));
         Self { child }
     }
 }

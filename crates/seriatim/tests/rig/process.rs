@@ -17,7 +17,7 @@ use crate::surroundings::Surroundings;
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_seriatim");
 
 /// How long a start, or an orderly end, may take on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A process of the program under test. Dropping it kills it.
 pub(crate) struct Process {
@@ -45,9 +45,9 @@ impl Process {
 
     /// Waits until it serves; where.
     pub(crate) async fn ready(&mut self) -> String {
-        let line = match timeout(PATIENCE, self.output.next_line()).await {
+        let line = match timeout(TIMEOUT, self.output.next_line()).await {
             Ok(line) => line.expect("its output can be read"),
-            Err(_) => panic!("not ready within {PATIENCE:?}; it says: {}", said(&self.words)),
+            Err(_) => panic!("not ready within {TIMEOUT:?}; it says: {}", said(&self.words)),
         };
         let Some(line) = line else { panic!("it ended before it was ready; it says: {}", said(&self.words)) };
         line.strip_prefix("ready ").unwrap_or_else(|| panic!("not a ready line: {line}")).to_owned()
@@ -75,9 +75,9 @@ impl Process {
     /// Sends a signal, and waits for the end of the process.
     pub(crate) async fn stop(mut self, signal: Signal) -> ExitStatus {
         self.signal(signal);
-        match timeout(PATIENCE, self.child.wait()).await {
+        match timeout(TIMEOUT, self.child.wait()).await {
             Ok(status) => status.expect("it can be waited for"),
-            Err(_) => panic!("{signal:?} did not end it within {PATIENCE:?}; it says: {}", said(&self.words)),
+            Err(_) => panic!("{signal:?} did not end it within {TIMEOUT:?}; it says: {}", said(&self.words)),
         }
     }
 }

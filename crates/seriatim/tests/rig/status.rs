@@ -11,7 +11,7 @@ use crate::cluster::Cluster;
 use crate::command::{CommandLine, text};
 use crate::ends::Stall;
 use crate::members::Members;
-use crate::process::PATIENCE;
+use crate::process::TIMEOUT;
 
 const ONE: NodeId = NodeId(1);
 const TWO: NodeId = NodeId(2);
@@ -39,7 +39,7 @@ pub(crate) async fn until_status(cli: &CommandLine, wanted: impl Fn(&Value) -> b
             }
         }
     };
-    let found = tokio::time::timeout(2 * PATIENCE, look).await;
+    let found = tokio::time::timeout(2 * TIMEOUT, look).await;
     found.unwrap_or_else(|_| panic!("it goes on to print {last}"))
 }
 
@@ -54,7 +54,7 @@ fn reasons(of: &Value) -> String {
 
 async fn three_with_a_log() -> (Members, CommandLine) {
     let members = Members::start(3).await;
-    let client = members.client(PATIENCE).await;
+    let client = members.client(TIMEOUT).await;
     let config = LogConfig { sequencers: 3, replicas: 3, ..LogConfig::default() };
     client.create("l", config).await.expect("it is created");
     let log = client.log("l").await.expect("it is there");
@@ -148,7 +148,7 @@ async fn a_disk_that_stands_still_is_told_of_and_so_is_the_log_that_does_not_get
     cli.good_on(&["append", "l"], b"before\n").await;
     until_status(&cli, is_well).await;
     stall.begins();
-    let client = cluster.client(PATIENCE).await;
+    let client = cluster.client(TIMEOUT).await;
     let log = client.log("l").await.expect("it is there");
     let appended = log.submit("held up").await.expect("there is room");
     let is_stalled = |printed: &Value| {
@@ -171,7 +171,7 @@ async fn status_is_watched_and_takes_no_nonsense() {
     let mut watched = cli.begin(&["status", "--json", "--watch", "1"]);
     let mut lines = BufReader::new(watched.stdout.take().expect("it is piped")).lines();
     for _ in 0..2 {
-        let line = tokio::time::timeout(PATIENCE, lines.next_line()).await.expect("in time");
+        let line = tokio::time::timeout(TIMEOUT, lines.next_line()).await.expect("in time");
         let line = line.expect("it can be read").expect("a line");
         assert!(is_well(&serde_json::from_str(&line).expect("JSON")), "{line}");
     }

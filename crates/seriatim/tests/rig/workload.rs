@@ -241,15 +241,15 @@ impl Writer {
             let append = log.submit(payload).await.expect("there is room");
             pending.push_back((index, append));
             if pending.len() >= in_flight {
-                self.settle(pending.pop_front()).await;
+                self.complete(pending.pop_front()).await;
             }
         }
         while !pending.is_empty() {
-            self.settle(pending.pop_front()).await;
+            self.complete(pending.pop_front()).await;
         }
     }
 
-    async fn settle(&self, pending: Option<(usize, Append)>) {
+    async fn complete(&self, pending: Option<(usize, Append)>) {
         let Some((index, append)) = pending else { return };
         match append.await {
             Ok(Receipt { id, position, appended_again, .. }) => {
@@ -270,11 +270,11 @@ impl Writer {
             let index = self.history.invoke(self.history.open_session(), payload.clone());
             pending.push_back((index, log.submit(payload).await.expect("there is room")));
             if pending.len() >= in_flight {
-                self.settle(pending.pop_front()).await;
+                self.complete(pending.pop_front()).await;
             }
         }
         while !pending.is_empty() {
-            self.settle(pending.pop_front()).await;
+            self.complete(pending.pop_front()).await;
         }
     }
 
@@ -287,7 +287,7 @@ impl Writer {
             let mut options = AppendOptions::default();
             options.sync = true;
             let append = log.submit_with(payload, options).await.expect("there is room");
-            self.settle(Some((index, append))).await;
+            self.complete(Some((index, append))).await;
             if self.random.random_ratio(1, 8) {
                 let asked = self.history.ask_tail();
                 let tail = log.check_tail().await.unwrap_or_else(|cause| panic!("{}: {cause}", self.label));
@@ -365,7 +365,7 @@ impl Writer {
                 (id.session, id.number + 1)
             }
             // An earlier life was told, and died before it could say so.
-            (Err(AppendError::Settled), Some((session, number))) => {
+            (Err(AppendError::AppendedBefore), Some((session, number))) => {
                 // Its name may be one of another session that follows.
                 self.history.acknowledge(index, None, None, 0);
                 (session, number + 1)

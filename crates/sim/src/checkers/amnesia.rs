@@ -6,7 +6,7 @@ use crate::history::History;
 pub(super) fn check(history: &History) -> Finding {
     for (claim, at) in &history.claims {
         let member = claim.member;
-        let who = format!("node {}, life {:x}", member.node, member.incarnation.0);
+        let who = format!("node {}, incarnation {:x}", member.node, member.incarnation.0);
         match history.views.get(&claim.view) {
             Some(known) if known.view.names_sequencer(member) && known.at < *at => {}
             Some(known) if known.at >= *at => {

@@ -12,7 +12,7 @@ use crate::operator::Acceptance;
 
 pub(super) fn check(history: &History) -> Finding {
     // A log that is unavailable shows only what was stable.
-    let End::Settled { trim, tail } = history.end else { return Ok(()) };
+    let End::AtRest { trim, tail } = history.end else { return Ok(()) };
     let positions = history.positions();
     let mut there: BTreeMap<usize, u32> = BTreeMap::new();
     // An append may be in the log again after an accepted loss, although it was not lost itself.

@@ -24,10 +24,10 @@ pub(super) fn check(history: &History) -> Finding {
             Ok(())
         }
         End::Damaged(_) => Ok(()),
-        End::Settled { .. } if history.accepted.is_some() && !history.lost_too_much => {
+        End::AtRest { .. } if history.accepted.is_some() && !history.lost_too_much => {
             Err("an operator was told to accept a loss, and nothing was lost that the log cannot bear".into())
         }
-        End::Settled { .. } => {
+        End::AtRest { .. } => {
             let pending = history.appends.iter().find(|append| append.outcome == Outcome::Pending);
             pending.map_or(Ok(()), |append| Err(format!("{:?} has no outcome", append.payload)))
         }

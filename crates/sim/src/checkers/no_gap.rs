@@ -30,7 +30,7 @@ pub(super) fn check(history: &History) -> Finding {
         history.maps.iter().try_for_each(|told| is_true(history, &owners, told))?;
     }
     delivered_in_order(history)?;
-    let End::Settled { trim, tail } = history.end else { return Ok(()) };
+    let End::AtRest { trim, tail } = history.end else { return Ok(()) };
     let mut expected = trim;
     for position in history.last.keys().filter(|position| **position >= trim) {
         while expected < *position && history.excuse(Excuse::Gap, history.is_in_gap(expected)) {
@@ -53,7 +53,7 @@ pub(super) fn check(history: &History) -> Finding {
 /// A reader of the whole log gets every position but the no-ops, one after the other.
 fn delivered_in_order(history: &History) -> Finding {
     let end = match history.end {
-        End::Settled { trim, .. } => trim,
+        End::AtRest { trim, .. } => trim,
         _ => Position(u64::MAX),
     };
     let voids = history.observations.iter().filter(|seen| seen.is_void).map(|seen| seen.position);

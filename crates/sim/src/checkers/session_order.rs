@@ -34,7 +34,7 @@ pub(super) fn check(history: &History) -> Finding {
     for (session, records) in of_application {
         in_order(records).map_err(|what| format!("the {session}th session of all applications: {what}"))?;
     }
-    let End::Settled { trim, .. } = history.end else { return Ok(()) };
+    let End::AtRest { trim, .. } = history.end else { return Ok(()) };
     if history.config.order.places_first() {
         return numbers_rise(history, trim);
     }

@@ -41,7 +41,7 @@ pub(super) fn check(history: &History) -> Finding {
         }
     }
     still_readable(history, &first)?;
-    let End::Settled { trim, tail } = history.end else { return Ok(()) };
+    let End::AtRest { trim, tail } = history.end else { return Ok(()) };
     for (position, seen) in first {
         let lost = position >= trim && history.last.get(&position).is_none_or(|(id, _)| *id != seen.id);
         let is_given_up = || history.was_given_up(position, seen.at, u64::MAX) || history.is_in_gap(position);

@@ -68,7 +68,7 @@ const RECORDS_PUT: Need = Need {
     why_not: "clients give no records to shards",
 };
 const NAMES_APART: Need = Need {
-    is_met: |order| matches!(order.announces, Announced::Name),
+    is_met: |order| matches!(order.announces, Announced::Id),
     why_not: "no record is at a shard while its name is elsewhere",
 };
 const FILLS_LATE: Need = Need {

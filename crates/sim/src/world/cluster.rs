@@ -164,12 +164,18 @@ impl Cluster {
     }
 
     /// A party notices that a connection is gone. Gives the client that does.
-    pub(super) fn lost(&mut self, connection: Connection, at: Party, other: Party, life: u64) -> Option<u32> {
+    pub(super) fn lost(
+        &mut self,
+        connection: Connection,
+        at: Party,
+        other: Party,
+        incarnation: u64,
+    ) -> Option<u32> {
         self.scene.trace.number(connection.0);
         self.wires.network.noticed(connection, at);
         match at {
             Party::Node(node) => {
-                self.node_loses(node, connection, other, life);
+                self.node_loses(node, connection, other, incarnation);
                 None
             }
             Party::Client(client) => Some(client),
@@ -178,11 +184,11 @@ impl Cluster {
 
     /// Breaks a connection; both ends notice it a little later.
     pub(super) fn reset(&mut self, connection: Connection, a: Party, b: Party) {
-        let life = |party| match party {
-            Party::Node(node) => self.nodes[&node].life,
+        let incarnation = |party| match party {
+            Party::Node(node) => self.nodes[&node].incarnation,
             Party::Client(_) => 0,
         };
-        self.wires.reset(&mut self.scene, connection, [(a, life(a)), (b, life(b))]);
+        self.wires.reset(&mut self.scene, connection, [(a, incarnation(a)), (b, incarnation(b))]);
     }
 
     /// Breaks all connections of a party.
@@ -222,8 +228,8 @@ impl Cluster {
 
     /// A node's disk is lost, or may be damaged from now on.
     pub(super) fn spoil(&mut self, node: NodeId, kind: FaultKind) {
-        let lives = self.nodes[&node].lives(self.scene.log, self.scene.history.shard_count);
-        self.disks.spoil(&mut self.scene, Spoiled { node, lives, kind });
+        let incarnations = self.nodes[&node].incarnations(self.scene.log, self.scene.history.shard_count);
+        self.disks.spoil(&mut self.scene, Spoiled { node, incarnations, kind });
     }
 
     /// From now on nothing goes wrong any more, and what went wrong is put right. Gives the nodes that are down.
@@ -234,9 +240,9 @@ impl Cluster {
         self.nodes.values_mut().for_each(|node| node.heal(self.scene.plan.disk.most));
         let is_up = |node: &&Node| node.host.is_some();
         let (up, down): (Vec<&Node>, Vec<&Node>) = self.nodes.values().partition(is_up);
-        let up: Vec<(NodeId, u64)> = up.into_iter().map(|node| (node.id, node.life)).collect();
+        let up: Vec<(NodeId, u64)> = up.into_iter().map(|node| (node.id, node.incarnation)).collect();
         let down = down.into_iter().map(|node| node.id).collect();
-        up.into_iter().for_each(|(node, life)| self.resume_node(node, life));
+        up.into_iter().for_each(|(node, incarnation)| self.resume_node(node, incarnation));
         down
     }
 

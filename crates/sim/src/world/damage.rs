@@ -51,8 +51,8 @@ impl Damage {
         for (shard, position) in &scene.history.damaged {
             let Some(role) = nodes[&id].replica(scene.log, *shard) else { continue };
             let members = scene.latest_view().and_then(|view| view.shard(*shard));
-            let has_it =
-                role.stable() > *position && role.lacks().is_none_or(|lacks| !lacks.contains(*position));
+            let has_it = role.stable() > *position
+                && role.missing().is_none_or(|missing| !missing.contains(*position));
             let copy = (id, *shard, *position);
             if !has_it {
                 self.whole.remove(&copy);
@@ -92,11 +92,11 @@ impl Damage {
             return false;
         };
         let Some(members) = view.shard(shard) else { return false };
-        let lacks_it = |member: &Member| {
+        let misses_it = |member: &Member| {
             let role = truth.nodes[&member.node].replica(truth.scene.log, shard);
-            role.is_some_and(|role| role.lacks().is_some_and(|lacks| lacks.contains(position)))
+            role.is_some_and(|role| role.missing().is_some_and(|missing| missing.contains(position)))
         };
         let mut others = members.replicas.iter().filter(|member| member.node != node);
-        truth.scene.history.damaged.contains(&(shard, position)) && others.all(lacks_it)
+        truth.scene.history.damaged.contains(&(shard, position)) && others.all(misses_it)
     }
 }

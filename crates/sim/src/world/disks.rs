@@ -5,7 +5,7 @@ use std::time::Duration;
 use seriatim_model::{Incarnation, Member, NodeId, Time};
 use seriatim_store::MemoryDisk;
 
-use super::node::Lives;
+use super::node::Incarnations;
 use super::scene::Scene;
 use super::truth::{Nodes, Truth};
 use crate::coverage::FaultKind;
@@ -23,7 +23,7 @@ const KEPT: usize = 20;
 pub(super) struct Spoiled {
     pub(super) node: NodeId,
     /// The lives that its roles had.
-    pub(super) lives: Lives,
+    pub(super) incarnations: Incarnations,
     /// How.
     pub(super) kind: FaultKind,
 }
@@ -80,13 +80,16 @@ impl Disks {
         let (Some(spoiled), Some(view)) = (&self.spoiled, scene.latest_view()) else {
             return;
         };
-        let (node, lives) = (spoiled.node, &spoiled.lives);
-        let lost = |members: &[Member], life: Option<Incarnation>| {
-            life.is_some_and(|incarnation| members.contains(&Member { node, incarnation }))
+        let (node, incarnations) = (spoiled.node, &spoiled.incarnations);
+        let lost = |members: &[Member], incarnation: Option<Incarnation>| {
+            incarnation.is_some_and(|incarnation| members.contains(&Member { node, incarnation }))
         };
-        let is_lost = lost(&view.sequencers, lives.sequencer)
+        let is_lost = lost(&view.sequencers, incarnations.sequencer)
             || view.shards.iter().any(|members| {
-                lost(&members.replicas, lives.replicas.get(&members.shard).map(|(life, _)| *life))
+                lost(
+                    &members.replicas,
+                    incarnations.replicas.get(&members.shard).map(|(incarnation, _)| *incarnation),
+                )
             });
         let is_too_much = is_lost && !(Truth { nodes, scene }).survives(view, &[node]);
         if scene.history.excuse(Excuse::SpoiledInViewChange, is_too_much) {
@@ -152,7 +155,10 @@ mod tests {
         assert_eq!(disks.past_of(&mut scene, node).files(), ["old"]);
         assert!(disks.past_of(&mut scene, NodeId(3)).files().is_empty(), "nothing is known of another");
         assert!(!disks.was_set_back(&scene, node));
-        disks.spoil(&mut scene, Spoiled { node, lives: Lives::default(), kind: FaultKind::DiskLoss });
+        disks.spoil(
+            &mut scene,
+            Spoiled { node, incarnations: Incarnations::default(), kind: FaultKind::DiskLoss },
+        );
         assert!(disks.was_set_back(&scene, node) && disks.lost_a_part(node));
         assert_eq!(disks.damaged_node(), None, "it is lost, and not damaged");
     }

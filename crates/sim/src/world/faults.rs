@@ -343,7 +343,7 @@ impl Faults {
         match fault.kind {
             FaultKind::Pause => {
                 cluster.pause_node(id);
-                let mend = Mend::Pause(id, cluster.node(id).life);
+                let mend = Mend::Pause(id, cluster.node(id).incarnation);
                 cluster.scene.schedule(cluster.scene.now + fault.lasting, Happening::Mend(mend));
             }
             FaultKind::ClockJump => {
@@ -384,7 +384,7 @@ impl Faults {
         match mend {
             Mend::Network(mend) => cluster.mend_network(mend),
             Mend::Room(node) => cluster.node(node).disk.set_capacity(cluster.scene.plan.disk.most),
-            Mend::Pause(node, life) => cluster.resume_node(node, life),
+            Mend::Pause(node, incarnation) => cluster.resume_node(node, incarnation),
             Mend::Lie(node, down_for) => Self::end_to_lie(cluster, node, down_for),
             Mend::Lag(node) => {
                 let node = cluster.node_mut(node);

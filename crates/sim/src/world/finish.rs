@@ -6,7 +6,7 @@ use seriatim_model::{Position, ShardId};
 use seriatim_protocol::control::LogEntry;
 
 use super::second::history_of;
-use super::{CONTROL, JUDGE, PATIENCE, World};
+use super::{CONTROL, JUDGE, TIMEOUT, World};
 use crate::history::End;
 use crate::reader::{Reader, Style};
 
@@ -51,7 +51,7 @@ impl World {
     /// Waits until everything is at rest, asks for the tail once more, and reads the log.
     pub(super) fn drain(&mut self) {
         let rested =
-            self.run_until(PATIENCE, |world| world.is_at_rest() || world.cluster.truth().has_given_up());
+            self.run_until(TIMEOUT, |world| world.is_at_rest() || world.cluster.truth().has_given_up());
         self.cluster.close_load();
         if !rested {
             let what = self.what_is_missing();
@@ -70,7 +70,7 @@ impl World {
             return;
         }
         self.clients.ask_tails(&mut self.cluster);
-        if !self.run_until(PATIENCE, |world| world.is_at_rest()) {
+        if !self.run_until(TIMEOUT, |world| world.is_at_rest()) {
             self.cluster.scene.history.end =
                 End::Stuck(format!("after the last question for the tail: {}", self.what_is_missing()));
             return;
@@ -80,7 +80,7 @@ impl World {
         self.clients.end(&mut self.cluster);
         match self.read_everything() {
             Some((trim, true)) => {
-                self.cluster.scene.history.end = End::Settled { trim, tail };
+                self.cluster.scene.history.end = End::AtRest { trim, tail };
                 self.read_second();
             }
             _ => self.cluster.scene.history.end = End::Stuck("the log could not be read to its end".into()),

@@ -148,7 +148,7 @@ impl Leavers {
             let members: Vec<Member> = registered.map(|members| members.replicas.clone()).unwrap_or_default();
             let lack: Vec<(NodeId, MissingRange)> = members
                 .iter()
-                .filter_map(|member| Some((member.node, Self::lacks_in(cluster, *member, shard, view)?)))
+                .filter_map(|member| Some((member.node, Self::missing_in(cluster, *member, shard, view)?)))
                 .collect();
             if !lack.is_empty() && members.len() - lack.len() < cluster.scene.plan.config.replicas as usize {
                 cluster.scene.history.left_early.push(format!(
@@ -159,12 +159,17 @@ impl Leavers {
     }
 
     /// The positions below the start of its view that a member lacks. What a drained node held is below it.
-    fn lacks_in(cluster: &Cluster, member: Member, shard: ShardId, view: ViewNumber) -> Option<MissingRange> {
+    fn missing_in(
+        cluster: &Cluster,
+        member: Member,
+        shard: ShardId,
+        view: ViewNumber,
+    ) -> Option<MissingRange> {
         let role = cluster.truth().nodes.get(&member.node)?.replica(cluster.scene.log, shard)?;
         let known = role.memory().view.as_ref().filter(|known| known.number == view)?;
         // One that lost its memory since then is no member of it.
         let is_member = role.memory().incarnation == member.incarnation;
-        role.lacks().filter(|lacks| is_member && lacks.from < lacks.end.min(known.start))
+        role.missing().filter(|missing| is_member && missing.from < missing.end.min(known.start))
     }
 
     fn goes_on(&mut self, cluster: &mut Cluster, node: NodeId) {

@@ -23,7 +23,7 @@ pub(super) struct Node {
     pub(super) host: Option<Host>,
     pub(super) pulse: Pulse,
     /// Counts its starts and ends, so that what belongs to an earlier life is recognised.
-    pub(super) life: u64,
+    pub(super) incarnation: u64,
     pub(super) inbox: VecDeque<Waiting>,
     /// Events that are taken before the inbox, where work takes time: what the disk did, and what became of nodes.
     pub(super) urgent: VecDeque<Waiting>,
@@ -48,25 +48,27 @@ pub(super) struct Node {
     /// Its disk lost what was not synced, or had no room, at some time.
     pub(super) has_torn_disk: bool,
     /// The lives of its roles, if it was ended in an orderly way.
-    pub(super) asleep: Option<Lives>,
+    pub(super) asleep: Option<Incarnations>,
     /// Why it does not start, if it does not.
-    pub(super) trouble: Option<String>,
+    pub(super) start_failure: Option<String>,
 }
 
 /// The incarnations of the tested log's roles on one node, apart from replicas that lack something. Of
 /// replicas of shards also the latest view that they know.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Lives {
+pub(super) struct Incarnations {
     pub(super) sequencer: Option<Incarnation>,
     pub(super) replicas: BTreeMap<ShardId, (Incarnation, ViewNumber)>,
 }
 
-impl Lives {
+impl Incarnations {
     /// Whether all these lives are among the later ones.
     pub(super) fn go_on_in(&self, later: &Self) -> bool {
-        let life = |lives: &Self, shard| lives.replicas.get(shard).map(|(life, _)| *life);
+        let incarnation = |incarnations: &Self, shard| {
+            incarnations.replicas.get(shard).map(|(incarnation, _)| *incarnation)
+        };
         self.sequencer == later.sequencer
-            && self.replicas.keys().all(|shard| life(self, shard) == life(later, shard))
+            && self.replicas.keys().all(|shard| incarnation(self, shard) == incarnation(later, shard))
     }
 }
 
@@ -77,7 +79,7 @@ impl Node {
             disk,
             host: None,
             pulse: Pulse::new(limits),
-            life: 0,
+            incarnation: 0,
             inbox: VecDeque::new(),
             urgent: VecDeque::new(),
             busy_until: Time::ZERO,
@@ -94,17 +96,17 @@ impl Node {
             clock_ahead,
             has_torn_disk: false,
             asleep: None,
-            trouble: None,
+            start_failure: None,
         }
     }
 
-    pub(super) fn lives(&self, log: LogId, shards: u32) -> Lives {
+    pub(super) fn incarnations(&self, log: LogId, shards: u32) -> Incarnations {
         let Some(host) = &self.host else { return self.asleep.clone().unwrap_or_default() };
         let replica = |shard| {
-            let role = host.replica(log, shard).filter(|role| role.lacks().is_none())?;
+            let role = host.replica(log, shard).filter(|role| role.missing().is_none())?;
             Some((shard, (role.memory().incarnation, role.held().view)))
         };
-        Lives {
+        Incarnations {
             sequencer: host.sequencer(log).filter(|role| role.keeps()).map(|role| role.member().incarnation),
             replicas: (0..shards).map(ShardId).filter_map(replica).collect(),
         }
@@ -121,7 +123,11 @@ impl Node {
     }
 
     /// The life of one of its roles, and the highest claim that this obeys, if it runs.
-    pub(super) fn life_and_claim(&self, log: LogId, role: Endpoint) -> Option<(Incarnation, ViewNumber)> {
+    pub(super) fn incarnation_and_claim(
+        &self,
+        log: LogId,
+        role: Endpoint,
+    ) -> Option<(Incarnation, ViewNumber)> {
         match role {
             Endpoint::Sequencer => {
                 self.sequencer(log).map(|replica| (replica.member().incarnation, replica.claim()))
@@ -134,8 +140,8 @@ impl Node {
         }
     }
 
-    pub(super) fn forget_life(&mut self) {
-        self.life += 1;
+    pub(super) fn end_incarnation(&mut self) {
+        self.incarnation += 1;
         self.inbox.clear();
         self.urgent.clear();
         (self.busy_until, self.stalled_until) = (Time::ZERO, Time::ZERO);
@@ -152,8 +158,8 @@ impl Node {
     pub(super) fn state(&self, log: LogId, shards: impl Iterator<Item = ShardId>) -> Vec<String> {
         let id = self.id;
         let mut lines = vec![];
-        if let Some(trouble) = &self.trouble {
-            lines.push(format!("node {id} does not start: {trouble}"));
+        if let Some(start_failure) = &self.start_failure {
+            lines.push(format!("node {id} does not start: {start_failure}"));
         }
         let Some(host) = &self.host else { return lines };
         let silent: Vec<NodeId> = host.suspected().collect();
@@ -174,7 +180,7 @@ impl Node {
         }
         if let Some(role) = host.sequencer(log) {
             lines.push(format!(
-                "node {id}, life {}: open {}, view {}, ordered {}, held {}",
+                "node {id}, incarnation {}: open {}, view {}, ordered {}, held {}",
                 role.member().incarnation,
                 role.is_open(),
                 role.view_number(),
@@ -187,14 +193,14 @@ impl Node {
                 let memory = role.memory();
                 let view = memory.view.as_ref().map(|view| view.number);
                 lines.push(format!(
-                    "node {id}, shard {shard}, life {}: view {view:?}, claim {}, trim {}, stable {}, lacks {:?}, holds {} \
+                    "node {id}, shard {shard}, incarnation {}: view {view:?}, claim {}, trim {}, stable {}, lacks {:?}, holds {} \
                      records that have no positions",
                     memory.incarnation,
                     memory.claim,
                     role.held().trim,
                     role.stable(),
-                    role.lacks(),
-                    role.unnamed()
+                    role.missing(),
+                    role.unplaced()
                 ));
             }
         }

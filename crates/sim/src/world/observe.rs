@@ -126,10 +126,10 @@ impl Witness {
     fn note_replicas(&mut self, scene: &mut Scene, nodes: &Nodes, id: NodeId) {
         let Some(host) = &nodes[&id].host else { return };
         for shard in scene.history.shards() {
-            let lacks = host
+            let missing = host
                 .replica(scene.log, shard)
-                .map(|role| role.lacks().is_some_and(|lacks| !lacks.is_empty()));
-            match self.copies.note(id, shard, lacks) {
+                .map(|role| role.missing().is_some_and(|missing| !missing.is_empty()));
+            match self.copies.note(id, shard, missing) {
                 News::None => {}
                 News::Complete => scene.coverage.copies += 1,
                 News::Dismissed => {

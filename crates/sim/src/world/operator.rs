@@ -112,7 +112,8 @@ fn judged(cluster: &Cluster, asked: &Asked, status: Status) -> Told {
     let Asked { view, there, absent } = asked;
     let same =
         primaries(cluster, view).filter(|(shard, role)| there.get(shard) == Some(&role.memory().incarnation));
-    let still = absent_primaries(cluster, view).filter(|(shard, life)| absent.get(shard) == Some(life));
+    let still =
+        absent_primaries(cluster, view).filter(|(shard, incarnation)| absent.get(shard) == Some(incarnation));
     Told::Status {
         status,
         sequencers: view.sequencers.len(),
@@ -133,6 +134,6 @@ fn primaries<'a>(cluster: &'a Cluster, view: &'a View) -> impl Iterator<Item = (
 fn absent_primaries<'a>(cluster: &'a Cluster, view: &'a View) -> impl Iterator<Item = (ShardId, u64)> + 'a {
     view.shards.iter().filter_map(|members| {
         let node = cluster.node(members.primary().node);
-        node.host.is_none().then_some((members.shard, node.life))
+        node.host.is_none().then_some((members.shard, node.incarnation))
     })
 }

@@ -21,8 +21,8 @@ pub(super) struct Promises {
 impl Promises {
     /// Notes what a message promises, and whether it breaks what was promised before.
     pub(super) fn heard(&mut self, scene: &mut Scene, nodes: &Nodes, id: NodeId, outgoing: &Outgoing) {
-        let role = nodes[&id].life_and_claim(scene.log, outgoing.from);
-        let broken = role.and_then(|(life, _)| self.say(id, life, outgoing));
+        let role = nodes[&id].incarnation_and_claim(scene.log, outgoing.from);
+        let broken = role.and_then(|(incarnation, _)| self.say(id, incarnation, outgoing));
         scene.history.broken_promises.extend(broken);
     }
 
@@ -31,19 +31,19 @@ impl Promises {
         let shards = scene.history.shards().map(Endpoint::Shard);
         let roles: Vec<Endpoint> = shards.chain([Endpoint::Sequencer]).collect();
         for role in roles {
-            let known = nodes[&id].life_and_claim(scene.log, role);
+            let known = nodes[&id].incarnation_and_claim(scene.log, role);
             let broken = known.and_then(|known| self.remember(id, role, known));
             scene.history.broken_promises.extend(broken);
         }
     }
 
     /// The highest claim that a life promised to obey.
-    fn of(&self, node: NodeId, role: Endpoint, life: Incarnation) -> ViewNumber {
-        self.given.get(&(node, role, life)).copied().unwrap_or(ViewNumber::NONE)
+    fn of(&self, node: NodeId, role: Endpoint, incarnation: Incarnation) -> ViewNumber {
+        self.given.get(&(node, role, incarnation)).copied().unwrap_or(ViewNumber::NONE)
     }
 
     /// Notes what a message of a life of a replica promises. Says so if it breaks what was promised before.
-    fn say(&mut self, node: NodeId, life: Incarnation, outgoing: &Outgoing) -> Option<String> {
+    fn say(&mut self, node: NodeId, incarnation: Incarnation, outgoing: &Outgoing) -> Option<String> {
         let confirmed = match &outgoing.message {
             Message::Control(
                 control::Message::Sealed { claim, .. } | control::Message::Staged { claim, .. },
@@ -51,13 +51,13 @@ impl Promises {
             | Message::Shard(shard::Message::Fenced { claim, .. })
                 if outgoing.to == Endpoint::Controller =>
             {
-                let known = self.given.entry((node, outgoing.from, life)).or_default();
+                let known = self.given.entry((node, outgoing.from, incarnation)).or_default();
                 *known = (*known).max(*claim);
                 return None;
             }
             message => message.confirms()?,
         };
-        let promised = self.of(node, outgoing.from, life);
+        let promised = self.of(node, outgoing.from, incarnation);
         let Outgoing { from, message, .. } = outgoing;
         (confirmed < promised).then(|| {
             format!("node {node}, {from:?}, promised to obey nobody below {promised}, and says: {message:?}")
@@ -69,9 +69,9 @@ impl Promises {
         &self,
         node: NodeId,
         role: Endpoint,
-        (life, claim): (Incarnation, ViewNumber),
+        (incarnation, claim): (Incarnation, ViewNumber),
     ) -> Option<String> {
-        let promised = self.of(node, role, life);
+        let promised = self.of(node, role, incarnation);
         (claim < promised).then(|| {
             format!("node {node}, {role:?}, promised {promised}, and remembers {claim} after a restart")
         })
@@ -103,20 +103,26 @@ mod tests {
 
     #[test]
     fn a_life_that_promised_a_claim_confirms_nothing_below() {
-        let (mut promises, life) = (Promises::default(), Incarnation(1));
-        assert_eq!(promises.say(NODE, life, &confirmed(3)), None);
-        promises.say(NODE, life, &sealed(Endpoint::Controller, 5));
-        promises.say(NODE, life, &sealed(Endpoint::Client(1), 9));
-        assert_eq!(promises.say(NODE, life, &confirmed(5)), None, "clients are only told");
-        assert!(promises.say(NODE, life, &confirmed(4)).is_some());
-        assert_eq!(promises.say(NODE, Incarnation(2), &confirmed(4)), None, "another life promised nothing");
+        let (mut promises, incarnation) = (Promises::default(), Incarnation(1));
+        assert_eq!(promises.say(NODE, incarnation, &confirmed(3)), None);
+        promises.say(NODE, incarnation, &sealed(Endpoint::Controller, 5));
+        promises.say(NODE, incarnation, &sealed(Endpoint::Client(1), 9));
+        assert_eq!(promises.say(NODE, incarnation, &confirmed(5)), None, "clients are only told");
+        assert!(promises.say(NODE, incarnation, &confirmed(4)).is_some());
+        assert_eq!(
+            promises.say(NODE, Incarnation(2), &confirmed(4)),
+            None,
+            "another incarnation promised nothing"
+        );
     }
 
     #[test]
     fn a_restart_does_not_forget_a_promise() {
         let mut promises = Promises::default();
         promises.say(NODE, Incarnation(1), &sealed(Endpoint::Controller, 5));
-        let remember = |life, claim| promises.remember(NODE, SHARD, (Incarnation(life), ViewNumber(claim)));
+        let remember = |incarnation, claim| {
+            promises.remember(NODE, SHARD, (Incarnation(incarnation), ViewNumber(claim)))
+        };
         assert!(remember(1, 4).is_some());
         assert!(remember(1, 5).is_none() && remember(2, 0).is_none());
     }

@@ -87,18 +87,18 @@ pub(super) enum News {
 
 impl Copies {
     /// A node that runs has a replica that lacks something, one that does not, or none.
-    pub(super) fn note(&mut self, node: NodeId, shard: ShardId, lacks: Option<bool>) -> News {
-        let before = match lacks {
-            Some(lacks) => self.replicas.insert((node, shard), lacks),
+    pub(super) fn note(&mut self, node: NodeId, shard: ShardId, missing: Option<bool>) -> News {
+        let before = match missing {
+            Some(missing) => self.replicas.insert((node, shard), missing),
             None => self.replicas.remove(&(node, shard)),
         };
-        if lacks.is_some() {
+        if missing.is_some() {
             self.dismissed.remove(&(node, shard));
         } else if before.is_some() {
             self.dismissed.insert((node, shard));
             return News::Dismissed;
         }
-        if before == Some(true) && lacks == Some(false) { News::Complete } else { News::None }
+        if before == Some(true) && missing == Some(false) { News::Complete } else { News::None }
     }
 
     /// A node does not run any more: nothing is known of its replicas.
@@ -120,7 +120,7 @@ mod tests {
     fn a_replica_is_complete_once_and_dismissed_once() {
         let (mut copies, node, shard) = (Copies::default(), NodeId(1), ShardId(0));
         let told: Vec<News> = [None, Some(true), Some(true), Some(false), Some(false), None, None]
-            .map(|lacks| copies.note(node, shard, lacks))
+            .map(|missing| copies.note(node, shard, missing))
             .to_vec();
         let nothing = News::None;
         assert_eq!(told, [nothing, nothing, nothing, News::Complete, nothing, News::Dismissed, nothing]);

@@ -84,8 +84,8 @@ impl Truth<'_> {
                 let memory = role.memory();
                 memory.incarnation == member.incarnation
                     && memory.view.as_ref().is_some_and(|view| Some(view) == self.scene.latest_view())
-                    && role.lacks().is_none()
-                    && role.unnamed() == 0
+                    && role.missing().is_none()
+                    && role.unplaced() == 0
                     && (role.stable() == ordered || member.node != primary)
             })
         };

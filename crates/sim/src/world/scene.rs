@@ -27,7 +27,7 @@ const MOST_EVENTS_AND_WAKES: u64 = 5_000_000;
 #[derive(Debug)]
 pub(super) enum Happening {
     Arrive(Flight),
-    Lost { connection: Connection, at: Party, other: Party, life: u64 },
+    Lost { connection: Connection, at: Party, other: Party, incarnation: u64 },
     NodeWakes(NodeId),
     NodeBeats(NodeId),
     ClientWakes(u32),

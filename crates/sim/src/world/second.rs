@@ -105,7 +105,7 @@ impl World {
         let shards = (0..entry.config.shards).map(ShardId).collect();
         let trim = self.read_log(JUDGE, &entry, shards);
         history_of(&mut self.cluster.scene.history, JUDGE).end = match trim.zip(tail) {
-            Some(((trim, true), tail)) => End::Settled { trim, tail },
+            Some(((trim, true), tail)) => End::AtRest { trim, tail },
             _ => End::Stuck("the second log could not be read to its end".into()),
         };
     }

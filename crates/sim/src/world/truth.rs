@@ -65,16 +65,20 @@ impl<'a> Truth<'a> {
     /// The same, where only those replicas of shards count that know a view not below `least`.
     pub(super) fn survives_knowing(&self, view: &View, without: &[NodeId], least: ViewNumber) -> bool {
         let (log, shards) = (self.scene.log, self.scene.history.shard_count);
-        let lives = |node: NodeId| {
-            if without.contains(&node) { Default::default() } else { self.nodes[&node].lives(log, shards) }
+        let incarnations = |node: NodeId| {
+            if without.contains(&node) {
+                Default::default()
+            } else {
+                self.nodes[&node].incarnations(log, shards)
+            }
         };
-        let sequencer = |member: &Member| lives(member.node).sequencer == Some(member.incarnation);
+        let sequencer = |member: &Member| incarnations(member.node).sequencer == Some(member.incarnation);
         let shard = |members: &seriatim_model::ShardMembers| {
             members.replicas.iter().any(|member| {
-                lives(member.node)
+                incarnations(member.node)
                     .replicas
                     .get(&members.shard)
-                    .is_some_and(|(life, known)| *life == member.incarnation && *known >= least)
+                    .is_some_and(|(incarnation, known)| *incarnation == member.incarnation && *known >= least)
             })
         };
         let keeps_order = self.order().properties().keeps_order;
@@ -95,7 +99,7 @@ impl<'a> Truth<'a> {
         view.shards.iter().all(|members| {
             let is_complete = |member: &Member| {
                 let role = self.nodes[&member.node].replica(self.scene.log, members.shard);
-                role.is_some_and(|role| role.lacks().is_none())
+                role.is_some_and(|role| role.missing().is_none())
             };
             let (theirs, others): (Vec<&Member>, Vec<&Member>) =
                 members.replicas.iter().partition(|member| nodes.contains(&member.node));
@@ -113,7 +117,7 @@ impl<'a> Truth<'a> {
         }
         let held = |shard: ShardId, member: &Member| {
             let role = self.nodes[&member.node].replica(self.scene.log, shard)?;
-            Some((role.stable(), role.unnamed()))
+            Some((role.stable(), role.unplaced()))
         };
         view.shards.iter().all(|members| {
             let (lost, left): (Vec<&Member>, Vec<&Member>) =
@@ -121,7 +125,7 @@ impl<'a> Truth<'a> {
             let known = |member: &&Member| held(members.shard, member);
             let damaged = lost.iter().filter(|_| is_damaged).filter_map(known);
             let end = damaged.map(|(stable, _)| stable).max();
-            let has_all = |(stable, unnamed)| end.is_none_or(|end| stable >= end && unnamed == 0);
+            let has_all = |(stable, unplaced)| end.is_none_or(|end| stable >= end && unplaced == 0);
             left.iter().filter_map(known).any(has_all)
         })
     }

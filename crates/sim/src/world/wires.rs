@@ -102,7 +102,8 @@ impl Wires {
     pub(super) fn refuse(&mut self, scene: &mut Scene, dialler: Party, absent: Party) {
         if let (Party::Client(_), Party::Node(_)) = (dialler, absent) {
             let at = scene.now + self.network.notice();
-            let lost = Happening::Lost { connection: Connection(0), at: dialler, other: absent, life: 0 };
+            let lost =
+                Happening::Lost { connection: Connection(0), at: dialler, other: absent, incarnation: 0 };
             scene.schedule(at, lost);
         }
     }
@@ -114,9 +115,9 @@ impl Wires {
         }
         let [a, b] = ends;
         self.pipes.reset(connection, [a.0, b.0]);
-        for ((at, life), (other, _)) in [(a, b), (b, a)] {
+        for ((at, incarnation), (other, _)) in [(a, b), (b, a)] {
             let when = scene.now + self.network.notice();
-            scene.schedule(when, Happening::Lost { connection, at, other, life });
+            scene.schedule(when, Happening::Lost { connection, at, other, incarnation });
         }
     }
 
@@ -171,8 +172,8 @@ mod tests {
             wires.reset(&mut scene, connection, [(NODE, 3), (CLIENT, 0)]);
         }
         let mut told = vec![];
-        while let Some(Happening::Lost { at, other, life, .. }) = scene.next_until(Time(u64::MAX)) {
-            told.push((at, other, life));
+        while let Some(Happening::Lost { at, other, incarnation, .. }) = scene.next_until(Time(u64::MAX)) {
+            told.push((at, other, incarnation));
         }
         told.sort();
         assert_eq!(told, [(NODE, CLIENT, 3), (CLIENT, NODE, 0)]);

@@ -14,7 +14,7 @@ use crate::spent::{Pace, Spent};
 /// The client whose append comes right after the crash.
 const NEXT: u64 = 4;
 /// How long everything may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// A crash strikes at so many moments, a delay apart: an append is over by the last.
 const MOMENTS: u64 = 14;
 /// The appends that are on their way began a delay apart. These are their tokens.
@@ -117,7 +117,7 @@ fn crash(order: Order, victim: Victim, is_noticed: bool, moment: u64, half: bool
     if victim == Victim::Controller {
         lab.claimant = None;
         lab.stop_node(backup(&view), true);
-        assert!(lab.wait_until(PATIENCE, |lab| lab.claimant == Some(node)), "the backup is replaced");
+        assert!(lab.wait_until(TIMEOUT, |lab| lab.claimant == Some(node)), "the backup is replaced");
     }
     let mut sent = vec![];
     for tick in 0..=moment {
@@ -153,7 +153,7 @@ pub(crate) fn measure_return(order: Order, victim: Victim) -> Option<Spent> {
     for token in 2..2 + RETURN_APPENDS {
         let began = lab.now;
         lab.append(APPENDER, token, AppendSpec::default());
-        assert!(lab.wait_until(PATIENCE, |lab| lab.told(APPENDER, token).is_some()), "appends go on");
+        assert!(lab.wait_until(TIMEOUT, |lab| lab.told(APPENDER, token).is_some()), "appends go on");
         worst = worst.max(Spent::between(began, lab.now));
         lab.wait(BETWEEN);
     }
@@ -191,7 +191,7 @@ fn outcome(lab: &mut Lab, victim: Victim, struck: Time, sent: &[u64]) -> Recover
         let answered = |token: &u64| lab.told(APPENDER, *token).is_some();
         next && lab.told(READER, AFTER).is_some() && (victim == Victim::Client || sent.iter().all(answered))
     };
-    assert!(lab.wait_until(PATIENCE, awaited), "{victim:?}: not everything goes on");
+    assert!(lab.wait_until(TIMEOUT, awaited), "{victim:?}: not everything goes on");
     let mut recovery = Recovery::default();
     for token in sent {
         let told = lab.told(APPENDER, *token);

@@ -181,9 +181,9 @@ impl Lab {
     }
 
     /// A client appends a record. What it is told carries `token`.
-    pub(crate) fn append(&mut self, client: u64, token: u64, terms: AppendSpec) {
+    pub(crate) fn append(&mut self, client: u64, token: u64, spec: AppendSpec) {
         let record = Record::new(&payload(client, token), 0);
-        self.ask(client, token, Ask::Append(record, terms));
+        self.ask(client, token, Ask::Append(record, spec));
     }
 
     /// When a client was told something in answer to `token`.
@@ -235,7 +235,7 @@ impl Lab {
 
     fn run(&mut self, end: Time, is_enough: impl Fn(&Self) -> bool) {
         loop {
-            self.settle();
+            self.quiesce();
             if is_enough(self) {
                 return;
             }
@@ -318,7 +318,7 @@ impl Lab {
     }
 
     /// Does everything that takes no time: timers that are due, beginning to write, and sending.
-    fn settle(&mut self) {
+    fn quiesce(&mut self) {
         loop {
             let mut sends: Vec<(NodeId, Outgoing)> = vec![];
             let mut writes = vec![];
@@ -432,7 +432,7 @@ impl Lab {
 
 /// How a node starts, which has had so many lives.
 fn config(node: u32, incarnation: u64) -> HostConfig {
-    let limits = Limits { unnamed_for: Duration::from_secs(1), ..Limits::default() };
+    let limits = Limits { orphan_check_after: Duration::from_secs(1), ..Limits::default() };
     let seed = u64::from(node) + 1000 * (incarnation - 1);
     HostConfig {
         cluster: 1,

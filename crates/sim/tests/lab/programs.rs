@@ -118,7 +118,7 @@ impl Program {
                 return step(&mut **machine, now, Input::Request { token, request }, Answer::Read);
             }
             (Self::Appender(_), Ask::OpenSession) => Request::OpenSession,
-            (Self::Appender(_), Ask::Append(record, terms)) => Request::Append { record, terms },
+            (Self::Appender(_), Ask::Append(record, spec)) => Request::Append { record, spec },
             (Self::Appender(_), Ask::CheckTail) => Request::CheckTail,
             _ => unreachable!("the client runs another program"),
         };

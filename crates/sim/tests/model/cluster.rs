@@ -242,7 +242,7 @@ impl Cluster {
             machines.push(self.controller(node));
         }
         for node in (1..=self.sequencers).map(NodeId) {
-            machines.push(self.newborn(member(node)));
+            machines.push(self.fresh_machine(member(node)));
         }
         let Role::Register(register) = &machines[0].role else { unreachable!("it was put there") };
         let entry = register.entries().next().expect("the log was created").clone();
@@ -305,7 +305,7 @@ impl Cluster {
     }
 
     /// A sequencing replica that knows nothing yet.
-    pub(crate) fn newborn(&self, me: Member) -> Placed {
+    pub(crate) fn fresh_machine(&self, me: Member) -> Placed {
         let replica = Sequencer::new(me, self.config(), self.options());
         let placed = Placed::new(Place::Sequencer(me.node), Role::Sequencer(Box::new(replica)), Time::ZERO);
         // It asks for a view at once.
@@ -343,7 +343,7 @@ impl Cluster {
         let Role::Sequencer(replica) = &state.machines[index].role else { return };
         let Member { node, incarnation } = replica.member();
         let me = Member { node, incarnation: Incarnation(incarnation.0 + 1) };
-        state.machines[index] = Arc::new(self.newborn(me));
+        state.machines[index] = Arc::new(self.fresh_machine(me));
     }
 
     /// Forgets the messages that can never change anything any more.

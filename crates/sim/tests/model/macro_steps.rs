@@ -77,7 +77,7 @@ impl Model for MacroSteps {
     fn init_states(&self) -> Vec<State> {
         assert_eq!(self.0.replicas, 1, "who of several is fenced is not modelled");
         let mut state = self.0.formed();
-        self.settle(&mut state);
+        self.quiesce(&mut state);
         vec![state]
     }
 
@@ -133,7 +133,7 @@ impl Model for MacroSteps {
             Stride::Register { controller, members } => self.register(&mut state, controller, &members)?,
             Stride::Crash(index) => self.0.crash(&mut state, index),
         }
-        self.settle(&mut state);
+        self.quiesce(&mut state);
         self.0.forget_spent(&mut state);
         state.judge(&self.0);
         Some(state)
@@ -231,13 +231,14 @@ impl MacroSteps {
                 Role::Shard(..) => vec![Arc::clone(placed)],
                 Role::Sequencer(replica) => {
                     let Member { node, incarnation } = replica.member();
-                    let life = self.life(Member { node, incarnation: Incarnation(incarnation.0 + 1) });
+                    let fresh_sequencer =
+                        self.fresh_sequencer(Member { node, incarnation: Incarnation(incarnation.0 + 1) });
                     let registered = Packet::new(Place::Register, placed.place, message.clone().into());
-                    let told = registered.map(|packet| life.tell(&Told::Packet(Arc::new(packet))));
+                    let told = registered.map(|packet| fresh_sequencer.tell(&Told::Packet(Arc::new(packet))));
                     if told.is_some_and(|told| is_open(&told.placed)) {
                         return false;
                     }
-                    vec![life]
+                    vec![fresh_sequencer]
                 }
                 _ => continue,
             };
@@ -265,10 +266,11 @@ impl MacroSteps {
         let mut blank = vec![];
         for member in members {
             let Role::Sequencer(replica) = &state.machines[*member].role else { return None };
-            let life = self.life(replica.member());
+            let fresh_sequencer = self.fresh_sequencer(replica.member());
             let place = state.machines[*member].place;
             let stage = take(state, |packet| packet.to == place && packet.part() == Part::Stage(claim))?;
-            blank.push((*member, Arc::clone(&life.tell(&Told::Packet(Arc::clone(&stage))).placed)));
+            blank
+                .push((*member, Arc::clone(&fresh_sequencer.tell(&Told::Packet(Arc::clone(&stage))).placed)));
             state.tell(*member, &Told::Packet(stage));
         }
         if step_name(state, controller) == Some("stage") {
@@ -313,7 +315,7 @@ impl MacroSteps {
                 Role::Sequencer(replica) if !view.names_sequencer(replica.member()) => {
                     let Member { node, incarnation } = replica.member();
                     let incarnation = if is_last { Incarnation(0) } else { incarnation };
-                    *placed = self.life(Member { node, incarnation });
+                    *placed = self.fresh_sequencer(Member { node, incarnation });
                 }
                 Role::Shard(replica, store) if !store.is_valid(&history) => {
                     let role = Role::Shard(replica.clone(), store.valid(&history));
@@ -338,32 +340,32 @@ impl MacroSteps {
     }
 
     /// A sequencing replica that knows nothing yet.
-    fn life(&self, me: Member) -> Arc<Placed> {
-        self.fresh(Place::Sequencer(me.node), me.incarnation, || self.0.newborn(me))
+    fn fresh_sequencer(&self, me: Member) -> Arc<Placed> {
+        self.fresh(Place::Sequencer(me.node), me.incarnation, || self.0.fresh_machine(me))
     }
 
     /// Machines that know nothing yet are needed often.
-    fn fresh(&self, place: Place, life: Incarnation, build: impl FnOnce() -> Placed) -> Arc<Placed> {
+    fn fresh(&self, place: Place, incarnation: Incarnation, build: impl FnOnce() -> Placed) -> Arc<Placed> {
         type Key = (Place, Incarnation, Option<Mutation>, u32, u32);
         thread_local! {
             static FRESH: RefCell<BTreeMap<Key, Arc<Placed>>> = const { RefCell::new(BTreeMap::new()) };
         }
         let Cluster { mutation, sequencers, least, .. } = self.0;
         FRESH.with_borrow_mut(|fresh| {
-            let known = fresh.entry((place, life, mutation, sequencers, least));
+            let known = fresh.entry((place, incarnation, mutation, sequencers, least));
             Arc::clone(known.or_insert_with(|| Arc::new(build())))
         })
     }
 
     /// Delivers what may as well arrive at once, and takes note of what clients could know.
-    fn settle(&self, state: &mut State) {
+    fn quiesce(&self, state: &mut State) {
         deliver_prompt(state);
         for index in 0..state.machines.len() {
             let place = state.machines[index].place;
             let Place::Client(number) = place else { continue };
-            let is_settled =
+            let is_quiet =
                 |state: &State| state.ghost.is_done(number) || state.ghost.is_acknowledged(record(number));
-            if !is_settled(state) {
+            if !is_quiet(state) {
                 let mut client = Arc::clone(&state.machines[index]);
                 for packet in state.network.clone().iter().filter(|packet| packet.to == place) {
                     let outcome = client.tell(&Told::Packet(Arc::clone(packet)));
@@ -378,7 +380,7 @@ impl MacroSteps {
                     client = Arc::clone(&outcome.placed);
                 }
             }
-            if is_settled(state) {
+            if is_quiet(state) {
                 state.network.retain(|packet| packet.to != place);
             }
         }

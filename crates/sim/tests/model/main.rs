@@ -82,7 +82,7 @@ const REFUTED: [(Mutation, &str, Cluster); 17] = [
     (Mutation::StageDestroys, rules::DURABLE, SECOND_ATTEMPT),
     (Mutation::FirstAfterFlush, rules::STABLE_FIXED, SMALL),
     (Mutation::StableBeforeRegister, rules::STABLE_FIXED, SMALL),
-    (Mutation::SealedDrops, rules::STABLE_FIXED, TWO_RECORDS),
+    (Mutation::SealedTruncates, rules::STABLE_FIXED, TWO_RECORDS),
     (Mutation::ClaimUnchecked, rules::STABLE_FIXED, RACE),
     (Mutation::FilterForgotten, rules::NO_TWICE, SMALL),
     (Mutation::StableEarly, rules::READS_FINAL, SMALL),

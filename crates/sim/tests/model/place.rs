@@ -251,7 +251,7 @@ fn request(told: &Told) -> Input<seriatim_protocol::Message, Request> {
     let record = seriatim_model::Record::new(b"record", 0);
     match told {
         Told::Append => {
-            Input::Request { token: 1, request: Request::Append { record, terms: AppendSpec::default() } }
+            Input::Request { token: 1, request: Request::Append { record, spec: AppendSpec::default() } }
         }
         Told::CheckTail => Input::Request { token: 2, request: Request::CheckTail },
         other => input(other),

@@ -9,11 +9,11 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use seriatim_model::storage::{Rebound, Run, StorageCommand};
-use seriatim_model::{Announced, Position, Record, RecordId, Settled, ViewNumber};
+use seriatim_model::{Announced, BoundIds, Position, Record, RecordId, ViewNumber};
 
 use super::binding::Binding;
+use super::ids::runs_of;
 use super::index::{IndexRun, MAX_RUN_BYTES};
-use super::names::runs_of;
 use super::read::spans;
 use super::runs::Stretch;
 use super::{Kept, ShardStore, StoreError, stretches};
@@ -54,7 +54,7 @@ impl ShardStore {
     /// Holds the records at their positions that are not held there yet.
     pub(super) fn bind_runs(&mut self, view: ViewNumber, runs: &[Run]) -> Result<Kept, StoreError> {
         let fresh = self.fresh_parts(view, runs)?;
-        if self.has_names() {
+        if self.binds_ids() {
             return self.bind_named(view, runs, &fresh);
         }
         // Where runs overlap, the last one counts, and how much of a run counts is not known before.
@@ -145,16 +145,16 @@ impl ShardStore {
     }
 
     /// Whether records may be held by name, and need to be told which of them got positions.
-    fn has_names(&self) -> bool {
+    fn binds_ids(&self) -> bool {
         let memory = self.contents.remembered.memory.as_ref();
-        memory.is_some_and(|memory| memory.config.order.announces() == Announced::Name)
+        memory.is_some_and(|memory| memory.config.order.announces() == Announced::Id)
     }
 
     /// Whether an entry tells the names of positions, and they are known.
     fn knows(&self, binding: &Binding) -> bool {
         match *binding {
-            Binding::Name { view, first, ids, is_void } => {
-                self.contents.knows_names(view, first, Settled { ids, is_void })
+            Binding::Ids { view, first, ids, is_void } => {
+                self.contents.knows_ids(view, first, BoundIds { ids, is_void })
             }
             _ => false,
         }
@@ -272,7 +272,7 @@ fn name_bindings(view: ViewNumber, part: BindPart<'_>) -> Vec<Binding> {
         let mut rest = ids;
         for same in records.chunk_by(|(_, one), (_, next)| one.is_no_op() == next.is_no_op()) {
             let ids = rest.head(same.len() as u64);
-            bindings.push(Binding::Name { view, first, ids, is_void: same[0].1.is_no_op() });
+            bindings.push(Binding::Ids { view, first, ids, is_void: same[0].1.is_no_op() });
             first += ids.count;
             rest = rest.tail(ids.count);
         }

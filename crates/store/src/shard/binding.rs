@@ -19,7 +19,7 @@ pub(super) enum Binding {
     /// The memory of the replica.
     Remember(HardState),
     /// The same, with what it lacks.
-    RememberMissing { memory: HardState, lacks: Option<MissingRange> },
+    RememberMissing { memory: HardState, missing: Option<MissingRange> },
     /// The records in `bytes` bytes of `segment` from `offset` on are held by name: `count` numbers of the
     /// session from `first` on.
     Put { session: SessionId, first: u64, count: u16, segment: u32, offset: u32, bytes: u32 },
@@ -27,7 +27,7 @@ pub(super) enum Binding {
     /// records are.
     Order { view: ViewNumber, first: Position, parts: Vec<OrderPart> },
     /// The names at the positions from `first` on, which are versions of `view`.
-    Name { view: ViewNumber, first: Position, ids: IdRun, is_void: bool },
+    Ids { view: ViewNumber, first: Position, ids: IdRun, is_void: bool },
     /// Which shards the positions from `first` on belong to, as versions of `view`.
     Map { view: ViewNumber, first: Position, owned: Vec<Owned> },
     /// The names among these that have no position are held no longer. None had one when this was written, except in
@@ -46,10 +46,10 @@ wire_enum! {
         1 => Bind { view, first, count, segment, offset, bytes },
         2 => Stable(position),
         3 => Remember(memory),
-        4 => RememberMissing { memory, lacks },
+        4 => RememberMissing { memory, missing },
         5 => Put { session, first, count, segment, offset, bytes },
         6 => Order { view, first, parts },
-        7 => Name { view, first, ids, is_void },
+        7 => Ids { view, first, ids, is_void },
         8 => Map { view, first, owned },
         9 => Discard(ids),
         10 => Refer { view, first, run },
@@ -114,9 +114,9 @@ impl Binding {
 impl Remembered {
     /// The entries that tell it.
     pub(super) fn bindings(&self) -> Vec<Binding> {
-        let memory = self.memory.clone().map(|memory| match self.lacks {
+        let memory = self.memory.clone().map(|memory| match self.missing {
             None => Binding::Remember(memory),
-            lacks => Binding::RememberMissing { memory, lacks },
+            missing => Binding::RememberMissing { memory, missing },
         });
         let times = Some(self.times.clone()).filter(|times| *times != TimeIndex::default());
         let times = times.map(|times| Binding::Times { times, whole: true });

@@ -12,16 +12,17 @@ impl Contents {
     /// there is no valid version, or of which nobody knows whose it is; where there is none such, the stable
     /// bound. Positions that the replica knows that it lacks do not count.
     pub(super) fn first_hole(&self, trim: Position) -> Position {
-        let Remembered { memory, stable, lacks, .. } = &self.remembered;
+        let Remembered { memory, stable, missing, .. } = &self.remembered;
         let Some(HardState { view: Some(view), history, config, .. }) = memory else { return *stable };
         let mut next = trim;
         while next < *stable {
-            if let Some(lacks) = lacks.filter(|lacks| lacks.contains(next)) {
-                next = lacks.end;
+            if let Some(missing) = missing.filter(|missing| missing.contains(next)) {
+                next = missing.end;
                 continue;
             }
             let decided_to = history.cover_end(next).unwrap_or(*stable).min(*stable);
-            let end = lacks.filter(|lacks| lacks.from > next).map_or(decided_to, |l| l.from.min(decided_to));
+            let end =
+                missing.filter(|missing| missing.from > next).map_or(decided_to, |l| l.from.min(decided_to));
             let cover = history.cover(next);
             let hole = match config.order.places_by_position() {
                 true => self.hole_in(cover, (next, end), stripes(view, next, end)),

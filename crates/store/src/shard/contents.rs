@@ -5,13 +5,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use seriatim_model::storage::{HardState, Owned};
-use seriatim_model::{IdRun, Position, RecordId, Settled, ShardId, ViewHistory, ViewNumber};
+use seriatim_model::{BoundIds, IdRun, Position, RecordId, ShardId, ViewHistory, ViewNumber};
 
 use super::Remembered;
 use super::binding::{Binding, Bound, OrderPart};
 use super::given::Given;
+use super::ids::{HeldIds, in_order};
 use super::index::{Index, IndexRun, Map, hidden_from};
-use super::names::{Names, in_order};
 use super::read::spans;
 use super::runs::{Stretch, Visits};
 use super::segment::Written;
@@ -28,7 +28,7 @@ pub(super) struct Contents {
     pub(super) map: Map,
     /// Those of the map that belong to nobody, once more: so a read finds them without looking at the others.
     pub(super) empty: Map,
-    pub(super) names: Names,
+    pub(super) held: HeldIds,
     /// Invariant: nothing in it is below the stable bound.
     pub(super) given: Given,
     /// Names that are held, and were told again since they were put.
@@ -45,7 +45,7 @@ struct Need {
     /// A bound above all positions that its records ever had, and all that its binding log says the owners of.
     positions: Position,
     /// A bound above all positions that its binding log says the names of, which matter until they are final.
-    names: Position,
+    ids: Position,
     /// A bound above all positions that its binding log tells anything of.
     told: Position,
     /// Positions that keep its records, in the order in which these lie there.
@@ -54,7 +54,7 @@ struct Need {
 
 impl Need {
     fn is_over(&self, trim: Position, stable: Position) -> bool {
-        self.positions <= trim && self.names <= stable
+        self.positions <= trim && self.ids <= stable
     }
 }
 
@@ -68,7 +68,7 @@ impl Contents {
             index: Index::default(),
             map: Map::default(),
             empty: Map::default(),
-            names: Names::default(),
+            held: HeldIds::default(),
             given: Given::default(),
             told_again: BTreeSet::new(),
             segments: BTreeMap::new(),
@@ -102,7 +102,7 @@ impl Contents {
     pub(super) fn dead_to(&self, active: u32, trim: Position) -> u32 {
         let stable = self.remembered.stable;
         let is_dead = |(number, need): &(&u32, &Need)| {
-            **number != active && need.is_over(trim, stable) && !self.names.need(**number)
+            **number != active && need.is_over(trim, stable) && !self.held.need(**number)
         };
         let seen = self.segments.iter().inspect(|_| self.visits.add(1));
         seen.take_while(is_dead).last().map_or(0, |(number, _)| number + 1)
@@ -111,7 +111,7 @@ impl Contents {
     /// Whether all that the binding log of a segment tells is of final positions.
     pub(super) fn is_told_final(&self, number: u32) -> bool {
         let stable = self.remembered.stable;
-        self.segments.get(&number).is_some_and(|need| need.told <= stable && need.names <= stable)
+        self.segments.get(&number).is_some_and(|need| need.told <= stable && need.ids <= stable)
     }
 
     /// The positions that keep the records of each segment, and a bound above all positions that keep the segment.
@@ -142,14 +142,14 @@ impl Contents {
     pub(super) fn put_again_below(&self, position: Position) -> Vec<Binding> {
         let mut again = vec![];
         for (view, first, named) in self.given.versions().below(position) {
-            for (number, run) in self.names.within(named.ids) {
+            for (number, run) in self.held.within(named.ids) {
                 let first = first + (number - named.ids.first);
                 let here = self.index.within(view, first, first + run.count());
                 let bound: u64 =
                     here.filter(|(_, bound)| bound.segment == run.segment).map(|(_, b)| b.count()).sum();
                 let ids = IdRun { first: number, count: run.count(), ..named.ids };
                 if bound < run.count() || self.is_told_again(ids) {
-                    again.push(Binding::Name { view, first, ids, is_void: named.is_void });
+                    again.push(Binding::Ids { view, first, ids, is_void: named.is_void });
                 }
             }
         }
@@ -166,13 +166,13 @@ impl Contents {
             let told = self.told_again.range(name(ids.first)..name(ids.end())).copied();
             told.collect::<Vec<_>>().iter().for_each(|id| _ = self.told_again.remove(id));
         }
-        self.names.forget(ids);
+        self.held.forget(ids);
     }
 
     /// The entries that tell the names of positions that are not final.
     pub(super) fn given_bindings(&self) -> Vec<Binding> {
         let given = self.given.versions().iter();
-        let entry = |(view, first, Settled { ids, is_void })| Binding::Name { view, first, ids, is_void };
+        let entry = |(view, first, BoundIds { ids, is_void })| Binding::Ids { view, first, ids, is_void };
         given.map(entry).collect()
     }
 
@@ -184,8 +184,8 @@ impl Contents {
 
     /// How many entries of what it holds were looked at so far.
     pub(super) fn visited(&self) -> u64 {
-        let Self { index, map, empty, names, given, visits, .. } = self;
-        index.visited() + map.visited() + empty.visited() + names.visited() + given.visited() + visits.count()
+        let Self { index, map, empty, held, given, visits, .. } = self;
+        index.visited() + map.visited() + empty.visited() + held.visited() + given.visited() + visits.count()
     }
 
     /// Takes an entry of the binding log of segment `log`. What it says of the records of segments that were
@@ -199,19 +199,19 @@ impl Contents {
             Binding::Times { times, whole: true } => self.remembered.times = times,
             Binding::Times { times, whole: false } => self.remembered.times.merge(&times),
             Binding::Remember(memory) => self.take_memory(memory),
-            Binding::RememberMissing { memory, lacks } => {
+            Binding::RememberMissing { memory, missing } => {
                 self.take_memory(memory);
-                self.remembered.lacks = lacks;
+                self.remembered.missing = missing;
             }
             Binding::Put { session, first, count, segment, offset, bytes } => {
                 if self.segments.contains_key(&segment) {
                     let run = IndexRun::new(segment, Written { count, offset, bytes });
-                    self.names.insert(session, first, run);
+                    self.held.insert(session, first, run);
                 }
             }
             Binding::Order { view, first, parts } => self.order(view, first, &parts, log),
-            Binding::Name { view, first, ids, is_void } => {
-                self.name(view, first, Settled { ids, is_void }, log);
+            Binding::Ids { view, first, ids, is_void } => {
+                self.give_ids(view, first, BoundIds { ids, is_void }, log);
             }
             Binding::Map { view, mut first, owned } => {
                 for part in owned {
@@ -222,7 +222,7 @@ impl Contents {
             Binding::Discard(ids) => self.discard(ids),
             Binding::Held { session, first, run } => {
                 if self.segments.contains_key(&run.segment) {
-                    self.names.insert(session, first, run);
+                    self.held.insert(session, first, run);
                     let ids = IdRun { session, first, count: run.count() };
                     self.told_again.extend(ids.ids());
                 }
@@ -232,13 +232,13 @@ impl Contents {
     }
 
     /// Whether it is known that the view gave these names these positions, as far as that still matters.
-    pub(super) fn knows_names(&self, view: ViewNumber, first: Position, named: Settled) -> bool {
+    pub(super) fn knows_ids(&self, view: ViewNumber, first: Position, named: BoundIds) -> bool {
         let final_count = self.remembered.stable.since(first).min(named.count());
-        let (settled, rest) = (named.head(final_count), named.tail(final_count));
-        let is_same = |before, found: Settled| {
+        let (bound, rest) = (named.head(final_count), named.tail(final_count));
+        let is_same = |before, found: BoundIds| {
             rest.is_void == found.is_void && rest.ids.tail(before).head(found.count()) == found.ids
         };
-        self.names.within(settled.ids).next().is_none()
+        self.held.within(bound.ids).next().is_none()
             && self.given.versions().covers(view, first + final_count, rest.count(), is_same)
     }
 
@@ -262,15 +262,15 @@ impl Contents {
             };
             let trimmed = trim.since(first).min(owned.count);
             let knows_owner = self.knows_owner(view, first + trimmed, owned.tail(trimmed));
-            let knows_names = match *part {
+            let knows_ids = match *part {
                 OrderPart::Elsewhere(_) => true,
                 OrderPart::Here(Bound { place: Some(_), .. }) => false,
                 OrderPart::Here(Bound { ids, is_void, place: None }) => {
-                    self.knows_names(view, first, Settled { ids, is_void })
+                    self.knows_ids(view, first, BoundIds { ids, is_void })
                 }
             };
             first += owned.count;
-            knows_owner && knows_names
+            knows_owner && knows_ids
         })
     }
 
@@ -315,7 +315,7 @@ impl Contents {
                     if let Some(run) = place {
                         self.bind(view, first, run, log);
                     }
-                    self.name(view, first, Settled { ids, is_void }, log);
+                    self.give_ids(view, first, BoundIds { ids, is_void }, log);
                 }
             }
             first += part.count();
@@ -323,7 +323,7 @@ impl Contents {
     }
 
     /// Remembers which names these positions have, as long as they are not final.
-    fn name(&mut self, view: ViewNumber, first: Position, named: Settled, log: u32) {
+    fn give_ids(&mut self, view: ViewNumber, first: Position, named: BoundIds, log: u32) {
         let hidden = self.history().and_then(|history| hidden_from(history, view));
         let count = hidden.map_or(named.count(), |from| from.since(first).min(named.count()));
         let named = named.head(count);
@@ -333,7 +333,7 @@ impl Contents {
         }
         if final_count < count {
             let need = self.need_of(log);
-            need.names = need.names.max(first + count);
+            need.ids = need.ids.max(first + count);
             let first = first + final_count;
             assert!(first >= self.remembered.stable, "what is final at {first} has no name any more");
             self.given.insert(view, first, named.tail(final_count));
@@ -344,10 +344,10 @@ impl Contents {
     fn raise_stable(&mut self, position: Position) {
         let stable = self.remembered.stable.max(position.min(self.believed));
         self.remembered.stable = stable;
-        let settled = self.given.versions().below(stable);
-        if !settled.is_empty() {
+        let bound = self.given.versions().below(stable);
+        if !bound.is_empty() {
             self.given.change().trim(stable);
-            self.drop_final(settled);
+            self.drop_final(bound);
         }
     }
 
@@ -362,9 +362,9 @@ impl Contents {
     }
 
     /// Forgets the names of final positions. A version that is not valid says nothing of the fate of its names.
-    fn drop_final(&mut self, settled: Vec<(ViewNumber, Position, Settled)>) {
+    fn drop_final(&mut self, bound: Vec<(ViewNumber, Position, BoundIds)>) {
         let mut forgotten = vec![];
-        for (view, first, named) in settled {
+        for (view, first, named) in bound {
             let Some(history) = self.history() else { return };
             let end = first + named.count();
             for span in spans(history, first, end).filter(|span| span.view == view) {
@@ -389,13 +389,13 @@ impl Contents {
     /// given them to other names.
     pub(super) fn discarded(&self, ids: IdRun) -> Vec<IdRun> {
         let mut without = self.given.without_position(ids);
-        without.retain(|ids| self.names.within(*ids).next().is_some());
+        without.retain(|ids| self.held.within(*ids).next().is_some());
         without
     }
 
     /// Names held without a final position.
     pub(super) fn put(&self) -> Vec<IdRun> {
-        in_order(self.names.ids().collect())
+        in_order(self.held.ids().collect())
     }
 
     /// Names of no-ops at positions that are not final.

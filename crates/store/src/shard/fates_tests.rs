@@ -10,7 +10,7 @@ use seriatim_model::{
     ShardId, View, ViewHistory, ViewNumber,
 };
 
-use super::names::in_order;
+use super::ids::in_order;
 use super::{OpenMode, ShardOptions, ShardStore};
 use crate::disk::{Disk, MemoryDisk, VolatileDisk, sync_files};
 
@@ -28,7 +28,7 @@ struct Model {
     trim: Position,
     owners: BTreeMap<Version, ShardId>,
     versions: BTreeMap<Version, (RecordId, bool)>,
-    names: BTreeSet<RecordId>,
+    ids: BTreeSet<RecordId>,
     given: BTreeMap<Version, (RecordId, bool)>,
     history: ViewHistory,
     stable: Position,
@@ -45,7 +45,7 @@ impl Model {
 
     fn execute(&mut self, command: &StorageCommand) {
         match command {
-            StorageCommand::Put(records) => self.names.extend(records.iter().map(|(id, _)| *id)),
+            StorageCommand::Put(records) => self.ids.extend(records.iter().map(|(id, _)| *id)),
             StorageCommand::Order { view, first, runs } => {
                 let mut position = *first;
                 for run in runs {
@@ -82,7 +82,7 @@ impl Model {
                 let given: BTreeSet<_> = self.given.values().map(|(id, _)| *id).collect();
                 let goes =
                     |id: &RecordId| discarded.ids().any(|discarded| discarded == *id) && !given.contains(id);
-                self.names.retain(|id| !goes(id));
+                self.ids.retain(|id| !goes(id));
             }
             StorageCommand::Remember(memory) => {
                 self.history = memory.history.clone();
@@ -114,7 +114,7 @@ impl Model {
 
     fn drop_final(&mut self, (view, position): Version, (id, _): (RecordId, bool)) {
         if self.history.cover(position) == Some(view) {
-            self.names.remove(&id);
+            self.ids.remove(&id);
         }
     }
 
@@ -144,7 +144,7 @@ impl Model {
     }
 
     fn put(&self) -> Vec<IdRun> {
-        in_order(self.names.iter().copied().map(alone).collect())
+        in_order(self.ids.iter().copied().map(alone).collect())
     }
 
     fn void(&self) -> Vec<IdRun> {
@@ -160,7 +160,7 @@ impl Model {
         assert_eq!((&recovery.put, &recovery.void), (&self.put(), &self.void()));
         let found: Vec<_> = store.find(&recovery.put);
         assert!(found.iter().all(|(id, content)| *content == record(*id)), "a record under another's name");
-        assert_eq!(found.len(), self.names.len(), "every name's record is there");
+        assert_eq!(found.len(), self.ids.len(), "every name's record is there");
         let (from, end) = (self.trim, Position(self.trim.0 + 2000));
         let read =
             store.read(ReadRange { from, end, max_records: u32::MAX, max_bytes: u32::MAX }).unwrap().records;
@@ -280,9 +280,9 @@ impl Fates {
 
     fn execute(&mut self, command: StorageCommand) {
         let kept = self.store.execute(&command).unwrap_or_else(|error| panic!("{command:?}: {error}"));
-        let names = self.model.names.clone();
+        let ids = self.model.ids.clone();
         self.model.execute(&command);
-        self.forgotten.push(&names - &self.model.names);
+        self.forgotten.push(&ids - &self.model.ids);
         self.journal.push(kept.of(&command));
         self.commands.push(command);
         self.remove_some();
@@ -348,7 +348,7 @@ impl Fates {
         taken.extend(before.map(|(_, (id, _))| *id));
         let mut runs = vec![];
         for _ in 0..=self.below(4) {
-            let free: Vec<RecordId> = self.model.names.difference(&taken).copied().collect();
+            let free: Vec<RecordId> = self.model.ids.difference(&taken).copied().collect();
             let session = SessionId(u128::from(self.below(3)));
             let is_void = self.below(6) == 0;
             let id = match self.below(3) {
@@ -404,8 +404,8 @@ impl Fates {
             return StorageCommand::Map { view, first, owned: vec![owned] };
         }
         let given: BTreeSet<_> = self.model.given.values().map(|(id, _)| *id).collect();
-        let names: Vec<RecordId> = self.model.names.difference(&given).copied().take(3).collect();
-        let mut records: Vec<_> = names.into_iter().map(|id| (id, record(id))).collect();
+        let ids: Vec<RecordId> = self.model.ids.difference(&given).copied().take(3).collect();
+        let mut records: Vec<_> = ids.into_iter().map(|id| (id, record(id))).collect();
         let id = RecordId { session: SessionId(7), number: first.0 };
         records.push((id, if self.below(2) == 0 { Record::no_op() } else { record(id) }));
         let owned = vec![Owned { shard: SHARD, count: records.len() as u64 }];
@@ -470,10 +470,10 @@ impl Fates {
             // may be gone even if they were put again: the journal lost that as well, so it was never persisted.
             let raised = lost.iter().position(|command| *command == StorageCommand::Trim(trim));
             let raised = raised.expect("what the journal lost raised the trim point");
-            let names: BTreeSet<_> = self.store.recovery().put.iter().flat_map(|ids| ids.ids()).collect();
+            let ids: BTreeSet<_> = self.store.recovery().put.iter().flat_map(|ids| ids.ids()).collect();
             let may_be_gone =
                 |id: &RecordId| forgotten[..raised].iter().any(|forgotten| forgotten.contains(id));
-            self.model.names.retain(|id| names.contains(id) || !may_be_gone(id));
+            self.model.ids.retain(|id| ids.contains(id) || !may_be_gone(id));
         }
         self.model.check(&self.store);
         if kept == 0 {
@@ -645,10 +645,10 @@ fn check_some_prefix(store: &ShardStore, commands: &[StorageCommand], synced: us
         let believed = Some(recovery.stable);
         let model = Model::after(&commands[..count], model.trim, believed);
         let next = commands.get(count).map(|_| Model::after(&commands[..=count], model.trim, believed));
-        let names: BTreeSet<RecordId> = recovery.put.iter().flat_map(|ids| ids.ids()).collect();
+        let ids: BTreeSet<RecordId> = recovery.put.iter().flat_map(|ids| ids.ids()).collect();
         let within = |model: &Model, other: &Model| {
-            model.names.intersection(&other.names).all(|id| names.contains(id))
-                && names.iter().all(|id| model.names.contains(id) || other.names.contains(id))
+            model.ids.intersection(&other.ids).all(|id| ids.contains(id))
+                && ids.iter().all(|id| model.ids.contains(id) || other.ids.contains(id))
         };
         within(&model, next.as_ref().unwrap_or(&model))
     };
@@ -656,8 +656,8 @@ fn check_some_prefix(store: &ShardStore, commands: &[StorageCommand], synced: us
     assert!(explained, "seed {seed}: {:?}", recovery.put);
     let found = store.find(&recovery.put);
     assert!(found.iter().all(|(id, content)| *content == record(*id)), "a record under another's name");
-    let names: u64 = recovery.put.iter().map(|ids| ids.count).sum();
-    assert!(found.len() as u64 <= names);
+    let ids: u64 = recovery.put.iter().map(|ids| ids.count).sum();
+    assert!(found.len() as u64 <= ids);
     let was_given: BTreeSet<(Position, RecordId, bool)> = (0..=commands.len())
         .flat_map(|count| Model::after(&commands[..count], Position(0), None).versions)
         .map(|((_, position), (id, is_void))| (position, id, is_void))

@@ -2,16 +2,16 @@
 
 use std::cell::OnceCell;
 
-use seriatim_model::{IdRun, Position, Settled, ViewHistory, ViewNumber};
+use seriatim_model::{BoundIds, IdRun, Position, ViewHistory, ViewNumber};
 
+use super::ids::in_order;
 use super::index::Versions;
-use super::names::in_order;
 use super::runs::Visits;
 
 /// The names of positions that are not final: what is on its way.
 #[derive(Debug, Default)]
 pub(super) struct Given {
-    versions: Versions<Settled>,
+    versions: Versions<BoundIds>,
     /// The names in order, once they were asked for. A replica that leaves a view discards many runs of names, one command
     /// after the other, and none of these gives a position: so all of them look at everything that is given once, not each.
     in_order: OnceCell<Vec<IdRun>>,
@@ -20,18 +20,18 @@ pub(super) struct Given {
 
 impl Given {
     /// The versions, to look at.
-    pub(super) fn versions(&self) -> &Versions<Settled> {
+    pub(super) fn versions(&self) -> &Versions<BoundIds> {
         &self.versions
     }
 
     /// The versions, to be changed.
-    pub(super) fn change(&mut self) -> &mut Versions<Settled> {
+    pub(super) fn change(&mut self) -> &mut Versions<BoundIds> {
         self.in_order.take();
         &mut self.versions
     }
 
     /// Gives names the positions from `first` on.
-    pub(super) fn insert(&mut self, view: ViewNumber, first: Position, named: Settled) {
+    pub(super) fn insert(&mut self, view: ViewNumber, first: Position, named: BoundIds) {
         self.change().insert(view, first, named);
     }
 
@@ -41,13 +41,13 @@ impl Given {
     }
 
     /// The parts of these names that have no position, in order.
-    pub(super) fn without_position(&self, names: IdRun) -> Vec<IdRun> {
+    pub(super) fn without_position(&self, ids: IdRun) -> Vec<IdRun> {
         let given = self.in_order.get_or_init(|| {
             let named = self.versions.iter().map(|(_, _, named)| named.ids);
             in_order(named.collect())
         });
-        let IdRun { session, .. } = names;
-        let (mut without, mut next, end) = (vec![], names.first, names.first.saturating_add(names.count));
+        let IdRun { session, .. } = ids;
+        let (mut without, mut next, end) = (vec![], ids.first, ids.first.saturating_add(ids.count));
         let up_to = |first: u64, end: u64| IdRun { session, first, count: end.saturating_sub(first) };
         let from = given.partition_point(|ids| (ids.session, ids.end()) <= (session, next));
         for ids in given[from..].iter().take_while(|ids| ids.session == session && ids.first < end) {

@@ -54,12 +54,12 @@ fn put(session: u128, number: u64) -> StorageCommand {
 }
 
 /// An order of single records of sessions that take turns.
-fn order(view: u64, first: u64, names: &[(u128, u64)]) -> StorageCommand {
+fn order(view: u64, first: u64, ids: &[(u128, u64)]) -> StorageCommand {
     let ordered = |&(session, number)| {
         let ids = IdRun { session: SessionId(session), first: number, count: 1 };
         Ordered { ids, shard: SHARD, is_void: false }
     };
-    let runs = names.iter().map(ordered).collect();
+    let runs = ids.iter().map(ordered).collect();
     StorageCommand::Order { view: ViewNumber(view), first: Position(first), runs }
 }
 
@@ -112,8 +112,8 @@ fn discards_one_after_the_other_look_at_what_is_on_its_way_once() {
     for number in 0..400 {
         store.execute(&put(0, number)).unwrap();
     }
-    let names: Vec<_> = (0..200).map(|number| (0, 2 * number)).collect();
-    store.execute(&order(1, 0, &names)).unwrap();
+    let ids: Vec<_> = (0..200).map(|number| (0, 2 * number)).collect();
+    store.execute(&order(1, 0, &ids)).unwrap();
     let before = store.visited();
     for number in 0..200 {
         let ids = IdRun { session: SessionId(0), first: 2 * number + 1, count: 1 };
@@ -346,9 +346,9 @@ fn worst_beside_waiting_names(together: u64) -> (u64, u64) {
         let numbers = first..first + together;
         // In turns, so that each record is a run of its own.
         let put = numbers.clone().flat_map(|number| [record(0, number), record(1, number)]).collect();
-        let names: Vec<_> = numbers.clone().map(|number| (0, number)).collect();
+        let ids: Vec<_> = numbers.clone().map(|number| (0, number)).collect();
         for command in
-            [StorageCommand::Put(put), order(1, first, &names), StorageCommand::Stable(Position(numbers.end))]
+            [StorageCommand::Put(put), order(1, first, &ids), StorageCommand::Stable(Position(numbers.end))]
         {
             worst = most(worst, cost(&disk, &mut store, &command));
         }

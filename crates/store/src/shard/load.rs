@@ -238,9 +238,9 @@ impl Loader {
                 self.place.delete_segment(number)?;
             }
         }
-        let ShardCheckpoint { segment: number, records, bindings, memory, stable, lacks, times, .. } =
+        let ShardCheckpoint { segment: number, records, bindings, memory, stable, missing, times, .. } =
             checkpoint;
-        let remembered = Remembered { memory, stable, lacks, times };
+        let remembered = Remembered { memory, stable, missing, times };
         if number < self.first_segment {
             self.contents.remembered = remembered;
             return self.create(self.first_segment);
@@ -383,7 +383,7 @@ impl Loader {
                 first.0.checked_add(run.count())?;
                 self.is_there(*run).then_some(())?;
             }
-            Binding::Name { first, ids, .. } => {
+            Binding::Ids { first, ids, .. } => {
                 first.0.checked_add(ids.count)?;
                 ids.first.checked_add(ids.count)?;
             }

@@ -4,8 +4,8 @@ use seriatim_model::storage::{Ordered, Owned, StorageCommand};
 use seriatim_model::{IdRun, Position, Record, RecordId, ViewNumber, limits};
 
 use super::binding::{Binding, Bound, OrderPart};
+use super::ids::runs_of;
 use super::index::{IndexRun, hidden_from};
-use super::names::runs_of;
 use super::runs::Stretch;
 use super::{Kept, ShardStore, StoreError, stretches};
 
@@ -32,7 +32,7 @@ impl ShardStore {
         }
         let mut fresh = vec![];
         for (ids, records) in runs_of(records) {
-            let held = self.held_names(ids)?;
+            let held = self.held_numbers(ids)?;
             let rest = stretches(ids.count, &held).filter(|(_, is_held)| !is_held);
             fresh.extend(rest.map(|(range, _)| &records[range.start as usize..range.end as usize]));
         }
@@ -128,7 +128,7 @@ impl ShardStore {
         plan: &mut Plan,
     ) -> Result<(), StoreError> {
         let mut rest = ids;
-        for (number, run) in self.contents.names.within(ids) {
+        for (number, run) in self.contents.held.within(ids) {
             let gap = rest.head(number - rest.first);
             self.plan_damaged(view, first + (rest.first - ids.first), gap, plan)?;
             let ids = IdRun { first: number, count: run.count(), ..ids };

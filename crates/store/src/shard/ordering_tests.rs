@@ -125,8 +125,8 @@ fn content(store: &ShardStore) -> Vec<(u64, Option<u128>, u64)> {
     content
 }
 
-fn found(store: &ShardStore, names: IdRun) -> Vec<u64> {
-    let found = store.find(&[names]);
+fn found(store: &ShardStore, ids: IdRun) -> Vec<u64> {
+    let found = store.find(&[ids]);
     for (id, content) in &found {
         assert_eq!((*id, content.clone()), record(id.session.0, id.number));
     }
@@ -140,9 +140,9 @@ fn owners(store: &ShardStore, from: u64, end: u64) -> Vec<(u32, u64)> {
 /// Everything that can be asked of a store.
 fn view_of(store: &ShardStore) -> impl PartialEq + std::fmt::Debug + use<> {
     let recovery = store.recovery();
-    let names = store.find(&recovery.put);
+    let held = store.find(&recovery.put);
     let trim = recovery.trim;
-    (recovery, content(store), names, store.map(trim, Position(1000)))
+    (recovery, content(store), held, store.map(trim, Position(1000)))
 }
 
 #[test]
@@ -531,9 +531,9 @@ proptest! {
         }
         commands.extend([stable(60), trim(5)]);
         let (checkpoint, _) = filled(&disk, &commands).checkpoint();
-        let names = disk.files();
+        let files = disk.files();
         for harm in harms {
-            harm.perform(&disk, &names);
+            harm.perform(&disk, &files);
         }
         for mode in [OpenMode::Journaled { checkpoint: Some(checkpoint) }, OpenMode::WriteBehind] {
             let opened = ShardStore::open(Arc::new(disk.fork()), LogId(1), SHARD, mode, OPTIONS);

@@ -95,7 +95,7 @@ struct Track {
 enum Kind {
     Runs,
     Orders,
-    Names,
+    Ids,
     Maps,
 }
 
@@ -189,7 +189,7 @@ impl Expected {
             Binding::Put { session, first, count, segment, offset, bytes } => {
                 let written = Written { count: *count, offset: *offset, bytes: *bytes };
                 let ids = IdRun { session: *session, first: *first, count: (*count).into() };
-                let names = self.put_names(out, Numbers::Put, ids);
+                let names = self.put_ids(out, Numbers::Put, ids);
                 PUT | names | self.put_place(out, IndexRun::new(*segment, written)) << 2
             }
             Binding::Stable(position) if position.0 == self.end => STABLE,
@@ -201,9 +201,9 @@ impl Expected {
                 put_encoded(out, memory);
                 REMEMBER
             }
-            Binding::RememberMissing { memory, lacks } => {
+            Binding::RememberMissing { memory, missing } => {
                 put_encoded(out, memory);
-                put_encoded(out, lacks);
+                put_encoded(out, missing);
                 REMEMBER_LACKING
             }
             Binding::Order { view, first, parts } => {
@@ -213,11 +213,11 @@ impl Expected {
                 parts.iter().for_each(|part| self.put_part(out, part));
                 ORDER | positions << 4
             }
-            Binding::Name { view, first, ids, is_void } => {
-                let positions = self.put_positions(out, Kind::Names, *view, *first, ids.count);
+            Binding::Ids { view, first, ids, is_void } => {
+                let positions = self.put_positions(out, Kind::Ids, *view, *first, ids.count);
                 let at = out.len();
                 out.push(0);
-                out[at] = void_bit(*is_void) | self.put_names(out, Numbers::Given, *ids) << 2;
+                out[at] = void_bit(*is_void) | self.put_ids(out, Numbers::Given, *ids) << 2;
                 put_number(out, ids.count);
                 NAME | positions << 4
             }
@@ -248,7 +248,7 @@ impl Expected {
     fn put_held(&mut self, out: &mut Vec<u8>, ids: IdRun, run: IndexRun) {
         let at = out.len();
         out.push(0);
-        out[at] = self.put_names(out, Numbers::Put, ids) | self.put_place(out, run) << 2;
+        out[at] = self.put_ids(out, Numbers::Put, ids) | self.put_place(out, run) << 2;
     }
 
     fn put_part(&mut self, out: &mut Vec<u8>, part: &OrderPart) {
@@ -258,7 +258,7 @@ impl Expected {
         };
         let at = out.len();
         out.push(0);
-        let names = self.put_names(out, Numbers::Given, *ids);
+        let names = self.put_ids(out, Numbers::Given, *ids);
         let place = match place {
             None => {
                 put_number(out, ids.count);
@@ -308,7 +308,7 @@ impl Expected {
         how
     }
 
-    fn put_names(&mut self, out: &mut Vec<u8>, numbers: Numbers, ids: IdRun) -> u8 {
+    fn put_ids(&mut self, out: &mut Vec<u8>, numbers: Numbers, ids: IdRun) -> u8 {
         let place = match self.sessions.seen.get(self.sessions.last) {
             Some(seen) if seen.session == ids.session => Some(self.sessions.last),
             _ => self.sessions.places.get(&ids.session).copied(),
@@ -399,7 +399,7 @@ impl Expected {
             return Some(Some(Binding::bind(view, first, run.segment, run.whole()?)));
         }
         if kind & PUT != 0 {
-            let (session, first) = self.take_names(input, Numbers::Put, kind & 3)?;
+            let (session, first) = self.take_ids(input, Numbers::Put, kind & 3)?;
             let run = self.take_place(input, kind >> 2 & 7)?;
             self.note_numbers(Numbers::Put, IdRun { session, first, count: run.count.into() });
             return Some(Some(Binding::put(session, first, run.segment, run.whole()?)));
@@ -414,7 +414,7 @@ impl Expected {
             STABLE => Binding::Stable(Position(input.difference(self.end)?)),
             REMEMBER => Binding::Remember(input.encoded()?),
             REMEMBER_LACKING => {
-                Binding::RememberMissing { memory: input.encoded()?, lacks: input.encoded()? }
+                Binding::RememberMissing { memory: input.encoded()?, missing: input.encoded()? }
             }
             ORDER => {
                 let (view, first) = self.take_positions(input, Kind::Orders, positions)?;
@@ -423,13 +423,13 @@ impl Expected {
                 Binding::Order { view, first, parts }
             }
             NAME => {
-                let (view, first) = self.take_positions(input, Kind::Names, positions)?;
+                let (view, first) = self.take_positions(input, Kind::Ids, positions)?;
                 let how = input.byte()?;
-                let (session, number) = self.take_names(input, Numbers::Given, how >> 2)?;
+                let (session, number) = self.take_ids(input, Numbers::Given, how >> 2)?;
                 let ids = IdRun { session, first: number, count: input.number()? };
                 self.note_numbers(Numbers::Given, ids);
-                self.note_positions(Kind::Names, view.0, first.0, ids.count);
-                Binding::Name { view, first, ids, is_void: how & VOID != 0 }
+                self.note_positions(Kind::Ids, view.0, first.0, ids.count);
+                Binding::Ids { view, first, ids, is_void: how & VOID != 0 }
             }
             MAP => {
                 let (view, first) = self.take_positions(input, Kind::Maps, positions)?;
@@ -443,7 +443,7 @@ impl Expected {
             }
             HELD => {
                 let how = input.byte()?;
-                let (session, first) = self.take_names(input, Numbers::Put, how & 3)?;
+                let (session, first) = self.take_ids(input, Numbers::Put, how & 3)?;
                 let run = self.take_place(input, how >> 2)?;
                 self.note_numbers(Numbers::Put, IdRun { session, first, count: run.count.into() });
                 Binding::Held { session, first, run }
@@ -476,7 +476,7 @@ impl Expected {
     }
 
     fn take_bound(&mut self, input: &mut Input<'_>, how: u8) -> Option<Bound> {
-        let (session, first) = self.take_names(input, Numbers::Given, how >> 2 & 3)?;
+        let (session, first) = self.take_ids(input, Numbers::Given, how >> 2 & 3)?;
         let place = match how >> 4 & 7 {
             NOWHERE => None,
             NEXT_PART => Some(next_part(self.sessions.last()?.place, input.small()?)?),
@@ -515,7 +515,7 @@ impl Expected {
         Some((ViewNumber(view), Position(first)))
     }
 
-    fn take_names(&mut self, input: &mut Input<'_>, numbers: Numbers, how: u8) -> Option<(SessionId, u64)> {
+    fn take_ids(&mut self, input: &mut Input<'_>, numbers: Numbers, how: u8) -> Option<(SessionId, u64)> {
         if how == NEW_SESSION {
             let session = input.session()?;
             self.sessions.add(session);

@@ -113,9 +113,9 @@ impl ShardStore {
     pub fn find(&self, ids: &[IdRun]) -> Vec<(RecordId, Record)> {
         let mut found = vec![];
         for ids in ids {
-            for (first, run) in self.contents.names.within(*ids) {
+            for (first, run) in self.contents.held.within(*ids) {
                 let Ok(Some(bytes)) = self.read_bytes(run.segment, run.offset, run.bytes) else { continue };
-                found.extend(records_of_names(*ids, first, run, bytes).map(|(_, record)| record));
+                found.extend(records_of_ids(*ids, first, run, bytes).map(|(_, record)| record));
             }
         }
         found
@@ -165,11 +165,11 @@ impl ShardStore {
     }
 
     /// Which of the names, counted from the first, are held with records that are whole.
-    pub(super) fn held_names(&self, ids: IdRun) -> Result<BTreeSet<u64>, StoreError> {
+    pub(super) fn held_numbers(&self, ids: IdRun) -> Result<BTreeSet<u64>, StoreError> {
         let mut held = BTreeSet::new();
-        for (first, run) in self.contents.names.within(ids) {
+        for (first, run) in self.contents.held.within(ids) {
             let bytes = self.read_run(run)?;
-            held.extend(records_of_names(ids, first, run, bytes).map(|(index, _)| index));
+            held.extend(records_of_ids(ids, first, run, bytes).map(|(index, _)| index));
         }
         Ok(held)
     }
@@ -259,7 +259,7 @@ fn records_of(piece: &Piece, bytes: Bytes) -> impl Iterator<Item = (Position, Re
 }
 
 /// The whole records of the names of a run, the first of which is `first`; each with its place in `ids`.
-fn records_of_names(
+fn records_of_ids(
     ids: IdRun,
     first: u64,
     run: IndexRun,

@@ -144,7 +144,7 @@ impl ShardStore {
             let has_waited = self.active.number.saturating_sub(number) >= WAITS_FOR;
             if number < self.active.number
                 && self.contents.is_told_final(number)
-                && (has_waited || !self.contents.names.need(number))
+                && (has_waited || !self.contents.held.need(number))
             {
                 self.rewriting.begin(&self.place, number);
             }
@@ -334,7 +334,7 @@ impl Rewrite {
             Binding::Held { session, first, run } => {
                 self.tell_again(IdRun { session, first, count: run.count() }, contents);
             }
-            Binding::Name { ids, .. } => self.tell_again(ids, contents),
+            Binding::Ids { ids, .. } => self.tell_again(ids, contents),
             // The log after this one starts with all times that were known.
             Binding::Discard(_) | Binding::Times { .. } => {}
             Binding::Remember(_) | Binding::RememberMissing { .. } => self.memory = Some(binding),
@@ -344,7 +344,7 @@ impl Rewrite {
 
     /// Has those of the names told again that are held.
     fn tell_again(&mut self, ids: IdRun, contents: &Contents) {
-        let held = contents.names.within(ids);
+        let held = contents.held.within(ids);
         self.held.extend(held.map(|(first, run)| Binding::Held { session: ids.session, first, run }));
     }
 

@@ -12,7 +12,7 @@ use super::{Kept, ShardStore, StoreError};
 const PARTS_OF_A_SEGMENT: u64 = 32;
 
 /// Of how many names it is told at once that they are held.
-const MOST_NAMES: usize = 256;
+const MOST_IDS: usize = 256;
 
 /// No part of a segment is shorter, in bytes.
 const LEAST_PART_BYTES: u64 = 1 << 10;
@@ -148,8 +148,8 @@ impl ShardStore {
 
     /// The names of records that it holds and that have no final position, a few of them.
     #[must_use]
-    pub fn held_by_name(&self) -> Vec<IdRun> {
-        self.contents.names.ids().take(MOST_NAMES).collect()
+    pub fn held_ids(&self) -> Vec<IdRun> {
+        self.contents.held.ids().take(MOST_IDS).collect()
     }
 
     /// At which length a segment is sealed, in bytes.

@@ -24,10 +24,10 @@ impl Controller {
     /// Tells the controllers that stand back for this claim, now and then, that it makes progress.
     pub(super) fn tell_rivals(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
         let Phase::Attempt(attempt) = &self.phase else { return };
-        if now < self.told_at + self.options.limits.attempt_for / 4 {
+        if now < self.announced_at + self.options.limits.attempt_for / 4 {
             return;
         }
-        self.told_at = now;
+        self.announced_at = now;
         let claim = attempt.claim();
         for node in self.nodes.difference(&self.suspected).filter(|node| **node != self.node) {
             send(Address::Node(*node, Endpoint::Controller), Message::Underway { claim }, out);

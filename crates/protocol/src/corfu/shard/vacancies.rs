@@ -161,19 +161,19 @@ impl Vacancy {
     }
 
     /// When it is decided without those that have not answered. One that is there and says nothing for this long is not waited for.
-    pub(super) fn deadline(&self, patience: Duration) -> Time {
+    pub(super) fn deadline(&self, timeout: Duration) -> Time {
         let Some(asked_at) = self.asked_at else { return Time::ZERO };
         let come_until = if self.may_come { asked_at + limits::WRITERS_COME_WITHIN } else { Time::ZERO };
         if self.waiting.is_empty() {
             return come_until;
         }
         let heard_at = self.heard_at.max(asked_at);
-        (heard_at + patience).min(asked_at + limits::MISSING_MOST).max(come_until)
+        (heard_at + timeout).min(asked_at + limits::MISSING_MOST).max(come_until)
     }
 
     /// Whether it is decided what is flushed.
-    pub(super) fn is_decided(&self, now: Time, patience: Duration) -> bool {
-        self.asked_at.is_some() && now >= self.deadline(patience)
+    pub(super) fn is_decided(&self, now: Time, timeout: Duration) -> bool {
+        self.asked_at.is_some() && now >= self.deadline(timeout)
     }
 
     /// The clock is looked at: from now on it is waited.

@@ -97,23 +97,23 @@ impl LocalLog {
     /// before has everything below `first`: that was completed on all of them.
     pub(super) fn lacks_below(core: &Core, view: &View, begins: Position) -> Option<MissingRange> {
         let (first, start) = (view.first, view.start);
-        let missed = core.lacks.is_some_and(|lacks| lacks.end > start);
+        let missed = core.missing.is_some_and(|missing| missing.end > start);
         if missed && core.memory.claim > view.number {
             // It learns of this view late: a later one passes it by as well.
-            return core.lacks;
+            return core.missing;
         }
         // Records in the store beyond the stable bound may have been completed for a claim that came to nothing.
         let from = if missed { core.stable } else { core.stable.max(first) };
-        let lacks = core.lacks.map(|lacks| MissingRange { end: lacks.end.min(start), ..lacks });
+        let missing = core.missing.map(|missing| MissingRange { end: missing.end.min(start), ..missing });
         // Where the shard joins there is nothing that it could lack.
         let is_behind = from < start && begins < start;
-        if is_behind { Some(MissingRange { from, end: start }.join(lacks)) } else { lacks }
+        if is_behind { Some(MissingRange { from, end: start }.join(missing)) } else { missing }
     }
 
     /// The replica is no member of the view that is over: whatever that bound, and the next completes, passes it by.
     pub(super) fn misses_cuts(core: &mut Core) {
         let missed = MissingRange { from: core.stable, end: Position(u64::MAX) };
-        core.lacks = Some(missed.join(core.lacks));
+        core.missing = Some(missed.join(core.missing));
     }
 }
 

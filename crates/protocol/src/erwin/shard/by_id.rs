@@ -26,12 +26,12 @@ use seriatim_model::{
     Time, ViewNumber, limits,
 };
 
+use super::held_records::{Duty, HeldRecords, Question, Waiting};
 use super::message::Message;
-use super::unordered::{Duty, Question, Unordered, Waiting};
 use crate::mutation::Mutation;
 use crate::parts::held_ids::not_below;
-use crate::parts::pauses::RESEND_MOST;
-use crate::parts::{HeldIds, Names};
+use crate::parts::timeouts::RESEND_MOST;
+use crate::parts::{HeldIds, IdSet};
 use crate::roles::{self, RoleEffect};
 use crate::shard::{self, Batch, Core, DataPath, Write, send};
 
@@ -43,13 +43,13 @@ type Out = Vec<RoleEffect>;
 /// The data path of a log whose records are put on the shards by their clients: orders give them positions by name.
 #[derive(Clone, Debug)]
 pub(crate) struct ById {
-    unordered: Unordered,
+    held: HeldRecords,
 }
 
 impl ById {
     /// The names that a store holds when it is opened again.
     pub(crate) fn recover(put: Vec<IdRun>, void: Vec<IdRun>) -> Self {
-        Self { unordered: Unordered::recover(put, void) }
+        Self { held: HeldRecords::recover(put, void) }
     }
 }
 
@@ -77,8 +77,8 @@ impl DataPath for ById {
                 core.learn_stable(self, view, stable, out);
             }
             Message::FetchRecords { view, batch, ids } => self.wanted(core, from, (view, batch), &ids, out),
-            Message::FetchedRecords { view, batch, records, lacks, voids } => {
-                self.given(core, now, from, (view, batch), (records, lacks, voids), out);
+            Message::FetchedRecords { view, batch, records, missing, voids } => {
+                self.given(core, now, from, (view, batch), (records, missing, voids), out);
             }
             Message::Undecided { view, session, first, end }
                 if core.is_open() && view == core.view_number() =>
@@ -91,68 +91,68 @@ impl DataPath for ById {
     }
 
     fn persisted(&mut self, _: &mut Core, ticket: Ticket, _: &mut Out) {
-        self.unordered.stored(ticket);
+        self.held.stored(ticket);
     }
 
     /// A write of records failed: whoever put them is told, and puts them again.
     fn failed(&mut self, core: &mut Core, now: Time, ticket: Ticket, out: &mut Out) {
-        match self.unordered.failed(ticket) {
+        match self.held.failed(ticket) {
             Some((client @ Address::Client(..), ids)) => {
                 send(client, shard::Message::Busy { view: core.view_number(), ids, disk_full: true }, out);
             }
             // Another replica gave it: to ask for it again at once would be to be refused at once.
-            Some(_) => self.unordered.waiting.values_mut().for_each(|waiting| waiting.had_no_room(now)),
+            Some(_) => self.held.waiting.values_mut().for_each(|waiting| waiting.had_no_room(now)),
             None => {}
         }
     }
 
     fn stopped(&mut self, _: &mut Core, _: &mut Out) {
-        self.unordered.stop_waiting();
+        self.held.stop_waiting();
     }
 
     fn discard_unplaced(&mut self, core: &mut Core, out: &mut Out) {
-        for names in self.unordered.leave() {
-            core.gate.store(StorageCommand::Discard(names), out);
+        for ids in self.held.leave() {
+            core.gate.store(StorageCommand::Discard(ids), out);
         }
     }
 
     fn entering(&mut self, first: Position) {
-        self.unordered.enter_view(first);
+        self.held.enter_view(first);
     }
 
     /// The replica forgets the names that became final, and the records that were put for nothing.
     fn stable_raised(&mut self, core: &mut Core, out: &mut Out) {
         let max_sessions = core.options.limits.max_sessions;
         let history = &core.memory.history;
-        let mut orphans = self.unordered.finish(core.shard, core.stable, history, max_sessions);
+        let mut orphans = self.held.finish(core.shard, core.stable, history, max_sessions);
         let idle = match core.options.mutation {
             Some(Mutation::ScrubbedEarly) => 0,
             Some(Mutation::OwnIdlePositions) => 20,
             _ => HeldIds::over_after(&core.memory.config, core.options.limits),
         };
-        orphans.extend(self.unordered.sweep(core.stable, idle));
-        for names in orphans {
-            core.gate.store(StorageCommand::Discard(names), out);
+        orphans.extend(self.held.sweep(core.stable, idle));
+        for ids in orphans {
+            core.gate.store(StorageCommand::Discard(ids), out);
         }
     }
 
     fn unplaced(&self) -> u64 {
-        self.unordered.loose_count()
+        self.held.loose_count()
     }
 
     fn deadline(&self, core: &Core) -> Option<Time> {
-        let missing = self.unordered.waiting.values().map(|waiting| waiting.ask_at).min();
-        let unnamed = self.unordered.unnamed_at().filter(|_| core.is_open());
-        [missing, unnamed].into_iter().flatten().min()
+        let missing = self.held.waiting.values().map(|waiting| waiting.ask_at).min();
+        let suspected_orphans = self.held.orphan_check_at().filter(|_| core.is_open());
+        [missing, suspected_orphans].into_iter().flatten().min()
     }
 
     fn timer(&mut self, core: &mut Core, now: Time, out: &mut Out) {
         self.ask_for_missing(core, now, out);
-        self.report_unnamed(core, now, out);
+        self.ask_about_orphans(core, now, out);
     }
 
     fn disconnected(&mut self, now: Time, peer: Peer) {
-        self.unordered.disconnected(now, peer);
+        self.held.disconnected(now, peer);
     }
 
     /// The store found records that another replica wants.
@@ -163,7 +163,7 @@ impl DataPath for ById {
         mut records: Vec<(RecordId, Record)>,
         out: &mut Out,
     ) {
-        let Some(question) = self.unordered.questions.remove(&ticket) else { return };
+        let Some(question) = self.held.questions.remove(&ticket) else { return };
         let (mut bytes, batch_bytes) = (0, core.options.limits.batch_bytes);
         let fits = records.iter().take_while(|(_, record)| {
             let is_first = bytes == 0;
@@ -181,7 +181,7 @@ impl DataPath for ById {
         if !core.is_open() {
             return;
         }
-        for unknown in ids.into_iter().flat_map(|ids| self.unordered.missing(ids)).collect::<Vec<_>>() {
+        for unknown in ids.into_iter().flat_map(|ids| self.held.missing(ids)).collect::<Vec<_>>() {
             core.gate.store(StorageCommand::Discard(unknown), out);
         }
     }
@@ -199,7 +199,7 @@ impl ById {
         (first, records): (u64, Vec<Record>),
         out: &mut Out,
     ) {
-        let names = IdRun { session, first, count: records.len() as u64 };
+        let ids = IdRun { session, first, count: records.len() as u64 };
         let config = &core.memory.config;
         if records.iter().any(|record| config.is_too_large(record)) {
             // No client of ours sends that.
@@ -209,13 +209,13 @@ impl ById {
             return send(client, core.fenced(), out);
         }
         let over_after = HeldIds::over_after(&core.memory.config, core.options.limits);
-        if self.unordered.expires(core.stable, session, over_after) {
+        if self.held.expires(core.stable, session, over_after) {
             // Its client is told by the sequencing replicas. That a name is void may be forgotten here.
             return;
         }
         let from = (client.peer(), session);
-        self.unordered.hear(now, core.stable, from, core.options.limits);
-        let mut sorted = self.unordered.sort(names, core.options.mutates(Mutation::RefusedEarly));
+        self.held.hear(now, core.stable, from, core.options.limits);
+        let mut sorted = self.held.sort(ids, core.options.mutates(Mutation::RefusedEarly));
         let takes_voids = core.options.mutates(Mutation::VoidAcknowledged);
         for ids in self.turn_away(core, client.peer(), &mut sorted.fresh) {
             send(client, shard::Message::Busy { view, ids, disk_full: false }, out);
@@ -242,18 +242,18 @@ impl ById {
 
     /// Takes those out for which there is no room, or none in the share of their client.
     fn turn_away(&self, core: &Core, client: Peer, fresh: &mut Vec<IdRun>) -> Vec<IdRun> {
-        let count: u64 = fresh.iter().map(|names| names.count).sum();
+        let count: u64 = fresh.iter().map(|ids| ids.count).sum();
         let limits = core.options.limits;
-        if count == 0 || !core.pressed && count <= self.unordered.room(client, limits) {
+        if count == 0 || !core.pressed && count <= self.held.room(client, limits) {
             return vec![];
         }
-        let wanted = self.unordered.wanted(core.shard);
+        let wanted = self.held.wanted(core.shard);
         let (mut away, mut before) = (vec![], 0);
-        for names in std::mem::take(fresh) {
-            let room = self.unordered.room_for(client, names, limits).saturating_sub(before);
-            let taken = if core.pressed { 0 } else { names.count.min(room) };
+        for ids in std::mem::take(fresh) {
+            let room = self.held.room_for(client, ids, limits).saturating_sub(before);
+            let taken = if core.pressed { 0 } else { ids.count.min(room) };
             before += taken;
-            let (within, rest) = (names.head(taken), names.tail(taken));
+            let (within, rest) = (ids.head(taken), ids.tail(taken));
             away.extend(wanted.missing(rest));
             fresh.extend(Some(within).filter(|within| within.count > 0));
             fresh.extend(wanted.within(rest));
@@ -272,8 +272,8 @@ impl ById {
         let Some((RecordId { session, number }, _)) = records.first() else { return };
         let ids = IdRun { session: *session, first: *number, count: records.len() as u64 };
         let ticket = core.gate.store(StorageCommand::Put(records), out);
-        self.unordered.hold(ids, Some(from.peer()));
-        self.unordered.puts.push_back((ticket, from, ids));
+        self.held.hold(ids, Some(from.peer()));
+        self.held.puts.push_back((ticket, from, ids));
     }
 
     /// Names get positions: the leader orders them, or the primary passes that on.
@@ -297,58 +297,58 @@ impl ById {
         if is_answered {
             return;
         }
-        if let Some(waiting) = self.unordered.waiting.get_mut(&(view, batch)) {
+        if let Some(waiting) = self.held.waiting.get_mut(&(view, batch)) {
             waiting.part = part;
             return;
         }
         // While a view is being formed clients are turned away: what is missing comes from another replica or, as good as
         // always, not before the view is there.
-        let patience = match part {
+        let timeout = match part {
             _ if !core.is_open() => BACKUP_WAITS,
-            Duty::Primary { .. } => self.unordered.patience(limits::MISSING_FOR),
-            Duty::Backup { .. } => self.unordered.patience(BACKUP_WAITS),
+            Duty::Primary { .. } => self.held.timeout(limits::MISSING_FOR),
+            Duty::Backup { .. } => self.held.timeout(BACKUP_WAITS),
         };
         let waiting = Waiting {
             part,
             first,
             runs,
             since: now,
-            ask_at: now + patience,
+            ask_at: now + timeout,
             pause: limits::RESEND_AFTER,
             at_most: now + limits::MISSING_MOST,
             is_last_call: false,
             turn: 0,
-            lacks: BTreeMap::new(),
+            missing_at: BTreeMap::new(),
         };
-        self.unordered.waiting.insert((view, batch), waiting);
+        self.held.waiting.insert((view, batch), waiting);
         self.go_on(core, now, out);
     }
 
     /// Places the batches of which nothing is missing any more.
     fn go_on(&mut self, core: &mut Core, now: Time, out: &mut Out) {
-        let names: Vec<_> = self.unordered.waiting.keys().copied().collect();
-        for name in names {
-            self.give_up_lacking(core.shard, name);
-            let waiting = &self.unordered.waiting[&name];
-            let resolved = self.unordered.resolve(core.shard, waiting);
+        let batches: Vec<_> = self.held.waiting.keys().copied().collect();
+        for batch in batches {
+            self.give_up_missing(core.shard, batch);
+            let waiting = &self.held.waiting[&batch];
+            let resolved = self.held.resolve(core.shard, waiting);
             if resolved.missing.is_empty() {
-                let waiting = self.unordered.waiting.remove(&name).expect("just seen");
+                let waiting = self.held.waiting.remove(&batch).expect("just seen");
                 if core.is_open() && !resolved.runs.iter().any(|run| run.is_void) {
-                    self.unordered.completes(now, &waiting, core.options.limits);
+                    self.held.completes(now, &waiting, core.options.limits);
                 }
-                self.place(core, name, waiting, resolved.runs, out);
+                self.place(core, batch, waiting, resolved.runs, out);
             }
         }
     }
 
     /// Primary: what no replica has, and no client is about to put, becomes a no-op.
-    fn give_up_lacking(&mut self, shard: ShardId, name: (ViewNumber, Position)) {
-        let waiting = &self.unordered.waiting[&name];
+    fn give_up_missing(&mut self, shard: ShardId, batch: (ViewNumber, Position)) {
+        let waiting = &self.held.waiting[&batch];
         if !waiting.is_last_call || matches!(waiting.part, Duty::Backup { .. }) {
             return;
         }
-        let lost = waiting.lacked_by_all(self.unordered.resolve(shard, waiting).missing);
-        self.unordered.make_void(lost);
+        let lost = waiting.missing_everywhere(self.held.resolve(shard, waiting).missing);
+        self.held.make_void(lost);
     }
 
     fn place(
@@ -360,7 +360,7 @@ impl ById {
         out: &mut Out,
     ) {
         let Waiting { part, first, .. } = waiting;
-        self.unordered.place(view, first, core.shard, &runs);
+        self.held.place(view, first, core.shard, &runs);
         let end = first + runs.iter().map(|run| run.ids.count).sum::<u64>();
         let command = StorageCommand::Order { view, first, runs: runs.clone() };
         match part {
@@ -384,14 +384,14 @@ impl ById {
     /// Asks the other replicas for records that are missing for too long.
     fn ask_for_missing(&mut self, core: &mut Core, now: Time, out: &mut Out) {
         let due = |(_, waiting): &(_, &Waiting)| now >= waiting.ask_at;
-        let due: Vec<_> = self.unordered.waiting.iter().filter(due).map(|(name, _)| *name).collect();
+        let due: Vec<_> = self.held.waiting.iter().filter(due).map(|(batch, _)| *batch).collect();
         for (view, batch) in &due {
-            let waiting = &self.unordered.waiting[&(*view, *batch)];
-            let ids = self.unordered.resolve(core.shard, waiting).missing;
-            let until = self.unordered.sending_until(waiting, &ids, core.options.limits);
+            let waiting = &self.held.waiting[&(*view, *batch)];
+            let ids = self.held.resolve(core.shard, waiting).missing;
+            let until = self.held.sending_until(waiting, &ids, core.options.limits);
             let sending_until = until.min(waiting.at_most);
             let is_primary = matches!(waiting.part, Duty::Primary { .. });
-            let waiting = self.unordered.waiting.get_mut(&(*view, *batch)).expect("just seen");
+            let waiting = self.held.waiting.get_mut(&(*view, *batch)).expect("just seen");
             waiting.is_last_call = is_primary && now >= sending_until;
             for node in waiting.next_asked() {
                 let message = Message::FetchRecords { view: *view, batch: *batch, ids: ids.clone() };
@@ -420,22 +420,22 @@ impl ById {
         if !core.accepts(asker, view, out) {
             return;
         }
-        let mut question = Question { asker, view, batch, lacks: vec![], voids: vec![] };
+        let mut question = Question { asker, view, batch, missing: vec![], voids: vec![] };
         let mut held = vec![];
-        for names in ids {
-            let (voids, rest) = self.unordered.split_void(*names);
+        for run in ids {
+            let (voids, rest) = self.held.split_void(*run);
             question.voids.extend(voids);
-            for names in rest {
-                held.extend(self.unordered.held(names));
-                question.lacks.extend(self.unordered.missing(names));
+            for run in rest {
+                held.extend(self.held.held(run));
+                question.missing.extend(self.held.missing(run));
             }
         }
         if held.is_empty() {
             return answer(question, vec![], out);
         }
-        self.unordered.last_find.0 += 1;
-        let ticket = self.unordered.last_find;
-        self.unordered.questions.insert(ticket, question);
+        self.held.last_find.0 += 1;
+        let ticket = self.held.last_find;
+        self.held.questions.insert(ticket, question);
         out.push(RoleEffect::Find { ticket, ids: held });
     }
 
@@ -445,18 +445,18 @@ impl ById {
         core: &mut Core,
         now: Time,
         from: Address,
-        name: (ViewNumber, Position),
-        (records, lacks, voids): (Vec<(RecordId, Record)>, Vec<IdRun>, Vec<IdRun>),
+        batch: (ViewNumber, Position),
+        (records, missing, voids): (Vec<(RecordId, Record)>, Vec<IdRun>, Vec<IdRun>),
         out: &mut Out,
     ) {
         let Address::Node(node, _) = from else { return };
-        let Some(waiting) = self.unordered.waiting.get_mut(&name) else { return };
-        waiting.lacks.insert(node, lacks.into_iter().collect());
+        let Some(waiting) = self.held.waiting.get_mut(&batch) else { return };
+        waiting.missing_at.insert(node, missing.into_iter().collect());
         let is_primary = matches!(waiting.part, Duty::Primary { .. });
-        let waiting = &self.unordered.waiting[&name];
-        let wanted: Names = self.unordered.resolve(core.shard, waiting).missing.into_iter().collect();
+        let waiting = &self.held.waiting[&batch];
+        let wanted: IdSet = self.held.resolve(core.shard, waiting).missing.into_iter().collect();
         if is_primary {
-            self.unordered.make_void(voids);
+            self.held.make_void(voids);
         }
         let mut helps = false;
         for (id, record) in records.into_iter().filter(|(id, _)| wanted.contains(*id)) {
@@ -464,33 +464,33 @@ impl ById {
             helps = true;
         }
         self.go_on(core, now, out);
-        if let Some(waiting) = self.unordered.waiting.get_mut(&name) {
+        if let Some(waiting) = self.held.waiting.get_mut(&batch) {
             waiting.was_answered(now, node, helps);
         }
     }
 
     /// Asks the leader about records that have been lying here for long. It is asked again until there are none:
     /// question and answer may get lost.
-    fn report_unnamed(&mut self, core: &mut Core, now: Time, out: &mut Out) {
-        let is_due = self.unordered.unnamed_at().is_some_and(|at| now >= at);
+    fn ask_about_orphans(&mut self, core: &mut Core, now: Time, out: &mut Out) {
+        let is_due = self.held.orphan_check_at().is_some_and(|at| now >= at);
         if !core.is_open() || !is_due {
             return;
         }
-        let names = self.unordered.unnamed(now, core.options.limits);
+        let ids = self.held.suspected_orphans(now, core.options.limits);
         if core.options.mutates(Mutation::ScrubbedByTime) {
-            for run in names {
+            for run in ids {
                 self.discard_decided(core, run.session, u64::MAX, u64::MAX, out);
             }
-        } else if let Some(view) = core.memory.view.as_ref().filter(|_| !names.is_empty()) {
+        } else if let Some(view) = core.memory.view.as_ref().filter(|_| !ids.is_empty()) {
             let leader = Address::Node(view.leader, Endpoint::Sequencer);
-            send(leader, Message::Orphans { view: view.number, names }, out);
+            send(leader, Message::Orphans { view: view.number, ids }, out);
         }
     }
 
     /// The leader knows which numbers of a session may still get positions: what is held of the others is discarded.
     fn discard_decided(&mut self, core: &mut Core, session: SessionId, first: u64, end: u64, out: &mut Out) {
-        for names in self.unordered.decide(session, first, end) {
-            core.gate.store(StorageCommand::Discard(names), out);
+        for ids in self.held.decide(session, first, end) {
+            core.gate.store(StorageCommand::Discard(ids), out);
         }
     }
 }
@@ -530,6 +530,6 @@ fn pass_on(
 }
 
 fn answer(question: Question, records: Vec<(RecordId, Record)>, out: &mut Out) {
-    let Question { asker, view, batch, lacks, voids } = question;
-    send(asker, Message::FetchedRecords { view, batch, records, lacks, voids }, out);
+    let Question { asker, view, batch, missing, voids } = question;
+    send(asker, Message::FetchedRecords { view, batch, records, missing, voids }, out);
 }

@@ -84,7 +84,7 @@ pub enum Message {
         /// The records that it has, as far as there is room.
         records: Vec<(RecordId, Record)>,
         /// The records that it does not have.
-        lacks: Vec<IdRun>,
+        missing: Vec<IdRun>,
         /// The records that it holds to be no-ops.
         voids: Vec<IdRun>,
     },
@@ -94,7 +94,7 @@ pub enum Message {
         /// The view.
         view: ViewNumber,
         /// For each session the numbers from the lowest of these to the highest.
-        names: Vec<IdRun>,
+        ids: Vec<IdRun>,
     },
     /// Leader to replica: of this session only the numbers in `first..end` may still get positions. What is held of
     /// others, and has none, never gets one.
@@ -132,8 +132,8 @@ wire_enum! {
         4 => Order { view, batch, backups, stable, runs },
         5 => ReplicateOrder { view, batch, incarnation, stable, runs, replicas },
         6 => FetchRecords { view, batch, ids },
-        7 => FetchedRecords { view, batch, records, lacks, voids },
-        8 => Orphans { view, names },
+        7 => FetchedRecords { view, batch, records, missing, voids },
+        8 => Orphans { view, ids },
         9 => Undecided { view, session, first, end },
     }
 }

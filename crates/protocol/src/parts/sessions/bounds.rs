@@ -170,7 +170,7 @@ impl Sessions {
 #[cfg(test)]
 mod tests {
     use seriatim_model::wire::encode_one;
-    use seriatim_model::{IdRun, Settled, limits};
+    use seriatim_model::{BoundIds, IdRun, limits};
 
     use super::*;
     use crate::parts::Admission;
@@ -223,7 +223,7 @@ mod tests {
     fn make_voids(sessions: &mut Sessions, n: u64, count: u64) {
         for number in 0..count {
             let ids = IdRun { session: id(n), first: 2 * number, count: 1 };
-            sessions.apply(Settled { ids, is_void: true }, Position(n));
+            sessions.apply(BoundIds { ids, is_void: true }, Position(n));
         }
     }
 
@@ -250,7 +250,7 @@ mod tests {
         let mut sessions = Sessions::default();
         for first in [0, 1, 2, 5] {
             let ids = IdRun { session: id(1), first, count: 1 };
-            sessions.apply(Settled { ids, is_void: true }, Position(first));
+            sessions.apply(BoundIds { ids, is_void: true }, Position(first));
         }
         assert_eq!(sessions.void_runs(), 2);
         let all = IdRun { session: id(1), first: 0, count: 9 };

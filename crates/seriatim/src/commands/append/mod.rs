@@ -222,7 +222,7 @@ impl Run {
         let receipt = match outcome {
             Ok(receipt) => describe(&receipt),
             // An earlier run appended it.
-            Err(AppendError::Settled) => json!({ "appended_before": true }),
+            Err(AppendError::AppendedBefore) => json!({ "appended_before": true }),
             Err(AppendError::NotAppended) => return Err(self.leave_out(upto)),
             Err(cause) => return Err(self.failed(upto, &cause)),
         };

@@ -34,7 +34,7 @@ impl Cluster {
         if node.host.is_some() {
             return;
         }
-        node.forget_life();
+        node.end_incarnation();
         match Host::open(config, Arc::new(node.disk.clone())) {
             Ok(host) => {
                 let is_shard = |endpoint| matches!(endpoint, Endpoint::Shard(_));
@@ -57,8 +57,10 @@ impl Cluster {
                 node.meter.forget_reads(host.visited(), &node.disk);
                 let asleep = node.asleep.take();
                 node.host = Some(host);
-                node.trouble = None;
-                if asleep.is_some_and(|asleep| !is_damaged && !asleep.go_on_in(&node.lives(log, shards))) {
+                node.start_failure = None;
+                if asleep
+                    .is_some_and(|asleep| !is_damaged && !asleep.go_on_in(&node.incarnations(log, shards)))
+                {
                     self.scene
                         .note_problem(format!("node {id} was ended in an orderly way and forgot who it is"));
                 }
@@ -69,15 +71,16 @@ impl Cluster {
                 self.witness.look_at_register(&mut self.scene, &self.nodes);
             }
             Err(cause) => {
-                let life = node.life;
-                node.trouble = Some(cause.to_string());
+                let incarnation = node.incarnation;
+                node.start_failure = Some(cause.to_string());
                 // The operator does this about a disk that does not read, or whose journal has lost what it needs.
                 node.disk.replace_bad_sectors();
                 if lied {
                     node.disk = MemoryDisk::new();
                 }
                 self.scene.tell(format_args!("node {id} does not start: {cause}"));
-                self.scene.schedule(self.scene.now + START_AGAIN_AFTER, Happening::NodeStarts(id, life));
+                self.scene
+                    .schedule(self.scene.now + START_AGAIN_AFTER, Happening::NodeStarts(id, incarnation));
             }
         }
     }
@@ -116,24 +119,24 @@ impl Cluster {
             (node.has_torn_disk, self.scene.history.disks_failed) = (true, true);
         }
         node.disk.fail_syncs(0);
-        node.forget_life();
+        node.end_incarnation();
         self.witness.copies.lose_sight_of(id);
-        let life = node.life;
+        let incarnation = node.incarnation;
         self.scene.tell(format_args!("node {id} is killed, power {power}"));
         self.hang_up(Party::Node(id));
         Witness::check_losses(&mut self.scene, &self.nodes);
-        self.scene.schedule(self.scene.now + down_for, Happening::NodeStarts(id, life));
+        self.scene.schedule(self.scene.now + down_for, Happening::NodeStarts(id, incarnation));
     }
 
     /// The node's process ends in an orderly way.
     pub(crate) fn close_node(&mut self, id: NodeId, down_for: Duration) {
         if self.nodes[&id].is_paused {
-            self.resume_node(id, self.nodes[&id].life);
+            self.resume_node(id, self.nodes[&id].incarnation);
         }
         // The node waits for the work under way, and hears what arrived by then; it begins nothing new.
-        let life = self.nodes[&id].life;
-        self.written(id, life);
-        self.synced(id, life);
+        let incarnation = self.nodes[&id].incarnation;
+        self.written(id, incarnation);
+        self.synced(id, incarnation);
         let (log, shards, now) = (self.scene.log, self.scene.history.shard_count, self.scene.now);
         while let Some(Waiting { event, .. }) =
             self.nodes.get_mut(&id).expect("the node exists").next_waiting()
@@ -148,20 +151,20 @@ impl Cluster {
         if node.host.is_none() {
             return;
         }
-        let lives = node.lives(log, shards);
+        let incarnations = node.incarnations(log, shards);
         let host = node.host.take().expect("just seen");
         let has_returned = host.has_returned();
         match host.close() {
-            Ok(()) => node.asleep = has_returned.then_some(lives),
+            Ok(()) => node.asleep = has_returned.then_some(incarnations),
             Err(cause) => self.scene.tell(format_args!("node {id} cannot be closed: {cause}")),
         }
         let node = self.nodes.get_mut(&id).expect("the node exists");
-        node.forget_life();
-        let life = node.life;
+        node.end_incarnation();
+        let incarnation = node.incarnation;
         self.scene.tell(format_args!("node {id} is closed"));
         self.hang_up(Party::Node(id));
         Witness::check_losses(&mut self.scene, &self.nodes);
-        self.scene.schedule(self.scene.now + down_for, Happening::NodeStarts(id, life));
+        self.scene.schedule(self.scene.now + down_for, Happening::NodeStarts(id, incarnation));
     }
 
     /// The node's process does nothing until it is resumed.
@@ -172,9 +175,9 @@ impl Cluster {
     }
 
     /// The opposite of [`World::pause_node`], unless the process is another by now.
-    pub(crate) fn resume_node(&mut self, id: NodeId, life: u64) {
+    pub(crate) fn resume_node(&mut self, id: NodeId, incarnation: u64) {
         let node = self.nodes.get_mut(&id).expect("the node exists");
-        if node.life == life {
+        if node.incarnation == incarnation {
             node.is_paused = false;
             node.pulse.go_on();
             self.plan_beat(id);

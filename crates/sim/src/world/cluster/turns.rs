@@ -52,9 +52,9 @@ impl Cluster {
         self.node_gets(id, Waiting { event: Event::Message { peer, log, from: sender, to, message }, came });
     }
 
-    pub(super) fn node_loses(&mut self, id: NodeId, connection: Connection, other: Party, life: u64) {
+    pub(super) fn node_loses(&mut self, id: NodeId, connection: Connection, other: Party, incarnation: u64) {
         let node = self.nodes.get_mut(&id).expect("the node exists");
-        if node.life == life {
+        if node.incarnation == incarnation {
             let lane = self.wires.network.lane(connection);
             let has_lanes = self.scene.plan.capacity.is_some();
             if lane == Lane::Bulk {
@@ -80,9 +80,9 @@ impl Cluster {
         self.wake_node_soon(id);
     }
 
-    pub(crate) fn written(&mut self, id: NodeId, life: u64) {
+    pub(crate) fn written(&mut self, id: NodeId, incarnation: u64) {
         let node = self.nodes.get_mut(&id).expect("the node exists");
-        if node.life != life {
+        if node.incarnation != incarnation {
             return;
         }
         let Some(write) = node.write.take() else { return };
@@ -91,9 +91,9 @@ impl Cluster {
         self.disk_tells(id, event);
     }
 
-    pub(crate) fn synced(&mut self, id: NodeId, life: u64) {
+    pub(crate) fn synced(&mut self, id: NodeId, incarnation: u64) {
         let node = self.nodes.get_mut(&id).expect("the node exists");
-        if node.life != life {
+        if node.incarnation != incarnation {
             return;
         }
         let Some(work) = node.syncing.take() else { return };
@@ -218,7 +218,8 @@ impl Cluster {
     fn start_disk_work(&mut self, id: NodeId) {
         let (least, most) = self.scene.plan.sync_us;
         let node = self.nodes.get_mut(&id).expect("the node exists");
-        let (life, slowness, ready) = (node.life, node.slowness, node.busy_until.max(self.scene.now));
+        let (incarnation, slowness, ready) =
+            (node.incarnation, node.slowness, node.busy_until.max(self.scene.now));
         let clock = node.clock(ready);
         let Some(host) = &mut node.host else { return };
         let write = host.next_journal_write(clock);
@@ -229,13 +230,13 @@ impl Cluster {
             node.write = Some(write);
             let takes = self.scene.random.micros(least, most) * slowness;
             let done = self.disk_is_busy(id, ready, bytes, takes);
-            self.scene.schedule(done, Happening::Written(id, life));
+            self.scene.schedule(done, Happening::Written(id, incarnation));
         }
         if files.is_some() {
             self.nodes.get_mut(&id).expect("the node exists").syncing = files;
             let takes = self.scene.random.micros(least, most * 3) * slowness;
             let done = self.disk_is_busy(id, ready, 0, takes);
-            self.scene.schedule(done, Happening::Synced(id, life));
+            self.scene.schedule(done, Happening::Synced(id, incarnation));
         }
     }
 

@@ -91,13 +91,14 @@ fn binding() -> impl Strategy<Value = Binding> {
         (version(), run()).prop_map(|((view, first), run)| Binding::Refer { view, first, run }),
         number().prop_map(|position| Binding::Stable(Position(position))),
         Just(Binding::Remember(memory())),
-        prop::option::of(lacking()).prop_map(|lacks| Binding::RememberMissing { memory: memory(), lacks }),
+        prop::option::of(lacking())
+            .prop_map(|missing| Binding::RememberMissing { memory: memory(), missing }),
         (version(), prop::collection::vec(part(), 0..6)).prop_map(|((view, first), parts)| Binding::Order {
             view,
             first,
             parts
         }),
-        (version(), ids(), any::<bool>()).prop_map(|((view, first), ids, is_void)| Binding::Name {
+        (version(), ids(), any::<bool>()).prop_map(|((view, first), ids, is_void)| Binding::Ids {
             view,
             first,
             ids,

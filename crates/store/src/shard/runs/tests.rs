@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use proptest::prelude::*;
 use seriatim_model::storage::Owned;
-use seriatim_model::{IdRun, SessionId, Settled, ShardId};
+use seriatim_model::{BoundIds, IdRun, SessionId, ShardId};
 
 use super::super::index::IndexRun;
 use super::*;
@@ -202,9 +202,9 @@ fn any_owned() -> impl Strategy<Value = Owned> {
         .prop_map(|(shard, count)| Owned { shard: ShardId(shard), count })
 }
 
-fn any_settled() -> impl Strategy<Value = Settled> {
+fn any_bound_ids() -> impl Strategy<Value = BoundIds> {
     let count = prop_oneof![2 => Just(1u64), 1 => 1u64..1000];
-    (0u128..3, 0u64..50, count, any::<bool>()).prop_map(|(session, first, count, is_void)| Settled {
+    (0u128..3, 0u64..50, count, any::<bool>()).prop_map(|(session, first, count, is_void)| BoundIds {
         ids: IdRun { session: SessionId(session << 100), first, count },
         is_void,
     })
@@ -224,11 +224,11 @@ proptest! {
     fn entries_come_back_from_a_block_as_they_were(
         runs in prop::collection::vec((gap(), any_run()), 1..2 * BLOCK_ENTRIES),
         owned in prop::collection::vec((gap(), any_owned()), 1..2 * BLOCK_ENTRIES),
-        settled in prop::collection::vec((gap(), any_settled()), 1..2 * BLOCK_ENTRIES),
+        bound in prop::collection::vec((gap(), any_bound_ids()), 1..2 * BLOCK_ENTRIES),
     ) {
         check_block(runs);
         check_block(owned);
-        check_block(settled);
+        check_block(bound);
     }
 }
 
