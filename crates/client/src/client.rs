@@ -67,30 +67,30 @@ impl ClientOptions {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct LogOptions {
-    /// A session of an earlier run to go on with, and the number of its first append that was not seen
-    /// acknowledged: from there on the same records are to be appended again, in the same order, and are stored once.
+    /// A session of an earlier run to go on with, and the number of its first append that this run saw no acknowledgement
+    /// of: from there on the program appends the same records again, in the same order, and the log stores each once.
     /// An append that was refused at once, because it was too large or its shard takes no records, has no number.
     ///
     /// In a log of order `erwin-st`, `scalog` or `corfu` the old session ends, and what it does not have yet is appended in a new one, whose
     /// name [`Log::session`] and the receipts have. A program need not keep that: it may go on with the first session
-    /// for as long as the log remembers that, and count on from its numbers as if there had been no other. What an
-    /// earlier run still sends then fails with
+    /// for as long as the log remembers that, and count on from its numbers as if there had been no other. An
+    /// earlier run's later appends fail with
     /// [`SessionExpired`](crate::AppendError::SessionExpired).
     ///
-    /// A log of order `corfu` remembers the last 1,000 sessions that were resumed, and nothing of others: what became of
-    /// appends is read in the log, from its end back to the last append that was acknowledged. If that is trimmed already,
-    /// nobody knows what came after it, and the run is told
+    /// A log of order `corfu` remembers the last 1,000 sessions that were resumed, and nothing of others: the client reads
+    /// what became of appends in the log, from its end back to the last append that was acknowledged. If that is trimmed
+    /// already, no replica knows what came after it, and the run's appends fail with
     /// [`SessionExpired`](crate::AppendError::SessionExpired).
     pub resume: Option<(SessionId, u64)>,
-    /// For a program that does not mind in which order its appends are in the log: over how many sessions they
-    /// are spread, so that one does not wait for another. Then a record that did not reach its shard in time is
-    /// appended again, until its deadline, and its receipt says so
+    /// For a program that does not mind in which order its appends are in the log: over how many sessions the client
+    /// spreads them, so that one does not wait for another. Then the client appends a record again that did not reach
+    /// its shard in time, until its deadline, and its receipt says so
     /// ([`Receipt::appended_again`](crate::Receipt::appended_again)): it is in the log at most once even so.
     /// Nothing for one ordered session, whose program decides by itself.
     pub unordered: Option<u32>,
     /// Whether the session ends when the last clone of the handle is dropped and nothing is in flight any more, so that the
-    /// log need not remember it: for a program that does not [resume](Self::resume) it. It is told to the log, and not
-    /// waited for; see [`Log::end_session`]. Those of an [unordered](Self::unordered) handle always end.
+    /// log need not remember it: for a program that does not [resume](Self::resume) it. The client tells the
+    /// log, and does not wait; see [`Log::end_session`]. The sessions of an [unordered](Self::unordered) handle always end.
     pub ends_when_dropped: bool,
 }
 
@@ -163,8 +163,8 @@ pub struct Recovery {
 pub struct ViewChange {
     /// The view that it registered.
     pub view: ViewNumber,
-    /// Each step by its name, and how long before the answer it was done; the first is when the need for a
-    /// view was noticed.
+    /// Each step by its name, and how long before the answer it was done; the first is when the controller noticed the need for
+    /// a view.
     pub steps: Vec<(String, Duration)>,
 }
 
@@ -187,12 +187,12 @@ impl std::fmt::Debug for Client {
 }
 
 impl Client {
-    /// Connects to a cluster through any of its nodes, given as `host:port`. Several addresses, separated by
-    /// commas, are tried in turn. Once connected, the client learns of the other nodes, and uses them when
+    /// Connects to a cluster through any of its nodes, given as `host:port`. The client tries several addresses, separated by
+    /// commas, in turn. Once connected, the client learns of the other nodes, and uses them when
     /// this one is lost.
     ///
     /// # Errors
-    /// If nobody answers there, or not in the way that a node does.
+    /// If no program answers there, or not in the way that a node does.
     pub async fn connect(address: &str) -> Result<Self, ConnectError> {
         Self::connect_with(address, ClientOptions::default()).await
     }
@@ -214,7 +214,7 @@ impl Client {
     /// Opens a log: a new session for its appends.
     ///
     /// # Errors
-    /// If there is no such log, or nobody answers in time.
+    /// If there is no such log, or no node answers in time.
     pub async fn log(&self, name: &str) -> Result<Log, ControlError> {
         self.log_with(name, LogOptions::default()).await
     }
@@ -259,12 +259,12 @@ impl Client {
         }
     }
 
-    /// Creates a log, and waits until it can be appended to. It is created once, however often the cluster
-    /// has to be asked; but if it is deleted before the first answer is here, the next question creates a new,
+    /// Creates a log, and waits until it takes appends. The register creates it once, however often the client
+    /// has to ask; but if it is deleted before the first answer is here, the next question creates a new,
     /// empty one.
     ///
     /// # Errors
-    /// If the name is taken or is none, if the cluster cannot hold such a log, or nobody answers in time.
+    /// If the name is taken or is none, if the cluster cannot hold such a log, or no node answers in time.
     pub async fn create(&self, name: &str, config: LogConfig) -> Result<LogEntry, ControlError> {
         check_log_name(name).map_err(|reason| ControlError::Impossible { reason })?;
         let (asked, request) = (name.to_owned(), random());
@@ -296,7 +296,7 @@ impl Client {
     /// Deletes a log with all its records, for good: the one that has the name now.
     ///
     /// # Errors
-    /// If there is no such log, or nobody answers in time.
+    /// If there is no such log, or no node answers in time.
     pub async fn delete(&self, name: &str) -> Result<(), ControlError> {
         let (asked, log) = (name.to_owned(), self.lookup(name).await?.id);
         let question = move |request| control::Message::Delete { request, name: asked.clone(), log };
@@ -317,7 +317,7 @@ impl Client {
     /// All logs in the order of names, and all nodes.
     ///
     /// # Errors
-    /// If nobody answers in time.
+    /// If no node answers in time.
     pub async fn list(&self) -> Result<(Vec<LogEntry>, Vec<NodeStatus>), ControlError> {
         match self.ask_register(|request| control::Message::List { request }).await? {
             control::Message::Listing { entries, nodes, .. } => {
@@ -373,7 +373,7 @@ impl Client {
     /// more; with `accept_loss`, lets it go on.
     ///
     /// # Errors
-    /// If there is no such log, or nobody answers in time.
+    /// If there is no such log, or no node answers in time.
     pub async fn recover(&self, name: &str, accept_loss: bool) -> Result<Recovery, ControlError> {
         let entry = self.lookup(name).await?;
         let timeout = self.inner.options.deadline;

@@ -28,9 +28,9 @@ use crate::operation::{Operation, Start, newer};
 const QUEUE: usize = 8192;
 /// How many of each one drain takes.
 const DRAIN: usize = 4096;
-/// When a question without an answer is asked again.
+/// After how long to repeat a question without an answer.
 const ASK_AGAIN: Duration = Duration::from_millis(300);
-/// How long it is tried to end the session of a handle that nobody holds any more.
+/// How long the engine tries to end the session of a handle that was dropped.
 const END_WITHIN: Duration = Duration::from_secs(10);
 /// How long a node may leave a question for the register unanswered before the next question goes to another
 /// node. Short, because appends may stand still, and any node will do.
@@ -74,10 +74,10 @@ pub(crate) enum Command {
         handle: u64,
         waiter: oneshot::Sender<Answer>,
     },
-    /// Nobody holds the handle any more.
+    /// The last clone of the handle was dropped.
     Close {
         handle: u64,
-        /// Its session is to end: nobody goes on with it.
+        /// Its session is to end: no other run goes on with it.
         ends: bool,
     },
     Fetch {
@@ -162,7 +162,7 @@ struct Engine {
     entries: BTreeMap<LogId, LogEntry>,
     started: Instant,
     machines: BTreeMap<u64, Slot>,
-    /// When each is to be woken. Those that are gone may be in it.
+    /// When to wake each machine. Machines that are gone may be in it.
     timers: Timers<u64>,
     /// The machine that reads a log: it remembers what it learned of the log from one read to the next.
     readings: BTreeMap<LogId, u64>,
@@ -170,7 +170,7 @@ struct Engine {
     outgoing: BTreeMap<NodeId, Vec<Bytes>>,
 }
 
-/// The node through which the register is asked: whoever answered last. The machines name one node for it;
+/// The node through which the client asks the register: the one that answered last. The machines name one node for it;
 /// any node passes questions on.
 struct Route {
     node: NodeId,
@@ -180,7 +180,7 @@ struct Route {
     outage: Option<String>,
 }
 
-/// A machine, and those who wait for it.
+/// A machine, and the callers that wait for it.
 struct Slot {
     log: LogId,
     kind: Kind,
@@ -201,7 +201,7 @@ struct Appender {
     /// Shared with the failures that the application has not looked at since its session was lost.
     untold: Arc<()>,
     lost: Option<SessionId>,
-    /// Nobody holds the handle any more: it goes when everything in flight has been answered.
+    /// The last clone of the handle was dropped: the appender goes when everything in flight has its answer.
     closed: bool,
     /// The request that its session ends, and until when that is tried.
     last: Option<(u64, Time)>,
@@ -433,7 +433,7 @@ impl Engine {
             self.machines.get_mut(&handle).map(|slot| &mut slot.kind).filter(|_| ends)
         {
             (appender.closed, appender.last) = (true, Some((appender.last_token + 1, now + END_WITHIN)));
-            // Nobody waits for the answer.
+            // No caller waits for the answer.
             return self.request(now, handle, Request::EndSession, oneshot::channel().0, None);
         }
         match self.machines.get_mut(&handle).map(|slot| &mut slot.kind) {
@@ -704,7 +704,7 @@ impl Engine {
     }
 
     /// The node to ask the register through: the same as before, or the next one if that is down or does
-    /// not answer. Whoever asks does so again, so this is the moment to look.
+    /// not answer. Every machine repeats its question, so this is the moment to look.
     fn register_route(&mut self) -> NodeId {
         let now = self.now();
         let is_down = |node: &NodeId| self.links.unreachable().any(|(down, _)| down == *node);
@@ -721,7 +721,7 @@ impl Engine {
         self.register.node
     }
 
-    /// Wakes whatever is due: after the drain, so that what queued up leaves as one message.
+    /// Wakes every machine that is due: after the drain, so that what queued up leaves as one message.
     fn fire_timers(&mut self) {
         let now = self.now();
         for handle in self.timers.take_due(now) {

@@ -99,7 +99,7 @@ pub enum AppendError {
         /// The shards that take records.
         open: Vec<ShardId>,
     },
-    /// A shard was chosen in a log in which nobody can. The record is not in the log.
+    /// The program chose a shard in a log in which it cannot. The record is not in the log.
     #[error(
         "in a log of order {0} the position decides which shard takes a record; append without a shard, or create a log with --order erwin-st"
     )]

@@ -63,13 +63,13 @@ impl AppendOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Receipt {
-    /// The record's name.
+    /// The record id.
     pub id: RecordId,
     /// Where the record is.
     pub durability: Durability,
     /// Its final position, if that was waited for.
     pub position: Option<Position>,
-    /// How many times the record was appended again because it had not reached its shard in time. Always 0
+    /// How many times the client appended the record again because it had not reached its shard in time. Always 0
     /// unless the handle is [unordered](crate::LogOptions::unordered).
     pub appended_again: u32,
 }
@@ -85,7 +85,7 @@ struct Inner {
     client: Client,
     /// One for each session.
     handles: Vec<u64>,
-    /// Whether these end when nobody holds this any more.
+    /// Whether these sessions end when the last clone of the handle is dropped.
     ends: bool,
     /// How many appends were submitted, if they are unordered.
     unordered: Option<AtomicUsize>,

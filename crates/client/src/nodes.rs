@@ -8,10 +8,10 @@ use crate::client::{Client, refused};
 use crate::error::ControlError;
 
 impl Client {
-    /// Says what is to become of a node. That it is drained takes a while; see [`parting::is_rid_of`] for when it is.
+    /// Sets what is to become of a node. To drain it takes a while; see [`parting::is_rid_of`] for when it is.
     ///
     /// # Errors
-    /// If that cannot be, for the reason that it says, or nobody answers in time.
+    /// If that cannot be, for the reason that it says, or no node answers in time.
     pub async fn part(&self, node: NodeId, change: PartingChange) -> Result<(), ControlError> {
         self.change_catalog(move |request| control::Message::Part { request, node, change }).await
     }
@@ -19,7 +19,7 @@ impl Client {
     /// The planned outcomes for the nodes that do not stay.
     ///
     /// # Errors
-    /// If nobody answers in time.
+    /// If no node answers in time.
     pub async fn partings(&self) -> Result<Partings, ControlError> {
         match self.ask_register(|request| control::Message::AskPartings { request }).await? {
             control::Message::PartingsAre { partings, .. } => Ok(parting::gathered(partings)),

@@ -10,9 +10,9 @@ use tokio::sync::oneshot;
 use crate::client::Client;
 use crate::engine::Command;
 
-/// A machine with one outcome, whatever that is.
+/// A machine with one outcome.
 pub(crate) trait Operation: Send {
-    /// Steps the machine. Says whether nothing more is to come of it: it has its outcome, or nobody waits for it any more.
+    /// Steps the machine. Returns whether it is over: it has its outcome, or its caller does not wait for it any more.
     fn step(
         &mut self,
         now: Time,

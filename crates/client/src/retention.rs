@@ -28,12 +28,12 @@ pub struct LogUse {
     pub once: u64,
     /// The first position that is kept.
     pub first: Position,
-    /// How far it is final, as far as those that answered know.
+    /// How far it is final, as far as the replicas that answered know.
     pub stable: Position,
 }
 
 impl LogUse {
-    /// Of a log whose replicas answered so, or did not.
+    /// The use of a log whose replicas gave these answers, or none.
     fn told_by(answers: Vec<((ShardId, NodeId), Option<Surveyed>)>) -> Self {
         let mut found = Self::default();
         let mut shards: BTreeMap<ShardId, u64> = BTreeMap::new();
@@ -58,11 +58,11 @@ impl LogUse {
 }
 
 impl Client {
-    /// Changes what a log keeps at most. What is beyond the limits is trimmed soon, for good; it takes a minute at most until
-    /// whoever does that knows them. Returns the log's entry.
+    /// Changes what a log keeps at most. The log trims what is beyond its limits soon, for good; it takes a minute at most until
+    /// the node that does this knows them. Returns the log's entry.
     ///
     /// # Errors
-    /// If there is no such log, if no log can have these limits, or nobody answers in time.
+    /// If there is no such log, if no log can have these limits, or no node answers in time.
     pub async fn set_retention(&self, name: &str, change: RetentionChange) -> Result<LogEntry, ControlError> {
         let log = self.lookup(name).await?.id;
         self.change_catalog(move |request| control::Message::SetRetention { request, log, change }).await?;

@@ -7,11 +7,11 @@ use crate::client::Client;
 use crate::error::ControlError;
 
 impl Client {
-    /// Adds a shard to a log, and waits until it takes records. Appends and reads go on meanwhile. Nothing is moved:
-    /// the shard takes its share of what is appended from now on. Returns its number with the log's entry.
+    /// Adds a shard to a log, and waits until it takes records. Appends and reads go on meanwhile. No record moves:
+    /// the shard takes its share of the appends from now on. Returns its number with the log's entry.
     ///
     /// # Errors
-    /// If there is no such log, the cluster cannot hold one more shard of it, or nobody answers in time.
+    /// If there is no such log, the cluster cannot hold one more shard of it, or no node answers in time.
     pub async fn add_shard(&self, name: &str) -> Result<(ShardId, LogEntry), ControlError> {
         let entry = self.lookup(name).await?;
         let (log, shard) = (entry.id, ShardId(entry.shards.len() as u32));
@@ -24,7 +24,7 @@ impl Client {
     /// can be read until it is trimmed; the next view after that does without the shard.
     ///
     /// # Errors
-    /// If there is no such log or shard, if no other shard takes records, or nobody answers in time.
+    /// If there is no such log or shard, if no other shard takes records, or no node answers in time.
     pub async fn remove_shard(&self, name: &str, shard: ShardId) -> Result<LogEntry, ControlError> {
         let log = self.lookup(name).await?.id;
         self.change_catalog(move |request| control::Message::RemoveShard { request, log, shard }).await?;

@@ -38,7 +38,7 @@ pub enum Event {
     Deliver {
         /// Its position.
         position: Position,
-        /// Its name.
+        /// Its id.
         id: RecordId,
         /// The record that was appended.
         record: Record,
@@ -113,7 +113,7 @@ impl Subscription {
     pub async fn next(&mut self) -> Option<Result<Event, ReadError>> {
         loop {
             if self.taken >= WINDOW / 2 || self.taken_bytes >= WINDOW_BYTES / 2 {
-                // If the client was stopped, that is told after what has arrived.
+                // If the client was stopped, the program hears of it after the records that have arrived.
                 let _ = self.want_more().await;
             }
             if let Some(event) = self.ready.pop_front() {

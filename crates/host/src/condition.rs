@@ -16,7 +16,7 @@ use crate::usage::Usage;
 /// The node itself, which works for no log in particular.
 pub(crate) const NODE: RoleKey = RoleKey { log: LogId(0), endpoint: Endpoint::Node };
 
-/// How it is told that a message is lost.
+/// The beginning of the notice that a message is lost.
 const UNSENT: &str = "a message cannot be sent";
 
 /// How many of those that ask how the node is wait for an answer. More ask again.
@@ -39,8 +39,8 @@ impl Host {
         self.measured = measured;
     }
 
-    /// Takes note that a role's message was larger than any that travels, and is lost. It is told once for each role: the
-    /// role says the same again, and its log waits for that.
+    /// Takes note that a role's message was larger than any that travels, and is lost. The node reports it once for each role: the
+    /// role sends the same again, and its log waits for that.
     pub fn note_unsent(&mut self, log: LogId, endpoint: Endpoint, cause: &str) {
         let is_told = |problem: &Problem| {
             (problem.log, problem.endpoint) == (log, endpoint) && problem.cause.starts_with(UNSENT)
@@ -56,13 +56,13 @@ impl Host {
         }
     }
 
-    /// Whether somebody waits to be told how the node is.
+    /// Whether a client waits for the node's condition.
     #[must_use]
     pub fn is_asked(&self) -> bool {
         !self.asks.is_empty()
     }
 
-    /// Tells all who asked how the node is, and what its files take, if that could be found out.
+    /// Tells every client that asked how the node is, and what its files take, if that could be found out.
     pub fn tell_condition(&mut self, now: Time, usage: Option<&Usage>) {
         let asks = std::mem::take(&mut self.asks);
         if asks.is_empty() {
@@ -90,7 +90,7 @@ impl Host {
         }
     }
 
-    /// The shard replicas that lack something, or take part in no view.
+    /// The shard replicas that are incomplete, or take part in no view.
     fn incomplete(&self) -> Vec<ReplicaOf> {
         let lacks = |key: &&RoleKey| match key.endpoint {
             Endpoint::Shard(shard) => {

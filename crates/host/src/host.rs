@@ -59,7 +59,7 @@ pub struct HostConfig {
     pub register: RegisterPlace,
     /// Drawn at random for each start. Others see it and what follows from it.
     pub seed: u64,
-    /// Drawn for each start as well, and told to nobody.
+    /// Drawn for each start as well, and never sent.
     pub secret: Secret,
     /// The options of the machines.
     pub options: Options,
@@ -91,7 +91,7 @@ pub enum Event {
     Liveness(Liveness),
     /// A register outside answers a question, or tells on its own what is new.
     RegisterAnswered {
-        /// The address that asked, or is told.
+        /// The address that asked, or that the message is for.
         to: Address,
         /// Which log it works for.
         log: LogId,
@@ -136,17 +136,17 @@ pub struct Host {
     pub(crate) writes: VecDeque<(Lsn, RoleKey, Ticket)>,
     /// The roles of which the journal does not tell yet, and the entry that will.
     pub(crate) beginnings: BTreeMap<RoleKey, Lsn>,
-    /// The deleted logs: the register is told of each when its roles are gone for good.
+    /// The deleted logs: the node tells the register of each when its roles are gone for good.
     pub(crate) retired: VecDeque<(Lsn, LogId)>,
     /// The stores of replicas that were dismissed, and the journal entry that says so.
     pub(crate) doomed: VecDeque<(Lsn, LogId, ShardId)>,
     /// The latest logs that were deleted: no message brings a role of theirs back.
     pub(crate) gone: VecDeque<LogId>,
     /// Logs that the register does not know although they have replicas here, and since when; nothing once
-    /// that was told.
+    /// the node has reported it.
     pub(crate) unknown: BTreeMap<LogId, Option<Time>>,
     pub(crate) backlog: Backlog,
-    /// The last journal entry of all, and the last that somebody waits for.
+    /// The last journal entry of all, and the last that a role waits for.
     pub(crate) last: Lsn,
     pub(crate) awaited: Lsn,
     pub(crate) checkpoint: Option<Checkpoint>,
@@ -317,7 +317,7 @@ impl Host {
         std::mem::take(&mut self.sends)
     }
 
-    /// The next write to the journal, if somebody waits for one and none is under way.
+    /// The next write to the journal, if a role waits for one and none is under way.
     pub fn next_journal_write(&mut self, now: Time) -> Option<JournalWrite> {
         let awaited = self.journal.durable() < self.awaited
             || self.room_is_scarce() && self.journal.has_superfluous_files();
@@ -640,7 +640,7 @@ impl Host {
                 Kept::Command => _ = self.append(key, &own_record(&encode(command))),
                 Kept::Instead(shorter) => _ = self.append(key, &own_record(&encode(&shorter))),
             }
-            // Knowing what is stable is worth remembering, but nobody waits for it.
+            // The stable bound is worth remembering, but no role waits for that.
             if !matches!(command, StorageCommand::Stable(_) | StorageCommand::Mark { .. }) {
                 self.awaited = self.last;
             }
@@ -717,7 +717,7 @@ impl Host {
         self.local.extend(reached.into_iter().map(|(key, ticket)| (key, Input::Persisted(ticket))));
     }
 
-    /// The disk did what nobody can undo.
+    /// The disk did what no role can undo.
     pub(crate) fn fail(&mut self, cause: String) {
         self.end(format!("the disk failed: {cause}"));
     }
@@ -727,7 +727,7 @@ impl Host {
         self.failure = Some(cause);
     }
 
-    /// Draws a number that nobody else draws.
+    /// Draws a number that no other role draws.
     pub(crate) fn draw(&mut self) -> u64 {
         draw(&mut self.random)
     }

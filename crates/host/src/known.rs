@@ -24,7 +24,7 @@ impl Host {
         &self.problems
     }
 
-    /// Why the node cannot go on, if it cannot: it obeys nobody any more and has to be started again.
+    /// Why the node cannot go on, if it cannot: it obeys no controller any more and has to be started again.
     #[must_use]
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref()

@@ -87,7 +87,7 @@ impl Lane {
         self.mute_since.is_some()
     }
 
-    /// The observer was late: for so long nobody could have answered.
+    /// The observer was late: it could have heard no answer for so long.
     pub(crate) fn excuse(&mut self, now: Time, late: Duration) {
         if let Some((since, _)) = &mut self.probing {
             *since = (*since + late).min(now);

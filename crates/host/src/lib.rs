@@ -1,14 +1,14 @@
 //! One node without its input and output.
 //!
-//! A [`Host`] holds the roles of a node, its journal and its record stores. It is told what happened
-//! (messages, finished writes, the time) and says what is to be done (messages, writes). A server gives
+//! A [`Host`] holds the roles of a node, its journal and its record stores. Its driver tells it what happened
+//! (messages, finished writes, the time), and the host returns what is to be done (messages, writes). A server gives
 //! it sockets, a clock and a thread that syncs; the simulator gives it a seed. It decides everything that
 //! a node decides outside its protocols: which role a message is for, what is written when, how roles
 //! come back after a restart, when the journal is cut short.
 //!
-//! **Invariant:** nothing in this crate waits, asks the clock, or draws a random number. The disk is
-//! written to through [`seriatim_store::Disk`], buffered; whatever has to be *durable* leaves as a
-//! [`JournalWrite`](seriatim_store::JournalWrite) or as [`FileWork`], and is reported back; so does what deletes files.
+//! **Invariant:** nothing in this crate waits, asks the clock, or draws a random number. It writes to the
+//! disk through [`seriatim_store::Disk`], buffered; every write that has to be *durable* leaves as a
+//! [`JournalWrite`](seriatim_store::JournalWrite) or as [`FileWork`], and the driver reports it back; so does a deletion of files.
 //!
 //! ```text
 //!             handle(event) …                    finish_turn(now)

@@ -25,16 +25,16 @@ use crate::role::Role;
 /// For how long notices about logs are counted together.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// How often a node that is lost, or back, is told of within a minute.
+/// How many notices of one node that is lost, or back, an operator gets within a minute.
 const LOSSES: u32 = 5;
 
-/// How many views of one log are told of within a minute.
+/// How many notices of views of one log an operator gets within a minute.
 const VIEWS: u32 = 10;
 
-/// How many trims that limits bring are told of for one log within a minute.
+/// How many notices of trims that limits bring an operator gets for one log within a minute.
 const TRIMS: u32 = 1;
 
-/// How long a write of the journal may take before it is told of.
+/// How long a write of the journal may take before the node reports it.
 const SLOW_AFTER: Duration = Duration::from_secs(1);
 
 /// One line for an operator.
@@ -56,9 +56,9 @@ pub(crate) struct Notices {
     lost: BTreeMap<NodeId, (Time, Cause)>,
     /// Nodes whose disks are full.
     full: BTreeSet<NodeId>,
-    /// The replicas here that copy what they lack, and since when.
-    copying: BTreeMap<RoleKey, Time>,
-    /// How long the write of the journal that is told of has been under way.
+    /// The replicas here that are catching up, and since when.
+    catching_up: BTreeMap<RoleKey, Time>,
+    /// How long the write of the journal that was reported has been under way.
     slow: Option<Duration>,
     repeats: Repeats,
     logs: BTreeMap<LogId, Told>,
@@ -75,7 +75,7 @@ struct Told {
     obstacle: Option<String>,
     /// Up to where its limits trimmed it.
     trim: Position,
-    /// It was told to stand.
+    /// The node has reported that it stands.
     stands: bool,
     /// The view that is being replaced from here.
     before: Option<View>,
@@ -142,19 +142,19 @@ impl Notices {
         self.counted(now, Kind(format!("slow disk {}", notice.is_warning)), LOSSES, notice);
     }
 
-    /// A replica here lacks so many positions, or nothing more.
+    /// A replica here misses these positions, or nothing more.
     fn missing(&mut self, now: Time, key: RoleKey, log: Option<&str>, missing: Option<MissingRange>) {
         let role = role_in_words(key.endpoint);
         let text = match missing.filter(|missing| missing.from < missing.end) {
             Some(MissingRange { from, end }) => {
-                if self.copying.contains_key(&key) {
+                if self.catching_up.contains_key(&key) {
                     return;
                 }
-                self.copying.insert(key, now);
+                self.catching_up.insert(key, now);
                 format!("{role} here lacks positions from {from} to {end}, and copies them from the others")
             }
             None => {
-                let Some(since) = self.copying.remove(&key) else { return };
+                let Some(since) = self.catching_up.remove(&key) else { return };
                 let seconds = now.since(since).as_secs_f64();
                 format!("{role} here has all that it lacked, after {seconds:.1} s")
             }
@@ -309,11 +309,11 @@ impl Notices {
     /// A log has no controller here any more.
     pub(crate) fn forget(&mut self, log: LogId) {
         self.logs.remove(&log);
-        self.copying.retain(|key, _| key.log != log);
+        self.catching_up.retain(|key, _| key.log != log);
     }
 
     fn about_nodes(&mut self, notice: Notice) {
-        // Nobody may take them, as in a simulation.
+        // The driver may not take them, as in a simulation.
         if self.waiting.len() < 2 * limits::NOTICES {
             self.add(notice);
         }
@@ -378,7 +378,7 @@ impl Host {
         self.notices.back(now, node);
     }
 
-    /// Takes note of whose disks are full, for the reasons of views.
+    /// Takes note of the nodes whose disks are full, for the reasons of views.
     pub(crate) fn notice_full(&mut self, node: NodeId, is_full: bool) {
         match is_full {
             true => _ = self.notices.full.insert(node),
@@ -391,7 +391,7 @@ impl Host {
         self.notices.writes(now, under_way);
     }
 
-    /// Takes note of what a replica here lacks.
+    /// Takes note of the positions that a replica here misses.
     pub(crate) fn notice_missing(&mut self, now: Time, key: RoleKey, missing: Option<MissingRange>) {
         let log = self.log_name(key.log).map(str::to_owned);
         self.notices.missing(now, key, log.as_deref(), missing);
@@ -686,7 +686,7 @@ mod tests {
         assert_eq!(told.len(), 2, "{told:?}");
         assert!(told[0].contains("lacks positions from 0 to 90"), "{told:?}");
         assert!(told[1].contains("has all that it lacked"), "{told:?}");
-        assert!(notices.copying.is_empty());
+        assert!(notices.catching_up.is_empty());
     }
 
     #[test]

@@ -1,10 +1,10 @@
-//! Whether the logs of a node get on: for those who ask how the node is, and so that a log that stands is told of.
+//! Whether the logs of a node get on: for its condition, and so that it reports a log that stands.
 //!
 //! A log gets on if what its sequencing replica holds becomes stable. One that holds something, and whose `ordered` does not
 //! move, stands; so does one that takes part in no view. A replica that has nothing to do does neither.
 //!
-//! A replica is looked at when it took a step, since nothing else changes it: idle logs cost nothing. One that has something to
-//! do is looked at again when it may have stood for too long, a few logs at a time.
+//! The node looks at a replica when it took a step, since nothing else changes it: idle logs cost nothing. It looks again at
+//! one that has something to do when that may have stood for too long, a few logs at a time.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use seriatim_store::RoleKey;
 
 use crate::host::Host;
 
-/// For how long a log may stand before it is told of.
+/// For how long a log may stand before the node reports it.
 const STANDS_AFTER: Duration = Duration::from_secs(5);
 
 /// How far apart times are remembered when what is held was taken.
@@ -49,9 +49,9 @@ pub(crate) struct Progress {
 struct Course {
     seen: Sight,
     since: Time,
-    /// When it is looked at again.
+    /// When to look at it again.
     due: Time,
-    /// It was told that it stands.
+    /// The node has reported that it stands.
     is_told: bool,
     /// When which ends were seen first, the oldest first.
     ends: VecDeque<(Time, Position)>,
@@ -67,7 +67,8 @@ pub(crate) enum Turn {
 }
 
 impl Progress {
-    /// A replica took a step, and is like this now; nothing if it has nothing to do. Says if it was told to stand, and does not.
+    /// A replica took a step, and is like this now; nothing if it has nothing to do. Returns the turn if
+    /// the node had reported that it stands, and it does not.
     fn steps(&mut self, now: Time, log: LogId, sight: Option<Sight>) -> Option<Turn> {
         let Some(sight) = sight else {
             let course = self.logs.remove(&log)?;

@@ -297,8 +297,8 @@ fn begin_anew(
     }
 }
 
-/// A replica that holds nothing, with an empty store. What an incarnation left that the journal does not tell of, or in
-/// a store that remembers nothing, belongs to nobody: a trim point among it would hide what comes. If there are
+/// A replica that holds nothing, with an empty store. Files that an incarnation left and the journal does not
+/// mention, or a store that remembers nothing, belong to no replica: a trim point among it would hide what comes. If there are
 /// records, they may be the last ones, and the journal what was lost: they are put out of the way, not removed.
 pub(crate) fn new_replica(
     config: &HostConfig,

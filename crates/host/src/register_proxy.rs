@@ -10,9 +10,9 @@ const MOST: usize = 4096;
 /// A client's connection, and which of its machines asks.
 type Asker = (ConnectionId, u64);
 
-/// Which client asked what is being relayed.
+/// The clients whose questions are being relayed.
 ///
-/// Invariant: those who wait for news have one number each, which is in `askers`.
+/// Invariant: clients that wait for news have one number each, which is in `askers`.
 #[derive(Debug)]
 pub(crate) struct RegisterProxy {
     next: u64,
@@ -22,8 +22,8 @@ pub(crate) struct RegisterProxy {
 }
 
 impl RegisterProxy {
-    /// The proxy of one run of a node. Its numbers are drawn from that: who is told something that an earlier incarnation asked for
-    /// would take it for an answer.
+    /// The proxy of one run of a node. Its numbers are drawn from that: a client would take news that an
+    /// earlier incarnation asked for as its answer.
     pub(crate) fn new(incarnation: u64) -> Self {
         Self { next: incarnation, askers: BTreeMap::new(), listeners: BTreeMap::new() }
     }

@@ -14,7 +14,7 @@ use crate::journal::{RoleRecord, RoleSnapshot, encode};
 use crate::recovery::Problem;
 use crate::role::Role;
 
-/// How long a log may be unknown to the register before that is told. One that was deleted is retired by then.
+/// How long a log may be unknown to the register before the node reports it. One that was deleted is retired by then.
 const UNKNOWN_FOR: Duration = Duration::from_secs(10);
 
 impl Host {
@@ -66,8 +66,8 @@ impl Host {
         self.send_to_register(message);
     }
 
-    /// The log goes on without this role, and nobody will ask it for anything any more. Not if it obeys a
-    /// later claim: then somebody counts on it again. Nor as long as replicas in its place get something from it.
+    /// The log goes on without this role, and no other role will ask it for anything any more. Not if it obeys a
+    /// later claim: then an attempt counts on it again. Nor as long as replicas in its place get something from it.
     pub(crate) fn dismiss(&mut self, now: Time, key: RoleKey, view: ViewNumber) {
         let claim = match self.roles.get(&key) {
             Some(Role::Sequencer(role)) => role.claim(),
@@ -138,7 +138,7 @@ fn gone(log: LogId) -> RoleKey {
 }
 
 /// Removes the stores of replicas that were killed before the journal told of them. Such a replica confirmed
-/// nothing, and nobody gave it a record. A store that has some is not touched: what told of it was lost.
+/// nothing, and no role gave it a record. The node does not touch a store that has some: its journal entry was lost.
 pub(crate) fn remove_unborn(disk: &dyn Disk, roles: &BTreeMap<RoleKey, Role>) -> Vec<Problem> {
     let problem = |log, endpoint, cause| Problem { log, endpoint, cause };
     let stores = match ShardStore::all(disk) {

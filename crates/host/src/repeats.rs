@@ -1,4 +1,4 @@
-//! Repetitions: a notice that comes again and again within a minute is told a few times, and then counted.
+//! Repetitions: an operator gets a notice that comes again and again within a minute a few times, and then a count.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::notices::Notice;
 /// For how long notices of one kind are counted together.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// Of how many kinds that is known at once. Notices of further kinds are told one by one.
+/// Of how many kinds the node counts at once. Notices of further kinds come one by one.
 const MOST_KINDS: usize = 1024;
 
 /// The kind that notices are taken together by.
@@ -115,7 +115,7 @@ mod tests {
         let text = "it is 99 (97 times more within a minute, of which this is the last)";
         assert_eq!(told, [says(text)]);
         assert_eq!((repeats.deadline(), repeats.close(at(61)).len()), (None, 0));
-        // It goes on: once a minute it is told how often.
+        // It goes on: once a minute a notice says how often.
         assert!(repeats.admit(at(62), kind("a"), 3, says("again")).is_none());
         assert_eq!(repeats.close(at(120)).len(), 1);
         // After a quiet minute it is news.

@@ -18,16 +18,16 @@ use crate::backlog::{record_bytes, record_count};
 use crate::host::Host;
 use crate::role::Role;
 
-/// How often it is looked how much room there is.
+/// How often to look how much room there is.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// For how long nothing may be refused by a disk that shows room enough: another bound was met, which nobody sees.
+/// For how long nothing may be refused by a disk that shows room enough: another bound was met, which the node cannot see.
 const CALM_FOR: Duration = Duration::from_secs(2);
 
 /// In which time a full disk is tried with half of what was needed when it became full.
 const HALF_IN: Duration = Duration::from_secs(10);
 
-/// How much a record's place, name and checksums take on a disk at most, in bytes.
+/// How much a record's place, id and checksums take on a disk at most, in bytes.
 const BESIDE_A_RECORD: u64 = 128;
 
 /// Which part of what is kept for what makes room no view change gets: a file of the journal.
@@ -58,7 +58,7 @@ pub(crate) struct Room {
     has_refused: bool,
     /// When it is tried again.
     retry_at: Option<Time>,
-    /// The roles were told that nothing that brings records is to be admitted.
+    /// The node has told the roles to admit no records.
     is_told: bool,
 }
 
@@ -139,7 +139,7 @@ impl Host {
         self.room.wants(now, self.journal.checkpoint_needs(), &self.config.options.limits)
     }
 
-    /// Looks how much room there is, and tells who has to know if that changes anything.
+    /// Looks how much room there is, and tells the roles if that changes anything.
     pub(crate) fn look_at_room(&mut self, now: Time) {
         // A disk that cannot tell shows when it is written to.
         let free = self.disk.free().unwrap_or_default();
@@ -169,8 +169,8 @@ impl Host {
         self.look_at_room(now);
     }
 
-    /// After a pause a disk that was full is tried again: the journal's write is taken next, and a record
-    /// store that had no room is asked again as soon as somebody wants to write.
+    /// After a pause the node tries a full disk again: it takes the journal's write next, and asks a record store that had no
+    /// room again as soon as a replica wants to write.
     pub(crate) fn retry_when_full(&mut self, now: Time) {
         let is_over = self.room.retry_at.is_some_and(|at| now >= at);
         self.room.retry_at = self.room.retry_at.filter(|_| !is_over);
@@ -194,7 +194,7 @@ impl Host {
         }
     }
 
-    /// Whether the roles were told so.
+    /// Whether the node has told the roles so.
     pub(crate) fn disk_is_full(&self) -> bool {
         self.room.is_told
     }

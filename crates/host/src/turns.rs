@@ -2,7 +2,7 @@
 //!
 //! When a node is lost, or comes back, all logs need a view at once. Each attempt is a few messages, and a few writes
 //! that are awaited; a thousand at once take so long each that controllers of other nodes take them for stuck, claim the
-//! same logs, and nobody gets anything done. So a node works on some at a time, and on the next as soon as one is
+//! same logs, and no attempt gets anything done. So a node works on some at a time, and on the next as soon as one is
 //! done; those that another node is at meanwhile are done when their turn comes.
 //!
 //! A view change begins with a question for the register's entry. That is what waits here.

@@ -193,12 +193,12 @@ pub const WRITERS_COME_WITHIN: Duration = Duration::from_millis(100);
 pub const FLUSHED_BYTES: usize = 2 << 20;
 /// How far beyond what it knows to be final a shard replica lets clients write, in positions.
 pub const MOST_AHEAD: u64 = 1 << 20;
-/// How long what comes gathers after a batch of it began to be ordered, unless somebody waits for where it is bound.
+/// How long what comes gathers after a batch of it began to be ordered, unless a client waits for where it is bound.
 pub const ORDER_EVERY: Duration = Duration::from_micros(500);
 /// After how long a follower sends an entry that its leader may not have to the leader.
 pub const FORWARD_AFTER: Duration = Duration::from_millis(500);
 
-/// After how long a shard replica asks what is to become of records that nobody named, while nothing comes of their
+/// After how long a shard replica asks the leader whether records without positions are orphans, while nothing comes of their
 /// session.
 pub const ORPHAN_CHECK_AFTER: Duration = Duration::from_secs(60);
 
@@ -216,7 +216,7 @@ pub const SNAPSHOT_ROLES: usize = 64;
 /// have as many as are left.
 pub const MAX_HELD_RECORDS: u64 = 1 << 20;
 
-/// How many sessions of such records one question names.
+/// How many sessions of possible orphans one question lists.
 pub const MAX_ORPHAN_SESSIONS: usize = 1024;
 
 /// How many sessions a leader ends at the same time.
@@ -347,7 +347,7 @@ const _: () = {
     // Some sums of what was read are numbers, too, and no message has so many records.
     assert!(MAX_NUMBER.checked_mul(8).is_some());
     assert!(MAX_NUMBER - MAX_FIRST > MAX_FRAME_BYTES as u64);
-    // The largest record, or the fullest batch, fits into one frame with room for its names.
+    // The largest record, or the fullest batch, fits into one frame with room for its ids.
     assert!((MAX_RECORD_BYTES + MAX_RECORD_OVERHEAD_BYTES) as usize * 3 / 2 < MAX_FRAME_BYTES);
     assert!(BATCH_BYTES + BATCH_RECORDS * 64 < MAX_FRAME_BYTES / 2);
     assert!(FLUSHED_BYTES > READ_BYTES as usize && FLUSHED_BYTES < MAX_FRAME_BYTES / 2);
@@ -368,7 +368,7 @@ const _: () = {
     // A ring holds several batches, or the orderer could never fill its window.
     assert!(RING_BYTES > BATCH_BYTES * PUSH_WINDOW);
     assert!(RING_RECORDS > BATCH_RECORDS * PUSH_WINDOW);
-    // Records whose names are late are not taken for such that nobody named.
+    // Records whose ids are late are not taken for orphans.
     assert!(ORPHAN_CHECK_AFTER.as_millis() > MISSING_MOST.as_millis() * 2);
     assert!(MAX_ORPHAN_SESSIONS * 64 < MAX_FRAME_BYTES);
     // Entries that wait for the journal when room runs low still find some; a disk with enough is not soon low again.

@@ -220,7 +220,7 @@ impl Properties {
         let holds = |holds: bool| if holds { "yes" } else { "no" };
         let announced = match announces {
             Announced::Record => "the record",
-            Announced::Id => "its name, and its shard",
+            Announced::Id => "its id, and its shard",
             Announced::Nothing => "nothing",
         };
         vec![

@@ -1,4 +1,4 @@
-//! Records and their names.
+//! Records and their ids.
 
 use std::fmt;
 
@@ -65,7 +65,7 @@ impl std::str::FromStr for SessionId {
     }
 }
 
-/// The name of an append: its session, and its number within it, from 0 without gaps.
+/// The id of an append: its session, and its number within it, from 0 without gaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RecordId {
     /// The session that appended it.
@@ -96,34 +96,34 @@ impl IdRun {
         self.first + self.count
     }
 
-    /// The first `count` names.
+    /// The first `count` ids.
     #[must_use]
     pub fn head(self, count: u64) -> Self {
         Self { count, ..self }
     }
 
-    /// All but the first `count` names.
+    /// All but the first `count` ids.
     #[must_use]
     pub fn tail(self, count: u64) -> Self {
         Self { first: self.first + count, count: self.count - count, ..self }
     }
 
-    /// The names, in order.
+    /// The ids, in order.
     pub fn ids(self) -> impl DoubleEndedIterator<Item = RecordId> {
         (self.first..self.end()).map(move |number| RecordId { session: self.session, number })
     }
 }
 
-/// Names that got positions, one after another.
+/// Ids that got positions, one after another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BoundIds {
-    /// The names. Never none.
+    /// The ids. Never none.
     pub ids: IdRun,
     /// Whether their positions are no-ops, because no replica had the records.
     pub is_void: bool,
 }
 
-/// In the number of names, says that their positions are no-ops.
+/// In the number of ids, says that their positions are no-ops.
 const IS_VOID: u64 = 1 << 63;
 const _: () = assert!(limits::MAX_NUMBER < IS_VOID);
 

@@ -17,7 +17,7 @@ use crate::wire::{Decoder, Encoder, Wire, WireError, decode_number, wire_enum, w
 pub struct Run {
     /// The position of the first.
     pub first: Position,
-    /// The records, each with its name. Never empty.
+    /// The records, each with its id. Never empty.
     pub records: Vec<(RecordId, Record)>,
 }
 
@@ -31,10 +31,10 @@ impl Run {
     }
 }
 
-/// Names that were given consecutive positions, and the shard that their records were put on (LazyLog §5.2).
+/// Ids that were given consecutive positions, and the shard that their records were put on (LazyLog §5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ordered {
-    /// The names. Never none.
+    /// The ids. Never none.
     pub ids: IdRun,
     /// The shard, or [`ShardId::NOBODY`].
     pub shard: ShardId,
@@ -215,7 +215,7 @@ pub enum StorageCommand {
         view: ViewNumber,
         /// The first position.
         first: Position,
-        /// The runs of names that they belong to.
+        /// The runs of ids that they belong to.
         runs: Vec<Ordered>,
     },
     /// Which shards hold the positions from `first` on, as versions of `view`: the part of
@@ -228,7 +228,7 @@ pub enum StorageCommand {
         /// Which shards hold them.
         owned: Vec<Owned>,
     },
-    /// Records that were put under these names, and have no position, will never get one.
+    /// Records that were put under these ids, and have no position, will never get one.
     Discard(IdRun),
     /// The part that is kept of a [`StorageCommand::Bind`] of which some records were there, as versions of other
     /// views at the same positions: no replica asks for it, but the journal has no need of these records twice.
@@ -275,7 +275,7 @@ pub enum StorageFailure {
     /// No room; it works again when there is room.
     #[error("the disk is full")]
     Full,
-    /// It names records that the store does not hold: what was to put them there failed.
+    /// It names records that the store does not hold: the write that was to put them there failed.
     #[error("the records are not there")]
     Unheld,
     /// The store does not work any more.
@@ -303,7 +303,7 @@ pub struct ReadRange {
 pub struct Stored {
     /// Where it is.
     pub position: Position,
-    /// Its name.
+    /// Its id.
     pub id: RecordId,
     /// The record that was appended.
     pub record: Record,
@@ -347,9 +347,9 @@ pub struct ShardRecovery {
     pub trim: Position,
     /// The range that the replica lacks.
     pub missing: Option<MissingRange>,
-    /// The names of the records that were put and have no final position yet, in order.
+    /// The ids of the records that were put and have no final position yet, in order.
     pub put: Vec<IdRun>,
-    /// The names of the no-ops at positions that are not final yet, in order.
+    /// The ids of the no-ops at positions that are not final yet, in order.
     pub void: Vec<IdRun>,
     /// For each view of which there are versions the position after the last of them, in the order of views.
     pub ends: Vec<(ViewNumber, Position)>,

@@ -18,7 +18,7 @@
 //! journal/0001 …                          prewritten files, used again and again
 //! logs/<log, 16 hex digits>/shard-<n>/
 //!     seg-00000001.records                records in arrival order, without positions
-//!     seg-00000001.bindings               (view, positions) or names → bytes of a segment; what else is remembered
+//!     seg-00000001.bindings               (view, positions) or ids → bytes of a segment; what else is remembered
 //!     seg-00000001.packed                 the same bindings rewritten, in their place once they are final
 //!     trim                                the trim point, the oldest segment, up to where packed logs count
 //! ```

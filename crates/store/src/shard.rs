@@ -6,19 +6,19 @@
 //! read ──▶ history says which view is valid ──▶ index of that view ──▶ one read per stretch of bytes
 //!
 //! execute(Put) ──┬────────▶ seg-N.records
-//!                └────────▶ seg-N.bindings   names → bytes of a segment
-//! execute(Order) ─────────▶ seg-M.bindings   (view, positions) → shards, and of this one's names → their bytes
-//! find ──▶ names ──▶ one read per stretch of bytes
+//!                └────────▶ seg-N.bindings   ids → bytes of a segment
+//! execute(Order) ─────────▶ seg-M.bindings   (view, positions) → shards, and of this one's ids → their bytes
+//! find ──▶ ids ──▶ one read per stretch of bytes
 //! ```
 //!
-//! Where records come before their positions (LazyLog §5), they are held *by name* until the position of their
-//! name is final. An order copies nothing: it binds positions to where the records were put.
+//! Where records come before their positions (LazyLog §5), they are held *by id* until the position of their
+//! id is final. An order copies nothing: it binds positions to where the records were put.
 //!
 //! The last segment is *active*; all others are *sealed*: they have footers and never change, but their binding logs
 //! are rewritten once, without what newer views hide, when all that they tell is final (`rewriting.rs`). Each
 //! binding log starts with what the store remembered when it was made, so old ones can go with their
 //! segments. A segment goes when all positions that its records ever had are trimmed, and all whose owner its
-//! binding log tells, when those whose names it tells are final, and when no record is held by name in it or in
+//! binding log tells, when those whose ids it tells are final, and when no record is held by id in it or in
 //! one before it.
 //!
 //! Writes are buffered; who makes them durable depends on the log's durability:
@@ -133,11 +133,11 @@ pub enum StoreError {
     /// The disk failed earlier.
     #[error("the store failed earlier: {0}")]
     FailedEarlier(String),
-    /// A record is to have a position, and is not held by its name. Whoever asks has lost track of what is here:
+    /// A record is to have a position, and is not held by its id. Whoever asks has lost track of what is here:
     /// this replica must not go on as if it held the record.
     #[error("the record {0} is to have a position, and is not here")]
     Unheld(RecordId),
-    /// There are no such positions or names.
+    /// There are no such positions or ids.
     #[error("a command that cannot be meant: {0}")]
     Nonsense(&'static str),
 }
@@ -243,8 +243,8 @@ struct ShardCheckpoint {
     stable: Position,
     trim: Position,
     missing: Option<MissingRange>,
-    /// The names of positions that are not final. The binding logs tell them, too, but a later trim may take
-    /// these before the journal has kept the commands that decided about the names.
+    /// The ids of positions that are not final. The binding logs tell them, too, but a later trim may take
+    /// these before the journal has kept the commands that decided about the ids.
     given: Vec<Binding>,
     times: TimeIndex,
 }
@@ -592,7 +592,7 @@ impl ShardStore {
     }
 
     /// Raises the trim point, and finds the oldest segments of which nothing is needed. With a journal they are given up
-    /// at once: a replica that loses what made names final hears of it again. Without one, a power cut may lose that
+    /// at once: a replica that loses what made ids final hears of it again. Without one, a power cut may lose that
     /// and leave the trim point, so it is synced before ([`ShardStore::next_removal`]).
     fn raise_trim(&mut self, position: Position) -> Result<(), StoreError> {
         let dead_to = self.removals.dead_to().max(self.contents.dead_to(self.active.number, position));
@@ -652,7 +652,7 @@ impl ShardStore {
     }
 }
 
-/// Adds a name that is almost always there already.
+/// Adds an id that is almost always there already.
 fn mark(unsynced: &mut BTreeSet<String>, name: &str) {
     if !unsynced.contains(name) {
         unsynced.insert(name.to_owned());

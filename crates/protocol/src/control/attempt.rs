@@ -110,7 +110,7 @@ impl<'a> Liveness<'a> {
 /// The aims of an attempt beyond a view.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Goal {
-    /// Whether the operator accepts that what nobody holds any more is lost.
+    /// Whether the operator accepts the loss of records that no replica holds any more.
     pub(super) accepts_loss: bool,
     /// Whether replicas that are away are replaced, not only as many as the log needs to go on.
     pub(super) replaces: bool,
@@ -263,7 +263,7 @@ impl Attempt {
         self.since = now;
     }
 
-    /// Whether nothing more is worth waiting for: everyone who answers has answered, or the step can do
+    /// Whether nothing more is worth waiting for: every role that answers at all has answered, or the step can do
     /// without the others and they had their time.
     fn has_gathered(
         &self,
@@ -315,7 +315,7 @@ impl Attempt {
         let chosen = self.evidence.candidate();
         let fresh = self.old() == ViewNumber::NONE;
         let candidates = self.sequencers();
-        // Before the first view there is nothing to choose: it only matters who can be staged.
+        // Before the first view there is nothing to choose: all that matters is which nodes can be staged.
         let go_on = chosen.is_some() || fresh;
         let answered = |node| self.evidence.is_sealed(node);
         if !self.has_gathered(now, liveness, &candidates, answered, go_on) {
@@ -410,7 +410,7 @@ impl Attempt {
         let candidates = self.to_stage(liveness);
         let spare: Vec<NodeId> = liveness.spares(&candidates).collect();
         let enough = self.staged.len() >= least;
-        // One whose node is heard may be mute all the same: others can stand in for it.
+        // A replica whose node is alive may be mute all the same: others can stand in for it.
         let go_on = enough || !spare.is_empty();
         if !self.has_gathered(now, liveness, &candidates, |node| self.staged.contains_key(&node), go_on) {
             return Ok(None);
@@ -456,8 +456,8 @@ impl Attempt {
         Group::of(&self.entry().sequencers, take_part, self.entry().config.sequencers, liveness.partings)
     }
 
-    /// The nodes that are to host sequencing replicas of the new view: those that are meant to, and spares if
-    /// those are too few. Nodes whose disks are full only if the log cannot do without them.
+    /// The nodes that are to host sequencing replicas of the new view: the ones that are meant to, and
+    /// spares if these are too few. Nodes whose disks are full only if the log cannot do without them.
     fn to_stage(&self, liveness: Liveness<'_>) -> BTreeSet<NodeId> {
         // One that is to leave stays until others are enough.
         let old = self.evidence.old_sequencers().map(|member| member.node);
@@ -550,7 +550,7 @@ impl Attempt {
         nodes
     }
 
-    /// Asks whoever has not answered.
+    /// Asks the roles that have not answered.
     pub(super) fn ask(
         &self,
         register: Address,

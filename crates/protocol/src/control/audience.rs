@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use seriatim_model::{Address, LogId, Time, ViewNumber};
 
-/// How long somebody who asked is told of what is new. Clients that wait ask again before.
+/// How long a listener that asked hears of new views. Clients that wait ask again before.
 pub const LISTENS_FOR: Duration = Duration::from_secs(5);
 /// How many listen at most. Others ask as often, and hear no sooner.
 const MOST: usize = 64 << 10;
@@ -22,13 +22,13 @@ pub struct Audience {
 
 #[derive(Clone, Copy, Debug)]
 struct Listener {
-    /// The newest view that it was told of.
+    /// The newest view that it has been told of.
     known: ViewNumber,
     until: Time,
 }
 
 impl Audience {
-    /// Somebody asks for news of a log, and knows of the view `view`, or is about to.
+    /// A listener asks for news of a log, and knows of the view `view`, or is about to.
     pub fn join(&mut self, now: Time, log: LogId, listener: Address, view: ViewNumber) {
         if now >= self.forget_at {
             self.forget_late(now);
@@ -49,7 +49,7 @@ impl Audience {
         self.logs.contains_key(&log)
     }
 
-    /// A view of a log is registered. Those who were not told of it, and are now.
+    /// A view of a log is registered. Returns the listeners that did not know it, and hear of it now.
     pub fn hears_of(&mut self, now: Time, log: LogId, view: ViewNumber) -> Vec<Address> {
         let Some(listeners) = self.logs.get_mut(&log) else { return vec![] };
         assert!(!listeners.is_empty(), "a log without listeners is not among them");
@@ -63,7 +63,7 @@ impl Audience {
         behind
     }
 
-    /// A log is gone. Those who are to be told.
+    /// A log is gone. Returns the listeners that are to hear of it.
     pub fn remove_log(&mut self, log: LogId) -> Vec<Address> {
         let listeners = self.logs.remove(&log).unwrap_or_default();
         assert!(
@@ -76,7 +76,7 @@ impl Audience {
         listeners.into_keys().collect()
     }
 
-    /// Forgets all who did not ask again in time.
+    /// Forgets every listener that did not ask again in time.
     fn forget_late(&mut self, now: Time) {
         self.forget_at = now + LISTENS_FOR;
         self.logs.retain(|_, listeners| {
@@ -111,7 +111,7 @@ mod tests {
         audience.join(Time::ZERO, LogId(2), client(3), view(1));
         assert_eq!(audience.hears_of(Time::ZERO, LOG, view(2)), [client(1)]);
         assert_eq!(audience.hears_of(Time::ZERO, LOG, view(2)), []);
-        // A late answer does not take back what was told since.
+        // A late answer does not take back news that came since.
         audience.join(Time::ZERO, LOG, client(1), view(1));
         assert_eq!(audience.hears_of(Time::ZERO, LOG, view(2)), []);
         assert_eq!(audience.hears_of(Time::ZERO, LOG, view(3)), [client(1), client(2)]);

@@ -9,7 +9,7 @@ use super::message::{Message, Refusal};
 use super::poll::ASK_AGAIN;
 use crate::roles;
 
-/// How long after an answer the register is asked again.
+/// How long after an answer to ask the register again.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// The change of a log that is waited for.
@@ -44,9 +44,9 @@ pub struct Awaiting {
     control: NodeId,
     name: String,
     goal: Awaited,
-    /// Names the question; the same if it is asked again because it has no answer.
+    /// Names the question; a repetition of it, because it has no answer, has the same.
     request: u64,
-    /// When it is asked again; nothing when it is over.
+    /// When to ask again; nothing when it is over.
     ask_at: Option<Time>,
 }
 

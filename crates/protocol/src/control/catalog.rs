@@ -1,4 +1,4 @@
-//! The rules of the view register and its catalog, whoever keeps the entries: a role of a node
+//! The rules of the view register and its catalog, the same for every keeper of the entries: a role of a node
 //! ([`Register`](super::register::Register)), or a service outside of all nodes.
 
 use std::collections::BTreeSet;
@@ -160,7 +160,7 @@ pub fn retained_by(entry: &LogEntry) -> Option<NodeId> {
 }
 
 /// The entry of a log that remembers, of at most so many, that a session has ended in this view; nothing if another run ended
-/// it before, or it may have been forgotten, or the view is over: whoever asks sees which in the entry.
+/// it before, or it may have been forgotten, or the view is over: the asker sees which in the entry.
 #[must_use]
 pub fn with_ended(
     entry: &LogEntry,
@@ -236,8 +236,8 @@ pub fn listed(mut entries: Vec<LogEntry>) -> Vec<LogEntry> {
 }
 
 /// The answer to the deletion of a log that is not there, where `last` is the id that was given last: done, if
-/// there was such a log. Whoever names it knew it: it asks again because the answer was lost, or another was
-/// faster.
+/// there was such a log. A client that names it knew it, and asks again because the answer was lost, or another
+/// client was faster.
 ///
 /// # Errors
 /// If there never was such a log.
@@ -252,7 +252,7 @@ pub fn gone(log: LogId) -> Refusal {
     Refusal::Impossible { reason: format!("log {log} was deleted") }
 }
 
-/// The refusal of a name that no log has. One that no log could have is not repeated at any length.
+/// The refusal of a name that no log has. It repeats a name that no log could have only in part.
 #[must_use]
 pub fn not_found(name: String) -> Refusal {
     match check_name(&name) {
@@ -261,9 +261,9 @@ pub fn not_found(name: String) -> Refusal {
     }
 }
 
-/// The nodes that are told to forget a log that is deleted: those that host something of it, and all others that are known.
-/// A spare that stood in under a claim of which no view came may have a replica, and no entry names it; and a node that
-/// was told lets no late message begin one.
+/// The nodes that the register tells to forget a deleted log: the ones that host something of it, and all others that it
+/// knows. A spare that stood in under a claim of which no view came may have a replica, and no entry names it; and a node
+/// that knows of the deletion lets no late message begin a replica.
 #[must_use]
 pub fn told_of_deletion(entry: &LogEntry, known: impl IntoIterator<Item = NodeId>) -> BTreeSet<NodeId> {
     hosts(entry).into_iter().chain(known).collect()

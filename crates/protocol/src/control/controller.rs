@@ -1,11 +1,11 @@
 //! The controller of one log on one node: drives view changes, step by step (docs/design/views.md, "View change").
 //!
 //! It keeps nothing that cannot be lost. If it dies at any point, another starts over with a higher
-//! number; two that race are decided by the register. Every question is repeated until it is answered,
-//! and every answer carries the claim, so answers to an attempt that is over are recognised.
+//! number; the register decides between two that race. A controller repeats every question until it has the
+//! answer, and every answer carries the claim, so it recognises answers to an attempt that is over.
 //!
-//! Every node has one. Whoever notices first claims; the others give it a little time, in the order in
-//! which the view names them, and stand back from a claim that they did not expect.
+//! Every node has one. The first controller to notice claims; the others give it a little time, in the order in
+//! which the view names their nodes, and stand back from a claim that they did not expect.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -37,7 +37,7 @@ mod rivals;
 
 use leaving::Leaving;
 
-/// How often those that a view does without are told of it.
+/// How often the controller tells roles which view does without them.
 const REMIND_EVERY: Duration = Duration::from_secs(1);
 /// How much longer each further member of a view waits before it does what the ones before should do.
 const STAGGER: Duration = Duration::from_millis(15);
@@ -63,7 +63,7 @@ pub struct Controller {
     current: Option<Box<LogEntry>>,
     /// The latest view that anybody is known to have seen registered.
     known: Known,
-    /// A view is wanted in place of this one, whatever else is the case.
+    /// The view that must be replaced, whatever else is the case.
     wanted: Option<ViewNumber>,
     /// The highest claim of another that was given its time.
     stood_back_for: ViewNumber,
@@ -74,7 +74,7 @@ pub struct Controller {
     nodes: BTreeSet<NodeId>,
     suspected: BTreeSet<NodeId>,
     full: FullDisks,
-    /// Suspected nodes that the latest view names all the same: it was formed with them knowingly.
+    /// Suspected nodes that the latest view names all the same: the controller formed it with them knowingly.
     tolerated: BTreeSet<NodeId>,
     /// Roles that a view named, that a later one does without, and that did not say yet that they know.
     dropped: BTreeSet<Address>,
@@ -105,7 +105,7 @@ enum Phase {
     Idle,
     /// The register's entry was asked for.
     Reading,
-    /// Nothing can be done, or somebody else is doing it.
+    /// Nothing can be done, or another controller is doing it.
     Resting,
     /// Step 1: the claim was sent to the register.
     Claiming(Box<LogEntry>),
@@ -154,7 +154,7 @@ impl Machine for Controller {
 }
 
 impl Controller {
-    /// A controller of `log` on `node`, whose register is asked on node `register`. `random` differs
+    /// A controller of `log` on `node`, which reaches the register through node `register`. `random` differs
     /// from that of every other controller, past or present.
     #[must_use]
     pub fn new(log: LogId, node: NodeId, register: NodeId, random: u64, options: Options) -> Self {
@@ -343,7 +343,7 @@ impl Controller {
         }
     }
 
-    /// Somebody who should answer does not: the next attempt may do without, or with others.
+    /// A role that should answer does not: the next attempt may do without it, or with others.
     fn give_up(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
         self.pace.gives_up();
         // Perhaps a shard that is to join does not get any further: the log does without it then.
@@ -365,7 +365,7 @@ impl Controller {
         Liveness { nodes: &self.nodes, suspected: &self.suspected, full, partings }
     }
 
-    /// Asks, again if need be, whatever the phase waits for.
+    /// Asks, again if need be, for what the phase waits for.
     fn ask(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
         self.ask_at = now + self.pace.next_question();
         match &self.phase {
@@ -508,7 +508,8 @@ impl Controller {
         }
     }
 
-    /// The disk of a node is full, or has room again: then its roles are told which view stands, and ask to be taken back.
+    /// The disk of a node is full, or has room again: then the controller tells its roles which view stands, and they ask to be
+    /// taken back.
     fn disk_is(&mut self, now: Time, node: NodeId, is_full: bool, out: &mut Vec<RoleEffect>) {
         if self.options.mutates(Mutation::FullDiskIgnored) || !self.full.note(node, is_full) {
             return;
@@ -544,7 +545,7 @@ impl Controller {
         !is_late && Wish::of(entry, reporter) == Wish::Rejoin
     }
 
-    /// Reads in the entry whether a new view is needed, and tells those who reported what is.
+    /// Reads in the entry whether a new view is needed, and tells the roles that reported which view stands.
     fn decide(&mut self, now: Time, entry: LogEntry, out: &mut Vec<RoleEffect>) {
         match self.known.judge(now, entry.view_number()) {
             Verdict::Sound => {}
@@ -562,7 +563,7 @@ impl Controller {
             return self.orders.answer(true, false, text, out);
         }
         self.wanted = Some(entry.view_number());
-        // A claim of this node that is not this controller's died with the one before it: nobody is to wait for that.
+        // A claim of this node that is not this controller's died with the one before it: no role is to wait for that.
         let is_alive = entry.claimant_node() != self.node;
         if is_alive && entry.claimed > entry.view_number().max(self.stood_back_for) {
             return self.stand_back(now, &entry, out);
@@ -588,7 +589,7 @@ impl Controller {
                 Wish::View => needed = true,
                 Wish::Rejoin => grows |= !self.full.has(reporter) && !self.is_stood_in_for(entry, reporter),
                 Wish::Leave => {
-                    // Under a claim that no view came of it stays: somebody may count on it. A view ends that.
+                    // Under a claim that no view came of it stays: an attempt may count on it. A view ends that.
                     grows |= entry.claimed > current;
                     dismiss(entry, reporter, out);
                 }
@@ -609,7 +610,7 @@ impl Controller {
         needed || grows
     }
 
-    /// Whether somebody that the view lacks could be replaced by another node.
+    /// Whether another node could stand in for a role that the view is short of.
     fn has_spares(&self, entry: &LogEntry) -> bool {
         members::short(entry).any(|take_part| self.liveness().spares(&take_part).next().is_some())
     }
@@ -689,7 +690,7 @@ impl Controller {
                 attempt.note_shard_flushed(shard, node, *upto)
             }
             shard::Message::FlushFailed { claim } if *claim == ours && attempt.step == Step::Flush => {
-                // Under this claim nobody else may: it may have flushed a part.
+                // Under this claim no other replica may: this one may have flushed a part.
                 *self.unreadable.entry(shard).or_default() += 1;
                 return self.give_up(now, out);
             }
@@ -731,7 +732,7 @@ impl Controller {
         if is_older && self.orders.accepts_at(now) && matches!(blocked, Blocked::Lost(_)) {
             return self.rest(now, Duration::ZERO);
         }
-        // It is the turn of those that stand back for this claim: they may hear whom this node does not.
+        // It is the turn of the controllers that stand back for this claim: they may hear nodes that this one does not.
         let turn = self.pace.backoff_after(entry.claimed, entry.view_number()) * 3;
         let why = blocked.to_string();
         for node in &entry.sequencers {
@@ -751,7 +752,7 @@ impl Controller {
         self.rest(now, self.options.limits.attempt_for + turn);
     }
 
-    /// Step 8: everyone may start.
+    /// Step 8: all roles of the view may start.
     fn registered(&mut self, now: Time, entry: &LogEntry, out: &mut Vec<RoleEffect>) {
         let Some(view) = &entry.view else { return };
         let Phase::Attempt(attempt) = std::mem::replace(&mut self.phase, Phase::Idle) else { return };

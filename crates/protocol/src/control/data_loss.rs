@@ -6,7 +6,7 @@ use seriatim_model::{Gap, NodeId, Position, ShardId, ViewHistory, ViewNumber};
 /// Why there can be no view at present.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Blocked {
-    /// Somebody who does not answer is needed.
+    /// A role that does not answer is needed.
     Waits(String),
     /// Data that no replica holds any more is needed. Only an operator can go on without it.
     Lost(Loss),
@@ -35,8 +35,8 @@ pub(super) struct Loss {
 }
 
 impl Loss {
-    /// Notes what none of the replicas of a shard holds that are to go on with it, each of which lacks this. What one of
-    /// them holds, the others get from it.
+    /// Notes the positions that none of the replicas of a shard holds that are to go on with it; `missing` has those of each.
+    /// A replica gets the positions that only another one holds from that one.
     pub(super) fn add_shard(
         &mut self,
         (shard, begins): (ShardId, Position),

@@ -23,7 +23,7 @@ pub(crate) struct Evidence {
     fenced: BTreeMap<(ShardId, NodeId), (Incarnation, Held)>,
     /// How often a shard's replica could not read what it was to flush: then it is another's turn.
     unreadable: BTreeMap<ShardId, usize>,
-    /// The defect of counting on replicas that lack something.
+    /// The mutation that counts on incomplete replicas.
     counts_incomplete: bool,
     /// The defect of writing anew what was trimmed.
     flushes_trimmed: bool,
@@ -128,8 +128,8 @@ impl Evidence {
         self.fenced.contains_key(&(shard, node))
     }
 
-    /// A sealed replica that the view that ends names, in the incarnation that it names. The one that got furthest has the
-    /// least to flush.
+    /// A sealed replica that is a member of the view that ends, in the incarnation that this view names. The one that got
+    /// furthest has the least to flush.
     pub(super) fn candidate(&self) -> Option<Member> {
         let view = self.old_view()?;
         let candidates = self.sealed.iter().filter_map(|(node, (incarnation, state))| {

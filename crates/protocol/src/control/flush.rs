@@ -1,4 +1,4 @@
-//! The flush of an attempt: who does it, how far that is, and what became of it.
+//! The flush of an attempt: the replicas that do it, how far they are, and what became of it.
 
 use std::collections::BTreeMap;
 
@@ -55,7 +55,7 @@ impl FlushRange {
 
 /// A flush under way.
 ///
-/// Invariant: it is done by somebody who is asked, or its outcome is known from the first.
+/// Invariant: the attempt asks a replica to do it, or knows its outcome from the first.
 #[derive(Clone, Debug)]
 pub(crate) struct Flush {
     by: By,
@@ -158,7 +158,7 @@ impl Flush {
         })
     }
 
-    /// Asks those who are to flush and have not said that they have, for the new view as far as that is known.
+    /// Asks the replicas that are to flush and have not said that they have, for the new view as far as that is known.
     pub(super) fn ask(&self, evidence: &Evidence, view: View, out: &mut Vec<RoleEffect>) {
         match &self.by {
             By::Nobody => {}

@@ -56,7 +56,7 @@ pub(super) fn short(entry: &LogEntry) -> impl Iterator<Item = BTreeSet<NodeId>> 
     short.map(|(members, _)| members.iter().map(|member| member.node).collect())
 }
 
-/// Tells a node that nobody needs one of its roles any more.
+/// Tells a node that the log does not need one of its roles any more.
 pub(super) fn dismiss(entry: &LogEntry, role: Address, out: &mut Vec<RoleEffect>) {
     let Address::Node(node, endpoint) = role else { return };
     let message = Message::Dismiss { log: entry.id, role: endpoint, view: entry.view_number() };
@@ -70,7 +70,7 @@ pub(super) enum Wish {
     View,
     /// The view does without it, and should not.
     Rejoin,
-    /// Nobody needs it any more.
+    /// The log does not need it any more.
     Leave,
 }
 

@@ -11,8 +11,8 @@ use super::parting::{NodeParting, PartingChange};
 use crate::parts::Sessions;
 use crate::roles::{self, Family};
 
-/// The number of a lookup that is about news: who asks is told what is known at once, under the same number, and for
-/// a while of every newer view as soon as it is registered. Another number names a question whose answer was true at
+/// The number of a lookup that is about news: the register answers at once with what it knows, under the same number, and
+/// for a while with every newer view as soon as it is registered. Another number names a question whose answer was true at
 /// some moment after it was asked.
 pub const NEWS: u64 = 0;
 
@@ -184,8 +184,8 @@ pub enum Message {
     },
     /// Client to register: create a log.
     Create {
-        /// Names the question. Drawn at random: whoever has no answer asks again under the same number, and
-        /// the log is created once.
+        /// Names the question. Drawn at random: a client that has no answer asks again under the same number,
+        /// and the log is created once.
         request: u64,
         /// Its name.
         name: String,
@@ -193,7 +193,7 @@ pub enum Message {
         config: LogConfig,
     },
     /// Client to register: delete this log, and no other that may have its name by then. If it is deleted
-    /// already, that is done: whoever has no answer asks again.
+    /// already, that is done: a client that has no answer asks again.
     Delete {
         /// Names the question.
         request: u64,
@@ -203,7 +203,7 @@ pub enum Message {
         log: LogId,
     },
     /// Client to register: this log is to have one more shard, of this number. If it has one already, that is done:
-    /// whoever has no answer asks again.
+    /// a client that has no answer asks again.
     AddShard {
         /// Names the question.
         request: u64,
@@ -276,10 +276,10 @@ pub enum Message {
     },
     /// Register to node: you are known at another address.
     Elsewhere {
-        /// Names what the register was told last about the node.
+        /// Names the last news that the register had about the node.
         version: u64,
     },
-    /// Node to register: I am here, and not where you knew me to be, unless you were told of me since.
+    /// Node to register: I am here, and not where you knew me to be, unless you have newer news of me.
     Move {
         /// The node, and where it listens.
         node: NodeAddress,
@@ -320,7 +320,7 @@ pub enum Message {
         /// The log.
         log: LogId,
     },
-    /// Controller to replica: obey nobody below this claim any more.
+    /// Controller to replica: obey no lower claim any more.
     Seal {
         /// The claim.
         claim: ViewNumber,
@@ -400,7 +400,7 @@ pub enum Message {
         /// This incarnation of the replica.
         incarnation: Incarnation,
     },
-    /// Controller to node: nobody needs this role any more, if it obeys no claim above that view.
+    /// Controller to node: the log does not need this role any more, if it obeys no claim above that view.
     Dismiss {
         /// The log.
         log: LogId,
@@ -409,7 +409,7 @@ pub enum Message {
         /// The view that is registered without it.
         view: ViewNumber,
     },
-    /// Operator to controller: what would be lost if the log went on without what nobody holds any more?
+    /// Operator to controller: what would be lost if the log went on without the records that no replica holds any more?
     /// Or: go on.
     Recover {
         /// Names the question.
@@ -495,11 +495,11 @@ pub enum Message {
         /// The planned outcome for each node that does not stay, in the order of nodes.
         partings: Vec<NodeParting>,
     },
-    /// Node to register: the same, for it knows. Until then it is told again.
+    /// Node to register: it knows these partings. Until it says so the register tells it again.
     PartingsKnown {
         /// Which node.
         node: NodeId,
-        /// The planned outcomes that it was told.
+        /// The planned outcomes that it knows.
         partings: Vec<NodeParting>,
     },
     /// Node to register: the log's roles are forgotten here.

@@ -1,4 +1,4 @@
-//! The word of an operator: what would be lost if the log went on is asked, or accepted.
+//! The word of an operator, who asks what would be lost if the log went on, or accepts it.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ impl Orders {
         !is_repeated
     }
 
-    /// Whether somebody waits for an answer.
+    /// Whether an operator waits for an answer.
     pub(super) fn is_pending(&self) -> bool {
         self.0.is_some()
     }
@@ -41,7 +41,7 @@ impl Orders {
         self.0.as_ref().is_some_and(|order| order.accepts && now < order.until)
     }
 
-    /// Answers who waits.
+    /// Answers every operator that waits.
     pub(super) fn answer(&mut self, done: bool, lost: bool, text: String, out: &mut Vec<RoleEffect>) {
         if let Some(Order { asker, request, .. }) = self.0.take() {
             let message = Message::Recovered { request, done, lost, text };

@@ -239,15 +239,15 @@ fn named(nodes: &BTreeSet<NodeId>) -> String {
     }
 }
 
-/// Of the replicas of one thing, those that drained nodes have.
+/// Of the replicas of one thing, the ones on drained nodes.
 #[derive(Clone, Debug)]
 pub(super) struct Group {
     /// Drained nodes that are members, or meant to be.
     pub(super) drained: BTreeSet<NodeId>,
-    /// All members, and those that stay.
+    /// All members, and the ones that stay.
     pub(super) members: BTreeSet<NodeId>,
     pub(super) kept: BTreeSet<NodeId>,
-    /// How many places of drained nodes nobody stands in for yet.
+    /// How many places of drained nodes have no node that stands in for them yet.
     pub(super) unfilled: usize,
     /// How many members there are to be.
     pub(super) wanted: usize,
@@ -285,7 +285,7 @@ impl Group {
         self.kept.len() >= self.wanted
     }
 
-    /// The nodes of these that may stand in for drained ones: those that are to take over from them come first, and are the
+    /// The nodes of these that may stand in for drained ones: the ones that are to take over from them come first, and are the
     /// only ones where each has one.
     pub(super) fn stand_ins(&self, spares: impl Iterator<Item = NodeId>, partings: &Partings) -> Vec<NodeId> {
         let successors: Vec<Option<NodeId>> =

@@ -8,19 +8,19 @@ use seriatim_model::{Address, Effect, Input, Machine, Time};
 
 use crate::roles::Message;
 
-/// When a question that has no answer is asked again: what was asked is lost with the connection.
+/// After how long to repeat a question that has no answer: a question is lost with its connection.
 pub(super) const ASK_AGAIN: Duration = Duration::from_millis(300);
-/// How long roles have to answer. A role that takes longer counts as silent.
+/// How long roles have to answer. A role that takes longer counts as one that did not answer.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
-/// The answer of each of the roles: nothing of one that was silent.
+/// The answer of each role; none of a role that did not answer in time.
 pub type Answers = BTreeMap<Address, Option<Message>>;
 
-/// Asks roles, each its own question, until all of them answered or [`ANSWER_WITHIN`] is over; then it says what each
-/// answered.
+/// Asks roles, each its own question, until all of them answered or [`ANSWER_WITHIN`] is over; then it returns the answer of
+/// each.
 ///
-/// A role may answer twice, because it is asked again when its answer takes long. Its first answer counts, so that what is
-/// counted is roles and not answers.
+/// A role may answer twice, because the poll asks it again when its answer takes long. Its first answer counts: the poll
+/// counts roles and not answers.
 #[derive(Debug)]
 pub struct Poll {
     questions: BTreeMap<Address, Message>,

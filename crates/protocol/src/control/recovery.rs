@@ -41,11 +41,11 @@ pub struct Recovery {
     options: Options,
 }
 
-/// The node that is asked.
+/// The node whose turn it is to be asked.
 #[derive(Debug)]
 struct Turn {
     node: NodeId,
-    /// Whether it has a controller of the log: then the question itself is what it is asked.
+    /// Whether it has a controller of the log: then it gets the question itself.
     has_controller: bool,
     ask_at: Time,
     until: Time,
@@ -80,7 +80,7 @@ impl Machine for Recovery {
 
 impl Recovery {
     /// A question about the log that `entry` describes; with `accepts`, it is to go on. A node that has its controller may take
-    /// so long (`patience`) to answer. `request` names the question, unlike any other that the same asker asks.
+    /// as long as `timeout` to answer. `request` names the question, unlike any other of the same asker.
     #[must_use]
     pub fn new(
         now: Time,
@@ -98,7 +98,7 @@ impl Recovery {
         recovery
     }
 
-    /// Whether there is nobody left to ask, or the answer is there.
+    /// Whether there is no node left to ask, or the answer is there.
     fn is_over(&self) -> bool {
         self.turn.is_none()
     }
@@ -177,7 +177,7 @@ mod tests {
         Recovery::new(after(0), &testing::entry(None), (5, accepts), TIMEOUT, Options::default())
     }
 
-    /// A step: which node is asked what, and the outcome.
+    /// A step: the node and its question, and the outcome.
     fn step(
         recovery: &mut Recovery,
         at: u64,

@@ -47,8 +47,9 @@ pub struct Register {
     joined: BTreeSet<NodeId>,
     /// The nodes that do not stay.
     partings: Partings,
-    /// Whether there ever was one, and who does not know yet how it is now. Those who join are told.
+    /// Whether there ever was one. A node that joins hears of them.
     has_partings: bool,
+    /// The nodes that do not know the present ones yet.
     unnotified: BTreeSet<NodeId>,
     retire_at: Time,
     me: NodeId,
@@ -147,7 +148,7 @@ impl Register {
         }
     }
 
-    /// The same register, in an incarnation that is told from every other by a number drawn at random.
+    /// The same register, in an incarnation that a number drawn at random distinguishes from every other.
     #[must_use]
     pub fn in_incarnation(self, incarnation: u64) -> Self {
         Self { incarnation, ..self }
@@ -282,8 +283,8 @@ impl Register {
         }
     }
 
-    /// Every node is told who is there whenever that changes, and who asks in any case. An address is replaced
-    /// only by who knows which: another word may be late.
+    /// The register tells every node which nodes there are whenever that changes, and a node that asks in any case. A node
+    /// replaces its address only if it knows which one: another word may be late.
     fn join(&mut self, joining: NodeAddress, replaces: Option<u64>, out: &mut Vec<RoleEffect>) {
         let NodeAddress { node, address } = joining;
         if self.has_partings {
@@ -344,7 +345,7 @@ impl Register {
         Ok(())
     }
 
-    /// Should this be lost, it is told again.
+    /// Should this be lost, the register sends it again.
     fn tell_partings(&mut self, node: NodeId, out: &mut Vec<RoleEffect>) {
         let message = Message::Partings { partings: parting::listed(&self.partings) };
         self.gate.confirm(Address::Node(node, Endpoint::Node), message, out);
@@ -445,8 +446,8 @@ impl Register {
         }
     }
 
-    /// Remembers that a session has ended, if its view is not over. Whoever forms another one meanwhile starts over from
-    /// this entry.
+    /// Remembers that a session has ended, if its view is not over. A controller that forms another one meanwhile
+    /// starts over from this entry.
     fn end_session(
         &mut self,
         asker: Address,
@@ -465,7 +466,7 @@ impl Register {
     }
 
     /// A log without a view has no replica that could report. Should this be lost, or the node be killed
-    /// before there is a view: whoever looks the log up has the controller called again.
+    /// before there is a view: the next client that looks the log up has the register call the controller again.
     fn call_controller(&mut self, log: LogId, out: &mut Vec<RoleEffect>) {
         let controller = Address::Node(self.me, Endpoint::Controller);
         self.gate.confirm(controller, Message::Get { log }, out);
@@ -514,7 +515,7 @@ impl Register {
         }
         self.retire_at = now + RETIRE_EVERY;
         self.unnotified.clone().into_iter().for_each(|node| self.tell_partings(node, out));
-        // Should that be lost: one that is there joins again, and is told then.
+        // Should that be lost: a node that is there joins again, and hears of it then.
         let removed: BTreeSet<NodeId> = parting::removed(&self.partings).collect();
         self.unnotified.retain(|node| !removed.contains(node));
         for (log, nodes) in &self.retiring {
@@ -530,7 +531,7 @@ impl Register {
         self.apply(record);
     }
 
-    /// A node that was removed is told nothing any more.
+    /// The register tells a removed node nothing any more.
     fn unless_removed(&self, nodes: Vec<NodeId>) -> impl Iterator<Item = NodeId> + use<> {
         let removed: BTreeSet<NodeId> = parting::removed(&self.partings).collect();
         nodes.into_iter().filter(move |node| !removed.contains(node))

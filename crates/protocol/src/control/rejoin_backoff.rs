@@ -1,4 +1,4 @@
-//! When a view may be changed only to take somebody back, or to let a shard join.
+//! When a controller may change a view only to take a member back, or to let a shard join.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ const GROWN_WELL: Duration = Duration::from_secs(10);
 /// The shortest and the longest pause between two views that only grow.
 const GROW_PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
 
-/// When a view may be changed only to take somebody back.
+/// When a controller may change a view only to take a member back.
 #[derive(Clone, Debug)]
 pub(super) struct RejoinBackoff {
     retry_at: Time,
@@ -29,9 +29,9 @@ impl RejoinBackoff {
         self.retry_at
     }
 
-    /// A view was registered, whoever formed it. The next one that only grows waits: longer, if the last did not last
-    /// much longer than it had to. So a replica that is slow to answer, and left out for that, gets ever more time for
-    /// what keeps it.
+    /// A view was registered, by this controller or another. The next one that only grows waits: longer, if the last did not
+    /// last much longer than it had to. So a replica that is slow to answer, and left out for that, gets ever more time for
+    /// the work that keeps it.
     pub(super) fn happened(&mut self, now: Time) {
         let lasted = now >= self.last + self.pause + GROWN_WELL;
         self.pause = if lasted { GROW_PAUSE.0 } else { (self.pause * 2).min(GROW_PAUSE.1) };
@@ -39,7 +39,7 @@ impl RejoinBackoff {
         self.retry_at = now + self.pause;
     }
 
-    /// How long answers are gathered beyond those that are needed: longer, the more views followed each other. A node that
+    /// How long an attempt gathers answers beyond the ones that it needs: longer, the more views followed each other. A node that
     /// is well and took longer was left out of them, and asked to be taken back. An attempt goes on for at most
     /// `attempt_for` without news, and is not given up for this.
     pub(super) fn gather_for(&self, attempt_for: Duration) -> Duration {

@@ -30,7 +30,7 @@ use crate::mutation::{Mutation, Options};
 use crate::roles::RoleEffect;
 use crate::shard::{self, Retain, Survey, Surveyed};
 
-/// Which part of the age that a log keeps may pass before it is looked again.
+/// Which part of the age that a log keeps may pass before the next round.
 const PARTS_OF_AN_AGE: u64 = 8;
 
 /// A trim of a log that a limit caused.
@@ -145,7 +145,7 @@ impl Retaining {
         }
     }
 
-    /// Begins a round, or asks again those that did not answer.
+    /// Begins a round, or asks the replicas again that did not answer.
     pub(super) fn go_on(
         &mut self,
         now: Time,
@@ -416,7 +416,7 @@ mod tests {
         Address::Node(NodeId(node), Endpoint::Shard(ShardId(0)))
     }
 
-    /// Replicas that are told something, and that.
+    /// The messages to replicas.
     fn told(out: &[RoleEffect]) -> Vec<(Address, Retain)> {
         let told = out.iter().filter_map(|effect| match effect {
             RoleEffect::Send { to, message: roles::Message::Shard(shard::Message::Retain(retain)) } => {

@@ -1,7 +1,7 @@
 //! Nodes whose disks are full: a view does without them while the others suffice.
 //!
-//! Such a node answers, and can do everything but take records. It is left out as a lost one is, with one difference: a view
-//! that cannot do without it names it, and is not changed again for that. What it holds can be read.
+//! Such a node answers, and can do everything but take records. A view leaves it out like a lost one, with one difference: a
+//! view that cannot do without it names it, and the controller does not change that again. Readers can read its records.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use crate::shard;
 #[derive(Clone, Debug, Default)]
 pub(super) struct FullDisks {
     nodes: BTreeSet<NodeId>,
-    /// The nodes of these that the latest view names all the same: it was formed with them knowingly.
+    /// The nodes of these that the latest view names all the same: the controller formed it with them knowingly.
     borne: BTreeSet<NodeId>,
 }
 
@@ -36,8 +36,8 @@ impl FullDisks {
         self.borne = view_nodes(view).into_iter().filter(|node| self.nodes.contains(node)).collect();
     }
 
-    /// If the disk of this node, `own`, is full: asks where the trim points are of those shards that the view lets it have no
-    /// replica of. Whoever trims tells the view's replicas only, and a node that is left out needs trims to be taken back.
+    /// If the disk of this node, `own`, is full: asks for the trim points of the shards of which the view lets it have no
+    /// replica. A trim reaches the view's replicas only, and a node that is left out needs trims to be taken back.
     pub(super) fn ask_for_trims(&self, own: NodeId, entry: &LogEntry, out: &mut Vec<RoleEffect>) {
         let is_own = |role: &Address| matches!(role, Address::Node(node, Endpoint::Shard(_)) if *node == own);
         if !self.nodes.contains(&own) {
@@ -53,7 +53,7 @@ impl FullDisks {
         }
     }
 
-    /// The primary of a shard says where the trim point is: the replica here is told.
+    /// The primary of a shard says where the trim point is: the controller tells the replica on its own node.
     pub(super) fn pass_on_trim(
         &self,
         own: NodeId,

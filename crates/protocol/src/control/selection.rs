@@ -24,7 +24,7 @@ impl Attempt {
             ShardMembers { shard, begins, replicas: self.select(shard, liveness) }
         };
         let mut shards: Vec<ShardMembers> = shard_set::shards(self.entry()).map(of).collect();
-        // The log goes on without a shard that has nobody yet.
+        // The log goes on without a shard that has no replica yet.
         let least = self.entry().config.least_replicas();
         shards.retain(|members| {
             let is_wanted = self.goal.joins && !self.entry().leaving.contains(&members.shard);
@@ -36,8 +36,8 @@ impl Attempt {
         shards
     }
 
-    /// Whether a shard can do without those that have not answered: what the old view's members held is held,
-    /// and there are enough replicas, or spares. One whose node is heard may be mute all the same.
+    /// Whether a shard can do without the replicas that have not answered: the others hold all that the old view's members
+    /// held, and there are enough replicas, or spares. A replica whose node is alive may be mute all the same.
     pub(super) fn needs_no_more(&self, shard: ShardId, liveness: Liveness<'_>) -> bool {
         let selected = self.select(shard, liveness);
         let is_held = self.evidence.is_fresh(shard) || self.evidence.is_complete(shard, selected.first());
@@ -46,11 +46,11 @@ impl Attempt {
         is_held && (enough || liveness.spares(&self.replicas(shard)).next().is_some())
     }
 
-    /// The replicas that the new view is to have for a shard: complete ones first, and among those, and
-    /// among the others, those that were members, and those that are meant to be; or, where nobody is
-    /// complete, those that hold most together.
-    /// One that is suspected although it answered is taken only if nobody else holds everything; one whose disk is full also
-    /// if the others are fewer than the log needs.
+    /// The replicas that the new view is to have for a shard: complete ones first, and among these, and
+    /// among the others, former members first, then the ones that are meant to be members; or, where no replica is
+    /// complete, the ones that hold most together.
+    /// The view gets a replica that is suspected although it answered only if no other holds everything; one whose disk is
+    /// full also if the others are fewer than the log needs.
     pub(super) fn select(&self, shard: ShardId, liveness: Liveness<'_>) -> Vec<Member> {
         let assigned = &self.entry().shards[shard.0 as usize];
         let old: Vec<Member> = self.evidence.old_replicas(shard).collect();
@@ -82,7 +82,7 @@ impl Attempt {
         let ranked = if all_is_held { ranked } else { self.most_held_first(ranked, liveness) };
         let mut ranked: Vec<Member> = ranked.into_iter().map(|(member, _)| member).collect();
         if let Some((_, others)) = ranked.split_first_mut() {
-            // Any other gets what the first holds from it: better one that lacks something than one that takes nothing.
+            // Any other gets what the first holds from it: better an incomplete replica than one that takes nothing.
             others.sort_by_key(|member| liveness.full.contains(&member.node));
         }
         let ranked = self.enough(shard, ranked, liveness);
@@ -123,7 +123,7 @@ impl Attempt {
         ranked.into_iter().enumerate().filter(takes_part).map(|(_, member)| member).collect()
     }
 
-    /// First the replica that lacks least, then always the one that has most of what those before it lack.
+    /// First the replica that misses least, then always the one that has most of what the ones before it miss.
     pub(super) fn most_held_first(
         &self,
         mut ranked: Vec<(Member, Held)>,
@@ -145,7 +145,7 @@ impl Attempt {
         ordered
     }
 
-    /// Asks spare nodes if too few replicas of a shard answer. Says whether there is somebody to wait for.
+    /// Asks spare nodes if too few replicas of a shard answer. Returns whether there is a node to wait for.
     pub(super) fn add_spares(&mut self, shard: ShardId, liveness: Liveness<'_>) -> bool {
         let config = &self.entry().config;
         let wanted = if self.goal.replaces { config.replicas as usize } else { config.least_replicas() };
@@ -200,7 +200,7 @@ impl Attempt {
                 need(liveness, nodes, &format!("replicas of shard {shard}"), answered)?;
             }
             let held = replicas.iter().filter_map(|member| self.evidence.held(shard, member.node));
-            // Where nobody else holds what is not final yet, it goes with the shard's replicas.
+            // Where only the shard's replicas hold what is not final yet, it goes with them.
             loss.tail |= !seals;
             let missing = held.map(|held| self.handover.missing(&self.evidence, held));
             loss.add_shard((shard, *begins), is_complete, missing, &self.entry().history);

@@ -13,7 +13,7 @@ pub(super) fn joins(entry: &LogEntry, shard: ShardId) -> bool {
     entry.view.as_ref().is_some_and(|view| view.shard(shard).is_none())
 }
 
-/// The shards that the log has, also those that are to leave.
+/// The shards that the log has, also the ones that are to leave.
 pub(super) fn shards(entry: &LogEntry) -> impl Iterator<Item = ShardId> {
     let numbered = (0..).map(ShardId).zip(&entry.shards);
     numbered.filter(|(_, nodes)| !nodes.is_empty()).map(|(shard, _)| shard)
@@ -31,7 +31,7 @@ pub(super) fn placement(
     let from = if options.mutates(Mutation::PlacedAnew) { Position::ZERO } else { first };
     match &entry.view {
         None => Placement::new(open, entry.config.stripe),
-        // If nobody else can take part yet, those that are to leave go on.
+        // If no other shard can take part yet, the ones that are to leave go on.
         Some(view) if open.is_empty() || open == view.open_shards() => view.placement.clone(),
         Some(view) => view.placement.then(from, open),
     }

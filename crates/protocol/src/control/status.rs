@@ -31,7 +31,7 @@ impl Status {
         sequencers.chain(primaries(view).map(move |to| (to, shard::Message::Status { request }.into())))
     }
 
-    /// The answers to these questions. A stable bound holds only if each shard's primary said so: one that is silent may
+    /// The answers to these questions. A stable bound holds only if each shard's primary answered: one that did not may
     /// know less.
     #[must_use]
     pub fn told_by(answers: &Answers, view: &View, options: Options) -> Self {

@@ -40,14 +40,14 @@ pub struct TimeSearch {
     control: NodeId,
     log: (LogId, String),
     wall_ms: u64,
-    /// Names the question to the register; the same if it is asked again because it has no answer.
+    /// Names the question to the register; a repetition of it, because it has no answer, has the same.
     request: u64,
     phase: Phase,
 }
 
 #[derive(Debug)]
 enum Phase {
-    /// The register is asked, again then.
+    /// The search asks the register, again then.
     LooksUp(Time),
     /// The replicas of the view are.
     Polls(Poll),
@@ -114,7 +114,7 @@ impl TimeSearch {
             // Another log has the name by now.
             return self.end(None, out);
         }
-        // One without a view may have one when the register is asked again.
+        // A log without a view may have one when the search asks again.
         let Some(view) = entry.view else { return };
         let survey = Survey { request: self.request, times: true, usage: false };
         self.phase = Phase::Polls(Poll::new(now, questions(&view, survey)));

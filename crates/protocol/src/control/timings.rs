@@ -1,4 +1,4 @@
-//! How long the steps of the last view change took, for those who measure failover.
+//! How long the steps of the last view change took, for measurements of failover.
 
 use std::time::Duration;
 

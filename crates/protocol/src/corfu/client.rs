@@ -25,8 +25,8 @@ use crate::shard;
 
 /// One log, as one client uses it: a session for its appends, and questions about the tail.
 ///
-/// Invariant: `pending` are the numbers from `base` on. Those below `told` were told positions in this take, unless
-/// they are completed; those below `asked` were asked for.
+/// Invariant: `pending` are the numbers from `base` on. The sequencer granted positions to the numbers below `granted` in
+/// this take, unless they are completed; the client asked for positions of all below `asked`.
 #[derive(Clone, Debug)]
 pub struct LogClient {
     pub(super) config: LogClientConfig,
@@ -58,12 +58,12 @@ pub struct LogClient {
     pub(super) sequencer: Conversation,
     /// The records that have been asked for and are not at the head of a chain yet.
     pub(super) in_flight_to_head: InFlightToHead,
-    /// How long the sequencer is asked to wait for the head of a chain to have what it gave a position.
+    /// How long the sequencer should wait for the head of a chain to have the record of a granted position.
     pub(super) fill_timeout: AdaptiveTimeout,
     pub(super) tails: Tails<Answers>,
     pub(super) earlier: Earlier,
     pub(super) jitter: Jitter,
-    /// When the sequencer is told that this client is there.
+    /// When to tell the sequencer that this client is there.
     pub(super) announce_at: Option<Time>,
     /// The view is over: what it had for positions of this view was said to shards that flush themselves.
     pub(super) is_over: bool,
@@ -75,7 +75,7 @@ pub(super) struct Pending {
     pub(super) token: u64,
     pub(super) record: Record,
     pub(super) spec: AppendSpec,
-    /// How many names it had before.
+    /// How many ids it had before.
     pub(super) again: u32,
     pub(super) completed: bool,
     pub(super) asked_at: Time,
@@ -262,7 +262,7 @@ impl LogClient {
         self.pending.len() + self.earlier.past.in_flight()
     }
 
-    /// Whether somebody waits for an answer that needs a view.
+    /// Whether an application waits for an answer that needs a view.
     fn is_waiting(&self) -> bool {
         let resumes =
             self.earlier.resuming.is_some() && (self.askers.want_session() || self.askers.want_end());
@@ -389,8 +389,8 @@ impl LogClient {
         }
     }
 
-    /// Goes on in a new view. Below its start everything is written: what is at the positions that writes were on
-    /// their way to is asked. What was given beyond counts for nothing.
+    /// Goes on in a new view. Below its start everything is written: the client asks what is at the positions that its
+    /// writes were on their way to. Positions that were granted beyond count for nothing.
     fn enter_view(&mut self, now: Time, out: &mut Out) {
         self.talk_anew();
         self.is_over = false;
@@ -418,7 +418,7 @@ impl LogClient {
         self.tails.enter_view();
         self.earlier.enter_view(self.log.entry());
         if is_gone {
-            // A position is trimmed, and its shard has left: nobody knows what was there.
+            // A position is trimmed, and its shard has left: no replica knows what was there.
             self.session_lost(out);
         }
         self.give_up_positions();
@@ -586,7 +586,7 @@ impl LogClient {
         (!self.is_over).then(|| self.log.view_number())
     }
 
-    /// The name of an append.
+    /// The id of an append.
     pub(super) fn id(&self, number: u64) -> Option<RecordId> {
         self.session.map(|session| RecordId { session, number })
     }

@@ -83,7 +83,7 @@ impl LogClient {
         self.work_is_due = true;
     }
 
-    /// A later append is in the log: this one is not, and never will be under its name.
+    /// A later append is in the log: this one is not, and never will be under its id.
     fn not_appended(&mut self, now: Time, number: u64, out: &mut Out) {
         let Some(id) = self.id(number) else { return };
         let Some(pending) = self.numbered(number).filter(|pending| !pending.completed) else { return };
@@ -98,7 +98,7 @@ impl LogClient {
         }
     }
 
-    /// Nobody knows any more what became of some append.
+    /// No replica knows any more what became of some append.
     pub(super) fn session_lost(&mut self, out: &mut Out) {
         match self.session {
             Some(session) => self.lose(session, out),
@@ -106,7 +106,7 @@ impl LogClient {
         }
     }
 
-    /// Nobody knows any more what became of some append of this session, or of one before it.
+    /// No replica knows any more what became of some append of this session, or of one before it.
     pub(super) fn lose(&mut self, session: SessionId, out: &mut Out) {
         let uncompleted = self.pending.drain(..).filter(|pending| !pending.completed);
         let tokens = uncompleted.map(|pending| pending.token).chain(self.earlier.past.give_up());

@@ -69,7 +69,7 @@ mod tests {
         assert_eq!(fences.close(session, Position(20), 3), Position(7));
         assert_eq!(fences.close(SessionId(2), Position(20), 3), Position(20));
         assert_eq!(fences.close(SessionId(2), Position(30), 3), Position(20));
-        // Nobody raises the floor beyond what there is.
+        // No client can raise the floor beyond the log's end.
         let far = EndedSessions { floor: Position(1 << 50), ..EndedSessions::default() };
         assert_eq!(Fences::new(&far, Position(9)).floor(), Position(10));
     }

@@ -1,8 +1,8 @@
-//! Which positions were given to whom and may not be written, and whether their clients still write them.
+//! The positions that the sequencer granted and that may not be written yet, and whether their clients still write them.
 //!
-//! How long a record takes says nothing of its client: links, disks and processors are slow for those that are well, too. A
-//! position is left to be filled when its client is gone, or says that it does not write it any more. While a client's
-//! connection stands and positions of it are late, it is asked.
+//! How long a record takes says nothing of its client: links, disks and processors are slow for sound clients, too. The
+//! sequencer leaves a position to be filled when its client is gone, or says that it does not write it any more. While a
+//! client's connection stands and positions of it are late, the sequencer asks it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -39,7 +39,8 @@ struct Grant {
     end: Position,
     /// From when on it is late.
     due: Time,
-    /// To which session, and in which take; none if to nobody, or if its client does not write them any more.
+    /// The session that they are granted to, and its take; none if the sequencer keeps them, or if the client does not write
+    /// them any more.
     to: Option<(SessionId, u64)>,
 }
 
@@ -68,7 +69,7 @@ pub(super) struct To {
     pub(super) from: Address,
 }
 
-/// A client is asked whether it still writes these.
+/// A question to a client: does it still write these?
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Question {
     pub(super) to: Address,
@@ -158,7 +159,7 @@ impl Grants {
         }
     }
 
-    /// Another run goes on with a session: nobody waits for what this one writes.
+    /// Another run goes on with a session: the log does not wait for what this one writes.
     pub(super) fn end(&mut self, session: SessionId) {
         if let Some(holder) = self.holders.get_mut(&session) {
             holder.take = u64::MAX;
@@ -208,8 +209,8 @@ impl Grants {
         }
     }
 
-    /// Lets go of the first positions as long as they are written, or late and nobody's any more. Returns below which
-    /// position all are, if it let go of any.
+    /// Lets go of the first positions as long as they are written, or late and abandoned by their clients. Returns the new
+    /// lower bound, if it let go of any.
     pub(super) fn drop_done(
         &mut self,
         now: Time,

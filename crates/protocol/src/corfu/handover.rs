@@ -1,9 +1,9 @@
-//! View changes of logs whose records are on the shards from the first (Corfu §3): nobody but the shards' replicas holds
-//! anything, so it is they who are fenced, and each shard flushes itself.
+//! View changes of logs whose records are on the shards from the first (Corfu §3): only the shards' replicas hold
+//! anything, so the controller fences them, and each shard flushes itself.
 //!
 //! A flush writes everything from where some shard had a hole once more, under the claim and on all replicas that the
-//! new view is to have, with junk where nothing was; so a view starts without holes. What is written again is what
-//! the first of a chain's replicas holds that is complete: it has whatever the ones after it have.
+//! new view is to have, with junk where nothing was; so a view starts without holes. It takes the
+//! records from the first complete replica of a chain: that one has whatever the ones after it have.
 
 use std::collections::BTreeMap;
 
@@ -16,8 +16,8 @@ use crate::control::{Evidence, Flush, FlushRange, Handover};
 pub(crate) struct Chains;
 
 impl Chains {
-    /// Below it, every shard has everything on all replicas, as far as those say who hold everything; or nobody has to
-    /// have it any more. A replica that has trimmed cannot say what was there: it would flush junk. With the new view, the
+    /// Below it, every shard has everything on all replicas, by the word of the complete ones; or no replica has to have
+    /// it any more. A replica that has trimmed cannot say what was there: it would flush junk. With the new view, the
     /// highest trim point is that of all, so what it writes anew does not begin below.
     fn written_everywhere(evidence: &Evidence) -> Position {
         Self::stable_everywhere(evidence).max(evidence.highest_trim())
@@ -32,8 +32,8 @@ impl Chains {
         evidence.old_shards().filter_map(stable).min().unwrap_or_else(|| evidence.highest_stable())
     }
 
-    /// Where what was written under the old view ends. Also of a shard none of whose replicas holds everything any
-    /// more, what they know to be final is kept as far as one of them has it.
+    /// Where what was written under the old view ends. A shard none of whose replicas is complete any more
+    /// also keeps what they know to be final, as far as one of them has it.
     fn written_end(evidence: &Evidence) -> Position {
         let ends = evidence.old_shards().flat_map(|shard| evidence.complete(shard).map(|(_, held)| held.end));
         ends.fold(evidence.highest_stable(), Position::max)

@@ -34,8 +34,8 @@ impl LogClient {
         is_to_head && self.log.view().is_some_and(|view| !self.writes.are_cut_off(now, view, &place, limits))
     }
 
-    /// The view is over, and a shard asks what this client has for positions where it has nothing. From now on nothing that is
-    /// said in that view counts: a record whose position is offered takes no other one there.
+    /// The view is over, and a shard asks what this client has for positions where it has nothing. From now on no answer
+    /// of that view counts: a record that the client offers for its position takes no other one there.
     pub(super) fn offer(
         &mut self,
         now: Time,
@@ -70,7 +70,7 @@ impl LogClient {
         out.push(ClientEffect::Send { to, message: ShardMessage::Offer { claim, upto, runs }.into() });
     }
 
-    /// The connection to the sequencer broke: it is told, over the next one, that this client is there.
+    /// The connection to the sequencer broke: the client announces itself over the next one.
     pub(super) fn announce_later(&mut self, now: Time) {
         self.announce_at = (!self.placed.is_empty()).then_some(now + RECONNECT_AFTER);
     }

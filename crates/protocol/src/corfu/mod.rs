@@ -17,14 +17,14 @@
 //!   |<- Written ----------------------------------------|    durable, and readable if all below is: 4 round trips
 //! ```
 //!
-//! The sequencer ([`Sequencer`]) only counts; nothing that it knows is kept. What is written is decided by the head of
-//! a position's chain, which takes the first write (`shard.rs`). The shard's primary is the chain's other end, which
+//! The sequencer ([`Sequencer`]) only counts, and keeps nothing. The head of a position's chain decides what is written
+//! there: it takes the first write (`shard.rs`). The shard's primary is the chain's other end, which
 //! readers ask.
 //!
-//! **Holes.** Who dies after it was given a position leaves a hole. Of what is not written 10 ms after it was given out, or
-//! as much later as its client asked for, the sequencer asks the client whether it writes it. What its client does not
-//! write, or whose client is gone, is overdue: the primaries are told, and they have the head fill it, with what it holds
-//! or with junk. A client whose position was filled takes another.
+//! **Holes.** A client that dies after it got a position leaves a hole. If a position is not written 10 ms after the
+//! sequencer granted it, or as much later as its client asked for, the sequencer asks the client whether it still writes it.
+//! A position is overdue if its client does not write it, or is gone: the sequencer tells the primaries, and they have the
+//! head fill it, with what it holds or with junk. A client whose position was filled takes another.
 //!
 //! **Order within a session.** Positions are given in the order of numbers. If one was filled with junk, its client
 //! waits for what it has on the way. If a later number is in the log by then, the append fails with `NotAppended`;
@@ -32,7 +32,7 @@
 //!
 //! **Views.** The controller fences all shards, and each flushes itself: everything from the first hole on is written
 //! again on all replicas of the new view, with junk where nothing was. The sequencer of the new view counts from there.
-//! A client that had writes on their way asks again what is at their positions, and needs nobody who remembers its
+//! A client that had writes on their way asks again what is at their positions, and needs no role that remembers its
 //! session.
 //!
 //! **Where we deviate from the paper**: holes are filled by shards and not by readers, who need not be trusted with

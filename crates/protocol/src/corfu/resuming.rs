@@ -1,10 +1,10 @@
 //! How a client goes on with the session of an earlier run.
 //!
-//! Nobody remembers what a session was given. So the sequencer is told to give it nothing more, what it was given is
-//! written or filled, and then the replicas look what of it is there. That the session has ended, with which record, and
-//! where this run goes on, is put into the register's entry of the log, which every later view is made from: no sequencer
-//! gives the session anything any more. The register takes it only while the view stands in which the session was closed;
-//! otherwise all begins again.
+//! No role remembers which positions a session was granted. So the client has the sequencer grant it no more; all that it
+//! was granted is written or filled; and then the replicas look which of its records are there. The client puts into the
+//! register's entry of the log that the session has ended, with which record, and where this run goes on. Every later view
+//! is made from that entry: no sequencer grants the session anything any more. The register takes it only while the view
+//! stands in which the session was closed; otherwise all begins again.
 //!
 //! ```text
 //! client                    sequencer     shards      register
@@ -63,7 +63,7 @@ pub(super) enum Outcome {
     Due,
     /// All have ended: this run appends.
     Ended,
-    /// Nobody can tell what became of them.
+    /// No replica can tell what became of them.
     Lost,
 }
 
@@ -77,7 +77,7 @@ enum Stage {
     Close,
     /// Its records are looked for; it may have ended before.
     Search(Search, Option<EndedSession>),
-    /// The register is told; and where its last record is.
+    /// The client tells the register; and where the session's last record is.
     End(EndedSession, Position),
 }
 
@@ -113,7 +113,7 @@ impl Earlier {
     }
 
     /// Begins with the next session, unless one is being ended: goes from session to session, as far as the register says
-    /// that they have ended, and what of them is asked for again is found.
+    /// that they have ended and their records that this run appends again are found.
     fn follow(&mut self, view: ViewNumber, batch: usize) -> Outcome {
         // No session ends twice.
         for _ in 0..=self.ended.sessions.len() {
@@ -192,7 +192,7 @@ impl Earlier {
         if progress != Progress::None
             && let Some(resuming) = &mut self.resuming
         {
-            // A question that is asked now is asked again when it is late itself.
+            // The client repeats a question that it asks now when that one is late itself.
             resuming.was_heard(now);
         }
         self.search_goes_on(view.number, progress, options, out)
@@ -316,8 +316,8 @@ impl LogClient {
         }
     }
 
-    /// The session is not known any more, or nobody can tell what became of some append. If no append is told so, the next
-    /// one is.
+    /// No replica knows the session any more, or can tell what became of some append. An append that waits fails with that, or
+    /// else the next one.
     fn resume_failed(&mut self, out: &mut Out) {
         let Some(resuming) = self.earlier.resuming.take() else { return };
         let is_told = self.in_flight() > 0;
@@ -359,7 +359,7 @@ mod tests {
     const VIEW: ViewNumber = ViewNumber(1);
     const BATCH: usize = 8;
 
-    /// The application goes on with number 3 of the session, and this run's own session has a name.
+    /// The application goes on with number 3 of the session, and this run's own session has an id.
     fn earlier() -> Earlier {
         let mut earlier = Earlier::new(Some((A, 3)));
         let resuming = earlier.resuming.as_mut().expect("there is one to go on with");

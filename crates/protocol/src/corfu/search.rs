@@ -10,8 +10,8 @@ use seriatim_model::{NodeId, Position, RecordId, SessionId, ShardId, View, limit
 /// How many full batches a piece is long.
 const BATCHES: u64 = 8;
 
-/// So often all replicas of a shard cannot tell before nobody is asked any more: what one of them lacks it may be copying, and
-/// what is damaged it may be repairing.
+/// How many rounds the search asks replicas of a shard that all cannot tell: an incomplete one may be catching up, and one
+/// with a damaged record may be repairing it.
 const ROUNDS: u32 = 5;
 
 /// The records that are looked for, and those found so far.
@@ -43,7 +43,7 @@ pub(super) struct Search {
 #[derive(Clone, Debug)]
 struct Asked {
     next: Position,
-    /// Which of its replicas is asked.
+    /// Which of its replicas to ask.
     turn: usize,
     /// Which of them could not tell in this round, and how many rounds there were before.
     refused: BTreeSet<NodeId>,

@@ -36,7 +36,7 @@ pub struct Sequencer {
     fences: Fences,
     /// The positions that were given out and may not be written.
     grants: Grants,
-    /// Positions below it are written, or overdue: nobody writes them any more.
+    /// Positions below it are written, or overdue: no client writes them any more.
     overdue: Position,
     /// How far the shards said that they are written.
     written: BTreeMap<ShardId, Position>,
@@ -191,7 +191,8 @@ impl Sequencer {
         reply(from, answer, out);
     }
 
-    /// Positions below `next` are given out. Who got the last ones may take so long to write them, before anybody asks.
+    /// Positions below `next` are granted. The client that got the last ones may take so long to write them before the
+    /// sequencer asks.
     fn give(&mut self, now: Time, next: Position, fill_timeout: Duration, to: Option<To>) {
         if next == self.next {
             return;
@@ -205,7 +206,7 @@ impl Sequencer {
         self.tell_at = Some(self.tell_at.map_or(due, |at| at.min(due)));
     }
 
-    /// A session that is opened from here on is told from those that were forgotten: the tail is not below the floor. If the
+    /// Makes sessions that are opened from here on distinct from the forgotten ones: the tail is not below the floor. If the
     /// log stood still since these ended, that costs a position.
     fn rise_to_floor(&mut self, now: Time) {
         self.give(now, self.fences.floor().max(self.next), limits::FILL_AFTER, None);
@@ -251,7 +252,7 @@ impl Sequencer {
         }
     }
 
-    /// Lets go of what is written, and of what is nobody's any more.
+    /// Lets go of positions that are written, and of those that their clients abandoned.
     fn drop_done(&mut self, now: Time) {
         let Some(view) = &self.membership.view else { return };
         let by_the_clock = self.options.mutates(Mutation::FilledByTheClock);

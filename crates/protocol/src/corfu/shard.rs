@@ -1,16 +1,16 @@
 //! Positions that clients write themselves, down the chain of replicas (Corfu §3).
 //!
 //! The *chain* of a shard are its replicas from the last to the first: its *head* is the last backup, its other end
-//! the primary, which answers reads. Whoever writes goes from one to the next. So what the primary has, all have, and
-//! nothing but what the head took can be at a position in that view: the head decides.
+//! the primary, which answers reads. A client writes to one after the other. So what the primary has, all have, and
+//! only what the head took can be at a position in that view: the head decides.
 //!
 //! A position is written once. Which positions are written, from the stable bound on, is in memory: a view begins
 //! with everything below its start written, and a replica that restarts takes part in nothing before the next view.
 //! The replica looks up in the store what was written below the stable bound.
 //!
 //! The primary knows what is *stable*: every position of the shard below it is written here, durably, and so on all
-//! replicas. Where a position was given out long ago and is not written, the primary asks the head: what is there goes
-//! down the chain, and where nothing is the head writes junk. Readers take junk for a no-op.
+//! replicas. Where a position was granted long ago and is not written, the primary asks the head, which
+//! passes what it has down the chain, and writes junk where it has nothing. Readers take junk for a no-op.
 
 mod message;
 mod seeking;
@@ -45,7 +45,7 @@ pub(crate) struct Chain {
     /// A position of some shard that lies right below it is on all replicas of its chain, in this view: no later
     /// view places anything below anew.
     placed_below: Position,
-    /// Writes on their way, with who is told if they fail.
+    /// Writes on their way to the store, with the address to tell if they fail.
     writes: VecDeque<(Ticket, Address, ViewNumber, Vec<Span>)>,
     /// The replica's reads for itself.
     reads: BTreeMap<u64, OwnRead>,
@@ -57,7 +57,7 @@ pub(crate) struct Chain {
     /// The claim that it was fenced for since the process started. What is flushed under a claim is decided once.
     fenced: ViewNumber,
     writers: Writers,
-    /// The stable bound that the backups were told last.
+    /// The stable bound that the primary last told the backups.
     passed_on: Position,
 }
 
@@ -76,7 +76,7 @@ pub(super) enum OwnRead {
 /// Primary: holes that are being filled.
 #[derive(Clone, Debug)]
 struct Filling {
-    /// Nothing is filled anew before everything below is written, or the head is silent for too long.
+    /// The primary fills nothing anew before everything below is written, or the head has not answered for too long.
     end: Position,
     /// Runs that go down the chain, and the replicas that have not got them.
     runs: Vec<(Run, BTreeSet<NodeId>)>,
@@ -325,7 +325,7 @@ impl Chain {
             .unwrap_or(end.max(from))
     }
 
-    /// Somebody writes. What is there already is not written again.
+    /// A client writes, or another replica. The replica does not write again what is there already.
     fn write(
         &mut self,
         core: &mut Core,
@@ -384,7 +384,7 @@ impl Chain {
         }
     }
 
-    /// Holds what is new. Whose write it is, is told if there is no room.
+    /// Holds what is new. If there is no room, it tells the writer.
     fn take(
         &mut self,
         core: &mut Core,
@@ -411,7 +411,7 @@ impl Chain {
         }
     }
 
-    /// Somebody writes what is final already: looks what is there.
+    /// A client writes at a final position: looks what is there.
     fn check(
         &mut self,
         core: &mut Core,
@@ -441,7 +441,7 @@ impl Chain {
         core.advance_stable(self, stable, out);
     }
 
-    /// Primary: what was given out long ago is filled, and whoever asks is told how far everything is written.
+    /// Primary: fills positions that are overdue, and tells the sequencer how far everything is written.
     fn overdue(
         &mut self,
         core: &mut Core,
@@ -498,7 +498,7 @@ impl Chain {
         send(head, Message::Fill { view, spans }, out);
     }
 
-    /// Head: where nothing is, there is junk from now on; and then the primary is told what is there.
+    /// Head: writes junk where nothing is, and then tells the primary what is there.
     fn fill_as_head(
         &mut self,
         core: &mut Core,
@@ -705,7 +705,7 @@ impl Chain {
     }
 }
 
-/// Whether it takes part in this view, and knows that it is registered. Whoever's view is over is told.
+/// Whether it takes part in this view, and knows that it is registered. If the sender's view is over, it says so.
 fn serves(core: &Core, from: Address, view: ViewNumber, out: &mut Vec<RoleEffect>) -> bool {
     let fenced = core.options.mutates(Mutation::WrittenWhileFenced) && view == core.view_number();
     fenced || core.accepts(from, view, out) && core.is_open() && view == core.view_number()
@@ -715,7 +715,7 @@ fn owns(core: &Core, position: Position) -> bool {
     core.memory.view.as_ref().is_some_and(|view| view.placement.shard_of(position) == core.shard)
 }
 
-/// The replica looked up what is final. It does not know what it lacks or has damaged.
+/// The replica looked up what is final. It cannot tell what is in its missing range, or damaged.
 fn checked(
     client: Address,
     view: ViewNumber,

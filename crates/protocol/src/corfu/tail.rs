@@ -42,7 +42,7 @@ impl LogClient {
         self.send_tail_question(request, out);
     }
 
-    /// Asks whoever has not answered.
+    /// Asks the replicas that have not answered.
     fn send_tail_question(&self, request: u64, out: &mut Out) {
         let (Some(view), Some(answers)) = (self.log.view(), self.tails.answers(request)) else { return };
         if answers.tail.is_none() {
@@ -90,8 +90,8 @@ impl LogClient {
     }
 }
 
-/// The shard whose replicas are asked whether the view is over: not always the same, but one of which later views have to
-/// have an answer.
+/// The shard whose replicas the client asks whether the view is over: not always the same, but one whose answer later views
+/// need.
 fn witness(view: &View, request: u64) -> ShardId {
     let open = view.open_shards();
     open[request as usize % open.len()]

@@ -1,4 +1,4 @@
-//! Which positions the sequencer gave to whom, so that a question that comes again is answered alike.
+//! Which positions the sequencer granted to which session, so that it answers a repeated question alike.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -182,7 +182,7 @@ mod tests {
     fn positions_are_given_in_the_order_of_numbers() {
         let mut tokens = Tokens::default();
         assert_eq!(tokens.give(A, (0, 0), (2, 3), Position(5), MOST), Answer::OutOfOrder { expected: 0 });
-        // A session that is new, or was forgotten, goes on from what it was told.
+        // A session that is new, or was forgotten, goes on from what its client knows.
         let other = SessionId(2);
         assert_eq!(tokens.give(other, (0, 7), (7, 1), Position(5), MOST), given(&[span(5, 1)], 6));
     }

@@ -278,7 +278,7 @@ impl LogClient {
                 let tries = if let Place::Asked { tries, .. } = place { tries + 1 } else { 0 };
                 let place = Place::Asked { position, tries };
                 self.pending[(number - self.base) as usize].place = place;
-                // If nobody knows: it is trimmed, or lost.
+                // If no replica knows: it is trimmed, or lost.
                 is_lost |= target(view, &place).is_none();
                 self.writes.make_due(view, position, &place);
                 self.work_is_due = true;

@@ -26,7 +26,7 @@ pub(super) struct Pending {
     /// How many bytes of records this client has submitted with it and before it.
     pub(super) upto: u64,
     pub(super) spec: AppendSpec,
-    /// How many names it had before.
+    /// How many ids it had before.
     pub(super) again: u32,
     pub(super) completed: bool,
     pub(super) target: Target,
@@ -35,7 +35,7 @@ pub(super) struct Pending {
 /// Where an append's record goes, and how far it is.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Target {
-    /// Nothing until the append is first sent, or if records travel with their names.
+    /// Nothing until the append is first sent, or if records travel with their ids.
     pub(super) shard: Option<ShardId>,
     /// A bit for each of the shard's replicas that hold it in the present view.
     pub(super) stored: u16,
@@ -128,7 +128,7 @@ impl Appends {
     }
 
     /// How many bytes the numbers in `from..to` that are not forgotten take in messages to sequencing replicas: their
-    /// records, or only their names.
+    /// records, or only their ids.
     pub(super) fn bytes_of(&self, (from, to): (u64, u64), has_records: bool) -> usize {
         if !has_records {
             return to.saturating_sub(from) as usize * Content::NAME_BYTES;
@@ -147,7 +147,7 @@ impl Appends {
         self.base + self.pending.partition_point(|pending| pending.upto <= upto) as u64
     }
 
-    /// Chooses shards for those that have none. The choice follows from the name, or the record's key.
+    /// Chooses shards for those that have none. The choice follows from the id, or the record's key.
     pub(super) fn choose_shards(&mut self, session: SessionId, view: &View, stripe: u64) {
         let chosen = self.pending.iter().rposition(|pending| pending.target.shard.is_some());
         let first = chosen.map_or(0, |index| index + 1);

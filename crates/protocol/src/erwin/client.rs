@@ -49,7 +49,7 @@ pub struct LogClient {
     pub(super) locate_at: Option<Time>,
     /// How far the session, or one that the client has left, is on its way to its end.
     pub(super) ending: Option<Ending>,
-    /// The session that an earlier run left, where this one cannot go on under its names.
+    /// The session that an earlier run left, where this run cannot use its ids.
     pub(super) resuming: Option<Resuming>,
     pub(super) past: Past,
     pub(super) jitter: Jitter,
@@ -195,7 +195,7 @@ impl LogClient {
         let end = if resumes { 0 } else { self.appends.end() };
         let behind = self.members.iter().filter(move |(_, member)| member.acknowledged < end);
         let behind = behind.map(|(node, member)| (*node, member.pace.busy()));
-        // It is the leader who knows what an earlier run left.
+        // The leader knows what an earlier run left.
         let leader = self.log.view().filter(|_| resumes || self.past.in_flight() > 0).map(|view| view.leader);
         behind.chain(self.putting.waits_for(end)).chain(leader.map(|leader| (leader, None)))
     }
@@ -206,7 +206,7 @@ impl LogClient {
         self.appends.len() + self.past.in_flight()
     }
 
-    /// Whether somebody waits for an answer that needs a view.
+    /// Whether an application waits for an answer that needs a view.
     fn is_waiting(&self) -> bool {
         let is_asked = !self.tails.is_empty() || self.askers.want_session();
         self.in_flight() > 0 || is_asked || self.ending.is_some()
@@ -288,7 +288,7 @@ impl LogClient {
     }
 
     fn acknowledged(&mut self, now: Time, node: NodeId, next: u64, out: &mut Out) {
-        // A session that is resumed may be ahead of what this run has submitted.
+        // A resumed session may be ahead of what this run has submitted.
         let next = next.min(self.appends.end());
         let has_records = self.log.config().order.places_by_position();
         let Some(member) = self.members.get_mut(&node) else { return };
@@ -334,7 +334,7 @@ impl LogClient {
         }
     }
 
-    /// Starts over with the members of a new view: nothing that members of another view said counts.
+    /// Starts over with the members of a new view: answers from members of another view do not count.
     fn enter_view(&mut self, now: Time) {
         let Some(view) = self.log.view().cloned() else { return };
         let old = std::mem::take(&mut self.members);
@@ -423,7 +423,7 @@ impl LogClient {
         }
     }
 
-    /// Answers those who asked for the session, once it is open.
+    /// Answers the callers that asked for the session, once it is open.
     pub(super) fn tell_session(&mut self, out: &mut Out) {
         self.work_is_due = true;
         self.askers.tell_session(self.session(), out);
@@ -488,8 +488,8 @@ impl LogClient {
             let end = ids_below.max(member.sent);
             let mut was_sent = None;
             if waits && member.pace.times_out(now) {
-                // Nothing heard for too long: what was sent, or what was answered, may be lost. The first batch of it asks
-                // which; what follows it comes again only where it is missing.
+                // The member has not answered for too long: the appends or its answers may be lost. The first batch asks
+                // which; the client sends what follows again only where the member misses it.
                 has_timed_out = true;
                 was_sent = Some(member.sent);
                 member.sent = member.acknowledged.max(base);
@@ -528,8 +528,9 @@ impl LogClient {
         }
     }
 
-    /// A shard says nothing about records of a session that nobody would admit anything of any more, nor about names
-    /// that it knows to be void and said so once. The leader is told the names again, and answers.
+    /// A shard says nothing about records of a session of which no sequencing replica would admit anything any more, nor
+    /// about ids that it knows to be void and said so once. The client sends the leader the ids again, and the leader
+    /// answers.
     fn ask_leader_again(&mut self) {
         let leader = self.log.view().map(|view| view.leader);
         if let Some(member) = leader.and_then(|leader| self.members.get_mut(&leader)) {

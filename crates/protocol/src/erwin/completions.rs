@@ -39,7 +39,7 @@ impl LogClient {
         }
     }
 
-    /// Answers whoever appended this, if it is durable and that is all that was wanted.
+    /// Answers the caller of this append, if it is durable and the caller did not ask for its position.
     pub(super) fn complete_if_done(&mut self, number: u64, out: &mut Out) {
         let Session::Open(session) = self.session else { return };
         let Some(pending) = self.appends.get_mut(number) else { return };
@@ -54,7 +54,7 @@ impl LogClient {
     }
 
     /// A number that is bound has every number below it bound before it; but it may be bound to a no-op, where
-    /// records do not travel with their names.
+    /// records do not travel with their ids.
     fn complete_below(&mut self, number: u64, session: SessionId, out: &mut Out) {
         let base = self.appends.base();
         if !self.log.config().order.places_by_position() {
@@ -88,7 +88,7 @@ impl LogClient {
         self.session_lost(session, out);
     }
 
-    /// Nothing more can be appended in the session. It has not ended by that: if its end is wanted, the leader is asked for it.
+    /// Nothing more can be appended in the session. It has not ended by that: if a caller wants its end, the client asks the leader for it.
     pub(super) fn session_lost(&mut self, session: SessionId, out: &mut Out) {
         self.end_what_is_left();
         if self.config.options.mutates(Mutation::EndedByOne) {
@@ -105,7 +105,7 @@ impl LogClient {
         for token in self.past.give_up() {
             out.push(reply(token, Reply::Failed(Failure::SessionExpired(session))));
         }
-        // The caller that asked for its end is told.
+        // The caller that asked for its end gets its answer.
         self.work_is_due = true;
         self.forget_session();
     }
@@ -131,7 +131,7 @@ impl LogClient {
         self.forget_session();
     }
 
-    /// Asks the leader where those that want to know are bound; again after a while.
+    /// Asks the leader where the appends are bound whose callers want their positions; again after a while.
     pub(super) fn send_locates(&mut self, now: Time, session: SessionId, out: &mut Out) {
         let Some((view, leader)) = self.log.view().map(|view| (view.number, view.leader)) else { return };
         if self.locate_at.is_some_and(|at| now >= at) {

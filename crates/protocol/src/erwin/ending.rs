@@ -19,7 +19,7 @@ pub(super) struct Ending {
     session: SessionId,
     /// The numbers that this run gave lie below it.
     below: u64,
-    /// The view whose leader was told last.
+    /// The view whose leader the client told last.
     view: ViewNumber,
     say_at: Time,
 }
@@ -60,7 +60,8 @@ impl LogClient {
         }
     }
 
-    /// The leader knows nothing of the session that it could end. If something is on its way to it, it is asked again.
+    /// The leader does not know the session, so it cannot end it. If an append is on its way to the leader, the client
+    /// asks it again.
     pub(super) fn not_ended(&mut self, session: SessionId, out: &mut Out) {
         if self.session == Session::Open(session) && self.in_flight() > 0 {
             return;

@@ -1,5 +1,5 @@
-//! How the members of a view end a session (docs/design/erwin.md, "Ending a session"), and what the shards are told of records
-//! that nobody named ("Orphans").
+//! How the members of a view end a session (docs/design/erwin.md, "Ending a session"), and what the leader tells shards of
+//! records whose ids no client sent it ("Orphans").
 //!
 //! ```text
 //! client or shard      leader           followers
@@ -12,14 +12,14 @@
 //!   |   (or Undecided)   |                  |
 //! ```
 //!
-//! A client whose session is not known, and cannot be remembered as one that ended, is told so (`NotEnded`). What an
-//! append is told (`Expired`) says nothing of that: it is one member that has forgotten the session.
+//! The leader answers `NotEnded` to a client whose session it neither knows nor remembers as one that ended. `Expired`,
+//! the answer to an append, says less: one member has forgotten the session.
 //!
-//! A client that goes on in another session names it as the successor, which is written down with the end: a client
-//! that knows the first session of a program finds the one that it appends to, however often it was restarted.
+//! A client that goes on in another session names it as the successor, and the members write that down with the end:
+//! a client that knows the first session of a program finds the one that it appends to, however often it was restarted.
 //!
 //! A session is frozen in one view only. An end that not all members confirmed may get lost with the view, and
-//! nobody was told of it; one that all confirmed is in every snapshot that a later view can be recovered from.
+//! the leader told no client of it; one that all confirmed is in every snapshot that a later view can be recovered from.
 //! Below the end some member holds every number, and forwards it to the leader; where such a number is lost with
 //! the view, the session ends lower in the next one.
 
@@ -40,7 +40,8 @@ type Out = Vec<RoleEffect>;
 /// The addresses that wait for an end, each with the successor that it named.
 type EndWaiters = BTreeMap<Address, Option<SessionId>>;
 
-/// The sessions that a leader is ending: how far each is, who is to be told, and who has not answered.
+/// The sessions that a leader is ending: how far each is, which clients and shards wait for it, and which members have
+/// not answered.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Endings(BTreeMap<SessionId, Ending>);
 
@@ -158,7 +159,7 @@ impl Endings {
         ending.say(now, view, session, out);
     }
 
-    /// Takes out a session that all members have ended durably, with the number and those who asked.
+    /// Takes out a session that all members have ended durably, with the number and the addresses that asked.
     fn take_ended(&mut self, session: SessionId, gate: &Gate) -> Option<(u64, EndWaiters)> {
         let Ending { step: Step::Ending { at, ticket }, unanswered, .. } = self.0.get(&session)? else {
             return None;
@@ -202,7 +203,7 @@ impl Sequencer {
         }
     }
 
-    /// Leader: a shard replica has records that have been lying there for long, without names. The session of a
+    /// Leader: a shard replica has held records for long whose ids no client sent. The session of a
     /// client that is still there ends with them, and it goes on with another.
     pub(super) fn suspected_orphans(&mut self, now: Time, replica: Address, ids: &[IdRun], out: &mut Out) {
         let Address::Node(_, Endpoint::Shard(_)) = replica else { return };
@@ -219,7 +220,7 @@ impl Sequencer {
         }
     }
 
-    /// Leader: ends a session, unless it has ended, and tells whoever asked.
+    /// Leader: ends a session, unless it has ended, and answers the address that asked.
     fn begin_end(
         &mut self,
         now: Time,
@@ -269,7 +270,7 @@ impl Sequencer {
         self.go_on_ending(now, out);
     }
 
-    /// A member of the view is told, or answers.
+    /// A member hears of the end from the leader, or the leader hears a member's answer.
     pub(super) fn end(&mut self, now: Time, from: Address, message: Message, out: &mut Out) {
         match message {
             Message::Freeze { view, session } => {
@@ -313,7 +314,7 @@ impl Sequencer {
         orderer.endings.answered(node, session, next);
     }
 
-    /// Leader: takes the next step of those endings that wait for nobody.
+    /// Leader: takes the next step of each ending that waits for no answer.
     pub(super) fn go_on_ending(&mut self, now: Time, out: &mut Out) {
         let Some(orderer) = &self.orderer else { return };
         for session in orderer.endings.answered_by_all() {

@@ -1,4 +1,4 @@
-//! View changes where sequencing replicas hold records, or their names, until the shards have them (LazyLog §4.5).
+//! View changes where sequencing replicas hold records, or their ids, until the shards have them (LazyLog §4.5).
 //!
 //! The chosen replica flushes, which is the contract's default; `view_change.rs` decides how much that is.
 

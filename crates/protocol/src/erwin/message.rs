@@ -137,7 +137,7 @@ pub enum Message {
         /// The session in which it goes on, unless another one was named before.
         successor: Option<SessionId>,
     },
-    /// Leader to followers: admit nothing more of this session until it is told where it ends.
+    /// Leader to followers: admit nothing more of this session until the leader says where it ends.
     Freeze {
         /// The view.
         view: ViewNumber,
@@ -200,7 +200,7 @@ pub enum Message {
         view: ViewNumber,
         /// The session.
         session: SessionId,
-        /// The leader's `ordered`: who is not as far may still hold what is bound.
+        /// The leader's `ordered`: a follower that is not as far may still hold entries that are bound.
         ordered: Position,
     },
     /// Leader to followers: these ids are bound, in this order, to the positions from `from` on.

@@ -19,10 +19,10 @@
 //!   |              |--- Stable -|------------>|           |     readable
 //! ```
 //!
-//! That is `erwin-bb`. In `erwin-st` the record goes to the replicas of a shard at the same time as its name
-//! to the sequencing replicas, and `Bind` becomes `Order`: names instead of records, to every shard
+//! That is `erwin-bb`. In `erwin-st` the record goes to the replicas of a shard at the same time as its id
+//! to the sequencing replicas, and `Bind` becomes `Order`: ids instead of records, to every shard
 //! (`shard/by_id.rs`). The two differ in what an entry carries ([`Content`](crate::parts::Content)),
-//! in what is pushed (`push.rs`), and in whom a client waits for (`putting.rs`). An append ends in `completions.rs`.
+//! in what is pushed (`push.rs`), and in which replicas a client waits for (`putting.rs`). An append ends in `completions.rs`.
 //!
 //! **Where we deviate from the paper**, and why: see docs/design/erwin.md. In short:
 //! the orderer is driven by events and pipelined, so that a lone record is stable eight network delays

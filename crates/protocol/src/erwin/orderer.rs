@@ -19,7 +19,7 @@ use crate::shard;
 /// How many batches may wait for the followers' confirmations.
 const DROP_WINDOW: usize = 64;
 
-/// The batch being bound, those that the followers are dropping, and how far everyone is.
+/// The batch being bound, the batches that followers are truncating, and how far each role is.
 ///
 /// Invariant: `stable <= own <= ordered of the replica <= pusher.end()`.
 #[derive(Clone, Debug)]
@@ -29,7 +29,7 @@ pub(super) struct Orderer {
     pusher: Pusher,
     /// The first ring slot that was not pushed yet.
     next_slot: u64,
-    /// When the next batch may begin that nobody waits for, and that is not full. In a hot log each append would be a
+    /// When the next batch may begin, if it is not full and no client waits for a position in it. In a hot log each append would be a
     /// batch of its own otherwise, and binding it takes twice the messages of appending it.
     gathers_until: Time,
     /// Batches that the shards hold and some follower has not confirmed.
@@ -188,7 +188,7 @@ impl Orderer {
         self.pusher.take_bound(now)
     }
 
-    /// We dropped the batch ourselves, with the write of `ticket`; the followers are told.
+    /// The leader truncated the batch itself, with the write of `ticket`, and tells the followers.
     pub(super) fn dropped(
         &mut self,
         now: Time,
@@ -208,7 +208,7 @@ impl Orderer {
         self.drops.push_back(drop);
     }
 
-    /// Moves those who asked where a number is bound to the position that it got.
+    /// Moves the clients that asked where a number is bound to the position that it got.
     fn locate(&mut self, batch: &BoundBatch) {
         if self.waiting.is_empty() {
             return;
@@ -223,7 +223,7 @@ impl Orderer {
                 let place = position + (id.number - run.first);
                 let askers = self.waiting.remove(&id).unwrap_or_default();
                 if bound.is_void {
-                    // A client that asks again is told.
+                    // A client that asks again gets its answer.
                     askers.iter().for_each(|asker| self.asked.give_back(asker.peer(), 1));
                     continue;
                 }
@@ -240,7 +240,7 @@ impl Orderer {
         }
     }
 
-    /// Advances `stable` as far as everyone confirmed, and answers those who waited for it.
+    /// Advances `stable` as far as all followers and shards confirmed, and answers the clients that waited for it.
     pub(super) fn advance(&mut self, now: Time, gate: &Gate, sessions: &Sessions, out: &mut Vec<RoleEffect>) {
         while self.own_pending.front().is_some_and(|(ticket, _)| gate.is_durable(*ticket)) {
             let (_, to) = self.own_pending.pop_front().expect("the front was just seen");

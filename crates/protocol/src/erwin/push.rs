@@ -18,7 +18,7 @@ use crate::parts::{Content, Entry, IdSet, Retransmit};
 use crate::roles::{self, RoleEffect};
 use crate::shard;
 
-/// For how many times the bytes of a batch of records a batch of names may stand on each shard. Most of these records are
+/// For how many times the bytes of a batch of records a batch of ids may stand on each shard. Most of these records are
 /// there already.
 const IDS_FOR: usize = 16;
 
@@ -48,17 +48,17 @@ struct Batch {
     from: Position,
     to: Position,
     ids: Vec<IdRun>,
-    /// The names among them that became no-ops.
+    /// The ids among them that became no-ops.
     voids: IdSet,
     unanswered: BTreeMap<ShardId, BatchPart>,
 }
 
-/// The part of a batch that a shard is told.
+/// The part of a batch that a shard gets.
 #[derive(Clone, Debug)]
 enum BatchPart {
     /// Its records (LazyLog §4.3).
     Records(Vec<Run>),
-    /// The names of the batch, of which it has its records (LazyLog §5.2).
+    /// The ids of the batch; the shard has its own records already (LazyLog §5.2).
     Ids(Vec<Ordered>),
 }
 
@@ -110,7 +110,7 @@ impl Pusher {
         self.routes.iter().map(|(shard, route)| (*shard, route.primary))
     }
 
-    /// Binds `entries` to the next positions. Returns the shards that were told `stable` with it.
+    /// Binds `entries` to the next positions. Returns the shards that get `stable` with it.
     pub(super) fn push<'a>(
         &mut self,
         now: Time,
@@ -181,9 +181,9 @@ impl Pusher {
 
 /// How many of `entries`, from the first on, make a batch.
 ///
-/// It is bounded in bytes of records, unless a single one is larger; where only their names are told, for each shard. One
-/// that had no room for records gets those of a batch all the same, from its other replicas, and nothing is stable before
-/// it has written them: without a bound a few small batches are a slow disk's work of many seconds.
+/// It is bounded in bytes of records, unless a single one is larger; where a shard gets only their ids, for each shard. A
+/// replica that had no room for records gets those of a batch all the same, from the shard's other replicas, and nothing is
+/// stable before it has written them: without a bound a few small batches are a slow disk's work of many seconds.
 pub(super) fn takes<'a>(entries: impl Iterator<Item = &'a Entry>, limits: &limits::Limits) -> usize {
     let mut records = 0;
     let mut named: BTreeMap<ShardId, usize> = BTreeMap::new();

@@ -1,7 +1,7 @@
-//! A client's side of putting records on shards itself, beside the names that it sends to the sequencing
+//! A client's side of putting records on shards itself, beside the ids that it sends to the sequencing
 //! replicas: both in the same round trip (LazyLog §5.1).
 //!
-//! A record is stored when every replica of its shard, as the client's view names them, said so in that view.
+//! A record is stored when every replica of its shard in the client's view has said so, in that view.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -24,10 +24,10 @@ type Replica = (ShardId, NodeId);
 /// How far the replicas of the shards are: the records that each holds, and those that are on their way to it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Putting {
-    /// Below this number every sequencing replica of the present view has the names. What was so in an earlier
-    /// view does not count here: a name may have become void in between.
+    /// Below this number every sequencing replica of the present view has the ids. What was so in an earlier
+    /// view does not count here: an id may have become void in between.
     pub(super) ids_held: u64,
-    /// Below this number names were sent to somebody in the present view, and somebody may wait for their records.
+    /// Below this number the client sent ids to a sequencing replica of the present view, so a shard may wait for their records.
     pub(super) ids_sent: u64,
     /// Below this number every record is stored in the present view, or its append is completed.
     stored_below: u64,
@@ -43,7 +43,7 @@ struct Progress {
     /// Its bit in [`Target::stored`].
     bit: u16,
     sent: u64,
-    /// The names that it refused, whose records go to it again.
+    /// The ids that the replica refused, whose records the client sends it again.
     refused: IdSet,
     /// Which of these is next; then what was not sent, and then those before it. While it is fenced all have their turn so,
     /// however few fit into the window: it keeps what it cannot acknowledge.
@@ -208,7 +208,7 @@ impl Putting {
 
     /// Whether every replica of the target's shard holds it.
     pub(super) fn is_stored(&self, target: &Target) -> bool {
-        // Where records travel with their names, nobody is waited for here.
+        // Where records travel with their ids, the client waits for no shard.
         let Some(shard) = target.shard else { return self.replicas.is_empty() };
         let mut replicas = self.of(shard).peekable();
         replicas.peek().is_some() && replicas.all(|(_, progress)| target.stored & progress.bit != 0)
@@ -272,9 +272,9 @@ impl Putting {
         behind.map(|((_, node), progress)| (*node, progress.pace.busy()))
     }
 
-    /// Below which number names may leave, of those that end at `end`. No name leaves before its record, and none while more
-    /// than `ahead` bytes of records before its own are not stored: its append takes no longer for it, since something else
-    /// is in its way, and a view change waits for every record that was named and is nowhere yet.
+    /// Below which number ids may leave, of the appends that end at `end`. No id leaves before its record, and none while
+    /// more than `ahead` bytes of records before its own are not stored: its append takes no longer for it, since other
+    /// records are in its way, and a view change waits for every record whose id has left and that no shard has yet.
     pub(super) fn ids_below(&mut self, appends: &Appends, ahead: usize) -> u64 {
         let end = appends.end();
         let Some(sent) = self.sent_below() else { return end };
@@ -291,8 +291,8 @@ impl Putting {
         appends.within(most).max(stored + 1).min(sent).min(end)
     }
 
-    /// Puts records on their shards: those that were not sent, and those that were not answered for too long.
-    /// Says whether somebody was silent.
+    /// Puts records on their shards: those that it has not sent, and those that a replica has not answered in time.
+    /// Returns whether a replica has timed out.
     pub(super) fn send(
         &mut self,
         now: Time,
@@ -314,7 +314,8 @@ impl Putting {
             if progress.unanswered == 0 {
                 progress.pace.begins(now);
             } else if progress.pace.times_out(now) {
-                // The first batch asks what became of those that were sent; the others come again only if that is missing.
+                // The first batch asks what became of the records that were sent; the client sends the others again only if
+                // the replica misses that one.
                 has_timed_out = true;
                 batches.extend(unstored.batch(base..progress.sent.min(end), limits.batch_bytes));
             }
@@ -416,7 +417,7 @@ impl Putting {
 }
 
 impl LogClient {
-    /// Why a record cannot be put on a shard. Only shards see it, so nobody who gives out numbers could object.
+    /// Why a record cannot be put on a shard. Only shards see the record, so no sequencing replica could object.
     pub(super) fn objection(&self, record: &Record, choice: ShardChoice) -> Option<Failure> {
         let config = self.log.config();
         if config.order.places_by_position() {
@@ -475,7 +476,7 @@ impl LogClient {
         if !self.putting.stored(now, from, ids, &mut self.appends) {
             return;
         }
-        // More names may leave now, too.
+        // More ids may leave now, too.
         self.work_is_due = true;
         for number in ids.first.max(self.appends.base())..ids.end().min(self.appends.end()) {
             self.complete_if_done(number, out);
@@ -483,7 +484,7 @@ impl LogClient {
         self.release();
     }
 
-    /// The names of these are in the log, as no-ops: their records did not reach their shard in time, or were
+    /// These ids are in the log, as no-ops: their records did not reach their shard in time, or were
     /// lost with its replicas before they were acknowledged. That is definite: a record whose application does
     /// not mind its order is appended again, and is in the log at most once even so.
     pub(super) fn not_appended(&mut self, now: Time, ids: IdRun, out: &mut Out) {

@@ -1,9 +1,9 @@
-//! How a client goes on with the session of an earlier run, where records do not travel with their names.
+//! How a client goes on with the session of an earlier run, where records do not travel with their ids.
 //!
-//! Two runs must not put different records under one name: each replica of a shard could hold another one. So nothing
-//! is put under the old names any more. The old session ends, what became of its numbers is asked for, and this run
-//! appends in a session of its own, which is written down as the successor of the old one. Whoever goes on with the
-//! old session once more, after another crash, finds this one by that.
+//! Two runs must not put different records under one id: each replica of a shard could hold another one. So this run
+//! puts nothing under the old ids. It ends the old session, asks the leader what became of its numbers, and appends in
+//! a session of its own, which the members write down as the successor of the old one. A run that goes on with the old
+//! session once more, after another crash, finds this one by that.
 //!
 //! ```text
 //! client                              leader
@@ -15,8 +15,8 @@
 //!   |<-- Located ------------------------|     final: whatever is appended now comes after them
 //! ```
 //!
-//! The first appends of this run are those of a and b again, in their order, and each is answered by what became of
-//! its number. The rest goes to c.
+//! The first appends of this run are those of a and b again, in their order, and the client answers each with what
+//! became of its number. The rest goes to c.
 
 use std::collections::BTreeSet;
 
@@ -99,7 +99,7 @@ impl LogClient {
         let Questions { ids, is_new_view, is_repeated: is_again } = self.past.questions(now, view);
         is_repeated |= is_again;
         if let (true, Session::Open(own)) = (is_new_view, &self.session) {
-            // A view that has lost where they end is told.
+            // A view may have lost where they end: the client tells it.
             for session in ids.iter().map(|id| id.session).collect::<BTreeSet<_>>() {
                 out.push(send(leader, Message::Close { view, session, successor: Some(*own) }));
             }
@@ -113,7 +113,8 @@ impl LogClient {
         }
     }
 
-    /// The session is not known any more, or never had so many numbers. If no append is told so, the next one is.
+    /// No replica knows the session any more, or it never had so many numbers. The client says so to an append that waits, or
+    /// else to the next one.
     fn resume_failed(&mut self, out: &mut Out) {
         let Some(resuming) = self.resuming.take() else { return };
         let session = resuming.session();

@@ -21,8 +21,8 @@ use crate::parts::{Admission, Content, Gate, Membership, Shares, sequencing};
 use crate::roles::{self, RoleEffect, RoleInput, SequencingRole};
 use crate::shard;
 
-/// One sequencing replica of one log: whom it obeys (`membership`), what it has (`log`), and what it does with that in a
-/// view (`orderer`, `forwarding`) and at its end (`flush`).
+/// One sequencing replica of one log: the view and claim that it obeys (`membership`), its entries (`log`), and its work in
+/// a view (`orderer`, `forwarding`) and at the view's end (`flush`).
 #[derive(Clone, Debug)]
 pub struct Sequencer {
     pub(super) membership: Membership,
@@ -213,15 +213,15 @@ impl Sequencer {
         }
         let stable = self.orderer.as_ref().map_or(Position::ZERO, Orderer::stable);
         if end.is_some() && !self.log.sessions().is_bound_below(session, stable) {
-            // The number that is asked for may still be lost, and the end with it. The client asks again.
+            // The number may still be lost, and the end with it. The client asks again.
             return;
         }
         let is_bound = number < self.log.sessions().next(session).unwrap_or(0)
             && self.log.ring().first_number(session).is_none_or(|first| number < first);
         let is_void = !self.log.sessions().voids(IdRun { session, first: number, count: 1 }).is_empty();
         if is_bound && is_void {
-            // It says that all numbers below are in the log but the no-ops: so it names those before this one, too, as far
-            // as the client waits for them.
+            // The answer says that all numbers below are in the log but the no-ops: so it lists the no-ops before this one,
+            // too, as far as the client waits for them.
             let lowest = self.log.sessions().lowest(session).unwrap_or(0);
             reply(asker, self.acknowledgement(session, lowest.min(number), number + 1), out);
         } else if is_bound && self.log.sessions().position(session, number).is_none() {
@@ -233,8 +233,8 @@ impl Sequencer {
     }
 
     /// Follower: the leader will never admit the entries of this session that it does not hold. Once this
-    /// replica has dropped all that the leader had bound by then, what is left here was never acknowledged
-    /// by everyone, and never will be. With it goes what would acknowledge it.
+    /// replica has truncated all that the leader had bound by then, no client ever got an acknowledgement of all members
+    /// for the rest, and none ever will. This replica drops the rest, and the acknowledgements that wait for it.
     fn forward_expired(&mut self, session: SessionId, ordered: Position, out: &mut Vec<RoleEffect>) {
         if self.orderer.is_none() && self.log.ordered() >= ordered && self.log.ring().holds(session) {
             self.log.forget(session);
@@ -392,7 +392,7 @@ impl Sequencer {
         self.gate.confirm(leader, Message::TruncateAck { view, ordered: self.log.ordered() }, out);
     }
 
-    /// Leader: a follower dropped what it was told.
+    /// Leader: a follower has truncated as far as the leader told it.
     fn dropped(&mut self, now: Time, from: Address, ordered: Position, out: &mut Vec<RoleEffect>) {
         let (Some(orderer), Address::Node(node, _)) = (&mut self.orderer, from) else { return };
         orderer.follower_dropped(node, ordered);

@@ -91,7 +91,7 @@ impl Flush {
 }
 
 impl Sequencer {
-    /// Step 2: obeys nobody below `claim` any more, and says what it holds of view `old`.
+    /// Step 2: obeys no claim below `claim` any more, and says what it holds of view `old`.
     pub(super) fn seal(
         &mut self,
         now: Time,

@@ -29,7 +29,7 @@ impl ShardChoice {
         }
     }
 
-    /// The shard for a record, of those that take records: it follows from its name, or from its key. A turn is
+    /// The shard for a record, of those that take records: it follows from its id, or from its key. A turn is
     /// `stripe` numbers of a session long.
     #[must_use]
     pub fn of(self, id: RecordId, record: &Record, stripe: u64, open: &[ShardId]) -> ShardId {
@@ -44,7 +44,7 @@ impl ShardChoice {
     }
 }
 
-/// FNV-1a: the same for ever, whoever computes it.
+/// FNV-1a: the same for ever, in every build.
 fn hash(key: &[u8]) -> u64 {
     key.iter()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
@@ -64,8 +64,8 @@ pub enum Request {
     CheckTail,
     /// The session that appends go to, opened if need be.
     OpenSession,
-    /// Nothing more will be appended in this session: once everything asked for before is completed, no
-    /// replica takes anything of it any more. What is asked for meanwhile may fail with it.
+    /// Nothing more will be appended in this session: once every earlier request is completed, no
+    /// replica takes anything of it any more. Requests that come meanwhile may fail with it.
     EndSession,
 }
 
@@ -76,8 +76,8 @@ pub struct AppendSpec {
     pub sync: bool,
     /// Which shard takes the record.
     pub shard: ShardChoice,
-    /// Until when it is appended again, under the session's next number, if its name became a no-op: for
-    /// those who do not mind that it then comes after what was submitted later.
+    /// Until when the client appends it again, under the session's next number, if its id became a no-op: for programs that do
+    /// not mind that it then comes after later submissions.
     pub again_until: Time,
 }
 
@@ -86,18 +86,18 @@ pub struct AppendSpec {
 pub enum Reply {
     /// Durable.
     Appended {
-        /// The record's name.
+        /// The record id.
         id: RecordId,
         /// Its final position, if that was asked for.
         position: Option<Position>,
-        /// How many names it had before, all of which became no-ops.
+        /// How many ids it had before, all of which became no-ops.
         again: u32,
     },
     /// The tail.
     Tail(Position),
     /// The session.
     Session {
-        /// Its name.
+        /// Its id.
         session: SessionId,
         /// The number of the next append.
         next: u64,
@@ -143,7 +143,7 @@ pub enum Failure {
         /// The shards that take records.
         open: Vec<ShardId>,
     },
-    /// Nobody chooses a shard in a log of this order. The record is not in the log.
+    /// A program cannot choose a shard in a log of this order. The record is not in the log.
     #[error("in a log of order {0} the position decides which shard takes a record")]
     NoChoice(Order),
     /// The log was deleted.
@@ -166,7 +166,7 @@ pub struct LogClientConfig {
 }
 
 impl LogClientConfig {
-    /// The name of the session that is opened after so many others, when the tail was `tail`.
+    /// The id of the session that is opened after so many others, when the tail was `tail`.
     #[must_use]
     pub fn session(&self, tail: Position, opened: u64) -> SessionId {
         SessionId::new(tail, self.random.wrapping_add(opened.wrapping_mul(0x9E37_79B9_7F4A_7C15)))

@@ -6,7 +6,7 @@ use seriatim_model::Time;
 
 /// The next try of something that may come to nothing, and the pause after it.
 ///
-/// It is for tries of which nobody knows how long they take. An answer's usual time is measured where that is worth it: see
+/// It is for tries whose duration no role knows. Where it is worth it, a client measures the usual time of an answer: see
 /// [`Retransmit`](super::Retransmit) and [`Conversation`](super::Conversation).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
@@ -51,7 +51,7 @@ impl Backoff {
         self.wait(now, self.pause);
     }
 
-    /// It is tried now; `stretch` makes this pause longer or shorter, so that not all who try do so in step.
+    /// It is tried now; `stretch` makes this pause longer or shorter, so that not all roles try in step.
     pub fn tried_with(&mut self, now: Time, stretch: f64) {
         self.wait(now, self.pause.mul_f64(stretch));
     }

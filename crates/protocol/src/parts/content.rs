@@ -13,7 +13,7 @@ pub enum Content {
     Put {
         /// On which shard.
         shard: ShardId,
-        /// How many bytes the record takes, as its client says: so much the shard has to hold before the name is bound.
+        /// How many bytes the record takes, as its client says: so much the shard has to hold before the id is bound.
         /// Zero in what earlier builds wrote.
         bytes: u32,
     },

@@ -19,7 +19,7 @@ use crate::roles::{Message, RoleEffect};
 #[derive(Clone, Debug)]
 pub struct Gate {
     issued: Ticket,
-    /// The latest write that anything is confirmed after. What is stable is worth writing, but nobody
+    /// The latest write that a confirmation waits for. The stable bound is worth writing, but no role
     /// waits for it, and the node need not hurry to make it durable.
     awaited: Ticket,
     durable: Ticket,
@@ -75,8 +75,8 @@ impl Gate {
         }
     }
 
-    /// Takes note that the write with this ticket will never be: whoever waits for a confirmation of it, or
-    /// of anything after it, waits in vain, and asks again.
+    /// Takes note that the write with this ticket will never be: a role that waits for a confirmation of it, or
+    /// of a later write, waits in vain, and asks again.
     pub fn failed(&mut self, ticket: Ticket) {
         self.waiting.retain(|(after, _, _)| *after < ticket);
     }

@@ -1,5 +1,5 @@
-//! Which records a replica holds that have no final position, and which clients brought them: there is room for so many,
-//! and each client has its share.
+//! The records of a replica that have no final position, and the clients that brought them: there is room for so many, and
+//! each client has its share.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,10 +7,10 @@ use seriatim_model::{IdRun, Peer, SessionId};
 
 use super::{IdSet, Shares};
 
-/// The names of such records.
+/// The ids of such records.
 ///
-/// Invariant: `sessions` has those of which something is held, `shares` counts what is held by whose it is, and all that
-/// are `gone` have some of it.
+/// Invariant: `sessions` has the sessions with held records, `shares` counts the held records of each client, and every client
+/// that is `gone` has some.
 #[derive(Clone, Debug, Default)]
 pub struct Held {
     ids: IdSet,
@@ -26,8 +26,8 @@ struct Holding {
     count: u64,
     /// The number after the highest.
     end: u64,
-    /// The client that something of the session came from last. Nobody knows whose is what another replica gave, or a store
-    /// that was opened again.
+    /// The client that something of the session came from last. Records from another replica, or from a store that was opened
+    /// again, have no known client.
     client: Option<Peer>,
 }
 
@@ -129,7 +129,7 @@ impl Held {
         self.shares.total()
     }
 
-    /// The names.
+    /// The ids.
     #[must_use]
     pub fn ids(&self) -> &IdSet {
         &self.ids

@@ -33,7 +33,7 @@ impl HeldIds {
         ids
     }
 
-    /// Which of them there are, and whose they are.
+    /// The ids that are held, and the clients that brought them.
     #[must_use]
     pub fn records(&self) -> &Held {
         &self.held

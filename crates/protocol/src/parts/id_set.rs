@@ -1,11 +1,11 @@
-//! Sets of names, as runs.
+//! Sets of record ids, as runs.
 
 use std::ops::Range;
 
 use rangemap::RangeSet;
 use seriatim_model::{IdRun, RecordId};
 
-/// Names of records. A run of numbers of one session takes a few dozen bytes, however long it is.
+/// Record ids. A run of numbers of one session takes a few dozen bytes, however long it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IdSet(RangeSet<RecordId>);
 
@@ -20,21 +20,21 @@ fn run(range: Range<RecordId>) -> IdRun {
 }
 
 impl IdSet {
-    /// Adds names.
+    /// Adds ids.
     pub fn add(&mut self, ids: IdRun) {
         if ids.count > 0 {
             self.0.insert(range(ids));
         }
     }
 
-    /// Takes names out.
+    /// Takes ids out.
     pub fn remove(&mut self, ids: IdRun) {
         if ids.count > 0 {
             self.0.remove(range(ids));
         }
     }
 
-    /// Takes all names out.
+    /// Takes all ids out.
     pub fn clear(&mut self) {
         self.0.clear();
     }
@@ -45,13 +45,13 @@ impl IdSet {
         self.0.is_empty()
     }
 
-    /// Whether a name is in the set.
+    /// Whether an id is in the set.
     #[must_use]
     pub fn contains(&self, id: RecordId) -> bool {
         self.0.contains(&id)
     }
 
-    /// In a set of one session's names: the first that follow each other, from this number on.
+    /// In a set of one session's ids: the first that follow each other, from this number on.
     #[must_use]
     pub fn first_from(&self, number: u64) -> Option<IdRun> {
         let ids = self.iter().find(|ids| ids.end() > number)?;
@@ -63,7 +63,7 @@ impl IdSet {
         self.0.iter().cloned().map(run)
     }
 
-    /// The parts of `names` that are in the set.
+    /// The parts of `ids` that are in the set.
     #[must_use]
     pub fn within(&self, ids: IdRun) -> Vec<IdRun> {
         if ids.count == 0 {
@@ -74,7 +74,7 @@ impl IdSet {
         parts.map(|part| run(part.start.max(wanted.start)..part.end.min(wanted.end))).collect()
     }
 
-    /// The parts of `names` that are not in the set.
+    /// The parts of `ids` that are not in the set.
     #[must_use]
     pub fn missing(&self, ids: IdRun) -> Vec<IdRun> {
         if ids.count == 0 {
@@ -83,10 +83,10 @@ impl IdSet {
         self.0.gaps(&range(ids)).map(run).collect()
     }
 
-    /// The parts of `names` that lie in the set and those that do not, in order, each with whether it does.
+    /// The parts of `ids` that lie in the set and the others, in order, each with whether it does.
     #[must_use]
     pub fn split(&self, ids: IdRun) -> Vec<(IdRun, bool)> {
-        // Every batch is asked about, and few sets have anything in them.
+        // A replica looks up every batch, and few sets have anything in them.
         if self.0.is_empty() {
             return vec![(ids, false)];
         }

@@ -3,7 +3,7 @@
 use seriatim_model::storage::Run;
 use seriatim_model::{Position, Record, RecordId, SessionId};
 
-/// Junk: a no-op that is called after its position, so that it is the same whoever writes it.
+/// Junk: a no-op that is called after its position, so that every writer writes the same.
 #[must_use]
 pub fn junk(position: Position) -> (RecordId, Record) {
     (RecordId { session: SessionId::NOBODY, number: position.0 }, Record::no_op())

@@ -1,4 +1,4 @@
-//! The register's entry of a log, as somebody who uses the log knows it.
+//! The register's entry of a log, as a user of the log knows it.
 
 use seriatim_model::{LogEntry, View, ViewNumber};
 

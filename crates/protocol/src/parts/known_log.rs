@@ -11,7 +11,7 @@ use crate::mutation::{Mutation, Options};
 /// The outcome of the register's word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum News {
-    /// Nothing for whoever uses the log.
+    /// Nothing for the log's user.
     Nothing,
     /// The log is gone.
     Deleted,
@@ -19,20 +19,20 @@ pub enum News {
     NewView,
 }
 
-/// The register's entry for a log, and when the register is asked for a newer one.
+/// The register's entry for a log, and when to ask the register for a newer one.
 #[derive(Clone, Debug)]
 pub struct KnownLog {
     /// The node of the register.
     control: NodeId,
     known: KnownEntry,
-    /// The reason, from somebody else than the register, why there is no view.
+    /// The reason why there is no view, from another role than the register.
     unavailable: Option<String>,
     lookup: Lookup,
     vigil: Vigil,
 }
 
 impl KnownLog {
-    /// The log that `entry` describes. If that has no view, the register, by way of node `control`, is asked at once.
+    /// The log that `entry` describes. If that has no view, the client asks the register, by way of node `control`, at once.
     /// `random` differs from client to client.
     #[must_use]
     pub fn new(control: NodeId, entry: LogEntry, random: u64) -> Self {
@@ -80,7 +80,7 @@ impl KnownLog {
         [self.lookup.deadline(), self.vigil.deadline()].into_iter().flatten().min()
     }
 
-    /// Takes note of what the register says. Whoever said why there is no view may be right no more.
+    /// Takes note of the register's answer. An earlier reason why there is no view may hold no more.
     pub fn learn(&mut self, message: Message) -> News {
         match self.known.hear(message) {
             Heard::Nothing => News::Nothing,
@@ -101,19 +101,19 @@ impl KnownLog {
         }
     }
 
-    /// The log is gone: those who wait for something are told.
+    /// The log is gone: fails the requests with these tokens.
     pub fn tell_deleted(&self, tokens: impl Iterator<Item = u64>, out: &mut Vec<ClientEffect>) {
         let failure = || Reply::Failed(Failure::Deleted(self.entry().name.clone()));
         out.extend(tokens.map(|token| reply(token, failure())));
     }
 
-    /// Somebody who knows `view` does not serve those who know this one, and may say why there is none at present.
+    /// A replica that knows `view` does not serve clients of this one, and may say why there is none at present.
     pub fn was_rejected(&mut self, now: Time, view: ViewNumber, why: Option<String>) {
         self.unavailable = why;
         self.was_fenced(now, view);
     }
 
-    /// Somebody who knows `view` does not serve those who know this one.
+    /// A replica that knows `view` does not serve clients of this one.
     pub fn was_fenced(&mut self, now: Time, view: ViewNumber) {
         self.lookup.was_rejected(now, view, self.entry().view_number(), self.unavailable.is_some());
     }
@@ -123,7 +123,7 @@ impl KnownLog {
         self.lookup.ask(now);
     }
 
-    /// Asks the register, if that is due; again as long as there is no view, or somebody `waits` for one.
+    /// Asks the register, if that is due; again as long as there is no view, or the client `waits` for one.
     pub fn look_up_if_due(&mut self, now: Time, waits: bool, out: &mut Vec<ClientEffect>) {
         if self.lookup.comes_due(now, waits || self.view().is_none()) {
             self.look_up(out);
@@ -138,8 +138,8 @@ impl KnownLog {
         }
     }
 
-    /// Somebody is silent: it may be slow, or somewhere else by now, or no member any more. The register is asked once
-    /// for each time that something is said again: a slow member must not cost more.
+    /// A replica does not answer: it may be slow, or somewhere else by now, or no member any more. The client asks the
+    /// register once for each retransmission: a slow member must not cost more.
     pub fn wonder(&self, out: &mut Vec<ClientEffect>) {
         if self.lookup.is_idle() {
             self.look_up(out);

@@ -1,7 +1,7 @@
 //! When a client asks the register for a newer view.
 //!
-//! The keeper of the register tells those who asked not long ago as soon as there is a newer view. The questions
-//! are for what gets lost: soon at first, because a view change takes a few milliseconds, and then less and less
+//! The keeper of the register tells every client that asked not long ago as soon as there is a newer view. The questions
+//! are for news that gets lost: soon at first, because a view change takes a few milliseconds, and then less and less
 //! often.
 
 use std::time::Duration;
@@ -10,16 +10,16 @@ use seriatim_model::{Time, ViewNumber};
 
 use super::{Backoff, Jitter};
 
-/// How long to wait before the register is asked again at first; doubled up to [`LOOKUP_MOST`].
+/// How long to wait before the first repetition of a question to the register; doubled up to [`LOOKUP_MOST`].
 pub const LOOKUP_FIRST: Duration = Duration::from_millis(2);
-/// The longest wait before the register is asked again, but for jitter.
+/// The longest wait before a repetition, but for jitter.
 pub const LOOKUP_MOST: Duration = Duration::from_secs(1);
 /// From this wait on there is jitter. Below, all questions of a client fit into the time of a view change.
 const JITTER_FROM: Duration = Duration::from_millis(20);
-/// How long somebody who knows an older view than we do has to hear of ours, before the register is asked.
+/// How long a replica that knows an older view than we do has to hear of ours, before the client asks the register.
 const BEHIND_FOR: Duration = Duration::from_millis(20);
 
-/// Whether the register is being asked, and when it is asked again.
+/// Whether the client is asking the register, and when it asks again.
 #[derive(Clone, Debug)]
 pub struct Lookup {
     asks: Option<Backoff>,
@@ -29,13 +29,13 @@ pub struct Lookup {
 }
 
 impl Lookup {
-    /// Asks nobody. `random` differs from client to client, so that they do not ask in step.
+    /// Asks nothing yet. `random` differs from client to client, so that they do not ask in step.
     #[must_use]
     pub fn new(random: u64) -> Self {
         Self { asks: None, jitter: Jitter::new(random), heard_of: ViewNumber::NONE }
     }
 
-    /// Whether nobody is asked.
+    /// Whether it asks nothing.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.asks.is_none()
@@ -52,11 +52,11 @@ impl Lookup {
         self.asks.get_or_insert(Backoff::new(now, LOOKUP_FIRST, LOOKUP_MOST));
     }
 
-    /// Somebody who knows `view` does not serve those who know `known`. `is_waiting` says that there is no view at
+    /// A replica that knows `view` does not serve clients that know `known`. `is_waiting` says that there is no view at
     /// present.
     pub fn was_rejected(&mut self, now: Time, view: ViewNumber, known: ViewNumber, is_waiting: bool) {
         if view > known.max(self.heard_of) {
-            // There is a new view: if the register is asked already, that was too early.
+            // There is a new view: a question that is on its way came too early.
             self.heard_of = view;
             self.asks = None;
         }
@@ -73,7 +73,7 @@ impl Lookup {
         self.asks = None;
     }
 
-    /// Whether the register is to be asked now. It is asked again as long as somebody `waits`.
+    /// Whether to ask the register now; again as long as the client `waits`.
     pub fn comes_due(&mut self, now: Time, waits: bool) -> bool {
         let Some(asks) = self.asks.as_mut().filter(|asks| asks.is_due(now)) else { return false };
         let stretch = if asks.pause() < JITTER_FROM { 1.0 } else { self.jitter.draw() };
@@ -91,7 +91,7 @@ mod tests {
 
     const KNOWN: ViewNumber = ViewNumber(3);
 
-    /// When the register is asked, from a first rejection until `end`.
+    /// When the client asks the register, from a first rejection until `end`.
     fn asked(lookup: &mut Lookup, from: Time, end: Time) -> Vec<Time> {
         let mut asked = vec![];
         while let Some(at) = lookup.deadline().map(|at| at.max(from)).filter(|at| *at <= end) {

@@ -1,5 +1,5 @@
-//! A sequencing replica's place in the views of its log: whom it obeys, which view it is in, and for which it is
-//! prepared.
+//! A sequencing replica's place in the views of its log: the claim that it obeys, its view, and the view that is staged at
+//! it.
 
 use seriatim_model::wire::wire_struct;
 use seriatim_model::{Address, Member, Position, Time, View, ViewNumber};
@@ -125,7 +125,8 @@ impl Membership {
         self.unavailable = Some(why);
     }
 
-    /// A controller seals view `old` for a claim: from now on nobody below that is obeyed. Nothing, if it is refused.
+    /// A controller seals view `old` for a claim: from now on the replica obeys no lower claim. Nothing, if it
+    /// refuses the seal.
     /// A replica that `resists`, by a mutation, obeys as it did.
     pub fn seal(
         &mut self,
@@ -253,8 +254,8 @@ impl Membership {
         send(controller, Message::Preempted { claim: self.claim }, out);
     }
 
-    /// Whether it knows a registered view that the claimant's register does not: it says so, and obeys nobody who would
-    /// replace that view by what came before it.
+    /// Whether it knows a registered view that the claimant's register does not: it says so, and obeys no claim that
+    /// would replace that view by what came before it.
     fn is_ahead(&self, from: Address, claim: ViewNumber, old: ViewNumber, out: &mut Vec<RoleEffect>) -> bool {
         let view = self.registered_number();
         let is_ahead = claims::shows_register_behind(claim, old, view);

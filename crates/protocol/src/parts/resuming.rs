@@ -64,11 +64,11 @@ impl Pace {
 /// The appends of this run that an earlier one made.
 #[derive(Clone, Debug)]
 pub struct Past {
-    /// The names that are still to be claimed by an append.
+    /// The ids that no append has claimed yet.
     ids: VecDeque<IdRun>,
     /// The appends that were claimed and are not answered.
     asked: BTreeMap<RecordId, Asked>,
-    /// The appends of these that nobody was asked about yet.
+    /// The appends of these that the client has not asked the leader about yet.
     unsaid: Vec<RecordId>,
     pace: Pace,
 }
@@ -97,14 +97,14 @@ impl Default for Past {
 }
 
 impl Past {
-    /// The names that earlier runs appended under, from which on this one goes on. What became of them was asked last at
-    /// that pace.
+    /// The ids under which earlier runs appended, from the one on with which this run goes on. The client last asked at that
+    /// pace what became of them.
     #[must_use]
     pub fn new(ids: VecDeque<IdRun>, pace: Pace) -> Self {
         Self { ids, pace, ..Self::default() }
     }
 
-    /// The name of the next append, if an earlier run made it.
+    /// The id of the next append, if an earlier run made it.
     #[must_use]
     pub fn next(&self) -> Option<(SessionId, u64)> {
         self.ids.front().map(|ids| (ids.session, ids.first))
@@ -178,7 +178,7 @@ impl Past {
         out.push(reply(token, answer));
     }
 
-    /// Gives up: the tokens of those who wait.
+    /// Gives up: the tokens of the requests that wait.
     pub fn give_up(&mut self) -> impl Iterator<Item = u64> + use<> {
         std::mem::take(self).asked.into_values().map(|asked| asked.token)
     }
@@ -204,7 +204,7 @@ impl Resuming {
         self.session
     }
 
-    /// The session of this run has a name.
+    /// The session of this run has an id.
     pub fn begin(&mut self, successor: SessionId) {
         self.successor = Some(successor);
     }
@@ -221,7 +221,7 @@ impl Resuming {
         self.closing
     }
 
-    /// Whether what became of a session is asked for.
+    /// Whether the client is asking what became of a session.
     #[must_use]
     pub fn concerns(&self, session: SessionId) -> bool {
         self.closing == Some(session) || self.ended.iter().any(|ended| ended.session == session)
@@ -233,7 +233,7 @@ impl Resuming {
         self.successor.map(|_| self.pace.say_at)
     }
 
-    /// The next question is asked at once.
+    /// Asks the next question at once.
     pub fn hurry(&mut self) {
         self.pace.say_at = Time::ZERO;
     }
@@ -255,7 +255,7 @@ impl Resuming {
         self.pace
     }
 
-    /// The names from the one on that the application goes on with; nothing if there never were so many.
+    /// The ids from the one on that the application goes on with; nothing if there never were so many.
     #[must_use]
     pub fn ids(&self) -> Option<VecDeque<IdRun>> {
         let mut skip = self.number;

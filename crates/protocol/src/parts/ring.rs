@@ -10,7 +10,7 @@ use super::content::Content;
 /// A record that a sequencing replica holds.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// Its name.
+    /// Its id.
     pub id: RecordId,
     /// The part of the append that is held.
     pub content: Content,
@@ -98,7 +98,7 @@ impl Ring {
         self.first_slot + self.slots.len() as u64
     }
 
-    /// Drops the entries that `run` names; those that it does not hold are passed over.
+    /// Drops the entries of `run` that the ring holds.
     pub fn drop_run(&mut self, run: IdRun) {
         let Some(slots) = self.by_session.get_mut(&run.session) else { return };
         let of_session = self.bytes_by_session.get_mut(&run.session).expect("its entries are counted");

@@ -13,7 +13,7 @@ pub enum Message {
     Rejected {
         /// The latest registered view that it knows.
         view: ViewNumber,
-        /// Why there is no view, if it was told.
+        /// Why there is no view, if the replica knows.
         why: Option<String>,
     },
     /// Client to role: how long is the log?

@@ -36,7 +36,7 @@ impl SessionWaiters {
         !self.end.is_empty()
     }
 
-    /// Answers those who want to know the session, and the number of the next append, if it is open.
+    /// Answers the callers that want to know the session, and the number of the next append, if it is open.
     pub fn tell_session(&mut self, open: Option<(SessionId, u64)>, out: &mut Vec<ClientEffect>) {
         if let Some((session, next)) = open {
             out.extend(self.session.drain(..).map(|token| reply(token, Reply::Session { session, next })));
@@ -49,7 +49,7 @@ impl SessionWaiters {
         if may_end { self.end.pop_front() } else { None }
     }
 
-    /// Gives up: the tokens of all those who wait.
+    /// Gives up: the tokens of all callers that wait.
     pub fn give_up(&mut self) -> impl Iterator<Item = u64> + use<> {
         let Self { session, end } = std::mem::take(self);
         session.into_iter().chain(end)

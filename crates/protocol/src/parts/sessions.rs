@@ -35,7 +35,7 @@ struct Session {
     /// If it has ended: the session in which its client went on.
     successor: Option<SessionId>,
     /// Numbers that became no-ops, in order: first, and how many. Also below `lowest`: a client that forgot how
-    /// far it was must not take them for appended. When there are many, the oldest go whose outcome its client knows.
+    /// far it was must not take them for appended. When there are many, the oldest go, as far as its client knows their outcome.
     voids: Vec<(u64, u64)>,
 }
 
@@ -211,7 +211,7 @@ impl Sessions {
         !self.sessions.contains_key(&session) && (is_too_old || session.opened_at() < self.floor)
     }
 
-    /// Whether a session claims to have been opened where nobody can have opened one yet. Its forgetting would raise the
+    /// Whether a session claims to have been opened where no client can have opened one yet. Its forgetting would raise the
     /// floor that far. Another member may have forgotten the highest that is known here: its floor is one above.
     #[must_use]
     pub fn is_ahead(&self, session: SessionId, ordered: Position) -> bool {
@@ -287,14 +287,14 @@ impl Sessions {
         self.entry(id, ordered);
     }
 
-    /// A defect: nobody knows any more in which sessions the clients of ended ones went on.
+    /// A mutation: no replica knows any more in which sessions the clients of ended ones went on.
     pub(crate) fn forget_successors(&mut self) {
         self.sessions.values_mut().for_each(|session| session.successor = None);
     }
 
-    /// A view begins with these sessions. What ended sessions still wait for was held by nobody that counts:
-    /// they end where they are. Those of which nothing is known but that they ended, and that are too old to begin,
-    /// are forgotten.
+    /// A view begins with these sessions. No replica that counts holds the numbers that ended sessions still wait for: they
+    /// end where they are. The table forgets a session of which it knows only that it has ended, and that is too old to
+    /// begin.
     pub fn close_ended(&mut self, ordered: Position, idle_positions: u64) {
         let floor = self.floor;
         self.sessions.retain(|id, session| {
@@ -345,7 +345,7 @@ impl Sessions {
         Some(session)
     }
 
-    /// Takes note that names were bound to the positions from `position` on, or that these are no-ops.
+    /// Takes note that ids were bound to the positions from `position` on, or that these are no-ops.
     pub fn apply(&mut self, bound: BoundIds, position: Position) {
         if !bound.is_void {
             self.bind(bound.ids, position);

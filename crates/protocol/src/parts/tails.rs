@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use seriatim_model::{Time, ViewNumber};
 
-/// When a question that was not answered is asked again.
+/// After how long to repeat a question that has no answer.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 
 /// Questions by their numbers, which go up. What was answered so far, `A`, counts in the view that was asked in.
@@ -28,7 +28,7 @@ struct Question<A> {
 pub struct Again {
     /// By these numbers.
     pub requests: Vec<u64>,
-    /// Whether somebody was silent.
+    /// Whether a question has timed out.
     pub has_timed_out: bool,
 }
 
@@ -39,7 +39,7 @@ impl<A> Default for Tails<A> {
 }
 
 impl<A> Tails<A> {
-    /// Whether nothing is asked.
+    /// Whether there is no question.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.questions.is_empty()
@@ -77,19 +77,19 @@ impl<A> Tails<A> {
         question.map(|question| &mut question.answers)
     }
 
-    /// The question is answered. Returns who asked: nobody if it was the client itself.
+    /// The question is answered. Returns the token of its caller; none if the client itself asked.
     pub fn answered(&mut self, request: u64) -> Option<u64> {
         self.questions.remove(&request)?.asker
     }
 
-    /// A new view begins: everything is asked again, with the next [`again`](Self::again).
+    /// A new view begins: the client repeats every question, with the next [`again`](Self::again).
     pub fn enter_view(&mut self) {
         for question in self.questions.values_mut() {
             question.asked_at = Time::ZERO;
         }
     }
 
-    /// The questions to ask again. Within a view an answer that is late is as good: the question is asked under the
+    /// The questions to ask again. Within a view a late answer is as good: the repetition has the
     /// same number. In another view it is another question.
     pub fn again(&mut self, now: Time, view: ViewNumber, answers: impl Fn(u64) -> A) -> Again {
         let is_due = |question: &Question<A>| now >= question.asked_at + ASK_AGAIN || question.view != view;
@@ -116,7 +116,7 @@ impl<A> Tails<A> {
         again
     }
 
-    /// Gives up all questions. Returns who asked.
+    /// Gives up all questions. Returns the tokens of their callers.
     pub fn give_up(&mut self) -> impl Iterator<Item = u64> + use<A> {
         std::mem::take(&mut self.questions).into_values().filter_map(|question| question.asker)
     }

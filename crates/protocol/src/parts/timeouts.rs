@@ -1,15 +1,15 @@
-//! How long clients wait before they say something again.
+//! How long clients wait before they retransmit.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// How long to wait for an answer before the same thing is said again; doubled up to [`RESEND_MOST`].
+/// How long to wait for an answer before the first retransmission; doubled up to [`RESEND_MOST`].
 pub const RESEND_FIRST: Duration = Duration::from_millis(200);
-/// The longest wait before something is said again.
+/// The longest wait before a retransmission.
 pub const RESEND_MOST: Duration = Duration::from_secs(2);
 
-/// How long the next answer may take, after one `took` so long. Answers that took long are no reason to say things twice:
-/// the patience is twice the longest of late, and what was learned fades by an eighth with each answer.
+/// How long the next answer may take, after one `took` so long. Slow answers are no reason to retransmit: the
+/// timeout is twice the longest of late, and fades by an eighth with each answer.
 #[must_use]
 pub fn next_timeout(timeout: Duration, took: Duration) -> Duration {
     next_timeout_within(timeout, took, RESEND_FIRST..=RESEND_MOST)
@@ -21,12 +21,12 @@ pub fn next_timeout_within(timeout: Duration, took: Duration, bounds: RangeInclu
     (timeout - timeout / 8).max(took * 2).clamp(*bounds.start(), *bounds.end())
 }
 
-/// How long to wait before something is said to a node again whose connection broke.
+/// How long to wait before sending again to a node whose connection broke.
 pub const RECONNECT_AFTER: Duration = Duration::from_millis(20);
 
-/// The shortest pause after somebody had no room; doubled up to [`BUSY_MOST`].
+/// The shortest backoff after a replica had no room; doubled up to [`BUSY_MOST`].
 pub const BUSY_FIRST: Duration = Duration::from_millis(1);
-/// The longest pause after somebody had no room.
+/// The longest backoff after a replica had no room.
 pub const BUSY_MOST: Duration = Duration::from_millis(64);
 
 #[cfg(test)]

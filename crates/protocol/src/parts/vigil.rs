@@ -1,9 +1,9 @@
 //! When a client that is answered asks the register nevertheless.
 //!
-//! "Not now" is an answer, and so is "here I have it" from one of several. Also a replica gives it that leads no more and
-//! was not told, because it is cut off from all others and not from its clients. Nothing but the end of a wait shows that
-//! a view still does its work. So a client whose oldest append has waited for long asks the register for a newer view,
-//! whatever it is told meanwhile, and by and by less often: most of the time its log is only busy.
+//! "Not now" is an answer, and so is "here I have it" from one of several. A replica that leads no more gives such answers,
+//! too, if it does not know that, because it is cut off from all others and not from its clients. Only the end of a wait
+//! shows that a view still does its work. So a client whose oldest append has waited for long asks the register for a newer
+//! view, whatever replicas answer meanwhile, and by and by less often: most of the time its log is only busy.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use super::lookup::LOOKUP_MOST;
 use super::timeouts::RESEND_FIRST;
 use super::{Backoff, Jitter};
 
-/// How long the oldest append waits before the register is asked, but for jitter; doubled up to [`LOOKUP_MOST`]. What is
-/// not answered at all is asked for sooner.
+/// How long the oldest append waits before the client asks the register, but for jitter; doubled up to [`LOOKUP_MOST`].
+/// Where no answer comes at all, it asks sooner.
 const WAIT_FIRST: Duration = RESEND_FIRST.saturating_mul(2);
 
 /// How long the oldest of what a client waits for has been that.
@@ -70,7 +70,7 @@ mod tests {
         Time::ZERO + Duration::from_millis(ms)
     }
 
-    /// When the register is asked within a minute, while the oldest is always the same.
+    /// When the client asks the register within a minute, while the oldest is always the same.
     fn asked(random: u64) -> Vec<u64> {
         let mut vigil = Vigil::new(random);
         (0..60_000).filter(|ms| vigil.comes_due(at(*ms), Some(7))).collect()

@@ -8,11 +8,11 @@ const LEAST_PART: usize = 16;
 /// How many messages make a window, unless they would be longer than a full batch.
 const MESSAGES: usize = 2;
 
-/// A congestion window (as TCP's, RFC 5681): it grows by what is acknowledged, and halves when the replica had no room.
-/// Without it a client that is told `Busy` sends everything again that it has, for one batch of it to be taken.
+/// A congestion window (as TCP's, RFC 5681): it grows with acknowledgements, and halves when the replica had no room.
+/// Without it a client that gets `Busy` sends everything again that it has, and the replica takes one batch of it.
 ///
-/// It begins with one full batch: when a view begins all clients begin at once, and what each sends first waits behind what
-/// all the others send.
+/// It begins with one full batch: when a view begins all clients begin at once, and the first batch of each waits behind
+/// those of all others.
 ///
 /// Invariant: `bytes` is between a sixteenth of a batch and sixteen of them.
 #[derive(Clone, Copy, Debug)]

@@ -11,14 +11,14 @@ use crate::roles::RoleEffect;
 /// A replica's answers in the present view: at most as many as its leader keeps in flight.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Answered {
-    /// Batches that are held everywhere, with the names that became no-ops.
+    /// Batches that are held everywhere, with the ids that became no-ops.
     pub(super) bound: BTreeMap<(ViewNumber, Position), Vec<IdRun>>,
     /// Batches that are held here, for a primary.
     pub(super) replicated: BTreeSet<(ViewNumber, Position)>,
 }
 
 impl Answered {
-    /// Positions below `stable` are final: nobody asks for them any more.
+    /// Positions below `stable` are final: no leader asks for them any more.
     pub(super) fn forget_below(&mut self, stable: Position) {
         self.bound.retain(|(_, batch), _| *batch >= stable);
         self.replicated.retain(|(_, batch)| *batch >= stable);

@@ -7,7 +7,7 @@ use seriatim_model::{Position, Ticket};
 /// How far a store has everything, where parts of it come in any order.
 #[derive(Clone, Debug, Default)]
 pub struct Applied {
-    /// Everything below is in the store durably, but for what the replica lacks.
+    /// Everything below is in the store durably, but for the missing range.
     pub(crate) end: Position,
     /// Parts that are in the store beyond, each with its end.
     parts: BTreeMap<Position, Position>,

@@ -1,9 +1,9 @@
-//! Getting records from another replica of the shard: those that a replaced replica never held, those
-//! that were bound while it was away, and those that its disk damaged.
+//! Getting records from another replica of the shard. *Catch-up* gets the ones that a new replica never held, or that were
+//! bound while the replica was away; *repair* gets the ones that its disk damaged.
 //!
-//! Copied records are final: their positions are below the start of the view that the replica joined. They are
+//! These records are final: their positions are below the start of the view that the replica joined. They are
 //! stored as versions of the view that decides there, like pushed ones. One question is in flight at a time, so
-//! copying takes no more than one answer's room, and appends go on beside it.
+//! this takes no more than one answer's room, and appends go on beside it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -20,10 +20,10 @@ use crate::mutation::{Mutation, Options};
 use crate::parts::timeouts::next_timeout_within;
 use crate::roles::RoleEffect;
 
-/// How long a replica that is new waits before it copies: the one that it stands in for may be back soon. It does not
-/// wait to mend what it finds damaged: somebody else has that now, and the next view may be without them.
+/// How long a new replica waits before it catches up: the replica that it stands in for may be back soon. It repairs
+/// damaged records at once: another replica has them now, and the next view may be without that one.
 const NEW_REPLICA_WAITS: Duration = Duration::from_secs(1);
-/// How long to wait for an answer before somebody else is asked; twice what answers take of late, twice as long after each
+/// How long to wait for an answer before asking another replica; twice what answers take of late, twice as long after each
 /// that did not come, and [`TIMEOUT_MOST`] at most.
 const TIMEOUT: Duration = Duration::from_millis(500);
 const TIMEOUT_MOST: Duration = Duration::from_secs(20);
@@ -34,7 +34,7 @@ const MOST_IN_VAIN: u32 = 16;
 /// How many damaged positions are remembered at once; others are found again when they are read.
 const MOST_DAMAGED: usize = 1024;
 
-/// A replica's copying from others.
+/// A replica's catch-up and repair.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CatchUp {
     /// Whether another replica said where the trim point is.
@@ -47,15 +47,15 @@ pub(super) struct CatchUp {
     pub(super) former: Former,
     /// Positions that were found damaged, and how often each was asked for in vain.
     damaged: BTreeMap<Position, u32>,
-    /// The damaged position that is asked for next, or the first one after it: who lacks one may have another.
+    /// The damaged position to ask for next, or the first one after it: a replica that misses one may have another.
     next_damaged: Position,
     question: Option<Question>,
     /// How long an answer may take, as earlier ones taught; nothing before the first.
     timeout: Option<Duration>,
     last_request: u64,
-    /// Which of the others is asked next.
+    /// Which of the others to ask next.
     turn: usize,
-    /// Nothing is asked for earlier, ...
+    /// The replica asks for nothing earlier, ...
     retry_at: Time,
     /// ... and what is lacking not before this either.
     copies_from: Time,
@@ -63,7 +63,7 @@ pub(super) struct CatchUp {
 
 #[derive(Clone, Debug)]
 struct Question {
-    /// The number under which it was asked first; the next ones are the same question to others, whose answers fit as well,
+    /// The number of the first message that asked it; the next numbers ask the same of others, whose answers fit as well,
     /// however late they are.
     first: u64,
     /// The replicas that were asked, in order, and when.
@@ -109,7 +109,7 @@ impl CatchUp {
         }
     }
 
-    /// A new view: whoever was asked may not be there any more.
+    /// A new view: the replica that was asked may not be there any more.
     pub(super) fn restart(&mut self) {
         self.question = None;
         self.turn = 0;
@@ -214,7 +214,7 @@ impl CatchUp {
         self.timeout.unwrap_or(TIMEOUT)
     }
 
-    /// The question that this answers, whom it was put to, and when.
+    /// The question that this answers, the node that was asked, and when.
     fn asked(&mut self, request: u64) -> Option<(&mut Question, NodeId, Time)> {
         let question = self.question.as_mut().filter(|question| question.writing.is_none())?;
         let (source, at) =
@@ -283,8 +283,8 @@ impl CatchUp {
         }
     }
 
-    /// Another replica does not know, or hold, what it was asked for. What nobody knows who takes part is
-    /// lost: an operator accepted that.
+    /// Another replica does not know, or hold, what it was asked for. A position that no member of the view knows is lost:
+    /// an operator accepted that.
     pub(super) fn lacked(&mut self, now: Time, request: u64) {
         let Some((Question { about: About::Trim, .. }, source, _)) = self.asked(request) else {
             return self.refused(now, request);
@@ -314,7 +314,7 @@ impl CatchUp {
                 *in_vain == MOST_IN_VAIN
             });
             if is_given_up {
-                // Nobody has it. It is found again when it is read.
+                // No replica has it. A read finds it damaged again.
                 self.damaged.remove(&range.from);
             }
         }

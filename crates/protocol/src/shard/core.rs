@@ -74,7 +74,7 @@ pub(crate) struct Batch {
     held_here: bool,
     /// The backups that have not answered.
     pub(crate) backups: BTreeSet<NodeId>,
-    /// Records that nobody has.
+    /// Ids whose records no replica has.
     voids: Vec<IdRun>,
 }
 
@@ -194,7 +194,7 @@ impl Core {
         Bounds { readable, mappable, trim, trim_is_known, lacks: missing, lost, is_mapped, view }
     }
 
-    /// Whether nobody could tell it more of the trim point.
+    /// Whether no other replica could tell it more of the trim point.
     pub(super) fn knows_trim(&self) -> bool {
         let is_alone = self.members().is_some_and(|members| members.replicas == [self.me()]);
         is_alone || self.catch_up.knows_trim() || self.options.mutates(Mutation::TrimForgotten)
@@ -211,13 +211,13 @@ impl Core {
         }
     }
 
-    /// Whether pushes of `view` are obeyed. Whoever's view is over is told.
+    /// Whether the replica obeys pushes of `view`. If that view is over, it tells the sender so.
     pub(crate) fn accepts(&self, from: Address, view: ViewNumber, out: &mut Out) -> bool {
         let skipped = self.options.mutates(Mutation::FenceSkipped);
         if view < self.memory.claim && !skipped {
             send(from, self.fenced(), out);
         }
-        // An incarnation that the view does not name may have lost what the view counts on.
+        // An incarnation that the view does not name may have lost records that the view counts on.
         let is_counted_on =
             if view == self.view_number() { self.is_named() } else { view > self.reports.cannot_start() };
         view == self.memory.claim && is_counted_on || skipped
@@ -285,7 +285,7 @@ impl Core {
         let known = self.batches.entry(name).or_insert(batch);
         known.leader = leader;
         if !known.held_here {
-            // A write that failed may have been of a record that nobody has any more.
+            // A write that failed may have been of a record that no replica has any more.
             known.voids = voids;
         }
         known.held_here
@@ -437,7 +437,7 @@ impl Core {
         }
     }
 
-    /// More may be read: those who wait for it get it.
+    /// More may be read: readers that wait for it get it.
     pub(crate) fn feed_readers(&mut self, path: &dyn DataPath, out: &mut Out) {
         self.readers.stable_advanced(&self.bounds(path), out);
     }

@@ -1,8 +1,8 @@
-//! Replicas that the present view does without, and that may hold a record whole which its members do not: one that stood in
-//! for another that was back soon, or one that was replaced.
+//! Replicas outside the present view that may hold a record whole which its members do not: one that stood in for another
+//! that was back soon, or one that was replaced.
 //!
-//! They are asked for what is lacking or damaged after the members were, and as long as a member lacks something they are
-//! told that they may be needed: so they are not dismissed.
+//! A member asks them for missing or damaged records after the other members, and tells them that they may be needed as long
+//! as it misses something: so no controller dismisses them.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::roles::RoleEffect;
 /// How many are remembered, and how many questions in a row one may leave unanswered.
 const MOST: usize = 8;
 const MOST_UNANSWERED: u32 = 4;
-/// How often they are told that they may be needed.
+/// How often a member tells them that they may be needed.
 const KEEP_EVERY: Duration = Duration::from_millis(500);
 /// For how long after a word of a replica one counts as needed. Longer than a replica waits before it begins to copy.
 pub(super) const NEEDED_FOR: Duration = Duration::from_secs(3);
@@ -55,7 +55,7 @@ impl Former {
         self.left.iter().filter(knows).map(|left| left.member)
     }
 
-    /// One of the shard's replicas is getting something: those outside the view are told, now and then.
+    /// One of the shard's replicas is catching up: this one tells the replicas outside the view, now and then.
     pub(super) fn keep(&mut self, now: Time, shard: ShardId, trim: Position, out: &mut Vec<RoleEffect>) {
         if self.kept_at.is_some_and(|at| now < at + KEEP_EVERY) {
             return;

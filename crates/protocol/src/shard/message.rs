@@ -30,11 +30,11 @@ pub struct Held {
 wire_struct! { Held { view, stable, missing, trim, end, knows } }
 
 impl Held {
-    /// The positions that it lacks as a member of a view whose flush began at `first`: those that it lacked
-    /// before, and those that were bound in views that it was no member of. `history` is that of the registered
+    /// The positions that the replica misses as a member of a view whose flush began at `first`: the ones that it missed
+    /// before, and the ones that were bound in views that it was no member of. `history` is that of the registered
     /// views: if it has forgotten some of those, the oldest that it knows decides from a position on that is
-    /// trimmed. An incarnation that no view named yet is whole below what it knew as stable when it began, as far as no
-    /// later view wrote it anew.
+    /// trimmed. An incarnation that no view named yet is complete below the stable bound that it knew when it began, as far
+    /// as no later view wrote it anew.
     #[must_use]
     pub fn missing_from(&self, history: &ViewHistory, first: Position) -> Option<MissingRange> {
         let later = |than| history.steps().iter().find(|(number, _)| *number > than).map(|(_, from)| *from);
@@ -46,7 +46,7 @@ impl Held {
         if from < first { Some(MissingRange { from, end: first }.join(self.missing)) } else { self.missing }
     }
 
-    /// The same as a range, which is empty if it lacks nothing.
+    /// The same as a range, which is empty if the replica is complete.
     #[must_use]
     pub fn missing_in(&self, history: &ViewHistory, first: Position) -> MissingRange {
         self.missing_from(history, first).unwrap_or(MissingRange { from: first, end: first })
@@ -96,7 +96,7 @@ pub enum Message {
         /// The bound.
         stable: Position,
     },
-    /// Primary to sequencing layer: the answer to `Stable`. Also backup to primary, when it is asked for
+    /// Primary to sequencing layer: the answer to `Stable`. Also backup to primary, when a reader asks it for
     /// more than it knows to be final.
     StableKnown {
         /// The view that said so.
@@ -104,7 +104,7 @@ pub enum Message {
         /// The bound that the shard knows.
         stable: Position,
     },
-    /// Replica to controller: fenced. Also to anyone whose view is over: a higher claim was seen.
+    /// Replica to controller: fenced. Also to a sender whose view is over: the replica has seen a higher claim.
     Fenced {
         /// The highest claim seen.
         claim: ViewNumber,
@@ -113,7 +113,7 @@ pub enum Message {
         /// The state that it holds.
         held: Held,
     },
-    /// Controller to replica: refuse whatever is below this claim.
+    /// Controller to replica: refuse everything of views below this claim.
     Fence {
         /// The claim.
         claim: ViewNumber,
@@ -291,7 +291,7 @@ pub enum Message {
     Trim {
         /// Names the trim.
         request: u64,
-        /// The view: who joins a later one asks those of this one where the trim point is.
+        /// The view: a replica that joins a later one asks the members of this one where the trim point is.
         view: ViewNumber,
         /// The first position to keep.
         position: Position,
@@ -321,7 +321,7 @@ pub enum Message {
     },
     /// Controller or client to replica: how far are you, and what do you keep?
     Survey(Survey),
-    /// Replica to whoever asked: this.
+    /// Replica to the address that asked: this.
     Surveyed(Surveyed),
     /// Controller to replica: keep to the log's limits.
     Retain(Retain),

@@ -1,6 +1,7 @@
 //! The shard contract: what the sequencing layer, the controller and readers may ask of a shard.
 //!
-//! An ordering sees a shard only through [`Message`], and what only its own data path says (`ShardMessage` in its folder). Ours is a primary and any number of backups
+//! An ordering sees a shard only through [`Message`], and the messages of its own data path (`ShardMessage` in its folder).
+//! Ours is a primary and any number of backups
 //! ([`primary_backup::Replica`]); an adapter to something that exists (a Kafka partition, say) answers
 //! the same messages and has to keep the same promises:
 //!
@@ -9,12 +10,12 @@
 //!   once and in any order; binding again what is bound changes nothing.
 //! * **put, order** (only where clients put records themselves): hold records that have no positions yet;
 //!   answer `Stored` when they are as durable as the log promises, on this replica, and only in a view that
-//!   it takes part in. An order is a `bind` of names. A name whose record no replica has becomes a no-op on
-//!   all of them, is named in `Bound`, and its record is never acknowledged from then on.
+//!   it takes part in. An order is a `bind` of ids. An id whose record no replica has becomes a no-op on
+//!   all of them, `Bound` lists it, and no replica acknowledges its record from then on.
 //! * **write** (only where positions are given out before records are written): hold a record at its position, once;
-//!   answer `Written` when it is as durable as the log promises, on this replica, and say what else is there if that
-//!   is so. What is overdue is filled, with what some replica holds or with a no-op. Until a view is registered nobody
-//!   writes in it; by then everything below its start is written on all replicas (`Flush`).
+//!   answer `Written` when it is as durable as the log promises, on this replica, or say which other record is there.
+//!   The primary fills an overdue position, with the record that some replica holds or with a no-op. Until a view is
+//!   registered no client writes in it; by then everything below its start is written on all replicas (`Flush`).
 //! * **fence**: after `Fenced { claim }`, durably, nothing of a lower view is bound and no `Stable` of a
 //!   lower view is believed. Nothing that was bound is dropped: an attempt that dies must leave
 //!   everything as it found it.

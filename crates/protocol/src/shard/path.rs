@@ -23,7 +23,7 @@ pub trait DataPath: Debug + Send + Sync {
     /// A copy.
     fn boxed(&self) -> Box<dyn DataPath>;
 
-    /// A message that only some orderings have. Of those that are not its own it takes no notice: no client of ours
+    /// A message that only some orderings have. A path ignores the messages of others: no client of ours
     /// sends them.
     fn receive(&mut self, _: &mut Core, _now: Time, _from: Address, _: roles::Message, _: &mut Out) {}
 
@@ -53,7 +53,7 @@ pub trait DataPath: Debug + Send + Sync {
         self.discard_unplaced(core, out);
     }
 
-    /// The positions that it lacks as a member of this view, which the shard joined at `begins`, whatever is trimmed.
+    /// The positions that the replica misses as a member of this view, which the shard joined at `begins`, whatever is trimmed.
     fn missing(
         &self,
         core: &Core,
@@ -61,7 +61,7 @@ pub trait DataPath: Debug + Send + Sync {
         history: &ViewHistory,
         begins: Position,
     ) -> Option<MissingRange> {
-        // Where the shard had not joined, there is nothing that it could lack.
+        // Where the shard had not joined, the replica can miss nothing.
         core.held().missing_from(history, view.first).filter(|_| begins < view.first)
     }
 
@@ -83,7 +83,7 @@ pub trait DataPath: Debug + Send + Sync {
         None
     }
 
-    /// How far everything is written here, whatever the others have.
+    /// How far everything is written on this replica, whatever the others have.
     fn written_below(&self, core: &Core) -> Position {
         core.stable
     }

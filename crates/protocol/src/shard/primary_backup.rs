@@ -1,8 +1,8 @@
 //! A replica of a shard: primary or backup, as each batch says.
 //!
-//! A replica learns its part from what it is sent: a `Bind` names the backups of the one that receives
-//! it, a `Replicate` names the incarnation of the backup that is meant. Both carry the view, so a deposed
-//! primary is refused by its backups, and a replica that lost its memory by everyone.
+//! A replica learns its part from the messages that it gets: a `Bind` names the backups of its receiver, a `Replicate`
+//! names the incarnation of the backup that is meant. Both carry the view, so backups refuse a deposed primary, and every
+//! role refuses a replica that lost its memory.
 //!
 //! It is a [`Core`], the same in every ordering, with the [`DataPath`] of its log's ordering.
 
@@ -90,7 +90,7 @@ impl Replica {
         self.core.stable
     }
 
-    /// How far the shard's positions are written here, whatever the others have.
+    /// How far the shard's positions are written on this replica, whatever the others have.
     #[must_use]
     pub fn written_below(&self) -> Position {
         self.path.written_below(&self.core)

@@ -1,4 +1,4 @@
-//! A replica gets from others what it lacks, and what its disk damaged.
+//! A replica gets the records that it misses from others, and the ones that its disk damaged.
 
 use std::time::Duration;
 
@@ -107,18 +107,19 @@ impl Core {
         self.catch_up.ask(now, self.shard, (&others, &former), self.trim, next, out);
     }
 
-    /// The replicas outside the view that know all that is asked for next, as the views decide about it that are registered.
+    /// The replicas outside the view that know every position of the next question, as the registered views decide about it.
     fn former_for(&self, missing: Option<MissingRange>) -> Vec<Member> {
         let last = |range: MissingRange| range.end.0.checked_sub(1).map(Position);
         let range = self.catch_up.wants(self.trim, missing).filter(|range| !range.is_empty());
         let view = range.and_then(last).and_then(|last| self.memory.history.cover(last));
-        // A defect that shows only where nobody else has it goes without them, too.
+        // A mutation that shows only where no other replica has the record goes without them, too.
         let is_alone = [Mutation::FormerNotAsked, Mutation::RepairWaits];
         let view = view.filter(|_| !is_alone.iter().any(|defect| self.options.mutates(*defect)));
         view.into_iter().flat_map(|view| self.catch_up.former.that_know(view)).collect()
     }
 
-    /// Somebody reads. A replica that does is getting something, and those that the view does without may be all that have it.
+    /// A reader asks. If the reader is a replica, it is catching up, and replicas outside the view may be all that have what
+    /// it needs.
     pub(super) fn serve_reader(
         &mut self,
         path: &dyn DataPath,

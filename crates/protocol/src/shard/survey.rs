@@ -1,4 +1,4 @@
-//! A replica's part in keeping a log to its limits: it says how far it is, and does as it is told.
+//! A replica's part in keeping a log to its limits: it reports how far it is, and trims as the leader's node asks.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use super::message::Message;
 use crate::mutation::Mutation;
 use crate::roles::RoleEffect;
 
-/// Of how many questions at once a replica looks what its store takes; and how many clients wait for the answer at most. A
-/// question that finds no room is asked again.
+/// For how many questions at once a replica measures its store; and how many clients may wait for the answer. A client whose
+/// question finds no room asks again.
 const MOST_MEASURED: usize = 64;
 
-/// For how long clients are told what a store took when a client asked last: however many ask however often, the store is
-/// looked at for them no oftener than this.
+/// For how long the replica answers clients with its last measurement of the store: however many ask however often, it
+/// measures the store for them no oftener than this.
 const MEASURED_FOR: Duration = Duration::from_secs(1);
 
 /// How far is a replica, and what does it keep?
@@ -76,20 +76,20 @@ pub struct Retain {
 
 wire_struct! { Retain { request, view, trim as end, times, whole, segment_bytes } }
 
-/// How much later than the store knows a log's time may be, in milliseconds, before it is told although there is no new mark:
-/// so much younger records seem to be after all nodes were restarted.
+/// How much later than the store knows a log's time may be, in milliseconds, before the replica writes it down although
+/// there is no new mark: so much younger records seem to be after all nodes were restarted.
 const RECORD_TIME_EVERY_MS: u64 = 60_000;
 
-/// Which position was reached when, as a replica knows it, and who waits to hear what it keeps.
+/// Which position was reached when, as a replica knows it, and the addresses that wait to hear what it keeps.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Surveys {
     times: TimeIndex,
-    /// The latest time that the store was told.
+    /// The latest time that the store has.
     recorded_ms: u64,
     measuring: BTreeMap<Ticket, (Address, Survey)>,
     last: Ticket,
     clients: Clients,
-    /// Where segments end, as the store was told.
+    /// Where segments end, as the store has it.
     segment_bytes: Option<u64>,
 }
 
@@ -99,7 +99,7 @@ struct Clients {
     waiting: BTreeMap<Address, Survey>,
     /// The look that is under way for them.
     measuring: Option<Ticket>,
-    /// How many bytes the last one found, and until when that is told.
+    /// How many bytes the last one found, and until when that is the answer.
     found: Option<(u64, Time)>,
 }
 
@@ -184,7 +184,7 @@ impl Core {
         send(from, Message::Surveyed(answer), out);
     }
 
-    /// Keeps to the log's limits, as whoever applies them says; as part of no view, or of another, it does nothing.
+    /// Keeps to the log's limits, as the node that applies them says; as part of no view, or of another, it does nothing.
     pub(super) fn retain(&mut self, from: Address, retain: Retain, out: &mut Vec<RoleEffect>) {
         let Retain { request, view, trim, mut times, whole, segment_bytes } = retain;
         if !self.is_open() || view != self.view_number() {

@@ -65,8 +65,8 @@ impl Core {
         path.stopped(self, out);
     }
 
-    /// Takes note of a registered view that names it and that it was fenced for. Says whether there was
-    /// one to take note of. To be remembered by the caller.
+    /// Takes note of a registered view that names it and that it was fenced for. Returns whether there was
+    /// one to take note of. The caller writes it to the hard state.
     fn learn(&mut self, path: &mut dyn DataPath, now: Time, entry: &LogEntry, out: &mut Out) -> bool {
         let Some(view) = &entry.view else { return false };
         let Some(members) = view.shard(self.shard) else { return false };
@@ -80,7 +80,7 @@ impl Core {
         // A replica that was away may also have missed a trim: one that the history tells of, and later ones.
         self.trim_below(entry.history.start(), out);
         self.raise_stable(path, entry.history.start(), out);
-        // Where the shard had not joined, there is nothing that it could lack.
+        // Where the shard had not joined, the replica can miss nothing.
         let from = self.trim.max(members.begins);
         let missing = path.missing(self, view, &entry.history, members.begins);
         self.missing = missing.map(|range| range.not_below(from));
@@ -126,7 +126,7 @@ impl Core {
             }
             self.reports.note(now, view.number);
             if view.number > self.memory.claim {
-                // Nobody fenced it, but its view is over: it is as if somebody had.
+                // No controller fenced it, but its view is over: it is as if one had.
                 self.memory.claim = view.number;
                 self.stop_batches(path, out);
                 self.remember(before, out);
@@ -142,7 +142,7 @@ impl Core {
         self.raise_stable(path, view.start, out);
         path.entered(self, now, out);
         if self.is_closed() {
-            // A record that was put and is not bound by now never will be: no replica admits names of this shard any more.
+            // A record that was put and is not bound by now never will be: no sequencing replica admits ids of this shard any more.
             path.discard_unplaced(self, out);
         }
     }

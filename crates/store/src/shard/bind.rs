@@ -79,14 +79,14 @@ impl ShardStore {
         }))
     }
 
-    /// The same for a log whose records may be held by name: what they are called is noted as well.
+    /// The same for a log whose records may be held by id: what they are called is noted as well.
     fn bind_named(
         &mut self,
         view: ViewNumber,
         runs: &[Run],
         fresh: &[BindPart<'_>],
     ) -> Result<Kept, StoreError> {
-        // A name that has its position below the trim point is waiting for none.
+        // An id that has its position below the trim point is waiting for none.
         let trimmed = runs.iter().flat_map(|run| name_bindings(view, self.split(run).0));
         let mut bindings: Vec<Binding> = trimmed.filter(|binding| !self.knows(binding)).collect();
         bindings.extend(fresh.iter().flat_map(|part| name_bindings(view, *part)));
@@ -144,13 +144,13 @@ impl ShardStore {
         self.note(bindings, Some(appended))
     }
 
-    /// Whether records may be held by name, and need to be told which of them got positions.
+    /// Whether records may be held by id, and need to be told which of them got positions.
     fn binds_ids(&self) -> bool {
         let memory = self.contents.remembered.memory.as_ref();
         memory.is_some_and(|memory| memory.config.order.announces() == Announced::Id)
     }
 
-    /// Whether an entry tells the names of positions, and they are known.
+    /// Whether an entry tells the ids of positions, and they are known.
     fn knows(&self, binding: &Binding) -> bool {
         match *binding {
             Binding::Ids { view, first, ids, is_void } => {

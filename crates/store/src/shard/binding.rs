@@ -1,4 +1,4 @@
-//! Binding logs: which positions and names are where, and what else is remembered.
+//! Binding logs: which positions and ids are where, and what else is remembered.
 
 use seriatim_model::storage::{HardState, MissingRange, Owned};
 use seriatim_model::wire::{wire_enum, wire_struct};
@@ -20,22 +20,22 @@ pub(super) enum Binding {
     Remember(HardState),
     /// The same, with what it lacks.
     RememberMissing { memory: HardState, missing: Option<MissingRange> },
-    /// The records in `bytes` bytes of `segment` from `offset` on are held by name: `count` numbers of the
+    /// The records in `bytes` bytes of `segment` from `offset` on are held by id: `count` numbers of the
     /// session from `first` on.
     Put { session: SessionId, first: u64, count: u16, segment: u32, offset: u32, bytes: u32 },
     /// The shards that the positions from `first` on belong to, as versions of `view`, and where the shard's own
     /// records are.
     Order { view: ViewNumber, first: Position, parts: Vec<OrderPart> },
-    /// The names at the positions from `first` on, which are versions of `view`.
+    /// The ids at the positions from `first` on, which are versions of `view`.
     Ids { view: ViewNumber, first: Position, ids: IdRun, is_void: bool },
     /// Which shards the positions from `first` on belong to, as versions of `view`.
     Map { view: ViewNumber, first: Position, owned: Vec<Owned> },
-    /// The names among these that have no position are held no longer. None had one when this was written, except in
+    /// The ids among these that have no position are held no longer. None had one when this was written, except in
     /// logs of earlier builds.
     Discard(IdRun),
     /// The records of a run are versions of `view` at the positions from `first` on, and of another view as well.
     Refer { view: ViewNumber, first: Position, run: IndexRun },
-    /// Names of the session from `first` on that are held, told again because a log is packed that told them.
+    /// Ids of the session from `first` on that are held, told again because a log is packed that told them.
     Held { session: SessionId, first: u64, run: IndexRun },
     /// Which position was reached when: all that is known, or what is added.
     Times { times: TimeIndex, whole: bool },
@@ -69,7 +69,7 @@ pub(super) enum OrderPart {
 
 wire_enum! { OrderPart { 1 => Elsewhere(owned), 2 => Here(bound) } }
 
-/// Names at consecutive positions of the shard.
+/// Ids at consecutive positions of the shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bound {
     pub(super) ids: IdRun,

@@ -31,7 +31,7 @@ pub(super) struct Contents {
     pub(super) held: HeldIds,
     /// Invariant: nothing in it is below the stable bound.
     pub(super) given: Given,
-    /// Names that are held, and were told again since they were put.
+    /// Ids that are held, and were told again since they were put.
     told_again: BTreeSet<RecordId>,
     /// The need for each segment.
     segments: BTreeMap<u32, Need>,
@@ -39,12 +39,12 @@ pub(super) struct Contents {
     visits: Visits,
 }
 
-/// The need for a segment, besides the names whose records it holds.
+/// The need for a segment, besides the ids whose records it holds.
 #[derive(Clone, Debug, Default)]
 struct Need {
     /// A bound above all positions that its records ever had, and all that its binding log says the owners of.
     positions: Position,
-    /// A bound above all positions that its binding log says the names of, which matter until they are final.
+    /// A bound above all positions that its binding log says the ids of, which matter until they are final.
     ids: Position,
     /// A bound above all positions that its binding log tells anything of.
     told: Position,
@@ -136,7 +136,7 @@ impl Contents {
         self.remembered.bindings()
     }
 
-    /// The names that are going to be forgotten when everything below `position` is final, and whose records were
+    /// The ids that are going to be forgotten when everything below `position` is final, and whose records were
     /// put, or told, again since they got their positions. What gave them these may go before the records do: it has to be
     /// told again, or they would come back.
     pub(super) fn put_again_below(&self, position: Position) -> Vec<Binding> {
@@ -169,7 +169,7 @@ impl Contents {
         self.held.forget(ids);
     }
 
-    /// The entries that tell the names of positions that are not final.
+    /// The entries that tell the ids of positions that are not final.
     pub(super) fn given_bindings(&self) -> Vec<Binding> {
         let given = self.given.versions().iter();
         let entry = |(view, first, BoundIds { ids, is_void })| Binding::Ids { view, first, ids, is_void };
@@ -340,7 +340,7 @@ impl Contents {
         }
     }
 
-    /// Forgets the names of positions that become final.
+    /// Forgets the ids of positions that become final.
     fn raise_stable(&mut self, position: Position) {
         let stable = self.remembered.stable.max(position.min(self.believed));
         self.remembered.stable = stable;
@@ -361,7 +361,7 @@ impl Contents {
         self.raise_stable(start);
     }
 
-    /// Forgets the names of final positions. A version that is not valid says nothing of the fate of its names.
+    /// Forgets the ids of final positions. A version that is not valid says nothing of the fate of its ids.
     fn drop_final(&mut self, bound: Vec<(ViewNumber, Position, BoundIds)>) {
         let mut forgotten = vec![];
         for (view, first, named) in bound {
@@ -382,23 +382,23 @@ impl Contents {
         self.given.without_position(discarded).into_iter().for_each(|ids| self.forget(ids));
     }
 
-    /// The runs of these names that have no position, if any name of the run is held.
+    /// The runs of these ids that have no position, if any id of the run is held.
     ///
-    /// An entry that says that names are discarded names only these. Those that have positions are told by earlier
+    /// An entry that discards ids lists only these. Those that have positions are told by earlier
     /// logs, which may be gone when it is read: by then the positions are final, but a newer view or order may have
-    /// given them to other names.
+    /// given them to other ids.
     pub(super) fn discarded(&self, ids: IdRun) -> Vec<IdRun> {
         let mut without = self.given.without_position(ids);
         without.retain(|ids| self.held.within(*ids).next().is_some());
         without
     }
 
-    /// Names held without a final position.
+    /// Ids held without a final position.
     pub(super) fn put(&self) -> Vec<IdRun> {
         in_order(self.held.ids().collect())
     }
 
-    /// Names of no-ops at positions that are not final.
+    /// Ids of no-ops at positions that are not final.
     pub(super) fn void(&self, trim: Position) -> Vec<IdRun> {
         let void = self.given.versions().iter().filter(|(_, _, named)| named.is_void);
         let above = void.filter_map(|(_, first, named)| {

@@ -1,4 +1,4 @@
-//! Names and their fates, next to a model: random commands, power cuts, and openings in both modes.
+//! Ids and their fates, next to a model: random commands, power cuts, and openings in both modes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -189,7 +189,7 @@ fn alone(id: RecordId) -> IdRun {
     IdRun { session: id.session, first: id.number, count: 1 }
 }
 
-/// The one record that ever has this name.
+/// The one record that ever has this id.
 fn record(id: RecordId) -> Record {
     let len = (id.number * 37 + id.session.0 as u64 * 11) % 150;
     Record::new(&[&id.number.to_le_bytes()[..], &vec![id.session.0 as u8; len as usize]].concat(), id.number)
@@ -224,7 +224,7 @@ struct Fates {
     commands: Vec<StorageCommand>,
     /// The part of each command that the journal has.
     journal: Vec<Option<StorageCommand>>,
-    /// The names that each of the commands made the model forget, because they were final or discarded.
+    /// The ids that each of the commands made the model forget, because they were final or discarded.
     forgotten: Vec<BTreeSet<RecordId>>,
     model: Model,
     /// The last checkpoint, and how many commands it covers, and what they led to.
@@ -466,7 +466,7 @@ impl Fates {
         }
         let is_overtaken = kept_trim < trim;
         if is_overtaken {
-            // Nor had the journal to keep what made names final, or discarded them, before that trim took them. They
+            // Nor had the journal to keep what made ids final, or discarded them, before that trim took them. They
             // may be gone even if they were put again: the journal lost that as well, so it was never persisted.
             let raised = lost.iter().position(|command| *command == StorageCommand::Trim(trim));
             let raised = raised.expect("what the journal lost raised the trim point");
@@ -480,7 +480,7 @@ impl Fates {
             self.begin();
         }
         if is_overtaken {
-            // Names that are gone do not come back with the commands that the journal kept.
+            // Ids that are gone do not come back with the commands that the journal kept.
             self.take_checkpoint();
         }
     }
@@ -570,7 +570,7 @@ fn without_a_journal_power_cuts_leave_what_was_and_no_wrong_name() {
     assert!(opened > 200 && cut > 100 && packed > 50, "{opened} {cut} {packed}");
 }
 
-/// The trim point survives this cut, and the view whose start made names final, so that the first segment was not needed,
+/// The trim point survives this cut, and the view whose start made ids final, so that the first segment was not needed,
 /// does not.
 #[test]
 fn without_a_journal_no_segment_goes_before_what_made_its_names_final() {
@@ -636,7 +636,7 @@ fn what_a_killed_process_did_not_sync_is_gone_and_nothing_else() {
     }
 }
 
-/// Single entries of a command may be there without the others, if it is not an order: so it is each name, each
+/// Single entries of a command may be there without the others, if it is not an order: so it is each id, each
 /// position and each owner that is looked at.
 fn check_some_prefix(store: &ShardStore, commands: &[StorageCommand], synced: usize, seed: u64) {
     let recovery = store.recovery();

@@ -1,4 +1,4 @@
-//! Which names have which positions that are not final.
+//! Which ids have which positions that are not final.
 
 use std::cell::OnceCell;
 
@@ -8,11 +8,11 @@ use super::ids::in_order;
 use super::index::Versions;
 use super::runs::Visits;
 
-/// The names of positions that are not final: what is on its way.
+/// The ids of positions that are not final: what is on its way.
 #[derive(Debug, Default)]
 pub(super) struct Given {
     versions: Versions<BoundIds>,
-    /// The names in order, once they were asked for. A replica that leaves a view discards many runs of names, one command
+    /// The ids in order, once they were asked for. A replica that leaves a view discards many runs of ids, one command
     /// after the other, and none of these gives a position: so all of them look at everything that is given once, not each.
     in_order: OnceCell<Vec<IdRun>>,
     visits: Visits,
@@ -40,7 +40,7 @@ impl Given {
         self.change().hide(history);
     }
 
-    /// The parts of these names that have no position, in order.
+    /// The parts of these ids that have no position, in order.
     pub(super) fn without_position(&self, ids: IdRun) -> Vec<IdRun> {
         let given = self.in_order.get_or_init(|| {
             let named = self.versions.iter().map(|(_, _, named)| named.ids);

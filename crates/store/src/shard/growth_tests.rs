@@ -189,7 +189,7 @@ fn an_order_that_is_executed_again_writes_nothing() {
     let record = |number: u64| (id(0, number), Record::new(&number.to_le_bytes(), 0));
     let kept = store.execute(&StorageCommand::Put((8..12).map(record).collect())).unwrap();
     assert_eq!(kept, Kept::Instead(StorageCommand::Put((10..12).map(record).collect())));
-    // A name that is held again is forgotten again.
+    // An id that is held again is forgotten again.
     assert_eq!(store.execute(&put(0, 0)).unwrap(), Kept::Command);
     assert_eq!(store.execute(&ordered).unwrap(), Kept::Command);
     assert_eq!(again(&disk, &mut store, &[ordered]), 0);
@@ -250,7 +250,7 @@ fn only_the_very_same_record_is_a_source() {
     damage(&disk, &store, 4);
     let mut other = bind(2, 0, 10);
     if let StorageCommand::Bind { runs, .. } = &mut other {
-        // One of the same name and length, and one of the same content.
+        // One of the same id and length, and one of the same content.
         runs[0].records[7].1 = Record::new(&[99; 500], 0);
         runs[0].records[8].0 = id(1, 88);
     }
@@ -334,7 +334,7 @@ fn what_newer_views_hide_goes_without_a_trim_and_no_step_grows() {
     assert_eq!(content(&open(&disk, OpenMode::WriteBehind)), expected);
 }
 
-/// The most that a command costs while names of one session have positions and those of another wait for theirs:
+/// The most that a command costs while ids of one session have positions and those of another wait for theirs:
 /// one record, or many, of each with a command.
 fn worst_beside_waiting_names(together: u64) -> (u64, u64) {
     let disk = MemoryDisk::new();

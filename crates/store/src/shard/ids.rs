@@ -1,8 +1,8 @@
-//! Names whose fate is not final: which records are held by name, and which positions names were given.
+//! Ids whose fate is not final: which records are held by id, and which positions ids were given.
 //!
 //! Records that wait for their positions cost 32 bytes for each run, or a few where a session has many: what one append
 //! leaves of its consecutive numbers, in pieces of about 4 KiB. So records of 100 bytes that are appended together cost
-//! one byte each at most. Names that have positions which are not final cost 64 bytes for each run of both, or a few
+//! one byte each at most. Ids that have positions which are not final cost 64 bytes for each run of both, or a few
 //! where there are many. All that is forgotten when the position is final: what is here is what is on its way, and what
 //! clients that died left behind until it is discarded.
 
@@ -14,11 +14,11 @@ use super::index::IndexRun;
 use super::numbers::{Input, put_difference, put_number};
 use super::runs::{Runs, Stretch, Visits};
 
-/// Where the records are that are held by name.
+/// Where the records are that are held by id.
 #[derive(Debug, Default)]
 pub(super) struct HeldIds {
     sessions: BTreeMap<SessionId, Runs<IndexRun>>,
-    /// For each segment, how many names have their records in it.
+    /// For each segment, how many ids have their records in it.
     segments: BTreeMap<u32, u64>,
     visits: Visits,
 }
@@ -50,18 +50,18 @@ impl HeldIds {
         }
     }
 
-    /// Where those of the names are that are held, with the first number of each run, in order.
+    /// Where those of the ids are that are held, with the first number of each run, in order.
     pub(super) fn within(&self, ids: IdRun) -> impl Iterator<Item = (u64, IndexRun)> + use<'_> {
         let runs = self.sessions.get(&ids.session).into_iter();
         runs.flat_map(move |runs| runs.within(ids.first, ids.first.saturating_add(ids.count), &self.visits))
     }
 
-    /// Whether a name's record is in this segment.
+    /// Whether an id's record is in this segment.
     pub(super) fn need(&self, segment: u32) -> bool {
         self.segments.contains_key(&segment)
     }
 
-    /// All names, in order.
+    /// All ids, in order.
     pub(super) fn ids(&self) -> impl Iterator<Item = IdRun> + use<'_> {
         self.sessions.iter().flat_map(|(session, runs)| {
             let runs = runs.iter(&self.visits);
@@ -75,7 +75,7 @@ impl HeldIds {
     }
 }
 
-/// An entry tells of its names: they are void; of another session than the last ones; do not follow these; are several.
+/// An entry tells of its ids: they are void; of another session than the last ones; do not follow these; are several.
 const VOID: u8 = 1;
 const OTHER_SESSION: u8 = 2;
 const ELSEWHERE: u8 = 4;
@@ -135,7 +135,7 @@ fn follow(ids: IdRun, next: IdRun) -> Option<IdRun> {
     follows.then(|| ids.head(ids.count + next.count))
 }
 
-/// The same names in order, each once, in as few runs as possible.
+/// The same ids in order, each once, in as few runs as possible.
 pub(super) fn in_order(mut runs: Vec<IdRun>) -> Vec<IdRun> {
     runs.sort_unstable();
     let mut merged: Vec<IdRun> = vec![];
@@ -148,7 +148,7 @@ pub(super) fn in_order(mut runs: Vec<IdRun>) -> Vec<IdRun> {
     merged
 }
 
-/// Consecutive names as runs, in the order given; each with the part of `records` that it names.
+/// Consecutive ids as runs, in the order given; each with its part of `records`.
 pub(super) fn runs_of<T>(records: &[(RecordId, T)]) -> impl Iterator<Item = (IdRun, &[(RecordId, T)])> {
     let follows = |(id, _): &(RecordId, T), (next, _): &(RecordId, T)| {
         id.session == next.session && id.number.checked_add(1) == Some(next.number)

@@ -88,7 +88,7 @@ pub(super) fn open(place: Place, mode: OpenMode, options: ShardOptions) -> Resul
 }
 
 /// Loads what is whole. What is remembered as stable is believed as far as the rest shows it, and what became of
-/// the names of later positions is not.
+/// the ids of later positions is not.
 fn load_what_is_shown(place: Place, trim: &TrimFile) -> Result<(Loader, ActiveSegment), OpenError> {
     let load = |believed| {
         let mut loader = Loader::new(place.clone(), trim, believed);

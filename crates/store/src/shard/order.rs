@@ -1,4 +1,4 @@
-//! Records that come before their positions: put by name, ordered later, discarded if they never are.
+//! Records that come before their positions: put by id, ordered later, discarded if they never are.
 
 use seriatim_model::storage::{Ordered, Owned, StorageCommand};
 use seriatim_model::{IdRun, Position, Record, RecordId, ViewNumber, limits};
@@ -119,7 +119,7 @@ impl ShardStore {
         Ok(())
     }
 
-    /// Binds names to where their records are.
+    /// Binds ids to where their records are.
     fn plan_named(
         &self,
         view: ViewNumber,
@@ -138,7 +138,7 @@ impl ShardStore {
         self.plan_damaged(view, first + (rest.first - ids.first), rest, plan)
     }
 
-    /// Leaves names that are not held where they are, if what the view has at their positions is damaged. Which
+    /// Leaves ids that are not held where they are, if what the view has at their positions is damaged. Which
     /// records these were is not known, but when the order was executed first, they were the right ones.
     fn plan_damaged(
         &self,
@@ -234,7 +234,7 @@ impl Plan {
     }
 }
 
-/// Names whose positions stay as they are.
+/// Ids whose positions stay as they are.
 fn known(ids: IdRun, is_void: bool) -> OrderPart {
     OrderPart::Here(Bound { ids, is_void, place: None })
 }

@@ -1,4 +1,4 @@
-//! Records that are put by name and ordered later.
+//! Records that are put by id and ordered later.
 
 use std::sync::Arc;
 
@@ -238,7 +238,7 @@ fn what_is_discarded_goes_and_what_is_ordered_stays() {
 #[test]
 fn what_a_discard_spared_stays_when_the_log_is_gone_that_told_its_position() {
     let disk = MemoryDisk::new();
-    // A name gets a position as a no-op, and its record comes late: it is in a later segment than the order.
+    // An id gets a position as a no-op, and its record comes late: it is in a later segment than the order.
     let mut store = journaled(&disk, None);
     execute(
         &mut store,
@@ -246,7 +246,7 @@ fn what_a_discard_spared_stays_when_the_log_is_gone_that_told_its_position() {
     );
     execute(&mut store, &[put(5, 0..3), discard(5, 0)]);
     assert_eq!(store.recovery().put, [ids(5, 0, 1), ids(6, 0, 18)]);
-    // The next view has another record there, so the name waits for a position again.
+    // The next view has another record there, so the id waits for a position again.
     execute(&mut store, &[remember(&[(2, 0)], 0), order(2, 0, &[data(6, 0, 18)]), stable(18), trim(18)]);
     remove_all(&disk, &mut store);
     assert!(store.trim.first_segment() > 1, "the log with the order is deleted");
@@ -439,7 +439,7 @@ fn without_the_map_nothing_is_believed_stable() {
     let mut store = filled(&disk, &[put(5, 0..4), order(1, 0, &[data(5, 0, 2)])]);
     execute(&mut store, &[order(1, 4, &[data(5, 2, 2)]), stable(6)]);
     assert_eq!(store.recovery().put, []);
-    // Nor what became of the names of the positions that are not stable then, however often it is opened.
+    // Nor what became of the ids of the positions that are not stable then, however often it is opened.
     let mut cut_back = write_behind(&disk.fork());
     for _ in 0..2 {
         let recovery = cut_back.recovery();

@@ -30,7 +30,7 @@ use super::runs::Stretch;
 use super::segment::Written;
 use crate::format::u32_at;
 
-/// How many sessions are remembered. One that is seen again later is told with its whole name.
+/// How many sessions are remembered. One that is seen again later is told with its whole id.
 const MAX_SESSIONS: usize = 1024;
 
 /// How many bytes a checksum takes.
@@ -38,7 +38,7 @@ const CRC_BYTES: usize = 4;
 
 /// The first byte of an entry: a `Bind`, with how its positions (2 bits) and its place (3) are told.
 const BIND: u8 = 0x80;
-/// A `Put`, with how its names (2 bits) and its place (3) are told.
+/// A `Put`, with how its ids (2 bits) and its place (3) are told.
 const PUT: u8 = 0x40;
 /// From here on nothing is expected.
 const ANEW: u8 = 0;
@@ -61,7 +61,7 @@ const STEPS_ON: u8 = 1;
 const STEPS: u8 = 2;
 const OF_VIEW: u8 = 3;
 
-/// How names are told: the last session goes on; one seen lately goes on; it continues elsewhere; it is not known.
+/// How ids are told: the last session goes on; one seen lately goes on; it continues elsewhere; it is not known.
 const SAME_SESSION: u8 = 0;
 const KNOWN_SESSION: u8 = 1;
 const ELSEWHERE_IN_SESSION: u8 = 2;
@@ -73,7 +73,7 @@ const NOWHERE: u8 = 0;
 const NEXT_PART: u8 = 6;
 const NEXT_RECORD: u8 = 7;
 
-/// An order's part of the shard's own, and one whose names are void.
+/// An order's part of the shard's own, and one whose ids are void.
 const HERE: u8 = 1;
 const VOID: u8 = 2;
 /// An order's part of another shard that is one position long.

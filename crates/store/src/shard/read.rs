@@ -108,7 +108,7 @@ impl ShardStore {
         empty
     }
 
-    /// The records of these names that are held by name: those that are there and whole.
+    /// The records of these ids that are held by id: those that are there and whole.
     #[must_use]
     pub fn find(&self, ids: &[IdRun]) -> Vec<(RecordId, Record)> {
         let mut found = vec![];
@@ -164,7 +164,7 @@ impl ShardStore {
         Ok(held)
     }
 
-    /// Which of the names, counted from the first, are held with records that are whole.
+    /// Which of the ids, counted from the first, are held with records that are whole.
     pub(super) fn held_numbers(&self, ids: IdRun) -> Result<BTreeSet<u64>, StoreError> {
         let mut held = BTreeSet::new();
         for (first, run) in self.contents.held.within(ids) {
@@ -258,7 +258,7 @@ fn records_of(piece: &Piece, bytes: Bytes) -> impl Iterator<Item = (Position, Re
     })
 }
 
-/// The whole records of the names of a run, the first of which is `first`; each with its place in `ids`.
+/// The whole records of the ids of a run, the first of which is `first`; each with its place in `ids`.
 fn records_of_ids(
     ids: IdRun,
     first: u64,

@@ -1,5 +1,5 @@
 //! Binding logs of sealed segments are rewritten once, as soon as all positions that they tell are final: without the
-//! versions that a newer view hides, without what is trimmed, without the names of records that have their positions,
+//! versions that a newer view hides, without what is trimmed, without the ids of records that have their positions,
 //! and with neighbours as one run. So what superseded versions took is free again, and a long log is opened quickly.
 //!
 //! ```text
@@ -12,9 +12,9 @@
 //! a checkpoint is durable that was taken after the rewriting; without one, when all files were synced. A crash before
 //! that leaves the old log as it was, and the rewriting is begun anew.
 //!
-//! A packed log tells nothing of names. Those that the old one told and that are held still are told again in the
+//! A packed log tells nothing of ids. Those that the old one told and that are held still are told again in the
 //! active log, before the packed one is whole. Segments are rewritten in order, so what a packed log leaves out of the
-//! fate of a name concerns only what earlier ones left out as well.
+//! fate of an id concerns only what earlier ones left out as well.
 
 use std::collections::VecDeque;
 use std::io;
@@ -38,10 +38,10 @@ const PIECE_BYTES: u64 = if cfg!(test) { 400 } else { 4 << 10 };
 /// no more than one for each 4 KiB of its records, and commands come in threes (put, order, stable), so this keeps up.
 const RUNS_AT_ONCE: usize = if cfg!(test) { 64 } else { 512 };
 
-/// How many runs of names that are held are told again with a command.
+/// How many runs of ids that are held are told again with a command.
 const TOLD_AT_ONCE: usize = if cfg!(test) { 4 } else { 64 };
 
-/// A log whose segment has records that are held by name waits until so many newer ones are there: most of these names are
+/// A log whose segment has records that are held by id waits until so many newer ones are there: most of these ids are
 /// final by then, and need not be told again.
 const WAITS_FOR: u32 = 4;
 
@@ -151,7 +151,7 @@ impl ShardStore {
             return Ok(());
         };
         let outcome = current.go_on(&self.place, &self.contents, self.trim.position());
-        // The store notes which names are held before it does without the log that said so.
+        // The store notes which ids are held before it does without the log that said so.
         match self.note(std::mem::take(&mut current.held), None) {
             Ok(()) => {}
             Err(StoreError::Full { .. }) => {
@@ -342,7 +342,7 @@ impl Rewrite {
         }
     }
 
-    /// Has those of the names told again that are held.
+    /// Has those of the ids told again that are held.
     fn tell_again(&mut self, ids: IdRun, contents: &Contents) {
         let held = contents.held.within(ids);
         self.held.extend(held.map(|(first, run)| Binding::Held { session: ids.session, first, run }));

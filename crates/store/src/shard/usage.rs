@@ -11,7 +11,7 @@ use super::{Kept, ShardStore, StoreError};
 /// Into how many parts the records of a segment are divided at most, about.
 const PARTS_OF_A_SEGMENT: u64 = 32;
 
-/// Of how many names it is told at once that they are held.
+/// Of how many ids it is told at once that they are held.
 const MOST_IDS: usize = 256;
 
 /// No part of a segment is shorter, in bytes.
@@ -146,7 +146,7 @@ impl ShardStore {
         measured.finish()
     }
 
-    /// The names of records that it holds and that have no final position, a few of them.
+    /// The ids of records that it holds and that have no final position, a few of them.
     #[must_use]
     pub fn held_ids(&self) -> Vec<IdRun> {
         self.contents.held.ids().take(MOST_IDS).collect()

@@ -11,7 +11,7 @@ use crate::mutation::Mutation;
 use crate::roles::RoleEffect;
 use crate::shard;
 
-/// The nodes that do not stay, and what is known of those that stand in for them.
+/// The nodes that do not stay, and what is known of the nodes that stand in for them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Leaving {
     pub(super) partings: Partings,
@@ -47,7 +47,7 @@ impl Controller {
         })
     }
 
-    /// Asks those that stand in for drained nodes whether they hold everything.
+    /// Asks the replicas that stand in for drained nodes whether they hold everything.
     pub(super) fn ask_whether_whole(&self, out: &mut Vec<RoleEffect>) {
         let Some(entry) = self.current.as_deref().filter(|_| self.rank() == 0) else { return };
         let view = entry.view_number();

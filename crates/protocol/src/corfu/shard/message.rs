@@ -13,12 +13,12 @@ pub enum Message {
     /// Client to each replica of a position's chain in turn, head first: write these. A position is written once.
     /// Also primary to replica, when it fills a hole.
     Write {
-        /// The view whose sequencer gave the positions, or in which it is asked what became of them.
+        /// The view whose sequencer gave the positions, or in which a client asks what became of them.
         view: ViewNumber,
         /// The records.
         runs: Vec<Run>,
     },
-    /// Replica to whoever writes: these positions are written, as durably as the log promises.
+    /// Replica to the writer: these positions are written, as durably as the log promises.
     Written {
         /// The view that this counts in.
         view: ViewNumber,
@@ -27,14 +27,14 @@ pub enum Message {
         /// The positions among them that hold something else, and what that is called.
         others: Vec<(Position, RecordId)>,
     },
-    /// Replica to whoever writes: these are written, and what is there this replica cannot tell. Another may.
+    /// Replica to the writer: these are written, but this replica cannot tell with what. Another may.
     Unreadable {
         /// The view that this counts in.
         view: ViewNumber,
         /// The positions.
         spans: Vec<Span>,
     },
-    /// Replica to whoever writes: write these again, later.
+    /// Replica to the writer: write these again, later.
     Retry {
         /// The view that this counts in.
         view: ViewNumber,
@@ -70,7 +70,7 @@ pub enum Message {
         from: Position,
         /// So far it was looked. No further than `from` if this replica cannot tell; another may.
         upto: Position,
-        /// The trim point: what was below, nobody knows.
+        /// The trim point: no replica knows what was below.
         trim: Position,
         /// The records of the session, in order.
         found: Vec<(Position, RecordId)>,

@@ -1,7 +1,7 @@
-//! Where the records of a session are, for a run that goes on with another one's session where nobody remembers what that
-//! was given.
+//! Where the records of a session are, for a run that goes on with another one's session where no role remembers which
+//! positions that was granted.
 //!
-//! A replica looks at what is final only, and reads it: names are with the records. It tells how far it has everything.
+//! A replica looks at final records only, and reads them: their ids are with them. It answers how far it has everything.
 
 use seriatim_model::{Address, Position, SessionId, ViewNumber};
 
@@ -36,7 +36,7 @@ impl Chain {
     }
 }
 
-/// The replica read what a client looks for. It does not know what it lacks or has damaged.
+/// The replica read what a client looks for. It cannot tell what is in its missing range, or damaged.
 pub(super) fn sought(
     core: &Core,
     client: Address,

@@ -1,13 +1,13 @@
 //! Positions that a view's end finds vacant, and the clients that were about to write there.
 //!
 //! A shard that flushes itself writes junk where nothing is. A record that was on its way there when its view
-//! ended would lose its position, and its append would fail if a later one of its session is in the log. So the clients that
-//! wrote here in that view are asked first: each offers what it has for the vacant positions, and that is flushed as if it had
-//! arrived in time. It is safe because a position has one client, which uses it for one record; because that client, once it
-//! is asked, takes no other position in that view; and because what is flushed is decided once for each claim.
+//! ended would lose its position, and its append would fail if a later one of its session is in the log. So the shard first
+//! asks the clients that wrote here in that view: each offers its records for the vacant positions, and the shard flushes them
+//! as if they had arrived in time. That is safe because a position has one client, which uses it for one record; because that
+//! client, once it is asked, takes no other position in that view; and because each claim decides once what to flush.
 //!
-//! A client is waited for as long as something is heard of those that are. A replica that was started anew in that view does not
-//! know who wrote to it: it waits a moment for clients that come again. A position whose client says nothing, or did not write
+//! The shard waits for the clients as long as it hears of any. A replica that started anew in that view does not know which
+//! clients wrote to it: it waits a moment for clients that come again. A position whose client says nothing, or did not write
 //! here before, gets junk.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -74,7 +74,7 @@ pub(super) struct Vacancy {
 }
 
 impl Vacancy {
-    /// A part whose own positions are `own`; nothing if there is nobody to ask, or no need to.
+    /// A part whose own positions are `own`; nothing if there is no client to ask, or no need to.
     pub(super) fn new(
         (claim, old): (ViewNumber, ViewNumber),
         (first, upto): (Position, Position),
@@ -115,7 +115,7 @@ impl Vacancy {
         send(client, Message::Vacant { claim, old, spans }, out);
     }
 
-    /// A client writes here now: it is there, and is asked if it was not.
+    /// A client writes here now: it is there, and the shard asks it unless it has done so before.
     pub(super) fn comes(&mut self, now: Time, client: Address, writers: &Writers, out: &mut Vec<RoleEffect>) {
         if self.waiting.contains(&client) {
             self.heard_at = now;
@@ -140,7 +140,7 @@ impl Vacancy {
             }
         }
         self.cut(upto);
-        // Little is flushed at once; the rest is asked for again.
+        // The shard flushes little at once, and asks for the rest again.
         while self.bytes > limits::FLUSHED_BYTES && self.known.len() > 1 {
             let last = *self.known.last_key_value().expect("there are some").0;
             self.cut(last);

@@ -1,5 +1,5 @@
-//! Binding records that clients put themselves: how a replica obeys an order of names, and what it does
-//! about records that it lacks (LazyLog §5.2, §5.4; docs/design/erwin.md, "Append").
+//! Binding records that clients put themselves: how a replica obeys an order of ids, and what it does
+//! about records that are missing (LazyLog §5.2, §5.4; docs/design/erwin.md, "Append").
 //!
 //! ```text
 //! client          primary          backup         leader
@@ -13,9 +13,10 @@
 //!   |                |--- Bound -------|------------>|
 //! ```
 //!
-//! A primary that lacks a record waits for a while, then asks its backups. What none of them has becomes a no-op, on all of
-//! them, but not while its client is still sending or connected. A backup that lacks a record gets it from any of the
-//! others. A record that a batch waits for is taken however little room there is: everything behind it waits, too.
+//! A primary that misses a record waits for a while, then asks its backups. A record that none of them has becomes a no-op,
+//! on all of them, but not while its client is still sending or connected. A backup that misses a record gets it from any
+//! of the others. A replica takes a record that a batch waits for however little room it has: everything behind it waits,
+//! too.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -40,14 +41,14 @@ const BACKUP_WAITS: Duration = Duration::from_millis(10);
 
 type Out = Vec<RoleEffect>;
 
-/// The data path of a log whose records are put on the shards by their clients: orders give them positions by name.
+/// The data path of a log whose records are put on the shards by their clients: orders give them positions by id.
 #[derive(Clone, Debug)]
 pub(crate) struct ById {
     held: HeldRecords,
 }
 
 impl ById {
-    /// The names that a store holds when it is opened again.
+    /// The ids that a store holds when it is opened again.
     pub(crate) fn recover(put: Vec<IdRun>, void: Vec<IdRun>) -> Self {
         Self { held: HeldRecords::recover(put, void) }
     }
@@ -65,7 +66,7 @@ impl DataPath for ById {
                 self.put(core, now, from, (view, session), (first, records), out);
             }
             Message::Order { view, batch, backups, stable, runs } if core.accepts(from, view, out) => {
-                // First, so that it goes on to the backups with the names.
+                // First, so that it goes on to the backups with the ids.
                 core.learn_stable(self, view, stable, out);
                 self.order(core, now, (view, batch), Duty::Primary { leader: from, backups }, runs, out);
             }
@@ -94,7 +95,7 @@ impl DataPath for ById {
         self.held.stored(ticket);
     }
 
-    /// A write of records failed: whoever put them is told, and puts them again.
+    /// A write of records failed: the replica tells the client, which puts them again.
     fn failed(&mut self, core: &mut Core, now: Time, ticket: Ticket, out: &mut Out) {
         match self.held.failed(ticket) {
             Some((client @ Address::Client(..), ids)) => {
@@ -120,7 +121,7 @@ impl DataPath for ById {
         self.held.enter_view(first);
     }
 
-    /// The replica forgets the names that became final, and the records that were put for nothing.
+    /// The replica forgets the ids that became final, and the records that were put for nothing.
     fn stable_raised(&mut self, core: &mut Core, out: &mut Out) {
         let max_sessions = core.options.limits.max_sessions;
         let history = &core.memory.history;
@@ -188,8 +189,8 @@ impl DataPath for ById {
 }
 
 impl ById {
-    /// A client's records. They are taken whatever the view, so that a view change costs nobody an append;
-    /// but they are acknowledged only in a view that this replica takes part in.
+    /// A client's records. The replica takes them whatever the view, so that a view change costs no client an append;
+    /// but it acknowledges them only in a view that it takes part in.
     fn put(
         &mut self,
         core: &mut Core,
@@ -210,7 +211,7 @@ impl ById {
         }
         let over_after = HeldIds::over_after(&core.memory.config, core.options.limits);
         if self.held.expires(core.stable, session, over_after) {
-            // Its client is told by the sequencing replicas. That a name is void may be forgotten here.
+            // The sequencing replicas tell its client. This replica may have forgotten that an id is void.
             return;
         }
         let from = (client.peer(), session);
@@ -408,7 +409,7 @@ impl ById {
         }
     }
 
-    /// Another replica lacks records.
+    /// Another replica misses records.
     fn wanted(
         &mut self,
         core: &Core,
@@ -469,8 +470,8 @@ impl ById {
         }
     }
 
-    /// Asks the leader about records that have been lying here for long. It is asked again until there are none:
-    /// question and answer may get lost.
+    /// Asks the leader about records that have been lying here for long, and again until there are none: question and
+    /// answer may get lost.
     fn ask_about_orphans(&mut self, core: &mut Core, now: Time, out: &mut Out) {
         let is_due = self.held.orphan_check_at().is_some_and(|at| now >= at);
         if !core.is_open() || !is_due {
@@ -495,7 +496,7 @@ impl ById {
     }
 }
 
-/// All of a batch is final here: whoever asks had no answer.
+/// All of a batch is final here: the sender of the order had no answer.
 fn done(core: &Core, view: ViewNumber, batch: Position, part: &Duty, out: &mut Out) {
     match part {
         Duty::Primary { leader, .. } => {

@@ -1,11 +1,11 @@
 //! A replica's bookkeeping of records that were put before they got positions (LazyLog §5; docs/design/erwin.md,
 //! "Erwin-st").
 //!
-//! The store has the records; here are only their names. A name goes from *held* to *placed*, when the
-//! sequencing layer gives it a position, and is forgotten when that position is final. A name whose record
-//! no replica has becomes *void*: its position is a no-op, and from then on its record is refused. It is void
-//! for the rest of the view; in the next one the sequencing replicas know, because the sender of a push is
-//! told which of its names are void, and that travels with the sessions.
+//! The store has the records; here are only their ids. An id goes from *held* to *placed*, when the sequencing layer
+//! gives it a position, and is forgotten when that position is final. An id whose record no replica has becomes *void*:
+//! its position is a no-op, and from then on the replica refuses its record. It is void for the rest of the view; in the
+//! next one the sequencing replicas know, because the shards tell the sender of a push which of its ids are void, and
+//! that travels with the sessions.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -20,25 +20,25 @@ use crate::parts::junk;
 use crate::parts::timeouts::RESEND_MOST;
 use crate::parts::{Backoff, HeldIds, IdSet};
 
-/// How often it is looked for records that nobody named, within the time that they may lie here.
+/// How often a replica looks for possible orphans within the time that records may lie here without positions.
 const LOOKS: u32 = 4;
-/// From how many sessions on it is forgotten which of them were silent for long.
+/// From how many sessions on a replica forgets when it last heard of the ones that were silent for long.
 const MOST_HEARD: usize = 4096;
 
-/// Names of records, what happened to them, and batches that wait for some.
+/// Ids of records, what happened to them, and batches that wait for some.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HeldRecords {
-    /// Names whose records are in the store, and that have no final position.
+    /// Ids whose records are in the store, and that have no final position.
     ids: HeldIds,
-    /// Names that became no-ops at positions that are not final yet.
+    /// Ids that became no-ops at positions that are not final yet.
     voids: IdSet,
-    /// Names that became no-ops for good, in this view.
+    /// Ids that became no-ops for good, in this view.
     refused: IdSet,
-    /// In this view: below which number the names of a session have final positions.
+    /// In this view: below which number the ids of a session have final positions.
     decided: BTreeMap<SessionId, u64>,
     /// When something last came of a session, as long as that may matter.
     heard: BTreeMap<SessionId, Heard>,
-    /// At how many it is looked for those that do not matter any more.
+    /// At how many entries of `heard` the next search is due for those that do not matter any more.
     prune_at: usize,
     /// How late records have lately come at most, twice.
     lateness: Duration,
@@ -82,11 +82,11 @@ pub(super) struct Waiting {
     pub(super) pause: Duration,
     /// Until when a client that is still sending is waited for at most.
     pub(super) at_most: Time,
-    /// Whether what all of them lack becomes a no-op: its client is gone, or was silent for too long.
+    /// Whether a record that all of them miss becomes a no-op: its client is gone, or was silent for too long.
     pub(super) is_last_call: bool,
     /// Which of the others is asked next, unless all are.
     pub(super) turn: usize,
-    /// The names that each of the others said that it lacks.
+    /// The ids whose records each of the others said that it does not have.
     pub(super) missing_at: BTreeMap<NodeId, IdSet>,
 }
 
@@ -107,7 +107,7 @@ pub(super) struct Question {
     pub(super) voids: Vec<IdRun>,
 }
 
-/// The names of a put, sorted by what is known of them.
+/// The ids of a put, sorted by what is known of them.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Sorted {
     /// Nothing: these are to be stored.
@@ -123,7 +123,7 @@ pub(super) struct Sorted {
 pub(super) struct Resolved {
     /// The runs, with those that are void marked.
     pub(super) runs: Vec<Ordered>,
-    /// Names whose records are not here.
+    /// Ids whose records are not here.
     pub(super) missing: Vec<IdRun>,
 }
 
@@ -142,7 +142,7 @@ impl Silence {
 }
 
 impl HeldRecords {
-    /// The names that a store holds when it is opened again.
+    /// The ids that a store holds when it is opened again.
     pub(super) fn recover(put: Vec<IdRun>, void: Vec<IdRun>) -> Self {
         Self { ids: HeldIds::recover(put), voids: void.into_iter().collect(), ..Self::default() }
     }
@@ -157,8 +157,8 @@ impl HeldRecords {
         self.ids.release(ids);
     }
 
-    /// Whether nothing of a session is admitted any more, for so many positions have become final without it: what was
-    /// known of its names may be forgotten.
+    /// Whether no sequencing replica admits anything of a session any more, because so many positions have become final
+    /// without it: this replica may have forgotten which of its ids are void.
     pub(super) fn expires(&mut self, stable: Position, session: SessionId, idle_positions: u64) -> bool {
         let since = *self.since.get_or_insert(stable);
         let last = session.opened_at().max(since);
@@ -183,7 +183,7 @@ impl HeldRecords {
         }
         if self.heard.len() >= self.prune_at.max(MOST_HEARD) {
             self.heard.retain(|_, heard| now < heard.at + limits.missing_connected);
-            // Where so many are active, it is not looked at all of them for each word.
+            // Where so many are active, not every word is worth a look at all of them.
             self.prune_at = 2 * self.heard.len();
         }
         self.heard.insert(session, Heard { at: now, from, is_connected: true });
@@ -201,8 +201,8 @@ impl HeldRecords {
         }
     }
 
-    /// How long records may be missing before the others are asked for them: not for less than `least`, and for twice as
-    /// long as they have lately been.
+    /// How long records may be missing before the replica asks the others for them: at least `least`, and twice as long as
+    /// records were missing lately.
     pub(super) fn timeout(&self, least: Duration) -> Duration {
         self.lateness.max(least)
     }
@@ -214,22 +214,21 @@ impl HeldRecords {
         self.lateness = (self.lateness - self.lateness / 8).max(took * 2).min(limits.missing_connected);
     }
 
-    /// The names that batches wait for.
+    /// The ids that batches wait for.
     pub(super) fn wanted(&self, shard: ShardId) -> IdSet {
         self.waiting.values().flat_map(|waiting| self.resolve(shard, waiting).missing).collect()
     }
 
-    /// When to look for records that nobody named.
+    /// When to look for possible orphans.
     pub(super) fn orphan_check_at(&self) -> Option<Time> {
         (self.ids.records().count() > 0).then_some(self.orphan_check_at)
     }
 
-    /// The sessions of which nothing came for so long although records of theirs have no positions, and of each
-    /// the numbers from the lowest of these to the highest; those first that have been waiting longest. While room is
-    /// scarce, those whose clients are gone do not have to wait for long.
+    /// The sessions of which nothing came for so long although records of theirs have no positions, and of each the numbers
+    /// from the lowest of these to the highest; the session that has been silent longest comes first. While room is scarce,
+    /// a session whose client is gone becomes suspect sooner.
     ///
-    /// Sessions that were asked about are asked about again after a while, less and less often: the leader may have much to
-    /// answer.
+    /// The replica asks about the same session again after a backoff: the leader may have much to answer.
     pub(super) fn suspected_orphans(&mut self, now: Time, limits: Limits) -> Vec<IdRun> {
         let is_scarce = self.is_scarce(limits);
         let timeout = |is_left| if is_left { limits.missing_connected } else { Duration::MAX };
@@ -291,8 +290,8 @@ impl HeldRecords {
         self.since.is_some_and(|since| stable.since(session.opened_at().max(since)) > idle_positions)
     }
 
-    /// Until when the clients of these names, which a batch waits for, count as still sending. One that was never heard of
-    /// here may be new: what it sent first waits behind all that others sent.
+    /// Until when the clients of these ids, which a batch waits for, count as still sending. A client that this replica never
+    /// heard of may be new: its first records wait behind all that other clients sent.
     pub(super) fn sending_until(&self, waiting: &Waiting, ids: &[IdRun], limits: Limits) -> Time {
         let connected = limits.missing_connected;
         let until = ids.iter().map(|ids| match self.heard.get(&ids.session) {
@@ -308,7 +307,7 @@ impl HeldRecords {
         self.ids.records().room(client, limits.held_records)
     }
 
-    /// The same for such names, which may fill gaps.
+    /// The same for such ids, which may fill gaps.
     pub(super) fn room_for(&self, client: Peer, ids: IdRun, limits: Limits) -> u64 {
         match self.ids.records().fill_a_gap(ids) {
             true => self.ids.records().reserve(client, limits.held_records),
@@ -316,22 +315,22 @@ impl HeldRecords {
         }
     }
 
-    /// Whether what is held by clients that are gone is missing to others.
+    /// Whether so much is held that clients which are still there may run out of room.
     fn is_scarce(&self, limits: Limits) -> bool {
         self.ids.records().count() > limits.held_records / 2
     }
 
-    /// The given names whose records are here.
+    /// The given ids whose records are here.
     pub(super) fn held(&self, ids: IdRun) -> Vec<IdRun> {
         self.ids.within(ids)
     }
 
-    /// The given names whose records are not here.
+    /// The given ids whose records are not here.
     pub(super) fn missing(&self, ids: IdRun) -> Vec<IdRun> {
         self.ids.missing(ids)
     }
 
-    /// The given names that became no-ops, and those that did not.
+    /// The given ids that became no-ops, and the others.
     pub(super) fn split_void(&self, ids: IdRun) -> (Vec<IdRun>, Vec<IdRun>) {
         (self.voids.within(ids), self.voids.missing(ids))
     }
@@ -340,17 +339,17 @@ impl HeldRecords {
         self.voids.extend(ids);
     }
 
-    /// Sorts the names of a put by what is to happen to them.
+    /// Sorts the ids of a put by what is to happen to them.
     pub(super) fn sort(&self, ids: IdRun, refuses_early: bool) -> Sorted {
         let mut sorted = Sorted { refused: self.refused.within(ids), ..Sorted::default() };
         if refuses_early {
             sorted.refused.extend(self.voids.within(ids));
         }
-        // Nor are those that come after the end of their session.
+        // Records after the end of their session are neither stored nor answered.
         let end = self.ended.get(&ids.session).copied().unwrap_or(u64::MAX);
         let ids = ids.head(end.saturating_sub(ids.first).min(ids.count));
         for ids in self.refused.missing(ids) {
-            // Names that are no-ops, but not for good yet, are neither stored nor answered.
+            // Records of ids that are no-ops, but not for good yet, are neither stored nor answered.
             for ids in self.voids.missing(ids) {
                 sorted.known.extend(self.held(ids));
                 for ids in self.missing(ids) {
@@ -364,8 +363,8 @@ impl HeldRecords {
         sorted
     }
 
-    /// Looks which of the shard's names in a batch can be placed. A primary decides by what it knows to be
-    /// void; a backup obeys.
+    /// Finds which of the shard's ids in a batch can be placed. A primary decides by its own void ids; a backup obeys the
+    /// primary.
     pub(super) fn resolve(&self, shard: ShardId, waiting: &Waiting) -> Resolved {
         let mut resolved = Resolved::default();
         let decides = matches!(waiting.part, Duty::Primary { .. });
@@ -385,11 +384,11 @@ impl HeldRecords {
         resolved
     }
 
-    /// Takes note that names got the positions from `first` on.
+    /// Takes note that ids got the positions from `first` on.
     pub(super) fn place(&mut self, view: ViewNumber, first: Position, shard: ShardId, runs: &[Ordered]) {
         for run in runs {
             if junk::is_of_nobody(run.ids.session) {
-                // Nobody submits that.
+                // No client submits that.
             } else if run.shard == shard && run.is_void {
                 self.voids.add(run.ids);
             } else if run.shard == shard {
@@ -400,8 +399,8 @@ impl HeldRecords {
         self.ids.place(view, first, runs);
     }
 
-    /// Positions below `stable` are final: forgets their names, and returns those that were put for nothing:
-    /// what comes before them in their sessions is final as well, somewhere else.
+    /// Positions below `stable` are final: forgets their ids, and returns the orphans: ids before them in their sessions,
+    /// whose positions are final as well, on another shard.
     pub(super) fn finish(
         &mut self,
         shard: ShardId,
@@ -418,13 +417,13 @@ impl HeldRecords {
     }
 
     /// Forgets sessions of which nothing came, and nothing became final, for so many positions that no sequencing
-    /// replica admits anything of theirs any more, whatever comes. Returns the names that were put and now never
+    /// replica admits anything of theirs any more, whatever comes. Returns the orphans: ids that were put and now never
     /// get a position. Looks at most every sixteenth of that.
     pub(super) fn sweep(&mut self, stable: Position, idle_positions: u64) -> Vec<IdRun> {
         let Some(orphans) = self.ids.sweep(stable, idle_positions) else { return vec![] };
         self.decided.retain(|session, _| self.ids.is_active(*session));
         self.ended.retain(|session, _| self.ids.is_active(*session));
-        // A name is refused by itself until all of its session is.
+        // The replica refuses an id by itself until it refuses all of its session.
         let is_whole = |session| self.is_refused_whole(stable, session, idle_positions);
         let is_over = |session| !self.ids.is_active(session) && is_whole(session);
         self.refused = self.refused.iter().filter(|ids| !is_over(ids.session)).collect();
@@ -442,8 +441,8 @@ impl HeldRecords {
         self.ids.finish(shard, run)
     }
 
-    /// Forgets what belongs to one view: a new one begins, and from `first` on this replica is told of all names. What was
-    /// bound below it may have missed, so it does not count the positions there as passed without a session.
+    /// Forgets what belongs to one view: a new one begins, and from `first` on this replica hears of all ids. It may have
+    /// missed ids that were bound below, so it does not count the positions there as passed without a session.
     pub(super) fn enter_view(&mut self, first: Position) {
         self.since = self.since.map(|since| since.max(first));
         self.refused.clear();
@@ -451,8 +450,8 @@ impl HeldRecords {
         self.ended.clear();
     }
 
-    /// This replica is no member of the registered view: what it knows may be out of date, whatever it holds.
-    /// Returns the names whose records it held and that got no position.
+    /// This replica is no member of the registered view: all that it knows may be out of date.
+    /// Returns the ids whose records it held and that got no position.
     pub(super) fn leave(&mut self) -> Vec<IdRun> {
         let loose = self.ids.loose();
         *self = Self { last_find: self.last_find, ..Self::default() };
@@ -463,13 +462,13 @@ impl HeldRecords {
         self.ids.loose_count()
     }
 
-    /// Forgets what others are waited for: whoever asked does not count any more.
+    /// Forgets the batches that wait for other replicas, and the questions of others: the view that asked is over.
     pub(super) fn stop_waiting(&mut self) {
         self.waiting.clear();
         self.questions.clear();
     }
 
-    /// The write with this ticket failed. Returns who is to be told about which names, if it was a put.
+    /// The write with this ticket failed. If it was a put, returns its sender, and the ids.
     pub(super) fn failed(&mut self, ticket: Ticket) -> Option<(Address, IdRun)> {
         let index = self.puts.iter().position(|(written, _, _)| *written == ticket)?;
         let (_, client, ids) = self.puts.remove(index)?;
@@ -498,7 +497,7 @@ impl Waiting {
     pub(super) fn next_asked(&mut self) -> Vec<NodeId> {
         let others = self.others();
         if self.is_last_call || self.missing_at.len() >= others.len() {
-            // One that is asked again may have got a record meanwhile.
+            // A replica that is asked again may have got a record meanwhile.
             self.missing_at.clear();
         }
         if self.is_last_call || others.is_empty() {
@@ -508,8 +507,8 @@ impl Waiting {
         vec![others[(self.turn - 1) % others.len()]]
     }
 
-    /// One of the others answered, but something is missing still. If it had something, it has the rest, as good as
-    /// always: one message did not take all. If it had nothing, the next one is asked.
+    /// One of the others answered, but something is missing still. If it had something, it nearly always has the
+    /// rest: one message did not take all. If it had nothing, the replica asks the next one.
     pub(super) fn was_answered(&mut self, now: Time, node: NodeId, helped: bool) {
         let others = self.others();
         if helped {
@@ -526,7 +525,7 @@ impl Waiting {
         self.pause = (self.pause * 2).min(limits::MISSING_CONNECTED);
     }
 
-    /// The given names that all others said that they lack.
+    /// The given ids whose records all others said that they do not have.
     pub(super) fn missing_everywhere(&self, ids: Vec<IdRun>) -> Vec<IdRun> {
         self.others().into_iter().fold(ids, |ids, node| {
             let missing = self.missing_at.get(&node);

@@ -11,7 +11,7 @@ use crate::roles::Family;
 /// Messages about records that are put before they have positions.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
-    /// Client to every replica of a shard: hold these records, whose names are on their way to the sequencing
+    /// Client to every replica of a shard: hold these records, whose ids are on their way to the sequencing
     /// replicas (LazyLog §5.1).
     Put {
         /// The view that the client believes in.
@@ -37,8 +37,8 @@ pub enum Message {
         /// Which.
         ids: IdRun,
     },
-    /// Sequencing layer to primary: the positions from `batch` on belong to these names, one after another.
-    /// Every shard is told of all of them.
+    /// Sequencing layer to primary: the positions from `batch` on belong to these ids, one after another.
+    /// Every shard gets all of them.
     Order {
         /// The view that pushes them.
         view: ViewNumber,
@@ -48,7 +48,7 @@ pub enum Message {
         backups: Vec<Member>,
         /// The stable bound that the sender knows.
         stable: Position,
-        /// The names.
+        /// The ids.
         runs: Vec<Ordered>,
     },
     /// Primary to backup: the same, with what the primary decided to be no-ops.
@@ -61,9 +61,9 @@ pub enum Message {
         incarnation: Incarnation,
         /// The stable bound that the primary knows.
         stable: Position,
-        /// The names.
+        /// The ids.
         runs: Vec<Ordered>,
-        /// Other replicas that may have what the backup lacks.
+        /// Other replicas that may have records that the backup misses.
         replicas: Vec<NodeId>,
     },
     /// Replica to another one: do you have these records?
@@ -75,7 +75,8 @@ pub enum Message {
         /// The records.
         ids: Vec<IdRun>,
     },
-    /// The answer to `FetchRecords`. What it says nothing of, it has, and gives when it is asked again.
+    /// The answer to `FetchRecords`. The replica also has the records that the answer does not mention, and sends them when
+    /// it is asked again.
     FetchedRecords {
         /// The view.
         view: ViewNumber,
