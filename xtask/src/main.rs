@@ -1,10 +1,12 @@
-//! `cargo xtask tidy | commits | soak | ci`: see [`USAGE`].
+//! `cargo xtask tidy | commits | soak | assertions | ci`: see [`USAGE`].
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line talks on its terminal")]
 
+use std::path::Path;
 use std::process::{Command, ExitCode};
+use std::{fs, io};
 
 use xtask::workspace::Workspace;
-use xtask::{commits, soak, tidy};
+use xtask::{assertions, commits, soak, tidy};
 
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
@@ -22,6 +24,8 @@ usage: cargo xtask COMMAND
        --load-seconds N  for how long each kind of load lasts that is more than the machine can carry (default 20)
        --extreme-minutes N  for how long nodes are sent valid messages with extreme numbers (default 30)
        --fuzz-minutes N  for how long each decoder gets what is no encoding (default 30)
+  assertions FOLDER      the cost of assertions, from NAME.with and NAME.without there; see bench/assertions.sh
+  assertions off         switches all assertions of the deciding crates off in this tree, for such a profile
   ci                     what continuous integration runs";
 
 fn main() -> ExitCode {
@@ -34,6 +38,8 @@ fn main() -> ExitCode {
             Ok(options) => soak::run(&options),
             Err(problem) => usage(&problem),
         },
+        ["assertions", "off"] => report(switch_assertions_off()),
+        ["assertions", folder] => report(print_costs(Path::new(folder))),
         ["ci"] => run_ci(),
         [] => usage("which command?"),
         other => usage(&format!("unknown arguments: {}", other.join(" "))),
@@ -69,6 +75,40 @@ fn run_tidy() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn report(outcome: io::Result<()>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn switch_assertions_off() -> io::Result<()> {
+    for file in Workspace::load_own()?.rust() {
+        if let Some(text) = assertions::disarmed(file) {
+            fs::write(Workspace::own_root().join(&file.path), text)?;
+        }
+    }
+    Ok(())
+}
+
+/// Prints the table of what assertions cost, for each profile `NAME.with` of the folder that has its `NAME.without`.
+fn print_costs(folder: &Path) -> io::Result<()> {
+    let mut profiles = vec![];
+    let mut paths: Vec<_> =
+        fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>()?;
+    paths.sort_unstable();
+    for path in paths.iter().filter(|path| path.extension().is_some_and(|extension| extension == "with")) {
+        let read = |path: &Path| Ok::<_, io::Error>(assertions::Profile::parse(&fs::read_to_string(path)?));
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        profiles.push((name, read(path)?, read(&path.with_extension("without"))?));
+    }
+    print!("{}", assertions::table(&assertions::find(&Workspace::load_own()?), &profiles, 10));
+    Ok(())
 }
 
 /// Without a history there is nothing to check, which is said and is no failure, unless commits were asked for.

@@ -263,7 +263,7 @@ fn shard(
             let (stable, missing) = (words.position("stable")?, lacking(words)?);
             let (trim, end) = (words.position("trim")?, words.position("end")?);
             let held = Held { view, stable, missing, trim, end, knows: entry.view_number() };
-            Fenced { claim: words.view()?, incarnation: incarnation, held }
+            Fenced { claim: words.view()?, incarnation, held }
         }
         "read" => Read {
             request: words.number("request")?,
