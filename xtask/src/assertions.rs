@@ -110,15 +110,13 @@ impl Profile {
                 "fl" | "fi" | "fe" => file = named(value, &mut names),
                 "cfi" | "cfl" => drop(named(value, &mut names)),
                 "calls" => is_call = true,
-                _ => match counted(row, line) {
-                    Some((at, count)) => {
-                        line = at;
-                        *profile.lines.entry((file.clone(), line)).or_default() += count;
-                        profile.total += if is_call { 0 } else { count };
-                        is_call = false;
-                    }
-                    None => {}
-                },
+                _ => {
+                    let Some((at, count)) = counted(row, line) else { continue };
+                    line = at;
+                    *profile.lines.entry((file.clone(), line)).or_default() += count;
+                    profile.total += if is_call { 0 } else { count };
+                    is_call = false;
+                }
             }
         }
         profile

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use seriatim_model::Time;
 
-/// How many times the least patience the greatest is.
+/// How many times the least timeout the greatest is.
 const MOST_TIMEOUTS: u32 = 20;
 /// How many deviations above the mean an answer may come. TCP's retransmission timer has four (RFC 6298); a view change
 /// costs more than a segment.
@@ -18,7 +18,7 @@ pub(crate) struct Rhythm {
     least: Duration,
     mean: Duration,
     deviation: Duration,
-    /// The least patience that wrong suspicions taught, and when that was last changed.
+    /// The least timeout that wrong suspicions taught, and when that was last changed.
     taught: Duration,
     taught_at: Time,
 }

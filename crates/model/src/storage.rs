@@ -345,7 +345,7 @@ pub struct ShardRecovery {
     pub stable: Position,
     /// The trim point.
     pub trim: Position,
-    /// The range that the replica lacks.
+    /// The positions that the replica misses.
     pub missing: Option<MissingRange>,
     /// The ids of the records that were put and have no final position yet, in order.
     pub put: Vec<IdRun>,

@@ -110,7 +110,7 @@ pub struct Beats {
 
 wire_struct! { Beats { every_us as number, missed } }
 
-/// How many times another node's interval a node's patience lasts at least.
+/// How many times another node's interval a node's timeout lasts at least.
 const BEARS: u32 = 2;
 
 impl Beats {
@@ -132,7 +132,7 @@ impl Beats {
     /// Whether neither of two nodes takes the other for gone while both are well.
     ///
     /// A node hears what it sent repeated with the other's next heartbeat, so two answers are at most one interval of each
-    /// node apart. A patience of twice either interval is never shorter than that. What is less than the rule forbids
+    /// node apart. A timeout of twice either interval is never shorter than that. What is less than the rule forbids
     /// only makes the one node find out later than the other that it is gone, as two nodes always do.
     #[must_use]
     pub fn bears(self, other: Self) -> bool {

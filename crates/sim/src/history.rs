@@ -51,13 +51,13 @@ pub struct Append {
     pub completed_at: Option<Time>,
     /// Its outcome.
     pub outcome: Outcome,
-    /// The names under which it was acknowledged.
+    /// The ids under which it was acknowledged.
     pub ids: BTreeSet<RecordId>,
     /// The position that a synchronous append was told.
     pub position: Option<Position>,
     /// When it was told that.
     pub positioned: Option<Moment>,
-    /// How many names it had before that under which it was acknowledged.
+    /// How many ids it had before the one under which it was acknowledged.
     pub again: u32,
 }
 
@@ -70,7 +70,7 @@ pub struct Observation {
     pub position: Position,
     /// When it came, in virtual time.
     pub seen_at: Time,
-    /// Its name.
+    /// Its id.
     pub id: RecordId,
     /// Which append it is; none if its payload is not that of any append.
     pub append: Option<usize>,
@@ -158,7 +158,7 @@ pub struct Trim {
 pub struct Claimed {
     /// The view that the speaker claimed to speak for.
     pub view: ViewNumber,
-    /// The speaker, and which life of it.
+    /// The speaker, and which incarnation of it.
     pub member: Member,
     /// The statement.
     pub what: &'static str,

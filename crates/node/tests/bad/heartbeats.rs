@@ -60,7 +60,7 @@ async fn a_node_whose_heartbeats_the_others_would_not_wait_for_says_so_and_stops
     {
         assert!(text.contains(words), "{text}");
     }
-    // Nor is one whose patience is too short for the others. The node that was there goes on.
+    // Nor is one whose timeout is too short for the others. The node that was there goes on.
     let mut hasty = start(options(3, 5, on(&elder), data.path())).await;
     let cause = timeout(TIMEOUT, hasty.failed()).await.unwrap();
     assert!(matches!(cause, NodeError::BeatsDiffer { node: 3, .. }), "{cause}");

@@ -182,7 +182,7 @@ async fn a_crowd_that_says_nothing_keeps_nobody_out() {
         }
         crowd.push(stream);
     }
-    // While all of them stand at the door, a client with ordinary patience comes in.
+    // While all of them stand at the door, a client with ordinary timeouts comes in.
     let client = cluster.client().await;
     client.lookup("witness").await.unwrap();
     assert!(began.elapsed() < Duration::from_secs(3), "it took {:?}", began.elapsed());

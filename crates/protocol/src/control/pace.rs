@@ -10,7 +10,7 @@ use crate::mutation::{Mutation, Options};
 
 /// The longest pause before a phase's questions are asked again.
 const ASK_MOST: Duration = Duration::from_millis(400);
-/// How often pauses and patience double while no view comes about.
+/// How often backoff and timeout double while no view comes about.
 const MOST_DOUBLINGS: u32 = 4;
 
 /// The waits of one controller. None of them decides anything: progress does, and the register.

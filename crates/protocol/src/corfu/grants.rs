@@ -110,7 +110,7 @@ impl Grants {
         self.given.front().map(|grant| grant.due)
     }
 
-    /// Positions are given out, which are late after this patience.
+    /// Positions are granted, which are late after this timeout.
     pub(super) fn give(
         &mut self,
         now: Time,

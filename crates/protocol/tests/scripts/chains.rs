@@ -26,10 +26,10 @@ pub(crate) fn sequencing(message: &corfu::Message) -> String {
         Close { .. } | Closed { .. } | Expired { .. } => format!("{message:?}"),
         Next { view, session: of, take, ungranted, first, count, fill_timeout_ms, since } => {
             let (take, ungranted) = (unless(0, "take", *take), unless(*first, "ungranted", *ungranted));
-            let patience = unless(10, "fill-timeout", *fill_timeout_ms);
+            let fill_timeout = unless(10, "fill-timeout", *fill_timeout_ms);
             let since = unless(0, "since", since.0);
             let of = session(*of);
-            format!("next v{view} {of} first={first} count={count}{take}{ungranted}{patience}{since}")
+            format!("next v{view} {of} first={first} count={count}{take}{ungranted}{fill_timeout}{since}")
         }
         Given { view, session: of, take, first, spans: of_them } => {
             let take = unless(0, "take", *take);

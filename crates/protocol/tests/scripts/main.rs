@@ -8,11 +8,11 @@
 //! ```text
 //! log sequencers=1,2,3 shards=4+5,6+7 durability=memory     what is created; shard 0 on nodes 4 and 5
 //! log order=erwin-st | log order=corfu                      the same, ordered in another way
-//! view v2 sequencers=1#2*,2,3 first=3 start=5               what is registered; node 1's second life leads
+//! view v2 sequencers=1#2*,2,3 first=3 start=5               what is registered; node 1's second incarnation leads
 //! claim v3                                                  somebody claimed it
 //! sequencer 1 | sequencer 1 in v1                           the machine: new, or a member of the view;
 //! shard 0.4 in v1 | controller node=2 | register | client   so for the others; on node 1, if no other
-//! restart | restart lost                                    with what was durable; as a new life
+//! restart | restart lost                                    with what was durable; as a new incarnation
 //! client1: append v1 a0 a1                                  a message: who from, what it says
 //! register answers | register applies                       what a register does with the last question;
 //!                                                           the second time the answer is lost
@@ -29,7 +29,7 @@
 //!
 //! `a0` is record 0 of session `a`, with the payload "a0" unless another is given (`a0=x`, `a0[100]` for a
 //! hundred bytes); `a@5:0` if the session was opened when the tail was 5; `a'0` in the client's next
-//! session. `7:a0` is that record at position 7; `#2` marks a second life. `s1:a0` is a name that goes to
+//! session. `7:a0` is that record at position 7; `#2` marks a second incarnation. `s1:a0` is a name that goes to
 //! shard 1, `s1:a0,a1` are two of them; `!a0` became a no-op.
 //!
 //! `SERIATIM_SCRIPTS=write cargo test -p seriatim-protocol` writes what happens into the scripts; read the

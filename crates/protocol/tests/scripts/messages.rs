@@ -14,7 +14,7 @@ use seriatim_protocol::{Message, erwin, shard};
 use crate::words::{Parsed, Words, read_member, read_view};
 use crate::{chains, cuts};
 
-/// The message of kind `kind` from that life of its sender; `entry` is what the register holds.
+/// The message of kind `kind` from that incarnation of its sender; `entry` is what the register holds.
 pub(crate) fn read(
     kind: &str,
     words: &mut Words,
@@ -448,7 +448,7 @@ fn view_change(
             Ahead { claim: words.view()?, view }
         }
         "flush" => {
-            // Of the first life's state of view 1, unless it says otherwise.
+            // Of the first incarnation's state of view 1, unless it says otherwise.
             let old = Some(view_in(words, "old")?).filter(|old| *old != ViewNumber::NONE);
             let incarnation = Incarnation(words.value("incarnation")?.unwrap_or(1));
             let view = read_view(words, entry)?;

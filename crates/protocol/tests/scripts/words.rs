@@ -308,7 +308,7 @@ pub(crate) fn address(address: Address) -> String {
     }
 }
 
-/// An address, and which life of it speaks: `seq1#2`.
+/// An address, and which incarnation of it speaks: `seq1#2`.
 pub(crate) fn read_address(word: &str) -> Parsed<(Address, Incarnation)> {
     let (name, incarnation) = word.split_once('#').unwrap_or((word, "1"));
     let wrong = |_| format!("who is '{word}'?");
@@ -341,7 +341,7 @@ pub(crate) fn owned(owned: &[Owned]) -> String {
     list(owned, "+", |owned| format!("{}*s{}", owned.count, owned.shard))
 }
 
-/// The first life of a node is `1`, its second `1#2`.
+/// The first incarnation of a node is `1`, its second `1#2`.
 pub(crate) fn member(member: &Member) -> String {
     match member.incarnation {
         Incarnation(1) => member.node.to_string(),

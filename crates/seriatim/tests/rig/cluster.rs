@@ -78,9 +78,9 @@ impl Cluster {
         self.address = self.process.as_mut().expect("it was spawned").ready().await;
     }
 
-    /// Waits until it serves, but not for longer than `patience`. Whether it does.
-    pub(crate) async fn ready_within(&mut self, patience: Duration) -> bool {
-        timeout(patience, self.ready()).await.is_ok()
+    /// Waits until it serves, but not for longer than `at_most`. Whether it does.
+    pub(crate) async fn ready_within(&mut self, at_most: Duration) -> bool {
+        timeout(at_most, self.ready()).await.is_ok()
     }
 
     /// `kill -9`.
@@ -100,7 +100,7 @@ impl Cluster {
         self.process.take().expect("it runs").stop(signal).await
     }
 
-    /// The server's words on standard error, over all its lives.
+    /// The server's words on standard error, over all its runs.
     pub(crate) fn says(&self) -> String {
         said(&self.words())
     }

@@ -191,7 +191,7 @@ impl Members {
         self.processes.iter().flatten().map(Process::peak_memory).sum()
     }
 
-    /// The words of each node on standard error, over all its lives.
+    /// The words of each node on standard error, over all its runs.
     pub(crate) fn says(&self) -> String {
         let said = |node| format!("node {node}: {}\n", said(&self.words(node)).trim_end());
         self.numbers().map(said).collect()

@@ -296,7 +296,7 @@ impl Writer {
         }
     }
 
-    /// Each life is a client of its own. It ends with appends in flight; the next one appends these
+    /// Each run is a client of its own. It ends with appends in flight; the next one appends these
     /// again, in the same session.
     async fn die_and_resume(mut self) {
         let session = self.history.open_session();
@@ -313,7 +313,7 @@ impl Writer {
         }
     }
 
-    /// One life, of so many acknowledgements. `known` is the session and the first number that was not
+    /// One run, of so many acknowledgements. `known` is the session and the first number that was not
     /// seen acknowledged.
     async fn live(
         &mut self,
@@ -364,7 +364,7 @@ impl Writer {
                 self.history.acknowledge(index, Some(id), position, 0);
                 (id.session, id.number + 1)
             }
-            // An earlier life was told, and died before it could say so.
+            // An earlier run got the answer, and died before it could say so.
             (Err(AppendError::AppendedBefore), Some((session, number))) => {
                 // Its name may be one of another session that follows.
                 self.history.acknowledge(index, None, None, 0);

@@ -1,4 +1,4 @@
-//! Only those lives of replicas that a registered view names speak for it.
+//! Only those incarnations of replicas that a registered view names speak for it.
 
 use super::Finding;
 use crate::history::History;

@@ -53,7 +53,7 @@ pub(super) fn own_bytes(seed: u64) -> Plan {
 }
 
 /// Connections between nodes break again and again, nodes restart, and many messages come a second time: up to 600 ms
-/// later, over another connection, or to another life.
+/// later, over another connection, or to another incarnation.
 pub(super) fn echoes(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xEC40);
     let mut plan = quiet(seed);

@@ -22,7 +22,7 @@ const KEPT: usize = 20;
 #[derive(Debug)]
 pub(super) struct Spoiled {
     pub(super) node: NodeId,
-    /// The lives that its roles had.
+    /// The incarnations that its roles had.
     pub(super) incarnations: Incarnations,
     /// How.
     pub(super) kind: FaultKind,

@@ -22,7 +22,7 @@ pub(super) struct Node {
     pub(super) disk: MemoryDisk,
     pub(super) host: Option<Host>,
     pub(super) pulse: Pulse,
-    /// Counts its starts and ends, so that what belongs to an earlier life is recognised.
+    /// Counts its starts and ends, so that what belongs to an earlier incarnation is recognised.
     pub(super) incarnation: u64,
     pub(super) inbox: VecDeque<Waiting>,
     /// Events that are taken before the inbox, where work takes time: what the disk did, and what became of nodes.
@@ -47,7 +47,7 @@ pub(super) struct Node {
     pub(super) clock_ahead: Duration,
     /// Its disk lost what was not synced, or had no room, at some time.
     pub(super) has_torn_disk: bool,
-    /// The lives of its roles, if it was ended in an orderly way.
+    /// The incarnations of its roles, if it was ended in an orderly way.
     pub(super) asleep: Option<Incarnations>,
     /// Why it does not start, if it does not.
     pub(super) start_failure: Option<String>,
@@ -62,7 +62,7 @@ pub(super) struct Incarnations {
 }
 
 impl Incarnations {
-    /// Whether all these lives are among the later ones.
+    /// Whether all these incarnations are among the later ones.
     pub(super) fn go_on_in(&self, later: &Self) -> bool {
         let incarnation = |incarnations: &Self, shard| {
             incarnations.replicas.get(shard).map(|(incarnation, _)| *incarnation)
@@ -122,7 +122,7 @@ impl Node {
         self.host.as_ref()?.replica(log, shard)
     }
 
-    /// The life of one of its roles, and the highest claim that this obeys, if it runs.
+    /// The incarnation of one of its roles, and the highest claim that this obeys, if it runs.
     pub(super) fn incarnation_and_claim(
         &self,
         log: LogId,

@@ -1,6 +1,6 @@
 //! The promises that replicas gave to controllers, and whether they keep them.
 //!
-//! An answer to a seal or a fence promises to obey no older view any more, in all of this life of the
+//! An answer to a seal or a fence promises to obey no older view any more, in all of this incarnation of the
 //! replica: also after a restart, if it comes back as the same. Others than controllers are only told.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use seriatim_protocol::{Message, control, shard};
 use super::scene::Scene;
 use super::truth::Nodes;
 
-/// The highest claim that each life of a replica of the tested log said yes to.
+/// The highest claim that each incarnation of a replica of the tested log said yes to.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Promises {
     given: BTreeMap<(NodeId, Endpoint, Incarnation), ViewNumber>,
@@ -37,12 +37,12 @@ impl Promises {
         }
     }
 
-    /// The highest claim that a life promised to obey.
+    /// The highest claim that an incarnation promised to obey.
     fn of(&self, node: NodeId, role: Endpoint, incarnation: Incarnation) -> ViewNumber {
         self.given.get(&(node, role, incarnation)).copied().unwrap_or(ViewNumber::NONE)
     }
 
-    /// Notes what a message of a life of a replica promises. Says so if it breaks what was promised before.
+    /// Notes what a message of an incarnation of a replica promises. Says so if it breaks what was promised before.
     fn say(&mut self, node: NodeId, incarnation: Incarnation, outgoing: &Outgoing) -> Option<String> {
         let confirmed = match &outgoing.message {
             Message::Control(
@@ -64,7 +64,7 @@ impl Promises {
         })
     }
 
-    /// A life of a replica remembers a claim after a restart. Says so if it promised a higher one.
+    /// An incarnation of a replica remembers a claim after a restart. Says so if it promised a higher one.
     fn remember(
         &self,
         node: NodeId,

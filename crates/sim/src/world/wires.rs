@@ -108,7 +108,7 @@ impl Wires {
         }
     }
 
-    /// Breaks a connection; both ends, in these lives of theirs, notice it a little later.
+    /// Breaks a connection; both ends, in these incarnations of theirs, notice it a little later.
     pub(super) fn reset(&mut self, scene: &mut Scene, connection: Connection, ends: [(Party, u64); 2]) {
         if !self.network.reset(connection) {
             return;

@@ -430,7 +430,7 @@ impl Lab {
     }
 }
 
-/// How a node starts, which has had so many lives.
+/// How a node starts, which has had so many incarnations.
 fn config(node: u32, incarnation: u64) -> HostConfig {
     let limits = Limits { orphan_check_after: Duration::from_secs(1), ..Limits::default() };
     let seed = u64::from(node) + 1000 * (incarnation - 1);

@@ -23,7 +23,7 @@
 //! * **`Bound` arrives with `Bind`, or not at all.** Until the leader hears of it, or the shard is fenced, a
 //!   batch on the shard makes no difference. `Stable` arrives at once: a shard that knows more has more to
 //!   answer for, and nobody goes by what it knows.
-//! * **A replica restarts just before it is staged.** Without being staged, a new life does nothing that the old
+//! * **A replica restarts just before it is staged.** Without being staged, a new incarnation does nothing that the old
 //!   one could not do by being slow.
 //!
 //! [`sights`]: crate::sights
@@ -222,7 +222,7 @@ impl MacroSteps {
     }
 
     /// Whether those that an attempt froze, or will have frozen, take nothing from the view that it ends; and
-    /// whether new lives take no part in it.
+    /// whether new incarnations take no part in it.
     fn are_deaf(&self, state: &State, chosen: usize) -> bool {
         let claimed = state.entry().claimed;
         let message = control::Message::Registered { entry: state.entry().clone() };
@@ -301,7 +301,7 @@ impl MacroSteps {
     /// Forgets what counts for nothing once a view is registered.
     ///
     /// Controllers keep nothing that matters. Who starts a view keeps nothing of its own, so a replica that the
-    /// view does without may as well be a new one; but for its life, which the next view may name. A version of
+    /// view does without may as well be a new one; but for its incarnation, which the next view may name. A version of
     /// a position that is not valid now never will be. And when there are no more claims to come, nothing that
     /// earlier ones left behind arrives.
     fn tidy(&self, state: &mut State) {

@@ -527,7 +527,7 @@ fn without_a_journal_a_killed_process_loses_no_name() {
     assert!(packed > 50, "{packed}");
 }
 
-/// A life without a journal that ends with a power cut: the store, how many of its commands were synced, and what
+/// An incarnation without a journal that ends with a power cut: the store, how many of its commands were synced, and what
 /// opens afterwards.
 fn cut_power(seed: u64) -> (Fates, usize, Option<ShardStore>) {
     let mut fates = Fates::new(seed, OpenMode::WriteBehind);

@@ -62,7 +62,7 @@ pub(super) fn open(place: Place, mode: OpenMode, options: ShardOptions) -> Resul
         active = next;
         unsynced.extend(loader.place.segment_files(active.number));
     }
-    // Files that a trim left for later are removed in this life.
+    // Files that a trim left for later are removed in this incarnation.
     let removed_to = loader.place.segment_numbers()?.into_iter().chain([trim.first_segment()]).min();
     let removed_to = removed_to.expect("there is at least one");
     // A store without a journal that was closed in order is opened at the instant of its end.

@@ -1,4 +1,4 @@
-//! A store without a journal, through one life after another that a power cut ends.
+//! A store without a journal, through one run after another that a power cut ends.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// One life: what it does, and the seed of its end.
+/// One run: what it does, and the seed of its end.
 fn run_of_a_node() -> impl Strategy<Value = (Vec<Step>, u64)> {
     (prop::collection::vec(step(), 0..14), any::<u64>())
 }
