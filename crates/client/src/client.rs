@@ -74,12 +74,11 @@ pub struct LogOptions {
     /// In a log of order `erwin-st`, `scalog` or `corfu` the old session ends, and what it does not have yet is appended in a new one, whose
     /// name [`Log::session`] and the receipts have. A program need not keep that: it may go on with the first session
     /// for as long as the log remembers that, and count on from its numbers as if there had been no other. An
-    /// earlier run's later appends fail with
-    /// [`SessionExpired`](crate::AppendError::SessionExpired).
+    /// earlier run's later appends fail with [`SessionExpired`](crate::AppendError::SessionExpired).
     ///
-    /// A log of order `corfu` remembers the last 1,000 sessions that were resumed, and nothing of others: the client reads
-    /// what became of appends in the log, from its end back to the last append that was acknowledged. If that is trimmed
-    /// already, no replica knows what came after it, and the run's appends fail with
+    /// A log of order `corfu` remembers the last 1,000 sessions that were resumed, and nothing of others: the client
+    /// reads what became of appends in the log, from its end back to the last append that was acknowledged. If that is
+    /// trimmed already, no replica knows what came after it, and the run's appends fail with
     /// [`SessionExpired`](crate::AppendError::SessionExpired).
     pub resume: Option<(SessionId, u64)>,
     /// For a program that does not mind in which order its appends are in the log: over how many sessions the client
@@ -90,7 +89,8 @@ pub struct LogOptions {
     pub unordered: Option<u32>,
     /// Whether the session ends when the last clone of the handle is dropped and nothing is in flight any more, so that the
     /// log need not remember it: for a program that does not [resume](Self::resume) it. The client tells the
-    /// log, and does not wait; see [`Log::end_session`]. The sessions of an [unordered](Self::unordered) handle always end.
+    /// log, and does not wait; see [`Log::end_session`]. The sessions of an [unordered](Self::unordered) handle
+    /// always end.
     pub ends_when_dropped: bool,
 }
 
@@ -163,8 +163,8 @@ pub struct Recovery {
 pub struct ViewChange {
     /// The view that it registered.
     pub view: ViewNumber,
-    /// Each step by its name, and how long before the answer it was done; the first is when the controller noticed the need for
-    /// a view.
+    /// Each step by its name, and how long before the answer it was done; the first is when the controller noticed
+    /// the need for a view.
     pub steps: Vec<(String, Duration)>,
 }
 
@@ -187,8 +187,8 @@ impl std::fmt::Debug for Client {
 }
 
 impl Client {
-    /// Connects to a cluster through any of its nodes, given as `host:port`. The client tries several addresses, separated by
-    /// commas, in turn. Once connected, the client learns of the other nodes, and uses them when
+    /// Connects to a cluster through any of its nodes, given as `host:port`. The client tries several addresses,
+    /// separated by commas, in turn. Once connected, the client learns of the other nodes, and uses them when
     /// this one is lost.
     ///
     /// # Errors

@@ -58,8 +58,8 @@ impl LogUse {
 }
 
 impl Client {
-    /// Changes what a log keeps at most. The log trims what is beyond its limits soon, for good; it takes a minute at most until
-    /// the node that does this knows them. Returns the log's entry.
+    /// Changes what a log keeps at most. The log trims what is beyond its limits soon, for good; it takes a minute at
+    /// most until the node that does this knows them. Returns the log's entry.
     ///
     /// # Errors
     /// If there is no such log, if no log can have these limits, or no node answers in time.

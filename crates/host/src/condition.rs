@@ -39,8 +39,8 @@ impl Host {
         self.measured = measured;
     }
 
-    /// Takes note that a role's message was larger than any that travels, and is lost. The node reports it once for each role: the
-    /// role sends the same again, and its log waits for that.
+    /// Takes note that a role's message was larger than any that travels, and is lost. The node reports it once for
+    /// each role: the role sends the same again, and its log waits for that.
     pub fn note_unsent(&mut self, log: LogId, endpoint: Endpoint, cause: &str) {
         let is_told = |problem: &Problem| {
             (problem.log, problem.endpoint) == (log, endpoint) && problem.cause.starts_with(UNSENT)

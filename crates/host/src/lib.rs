@@ -8,7 +8,8 @@
 //!
 //! **Invariant:** nothing in this crate waits, asks the clock, or draws a random number. It writes to the
 //! disk through [`seriatim_store::Disk`], buffered; every write that has to be *durable* leaves as a
-//! [`JournalWrite`](seriatim_store::JournalWrite) or as [`FileWork`], and the driver reports it back; so does a deletion of files.
+//! [`JournalWrite`](seriatim_store::JournalWrite) or as [`FileWork`], and the driver reports it back; so does a
+//! deletion of files.
 //!
 //! ```text
 //!             handle(event) …                    finish_turn(now)
@@ -26,7 +27,7 @@ mod checkpoint;
 mod condition;
 mod detector;
 #[cfg(test)]
-mod executed_again;
+mod executed_again_tests;
 mod files;
 mod host;
 mod journal;

@@ -3,8 +3,8 @@
 //! A log gets on if what its sequencing replica holds becomes stable. One that holds something, and whose `ordered` does not
 //! move, stands; so does one that takes part in no view. A replica that has nothing to do does neither.
 //!
-//! The node looks at a replica when it took a step, since nothing else changes it: idle logs cost nothing. It looks again at
-//! one that has something to do when that may have stood for too long, a few logs at a time.
+//! The node looks at a replica when it took a step, since nothing else changes it: idle logs cost nothing. It looks
+//! again at one that has something to do when that may have stood for too long, a few logs at a time.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;

@@ -298,8 +298,9 @@ fn begin_anew(
 }
 
 /// A replica that holds nothing, with an empty store. Files that an incarnation left and the journal does not
-/// mention, or a store that remembers nothing, belong to no replica: a trim point among it would hide what comes. If there are
-/// records, they may be the last ones, and the journal what was lost: they are put out of the way, not removed.
+/// mention, or a store that remembers nothing, belong to no replica: a trim point among it would hide what comes. If
+/// there are records, they may be the last ones, and the journal what was lost: they are put out of the way, not
+/// removed.
 pub(crate) fn new_replica(
     config: &HostConfig,
     disk: &Arc<dyn Disk>,

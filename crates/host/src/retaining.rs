@@ -31,7 +31,8 @@ impl Host {
         }
     }
 
-    /// The controller beside the leader of a view has to know of it, and the controller that registered it may have told it in vain.
+    /// The controller beside the leader of a view has to know of it, and the controller that registered it may have
+    /// told it in vain.
     pub(crate) fn introduce_leader(&mut self, key: RoleKey, from: Address, message: &Message) {
         let Message::Control(control::Message::Registered { entry }) = message else { return };
         let leads = entry.view.as_ref().is_some_and(|view| view.leader == self.config.node);

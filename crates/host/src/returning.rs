@@ -67,8 +67,8 @@ impl Host {
         matches!(self.returning, Returning::Over)
     }
 
-    /// A message for such a role: it gets the messages of controllers later, and clients learn to look again where the role
-    /// is. The senders of the rest repeat it.
+    /// A message for such a role: it gets the messages of controllers later, and clients learn to look again where
+    /// the role is. The senders of the rest repeat it.
     pub(crate) fn hold_back(&mut self, key: RoleKey, from: Address, message: Message) {
         let is_of_controller =
             matches!(message, Message::Control(_) | Message::Shard(shard::Message::Fence { .. }));

@@ -21,7 +21,8 @@ use crate::role::Role;
 /// How often to look how much room there is.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// For how long nothing may be refused by a disk that shows room enough: another bound was met, which the node cannot see.
+/// For how long nothing may be refused by a disk that shows room enough: another bound was met, which the node cannot
+/// see.
 const CALM_FOR: Duration = Duration::from_secs(2);
 
 /// In which time a full disk is tried with half of what was needed when it became full.
@@ -169,8 +170,8 @@ impl Host {
         self.look_at_room(now);
     }
 
-    /// After a pause the node tries a full disk again: it takes the journal's write next, and asks a record store that had no
-    /// room again as soon as a replica wants to write.
+    /// After a pause the node tries a full disk again: it takes the journal's write next, and asks a record store
+    /// that had no room again as soon as a replica wants to write.
     pub(crate) fn retry_when_full(&mut self, now: Time) {
         let is_over = self.room.retry_at.is_some_and(|at| now >= at);
         self.room.retry_at = self.room.retry_at.filter(|_| !is_over);

@@ -198,8 +198,8 @@ pub const ORDER_EVERY: Duration = Duration::from_micros(500);
 /// After how long a follower sends an entry that its leader may not have to the leader.
 pub const FORWARD_AFTER: Duration = Duration::from_millis(500);
 
-/// After how long a shard replica asks the leader whether records without positions are orphans, while nothing comes of their
-/// session.
+/// After how long a shard replica asks the leader whether records without positions are orphans, while nothing comes
+/// of their session.
 pub const ORPHAN_CHECK_AFTER: Duration = Duration::from_secs(60);
 
 /// Of how many deleted logs, the latest, a node remembers that no role of theirs may begin again: for as long as the

@@ -38,8 +38,8 @@ pub struct Ordered {
     pub ids: IdRun,
     /// The shard, or [`ShardId::NOBODY`].
     pub shard: ShardId,
-    /// Whether no record comes to their positions: no replica of the shard has the records, and they are no-ops, or nobody
-    /// has the positions, and they stay empty. Invariant: nobody's are.
+    /// Whether no record comes to their positions: no replica of the shard has the records, and they are no-ops, or
+    /// nobody has the positions, and they stay empty. Invariant: nobody's are.
     pub is_void: bool,
 }
 

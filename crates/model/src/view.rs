@@ -35,8 +35,8 @@ number! {
 pub struct ShardId(pub u32);
 
 impl ShardId {
-    /// The shard of positions that belong to none: they are empty, and were given to no record. It is read where the owner
-    /// of positions is told ([`ShardId::decode_owner`]), and nowhere else.
+    /// The shard of positions that belong to none: they are empty, and were given to no record. It is read where the
+    /// owner of positions is told ([`ShardId::decode_owner`]), and nowhere else.
     pub const NOBODY: Self = Self(u32::MAX);
 
     /// Takes the shard that positions belong to, or [`ShardId::NOBODY`].
@@ -232,7 +232,12 @@ impl Wire for ViewHistory {
         let count = u32::decode(input)?;
         let mut history = Self::default();
         for _ in 0..count & !HAS_GAPS {
-            history.steps.push(Wire::decode(input)?);
+            let (view, first) = Wire::decode(input)?;
+            let before = history.steps.last();
+            if view <= history.latest() || before.is_some_and(|(_, earlier)| *earlier >= first) {
+                return Err(WireError::Invalid("history of views"));
+            }
+            history.steps.push((view, first));
         }
         if count & HAS_GAPS != 0 {
             history.gaps = Wire::decode(input)?;
@@ -390,6 +395,21 @@ mod tests {
         assert_eq!(encode_one(&members), encode_one(&(ShardId(2), replicas)));
         let joined = ShardMembers { begins: Position(7), ..members };
         assert_eq!(decode_one(encode_one(&joined)), Ok(joined));
+    }
+
+    #[test]
+    fn a_history_that_goes_back_is_refused() {
+        let refused = |steps: &[(u64, u64)]| {
+            let steps: Vec<_> =
+                steps.iter().map(|(view, first)| (ViewNumber(*view), Position(*first))).collect();
+            decode_one::<ViewHistory>(encode_one(&steps)) == Err(WireError::Invalid("history of views"))
+        };
+        assert!(!refused(&[(1, 0), (3, 4)]));
+        assert!(refused(&[(0, 0)]) && refused(&[(2, 0), (2, 4)]) && refused(&[(1, 4), (3, 4)]));
+        assert!(
+            refused(&[(3, 9), (4, 2), (5, 3)]),
+            "a view that is pushed now would come before its history"
+        );
     }
 
     #[test]

@@ -85,8 +85,8 @@ pub(crate) struct DevArguments {
     /// Where the first node listens; port 0 takes a free one.
     #[arg(long, default_value = "127.0.0.1:7700", value_name = "HOST:PORT")]
     pub(crate) listen: String,
-    /// How many bytes each node's files may take; 512 MiB at least [default: what the file system has].
-    #[arg(long, value_name = "BYTES")]
+    /// How many bytes each node's files may take, such as 10GiB; 512MiB at least [default: what the file system has].
+    #[arg(long, value_name = "BYTES", value_parser = retention::byte_count)]
     pub(crate) max_disk_bytes: Option<u64>,
     /// How many nodes the cluster has [default: 3, or what it had before].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=9))]
@@ -463,5 +463,18 @@ mod tests {
         );
         assert!(interval_us("1us").unwrap_err().contains("0.1ms"));
         assert!(interval_us("soon").unwrap_err().contains("no time"));
+    }
+
+    #[test]
+    fn the_room_of_a_disk_has_a_unit() {
+        let dev = |bytes: &'static str| {
+            let command = DevArguments::augment_args(clap::Command::new("dev"));
+            let given = command.try_get_matches_from(["dev", "--max-disk-bytes", bytes]);
+            given.map(|given| given.get_one::<u64>("max_disk_bytes").copied())
+        };
+        assert_eq!(dev("600MiB").unwrap(), Some(600 << 20));
+        assert_eq!(dev("536870912").unwrap(), Some(512 << 20));
+        let refusal = dev("much").unwrap_err().to_string();
+        assert!(refusal.contains("give one such as 10GiB, 500MB or 1048576\n"), "{refusal}");
     }
 }

@@ -141,8 +141,8 @@ impl Network {
     }
 
     /// The fate of a message whose connection broke while it was on its way: how much later it arrives, if it does.
-    /// Between nodes that may be in the next incarnation of either. A message from or to a client is read before the break
-    /// is noticed, or never.
+    /// Between nodes that may be in the next incarnation of either. A message from or to a client is read before the
+    /// break is noticed, or never.
     pub fn straggles(&mut self, connection: Connection, from: Party, to: Party) -> Option<Duration> {
         if !self.random.percent(self.plan.straggle_percent) {
             return None;

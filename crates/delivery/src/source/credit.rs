@@ -1,5 +1,5 @@
-//! How many bytes of records, and of spans of empty positions, one shard may have on their way to a reader, or in the reader's
-//! memory.
+//! How many bytes of records, and of spans of empty positions, one shard may have on their way to a reader, or in the
+//! reader's memory.
 
 use seriatim_model::limits;
 
@@ -12,7 +12,8 @@ const LARGEST: u64 = (limits::MAX_RECORD_BYTES + limits::MAX_RECORD_OVERHEAD_BYT
 
 /// The account of one shard.
 ///
-/// Invariant: `granted` and `held` together are at most `window`, but for what the last record, with its spans, was larger than the credit.
+/// Invariant: `granted` and `held` together are at most `window`, but for what the last record, with its spans, was
+/// larger than the credit.
 #[derive(Debug)]
 pub(crate) struct Credit {
     window: u64,

@@ -21,8 +21,8 @@ const RECONNECT_AFTER: Duration = Duration::from_millis(20);
 /// How often all replicas of a shard may say that they do not hold a record yet, before that is believed.
 pub(crate) const MISSING_ROUNDS: usize = 25;
 
-/// Invariant: `buffer` holds the shard's records below `upto` that were not taken yet, in order, and `empty` the positions below
-/// it that the shard called empty and that were not passed; `credit` counts the bytes of both as kept.
+/// Invariant: `buffer` holds the shard's records below `upto` that were not taken yet, in order, and `empty` the
+/// positions below it that the shard called empty and that were not passed; `credit` counts the bytes of both as kept.
 #[derive(Debug)]
 pub(crate) struct Feed {
     /// The node that was asked.
@@ -298,7 +298,8 @@ fn size(stored: &Stored) -> u64 {
     stored.record.size() as u64
 }
 
-/// The first position of `records` or `empty` that is not above the one before it, or not within `from..upto`, or in both.
+/// The first position of `records` or `empty` that is not above the one before it, or not within `from..upto`, or in
+/// both.
 pub(crate) fn disorder(
     from: Position,
     records: &[Stored],

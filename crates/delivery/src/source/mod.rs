@@ -118,7 +118,8 @@ impl Source {
         self.feeds.values().filter_map(Feed::deadline).chain(self.directory.deadline()).min()
     }
 
-    /// Tells what is known of `position`. Nothing below it is wanted any more; nor is, where it is empty, what lies before the end of that.
+    /// Tells what is known of `position`. Nothing below it is wanted any more; nor is, where it is empty, what lies
+    /// before the end of that.
     ///
     /// # Panics
     /// If `position` was taken, found empty, or trimmed before.

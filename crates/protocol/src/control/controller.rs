@@ -508,8 +508,8 @@ impl Controller {
         }
     }
 
-    /// The disk of a node is full, or has room again: then the controller tells its roles which view stands, and they ask to be
-    /// taken back.
+    /// The disk of a node is full, or has room again: then the controller tells its roles which view stands, and they
+    /// ask to be taken back.
     fn disk_is(&mut self, now: Time, node: NodeId, is_full: bool, out: &mut Vec<RoleEffect>) {
         if self.options.mutates(Mutation::FullDiskIgnored) || !self.full.note(node, is_full) {
             return;

@@ -35,8 +35,8 @@ pub(super) struct Loss {
 }
 
 impl Loss {
-    /// Notes the positions that none of the replicas of a shard holds that are to go on with it; `missing` has those of each.
-    /// A replica gets the positions that only another one holds from that one.
+    /// Notes the positions that none of the replicas of a shard holds that are to go on with it; `missing` has those
+    /// of each. A replica gets the positions that only another one holds from that one.
     pub(super) fn add_shard(
         &mut self,
         (shard, begins): (ShardId, Position),

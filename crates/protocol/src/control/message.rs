@@ -12,8 +12,8 @@ use crate::parts::Sessions;
 use crate::roles::{self, Family};
 
 /// The number of a lookup that is about news: the register answers at once with what it knows, under the same number, and
-/// for a while with every newer view as soon as it is registered. Another number names a question whose answer was true at
-/// some moment after it was asked.
+/// for a while with every newer view as soon as it is registered. Another number names a question whose answer was
+/// true at some moment after it was asked.
 pub const NEWS: u64 = 0;
 
 /// Why the register did not do what it was asked.

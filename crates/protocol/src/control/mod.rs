@@ -4,8 +4,8 @@
 //! whole. Its rules, which a keeper of the entries outside of all nodes follows too, are in [`catalog`].
 //! The *controller* of a log ([`controller::Controller`]) drives a view change through the register
 //! (LazyLog §4.5, docs/design/views.md "View change"): it keeps nothing that cannot be lost. The
-//! handover (`handover.rs`) of the log's ordering decides what the view that ends leaves, which replicas flush it, and where
-//! the next one begins.
+//! handover (`handover.rs`) of the log's ordering decides what the view that ends leaves, which replicas flush it,
+//! and where the next one begins.
 //!
 //! ```text
 //!  controller      register     sequencers          shard replicas

@@ -285,8 +285,8 @@ impl Group {
         self.kept.len() >= self.wanted
     }
 
-    /// The nodes of these that may stand in for drained ones: the ones that are to take over from them come first, and are the
-    /// only ones where each has one.
+    /// The nodes of these that may stand in for drained ones: the ones that are to take over from them come first,
+    /// and are the only ones where each has one.
     pub(super) fn stand_ins(&self, spares: impl Iterator<Item = NodeId>, partings: &Partings) -> Vec<NodeId> {
         let successors: Vec<Option<NodeId>> =
             self.drained.iter().map(|node| successor(partings, *node)).collect();

@@ -16,8 +16,8 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 /// The answer of each role; none of a role that did not answer in time.
 pub type Answers = BTreeMap<Address, Option<Message>>;
 
-/// Asks roles, each its own question, until all of them answered or [`ANSWER_WITHIN`] is over; then it returns the answer of
-/// each.
+/// Asks roles, each its own question, until all of them answered or [`ANSWER_WITHIN`] is over; then it returns the
+/// answer of each.
 ///
 /// A role may answer twice, because the poll asks it again when its answer takes long. Its first answer counts: the poll
 /// counts roles and not answers.

@@ -283,8 +283,8 @@ impl Register {
         }
     }
 
-    /// The register tells every node which nodes there are whenever that changes, and a node that asks in any case. A node
-    /// replaces its address only if it knows which one: another word may be late.
+    /// The register tells every node which nodes there are whenever that changes, and a node that asks in any case. A
+    /// node replaces its address only if it knows which one: another word may be late.
     fn join(&mut self, joining: NodeAddress, replaces: Option<u64>, out: &mut Vec<RoleEffect>) {
         let NodeAddress { node, address } = joining;
         if self.has_partings {
@@ -408,6 +408,7 @@ impl Register {
             return catalog::created_before(entry, is_repeated, &config);
         }
         let id = catalog::id_after(self.last_log, self.incarnation);
+        assert!(!self.entries.contains_key(&id) && !self.retiring.contains_key(&id), "log {id} was given");
         let nodes: Vec<NodeId> = self.nodes.keys().copied().collect();
         let entry = parting::place(id, &name, &config, &nodes, &self.partings)?;
         self.change(JournalRecord::Created { entry, request }, out);
@@ -547,6 +548,8 @@ impl Register {
         match record {
             JournalRecord::Entry(entry) => {
                 self.given(entry.id);
+                let known = self.entries.get(&entry.id).map(|known| known.version);
+                assert!(known <= Some(entry.version), "{known:?} was the version of {entry:?}");
                 self.names.insert(entry.name.clone(), entry.id);
                 self.entries.insert(entry.id, entry);
             }

@@ -29,9 +29,9 @@ impl RejoinBackoff {
         self.retry_at
     }
 
-    /// A view was registered, by this controller or another. The next one that only grows waits: longer, if the last did not
-    /// last much longer than it had to. So a replica that is slow to answer, and left out for that, gets ever more time for
-    /// the work that keeps it.
+    /// A view was registered, by this controller or another. The next one that only grows waits: longer, if the last
+    /// did not last much longer than it had to. So a replica that is slow to answer, and left out for that, gets ever
+    /// more time for the work that keeps it.
     pub(super) fn happened(&mut self, now: Time) {
         let lasted = now >= self.last + self.pause + GROWN_WELL;
         self.pause = if lasted { GROW_PAUSE.0 } else { (self.pause * 2).min(GROW_PAUSE.1) };
@@ -39,8 +39,9 @@ impl RejoinBackoff {
         self.retry_at = now + self.pause;
     }
 
-    /// How long an attempt gathers answers beyond the ones that it needs: longer, the more views followed each other. A node that
-    /// is well and took longer was left out of them, and asked to be taken back. An attempt goes on for at most
+    /// How long an attempt gathers answers beyond the ones that it needs: longer, the more views followed each other.
+    /// A node that is well and took longer was left out of them, and asked to be taken back. An attempt goes on for at
+    /// most
     /// `attempt_for` without news, and is not given up for this.
     pub(super) fn gather_for(&self, attempt_for: Duration) -> Duration {
         let times = (self.pause.as_millis() / (4 * GROW_PAUSE.0.as_millis())).max(1) as u32;

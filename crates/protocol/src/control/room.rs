@@ -1,7 +1,8 @@
 //! Nodes whose disks are full: a view does without them while the others suffice.
 //!
-//! Such a node answers, and can do everything but take records. A view leaves it out like a lost one, with one difference: a
-//! view that cannot do without it names it, and the controller does not change that again. Readers can read its records.
+//! Such a node answers, and can do everything but take records. A view leaves it out like a lost one, with one
+//! difference: a view that cannot do without it names it, and the controller does not change that again. Readers can
+//! read its records.
 
 use std::collections::BTreeSet;
 

@@ -36,8 +36,8 @@ impl Attempt {
         shards
     }
 
-    /// Whether a shard can do without the replicas that have not answered: the others hold all that the old view's members
-    /// held, and there are enough replicas, or spares. A replica whose node is alive may be mute all the same.
+    /// Whether a shard can do without the replicas that have not answered: the others hold all that the old view's
+    /// members held, and there are enough replicas, or spares. A replica whose node is alive may be mute all the same.
     pub(super) fn needs_no_more(&self, shard: ShardId, liveness: Liveness<'_>) -> bool {
         let selected = self.select(shard, liveness);
         let is_held = self.evidence.is_fresh(shard) || self.evidence.is_complete(shard, selected.first());
@@ -49,8 +49,8 @@ impl Attempt {
     /// The replicas that the new view is to have for a shard: complete ones first, and among these, and
     /// among the others, former members first, then the ones that are meant to be members; or, where no replica is
     /// complete, the ones that hold most together.
-    /// The view gets a replica that is suspected although it answered only if no other holds everything; one whose disk is
-    /// full also if the others are fewer than the log needs.
+    /// The view gets a replica that is suspected although it answered only if no other holds everything; one whose
+    /// disk is full also if the others are fewer than the log needs.
     pub(super) fn select(&self, shard: ShardId, liveness: Liveness<'_>) -> Vec<Member> {
         let assigned = &self.entry().shards[shard.0 as usize];
         let old: Vec<Member> = self.evidence.old_replicas(shard).collect();

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use seriatim_model::{Time, limits};
 
-/// How long one that was slow once counts as slow at least; where few answers come in that time, a few times what is wanted.
+/// How long one that was slow once counts as slow at least; where few answers come in that time, a few times what is
+/// wanted.
 const REMEMBERED_FOR: Duration = Duration::from_secs(1);
 
 /// The wait that a client wants of which nothing is known: it has yet to connect to the replicas.

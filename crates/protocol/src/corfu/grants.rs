@@ -39,8 +39,8 @@ struct Grant {
     end: Position,
     /// From when on it is late.
     due: Time,
-    /// The session that they are granted to, and its take; none if the sequencer keeps them, or if the client does not write
-    /// them any more.
+    /// The session that they are granted to, and its take; none if the sequencer keeps them, or if the client does
+    /// not write them any more.
     to: Option<(SessionId, u64)>,
 }
 
@@ -209,8 +209,8 @@ impl Grants {
         }
     }
 
-    /// Lets go of the first positions as long as they are written, or late and abandoned by their clients. Returns the new
-    /// lower bound, if it let go of any.
+    /// Lets go of the first positions as long as they are written, or late and abandoned by their clients. Returns
+    /// the new lower bound, if it let go of any.
     pub(super) fn drop_done(
         &mut self,
         now: Time,

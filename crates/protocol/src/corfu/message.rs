@@ -94,8 +94,8 @@ pub enum Message {
         view: ViewNumber,
         /// Its session.
         session: SessionId,
-        /// The positions that it does not write, or that the heads of their chains have: a shard that waits may bring down
-        /// the chain what is there, or have them filled.
+        /// The positions that it does not write, or that the heads of their chains have: a shard that waits may bring
+        /// down the chain what is there, or have them filled.
         left: Vec<Span>,
     },
 }

@@ -22,9 +22,10 @@
 //! readers ask.
 //!
 //! **Holes.** A client that dies after it got a position leaves a hole. If a position is not written 10 ms after the
-//! sequencer granted it, or as much later as its client asked for, the sequencer asks the client whether it still writes it.
-//! A position is overdue if its client does not write it, or is gone: the sequencer tells the primaries, and they have the
-//! head fill it, with what it holds or with junk. A client whose position was filled takes another.
+//! sequencer granted it, or as much later as its client asked for, the sequencer asks the client whether it still
+//! writes it.
+//! A position is overdue if its client does not write it, or is gone: the sequencer tells the primaries, and they
+//! have the head fill it, with what it holds or with junk. A client whose position was filled takes another.
 //!
 //! **Order within a session.** Positions are given in the order of numbers. If one was filled with junk, its client
 //! waits for what it has on the way. If a later number is in the log by then, the append fails with `NotAppended`;

@@ -2,9 +2,9 @@
 //!
 //! No role remembers which positions a session was granted. So the client has the sequencer grant it no more; all that it
 //! was granted is written or filled; and then the replicas look which of its records are there. The client puts into the
-//! register's entry of the log that the session has ended, with which record, and where this run goes on. Every later view
-//! is made from that entry: no sequencer grants the session anything any more. The register takes it only while the view
-//! stands in which the session was closed; otherwise all begins again.
+//! register's entry of the log that the session has ended, with which record, and where this run goes on. Every later
+//! view is made from that entry: no sequencer grants the session anything any more. The register takes it only while
+//! the view stands in which the session was closed; otherwise all begins again.
 //!
 //! ```text
 //! client                    sequencer     shards      register
@@ -316,8 +316,8 @@ impl LogClient {
         }
     }
 
-    /// No replica knows the session any more, or can tell what became of some append. An append that waits fails with that, or
-    /// else the next one.
+    /// No replica knows the session any more, or can tell what became of some append. An append that waits fails with
+    /// that, or else the next one.
     fn resume_failed(&mut self, out: &mut Out) {
         let Some(resuming) = self.earlier.resuming.take() else { return };
         let is_told = self.in_flight() > 0;

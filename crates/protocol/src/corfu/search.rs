@@ -10,8 +10,8 @@ use seriatim_model::{NodeId, Position, RecordId, SessionId, ShardId, View, limit
 /// How many full batches a piece is long.
 const BATCHES: u64 = 8;
 
-/// How many rounds the search asks replicas of a shard that all cannot tell: an incomplete one may be catching up, and one
-/// with a damaged record may be repairing it.
+/// How many rounds the search asks replicas of a shard that all cannot tell: an incomplete one may be catching up,
+/// and one with a damaged record may be repairing it.
 const ROUNDS: u32 = 5;
 
 /// The records that are looked for, and those found so far.

@@ -206,8 +206,8 @@ impl Sequencer {
         self.tell_at = Some(self.tell_at.map_or(due, |at| at.min(due)));
     }
 
-    /// Makes sessions that are opened from here on distinct from the forgotten ones: the tail is not below the floor. If the
-    /// log stood still since these ended, that costs a position.
+    /// Makes sessions that are opened from here on distinct from the forgotten ones: the tail is not below the floor.
+    /// If the log stood still since these ended, that costs a position.
     fn rise_to_floor(&mut self, now: Time) {
         self.give(now, self.fences.floor().max(self.next), limits::FILL_AFTER, None);
     }

@@ -90,8 +90,8 @@ impl LogClient {
     }
 }
 
-/// The shard whose replicas the client asks whether the view is over: not always the same, but one whose answer later views
-/// need.
+/// The shard whose replicas the client asks whether the view is over: not always the same, but one whose answer later
+/// views need.
 fn witness(view: &View, request: u64) -> ShardId {
     let open = view.open_shards();
     open[request as usize % open.len()]

@@ -193,8 +193,8 @@ mod tests {
         parts
     }
 
-    /// Parts of a local log are told that begin and end anywhere, and decided up to anywhere: every name is decided once, in
-    /// order.
+    /// Parts of a local log are told that begin and end anywhere, and decided up to anywhere: every name is decided
+    /// once, in order.
     #[test]
     fn names_are_decided_once_and_in_order_wherever_runs_are_divided() {
         for seed in 0..500 {

@@ -88,7 +88,8 @@ impl LogClient {
         self.session_lost(session, out);
     }
 
-    /// Nothing more can be appended in the session. It has not ended by that: if a caller wants its end, the client asks the leader for it.
+    /// Nothing more can be appended in the session. It has not ended by that: if a caller wants its end, the client
+    /// asks the leader for it.
     pub(super) fn session_lost(&mut self, session: SessionId, out: &mut Out) {
         self.end_what_is_left();
         if self.config.options.mutates(Mutation::EndedByOne) {

@@ -1,5 +1,5 @@
-//! How the members of a view end a session (docs/design/erwin.md, "Ending a session"), and what the leader tells shards of
-//! records whose ids no client sent it ("Orphans").
+//! How the members of a view end a session (docs/design/erwin.md, "Ending a session"), and what the leader tells
+//! shards of records whose ids no client sent it ("Orphans").
 //!
 //! ```text
 //! client or shard      leader           followers

@@ -2,8 +2,9 @@
 //! their later appends.
 //!
 //! Each replica decides for itself. It must not take a record for new that is in the log as it knows it; for
-//! that it is enough that every session that it forgot lies below its own floor. A view is recovered from one replica, whose table
-//! and floor become everyone's together with its log, and an append that some member refuses is never acknowledged.
+//! that it is enough that every session that it forgot lies below its own floor. A view is recovered from one
+//! replica, whose table and floor become everyone's together with its log, and an append that some member refuses is
+//! never acknowledged.
 //!
 //! A floor is no higher than what is ordered while a replica knows sessions that were opened below that, and may be
 //! forgotten. A table full of others has no such ones: of sessions that were closed at the tail of a quiet log, or whose

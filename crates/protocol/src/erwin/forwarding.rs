@@ -1,8 +1,8 @@
 //! How a follower sees to it that its leader gets what a dead client left with the follower only.
 //!
 //! A follower cannot tell an entry that the leader misses from one that waits its turn there, but the first stays the
-//! oldest for ever. So the follower forwards its oldest entries, one message's worth, and again after a backoff that doubles
-//! as long as they stay the oldest.
+//! oldest for ever. So the follower forwards its oldest entries, one message's worth, and again after a backoff that
+//! doubles as long as they stay the oldest.
 
 use std::time::Duration;
 

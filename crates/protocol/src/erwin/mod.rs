@@ -22,7 +22,8 @@
 //! That is `erwin-bb`. In `erwin-st` the record goes to the replicas of a shard at the same time as its id
 //! to the sequencing replicas, and `Bind` becomes `Order`: ids instead of records, to every shard
 //! (`shard/by_id.rs`). The two differ in what an entry carries ([`Content`](crate::parts::Content)),
-//! in what is pushed (`push.rs`), and in which replicas a client waits for (`putting.rs`). An append ends in `completions.rs`.
+//! in what is pushed (`push.rs`), and in which replicas a client waits for (`putting.rs`). An append ends in
+//! `completions.rs`.
 //!
 //! **Where we deviate from the paper**, and why: see docs/design/erwin.md. In short:
 //! the orderer is driven by events and pipelined, so that a lone record is stable eight network delays
@@ -46,7 +47,7 @@ mod orderer;
 mod push;
 mod putting;
 mod resuming;
-pub mod rules;
+mod rules;
 pub mod sequencer;
 pub(crate) mod shard;
 mod view_change;

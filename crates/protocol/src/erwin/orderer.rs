@@ -29,8 +29,8 @@ pub(super) struct Orderer {
     pusher: Pusher,
     /// The first ring slot that was not pushed yet.
     next_slot: u64,
-    /// When the next batch may begin, if it is not full and no client waits for a position in it. In a hot log each append would be a
-    /// batch of its own otherwise, and binding it takes twice the messages of appending it.
+    /// When the next batch may begin, if it is not full and no client waits for a position in it. In a hot log each
+    /// append would be a batch of its own otherwise, and binding it takes twice the messages of appending it.
     gathers_until: Time,
     /// Batches that the shards hold and some follower has not confirmed.
     drops: VecDeque<DropBatch>,

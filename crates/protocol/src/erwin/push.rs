@@ -182,8 +182,9 @@ impl Pusher {
 /// How many of `entries`, from the first on, make a batch.
 ///
 /// It is bounded in bytes of records, unless a single one is larger; where a shard gets only their ids, for each shard. A
-/// replica that had no room for records gets those of a batch all the same, from the shard's other replicas, and nothing is
-/// stable before it has written them: without a bound a few small batches are a slow disk's work of many seconds.
+/// replica that had no room for records gets those of a batch all the same, from the shard's other replicas, and
+/// nothing is stable before it has written them: without a bound a few small batches are a slow disk's work of many
+/// seconds.
 pub(super) fn takes<'a>(entries: impl Iterator<Item = &'a Entry>, limits: &limits::Limits) -> usize {
     let mut records = 0;
     let mut named: BTreeMap<ShardId, usize> = BTreeMap::new();

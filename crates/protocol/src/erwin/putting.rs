@@ -27,7 +27,8 @@ pub(super) struct Putting {
     /// Below this number every sequencing replica of the present view has the ids. What was so in an earlier
     /// view does not count here: an id may have become void in between.
     pub(super) ids_held: u64,
-    /// Below this number the client sent ids to a sequencing replica of the present view, so a shard may wait for their records.
+    /// Below this number the client sent ids to a sequencing replica of the present view, so a shard may wait for
+    /// their records.
     pub(super) ids_sent: u64,
     /// Below this number every record is stored in the present view, or its append is completed.
     stored_below: u64,
@@ -314,8 +315,8 @@ impl Putting {
             if progress.unanswered == 0 {
                 progress.pace.begins(now);
             } else if progress.pace.times_out(now) {
-                // The first batch asks what became of the records that were sent; the client sends the others again only if
-                // the replica misses that one.
+                // The first batch asks what became of the records that were sent; the client sends the others again
+                // only if the replica misses that one.
                 has_timed_out = true;
                 batches.extend(unstored.batch(base..progress.sent.min(end), limits.batch_bytes));
             }

@@ -113,8 +113,8 @@ impl LogClient {
         }
     }
 
-    /// No replica knows the session any more, or it never had so many numbers. The client says so to an append that waits, or
-    /// else to the next one.
+    /// No replica knows the session any more, or it never had so many numbers. The client says so to an append that
+    /// waits, or else to the next one.
     fn resume_failed(&mut self, out: &mut Out) {
         let Some(resuming) = self.resuming.take() else { return };
         let session = resuming.session();

@@ -1,4 +1,4 @@
-//! The rules that roles and checkers share.
+//! The arithmetic of Erwin's promises, apart from the roles that count by it.
 
 use seriatim_model::Position;
 
@@ -7,19 +7,19 @@ use crate::parts::IdSetDigest;
 /// Positions below this are final: every replica dropped them, so every replica that a view change may
 /// choose starts above them (LazyLog §4.3).
 #[must_use]
-pub fn stable_bound(confirmed: impl Iterator<Item = Position>) -> Position {
+pub(super) fn stable_bound(confirmed: impl Iterator<Item = Position>) -> Position {
     confirmed.min().unwrap_or(Position::ZERO)
 }
 
 /// How long the log is, as one sequencing replica knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Count {
+pub(super) struct Count {
     /// Its `ordered` and what it holds.
-    pub end: Position,
+    pub(super) end: Position,
     /// How many entries it holds.
-    pub held: u64,
+    pub(super) held: u64,
     /// Which records it knows of in this view.
-    pub seen: IdSetDigest,
+    pub(super) seen: IdSetDigest,
 }
 
 /// The tail: a bound above the position of every acknowledged append.
@@ -30,7 +30,7 @@ pub struct Count {
 /// follower holds may come on top of it, because drops of records that it never held move up those that
 /// it holds: the largest count alone would be too low.
 #[must_use]
-pub fn tail(leader: Count, followers: impl Iterator<Item = Count>) -> Position {
+pub(super) fn tail(leader: Count, followers: impl Iterator<Item = Count>) -> Position {
     let bound = |follower: Count| {
         if follower.seen == leader.seen {
             return follower.end;
@@ -42,7 +42,7 @@ pub fn tail(leader: Count, followers: impl Iterator<Item = Count>) -> Position {
 
 /// How far a session is committed: every member of one view acknowledged it.
 #[must_use]
-pub fn committed(acknowledged: impl Iterator<Item = u64>) -> u64 {
+pub(super) fn committed(acknowledged: impl Iterator<Item = u64>) -> u64 {
     acknowledged.min().unwrap_or(0)
 }
 

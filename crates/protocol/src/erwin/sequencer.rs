@@ -21,8 +21,8 @@ use crate::parts::{Admission, Content, Gate, Membership, Shares, sequencing};
 use crate::roles::{self, RoleEffect, RoleInput, SequencingRole};
 use crate::shard;
 
-/// One sequencing replica of one log: the view and claim that it obeys (`membership`), its entries (`log`), and its work in
-/// a view (`orderer`, `forwarding`) and at the view's end (`flush`).
+/// One sequencing replica of one log: the view and claim that it obeys (`membership`), its entries (`log`), and its
+/// work in a view (`orderer`, `forwarding`) and at the view's end (`flush`).
 #[derive(Clone, Debug)]
 pub struct Sequencer {
     pub(super) membership: Membership,
@@ -220,8 +220,8 @@ impl Sequencer {
             && self.log.ring().first_number(session).is_none_or(|first| number < first);
         let is_void = !self.log.sessions().voids(IdRun { session, first: number, count: 1 }).is_empty();
         if is_bound && is_void {
-            // The answer says that all numbers below are in the log but the no-ops: so it lists the no-ops before this one,
-            // too, as far as the client waits for them.
+            // The answer says that all numbers below are in the log but the no-ops: so it lists the no-ops before
+            // this one, too, as far as the client waits for them.
             let lowest = self.log.sessions().lowest(session).unwrap_or(0);
             reply(asker, self.acknowledgement(session, lowest.min(number), number + 1), out);
         } else if is_bound && self.log.sessions().position(session, number).is_none() {

@@ -76,8 +76,8 @@ pub struct AppendSpec {
     pub sync: bool,
     /// Which shard takes the record.
     pub shard: ShardChoice,
-    /// Until when the client appends it again, under the session's next number, if its id became a no-op: for programs that do
-    /// not mind that it then comes after later submissions.
+    /// Until when the client appends it again, under the session's next number, if its id became a no-op: for
+    /// programs that do not mind that it then comes after later submissions.
     pub again_until: Time,
 }
 

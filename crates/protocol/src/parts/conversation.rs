@@ -11,9 +11,10 @@ use super::timeouts::{BUSY_FIRST, BUSY_MOST, RECONNECT_AFTER, RESEND_FIRST, RESE
 
 /// The pace of one client towards one replica: when it may send, when it sends again, and how much at a time.
 ///
-/// Three things slow it down, and each has its own remedy. With a replica that has no room, the client halves the window, and
-/// waits: half of the time between two answers at first, and twice as long each time. With one that refuses the view, it
-/// waits while it asks the register. With one that does not answer, it retransmits after a measured timeout that doubles.
+/// Three things slow it down, and each has its own remedy. With a replica that has no room, the client halves the
+/// window, and waits: half of the time between two answers at first, and twice as long each time. With one that
+/// refuses the view, it waits while it asks the register. With one that does not answer, it retransmits after a
+/// measured timeout that doubles.
 ///
 /// An acknowledgement ends the pause, and replaces what the replica said of its room.
 #[derive(Clone, Debug)]
@@ -138,7 +139,8 @@ impl Conversation {
         self.slows(now, jitter);
     }
 
-    /// The client is to send less, and later. That is no answer of the replica: the timeout of one that is silent goes on.
+    /// The client is to send less, and later. That is no answer of the replica: the timeout of one that is silent
+    /// goes on.
     pub fn slows(&mut self, now: Time, jitter: f64) {
         if self.backs_off(now, (self.pace / 2).max(BUSY_FIRST), jitter) {
             self.window.refused();

@@ -32,8 +32,8 @@ pub struct KnownLog {
 }
 
 impl KnownLog {
-    /// The log that `entry` describes. If that has no view, the client asks the register, by way of node `control`, at once.
-    /// `random` differs from client to client.
+    /// The log that `entry` describes. If that has no view, the client asks the register, by way of node `control`,
+    /// at once. `random` differs from client to client.
     #[must_use]
     pub fn new(control: NodeId, entry: LogEntry, random: u64) -> Self {
         let (lookup, vigil) = (Lookup::new(random), Vigil::new(random));

@@ -1,5 +1,5 @@
-//! A sequencing replica's place in the views of its log: the claim that it obeys, its view, and the view that is staged at
-//! it.
+//! A sequencing replica's place in the views of its log: the claim that it obeys, its view, and the view that is
+//! staged at it.
 
 use seriatim_model::wire::wire_struct;
 use seriatim_model::{Address, Member, Position, Time, View, ViewNumber};

@@ -97,8 +97,8 @@ impl Default for Past {
 }
 
 impl Past {
-    /// The ids under which earlier runs appended, from the one on with which this run goes on. The client last asked at that
-    /// pace what became of them.
+    /// The ids under which earlier runs appended, from the one on with which this run goes on. The client last asked
+    /// at that pace what became of them.
     #[must_use]
     pub fn new(ids: VecDeque<IdRun>, pace: Pace) -> Self {
         Self { ids, pace, ..Self::default() }

@@ -35,7 +35,8 @@ struct Session {
     /// If it has ended: the session in which its client went on.
     successor: Option<SessionId>,
     /// Numbers that became no-ops, in order: first, and how many. Also below `lowest`: a client that forgot how
-    /// far it was must not take them for appended. When there are many, the oldest go, as far as its client knows their outcome.
+    /// far it was must not take them for appended. When there are many, the oldest go, as far as its client knows
+    /// their outcome.
     voids: Vec<(u64, u64)>,
 }
 
@@ -211,8 +212,9 @@ impl Sessions {
         !self.sessions.contains_key(&session) && (is_too_old || session.opened_at() < self.floor)
     }
 
-    /// Whether a session claims to have been opened where no client can have opened one yet. Its forgetting would raise the
-    /// floor that far. Another member may have forgotten the highest that is known here: its floor is one above.
+    /// Whether a session claims to have been opened where no client can have opened one yet. Its forgetting would
+    /// raise the floor that far. Another member may have forgotten the highest that is known here: its floor is one
+    /// above.
     #[must_use]
     pub fn is_ahead(&self, session: SessionId, ordered: Position) -> bool {
         let highest = self.sessions.last_key_value().map_or(Position::ZERO, |(id, _)| id.opened_at() + 1);
@@ -292,9 +294,9 @@ impl Sessions {
         self.sessions.values_mut().for_each(|session| session.successor = None);
     }
 
-    /// A view begins with these sessions. No replica that counts holds the numbers that ended sessions still wait for: they
-    /// end where they are. The table forgets a session of which it knows only that it has ended, and that is too old to
-    /// begin.
+    /// A view begins with these sessions. No replica that counts holds the numbers that ended sessions still wait
+    /// for: they end where they are. The table forgets a session of which it knows only that it has ended, and that is
+    /// too old to begin.
     pub fn close_ended(&mut self, ordered: Position, idle_positions: u64) {
         let floor = self.floor;
         self.sessions.retain(|id, session| {

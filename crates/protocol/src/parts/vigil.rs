@@ -1,9 +1,10 @@
 //! When a client that is answered asks the register nevertheless.
 //!
-//! "Not now" is an answer, and so is "here I have it" from one of several. A replica that leads no more gives such answers,
-//! too, if it does not know that, because it is cut off from all others and not from its clients. Only the end of a wait
-//! shows that a view still does its work. So a client whose oldest append has waited for long asks the register for a newer
-//! view, whatever replicas answer meanwhile, and by and by less often: most of the time its log is only busy.
+//! "Not now" is an answer, and so is "here I have it" from one of several. A replica that leads no more gives such
+//! answers, too, if it does not know that, because it is cut off from all others and not from its clients. Only the
+//! end of a wait shows that a view still does its work. So a client whose oldest append has waited for long asks the
+//! register for a newer view, whatever replicas answer meanwhile, and by and by less often: most of the time its log
+//! is only busy.
 
 use std::time::Duration;
 

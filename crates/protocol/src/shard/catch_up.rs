@@ -1,5 +1,5 @@
-//! Getting records from another replica of the shard. *Catch-up* gets the ones that a new replica never held, or that were
-//! bound while the replica was away; *repair* gets the ones that its disk damaged.
+//! Getting records from another replica of the shard. *Catch-up* gets the ones that a new replica never held, or that
+//! were bound while the replica was away; *repair* gets the ones that its disk damaged.
 //!
 //! These records are final: their positions are below the start of the view that the replica joined. They are
 //! stored as versions of the view that decides there, like pushed ones. One question is in flight at a time, so
@@ -23,8 +23,8 @@ use crate::roles::RoleEffect;
 /// How long a new replica waits before it catches up: the replica that it stands in for may be back soon. It repairs
 /// damaged records at once: another replica has them now, and the next view may be without that one.
 const NEW_REPLICA_WAITS: Duration = Duration::from_secs(1);
-/// How long to wait for an answer before asking another replica; twice what answers take of late, twice as long after each
-/// that did not come, and [`TIMEOUT_MOST`] at most.
+/// How long to wait for an answer before asking another replica; twice what answers take of late, twice as long after
+/// each that did not come, and [`TIMEOUT_MOST`] at most.
 const TIMEOUT: Duration = Duration::from_millis(500);
 const TIMEOUT_MOST: Duration = Duration::from_secs(20);
 /// How long to wait after a replica had nothing to give.
@@ -283,7 +283,8 @@ impl CatchUp {
         }
     }
 
-    /// Another replica does not know, or hold, what it was asked for. A position that no member of the view knows is lost:
+    /// Another replica does not know, or hold, what it was asked for. A position that no member of the view knows is
+    /// lost:
     /// an operator accepted that.
     pub(super) fn lacked(&mut self, now: Time, request: u64) {
         let Some((Question { about: About::Trim, .. }, source, _)) = self.asked(request) else {

@@ -1,8 +1,8 @@
 //! Replicas outside the present view that may hold a record whole which its members do not: one that stood in for another
 //! that was back soon, or one that was replaced.
 //!
-//! A member asks them for missing or damaged records after the other members, and tells them that they may be needed as long
-//! as it misses something: so no controller dismisses them.
+//! A member asks them for missing or damaged records after the other members, and tells them that they may be needed
+//! as long as it misses something: so no controller dismisses them.
 
 use std::collections::VecDeque;
 use std::time::Duration;

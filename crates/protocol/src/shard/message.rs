@@ -33,8 +33,8 @@ impl Held {
     /// The positions that the replica misses as a member of a view whose flush began at `first`: the ones that it missed
     /// before, and the ones that were bound in views that it was no member of. `history` is that of the registered
     /// views: if it has forgotten some of those, the oldest that it knows decides from a position on that is
-    /// trimmed. An incarnation that no view named yet is complete below the stable bound that it knew when it began, as far
-    /// as no later view wrote it anew.
+    /// trimmed. An incarnation that no view named yet is complete below the stable bound that it knew when it began,
+    /// as far as no later view wrote it anew.
     #[must_use]
     pub fn missing_from(&self, history: &ViewHistory, first: Position) -> Option<MissingRange> {
         let later = |than| history.steps().iter().find(|(number, _)| *number > than).map(|(_, from)| *from);
@@ -198,8 +198,8 @@ pub enum Message {
         records: Vec<Stored>,
         /// The positions in `from..upto` that belong to nobody, in order.
         empty: Vec<Span>,
-        /// Everything of this shard below it, from where the reader asked on, is in `records`, and everything of nobody in
-        /// `empty`.
+        /// Everything of this shard below it, from where the reader asked on, is in `records`, and everything of
+        /// nobody in `empty`.
         upto: Position,
     },
     /// Replica to another one: the answer to `Read` where records are not placed by their positions.

@@ -1,9 +1,8 @@
 //! The shard contract: what the sequencing layer, the controller and readers may ask of a shard.
 //!
-//! An ordering sees a shard only through [`Message`], and the messages of its own data path (`ShardMessage` in its folder).
-//! Ours is a primary and any number of backups
-//! ([`primary_backup::Replica`]); an adapter to something that exists (a Kafka partition, say) answers
-//! the same messages and has to keep the same promises:
+//! An ordering sees a shard only through [`Message`], and the messages of its own data path (`ShardMessage` in its
+//! folder). Ours is a primary and any number of backups ([`primary_backup::Replica`]); an adapter to something that
+//! exists (a Kafka partition, say) answers the same messages and has to keep the same promises:
 //!
 //! * **bind**: hold records at given positions, tagged with the view that pushed them; answer `Bound`
 //!   only when they are as durable as the log promises, on every replica. Batches may arrive more than

@@ -53,7 +53,8 @@ pub trait DataPath: Debug + Send + Sync {
         self.discard_unplaced(core, out);
     }
 
-    /// The positions that the replica misses as a member of this view, which the shard joined at `begins`, whatever is trimmed.
+    /// The positions that the replica misses as a member of this view, which the shard joined at `begins`, whatever
+    /// is trimmed.
     fn missing(
         &self,
         core: &Core,

@@ -107,7 +107,8 @@ impl Core {
         self.catch_up.ask(now, self.shard, (&others, &former), self.trim, next, out);
     }
 
-    /// The replicas outside the view that know every position of the next question, as the registered views decide about it.
+    /// The replicas outside the view that know every position of the next question, as the registered views decide
+    /// about it.
     fn former_for(&self, missing: Option<MissingRange>) -> Vec<Member> {
         let last = |range: MissingRange| range.end.0.checked_sub(1).map(Position);
         let range = self.catch_up.wants(self.trim, missing).filter(|range| !range.is_empty());
@@ -118,8 +119,8 @@ impl Core {
         view.into_iter().flat_map(|view| self.catch_up.former.that_know(view)).collect()
     }
 
-    /// A reader asks. If the reader is a replica, it is catching up, and replicas outside the view may be all that have what
-    /// it needs.
+    /// A reader asks. If the reader is a replica, it is catching up, and replicas outside the view may be all that
+    /// have what it needs.
     pub(super) fn serve_reader(
         &mut self,
         path: &dyn DataPath,

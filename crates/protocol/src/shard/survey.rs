@@ -13,8 +13,8 @@ use super::message::Message;
 use crate::mutation::Mutation;
 use crate::roles::RoleEffect;
 
-/// For how many questions at once a replica measures its store; and how many clients may wait for the answer. A client whose
-/// question finds no room asks again.
+/// For how many questions at once a replica measures its store; and how many clients may wait for the answer. A
+/// client whose question finds no room asks again.
 const MOST_MEASURED: usize = 64;
 
 /// For how long the replica answers clients with its last measurement of the store: however many ask however often, it

@@ -142,7 +142,8 @@ impl Core {
         self.raise_stable(path, view.start, out);
         path.entered(self, now, out);
         if self.is_closed() {
-            // A record that was put and is not bound by now never will be: no sequencing replica admits ids of this shard any more.
+            // A record that was put and is not bound by now never will be: no sequencing replica admits ids of this
+            // shard any more.
             path.discard_unplaced(self, out);
         }
     }

@@ -73,7 +73,10 @@ fn age(text: &str) -> Result<LimitArgument, String> {
 }
 
 fn bytes(text: &str) -> Result<LimitArgument, String> {
-    limit(text, |text| Ok(Retention { bytes: Some(byte_count(text)?), ..Retention::default() }))
+    limit(text, |text| {
+        let bytes = byte_count(text).map_err(|wrong| format!("{wrong}, or none"))?;
+        Ok(Retention { bytes: Some(bytes), ..Retention::default() })
+    })
 }
 
 fn records(text: &str) -> Result<LimitArgument, String> {
@@ -84,9 +87,8 @@ fn records(text: &str) -> Result<LimitArgument, String> {
 }
 
 /// A number of bytes with its unit; without one it is bytes.
-fn byte_count(text: &str) -> Result<u64, String> {
-    let wrong =
-        || format!("'{text}' is no number of bytes: give one such as 10GiB, 500MB or 1048576, or none");
+pub(super) fn byte_count(text: &str) -> Result<u64, String> {
+    let wrong = || format!("'{text}' is no number of bytes: give one such as 10GiB, 500MB or 1048576");
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let unit: u64 = match &text[digits.len()..] {
         "" | "B" => 1,

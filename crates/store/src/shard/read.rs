@@ -64,7 +64,8 @@ impl Extent {
 
 impl ShardStore {
     /// Reads the valid records of a range, and tells which of its positions belong to nobody. It stops early only when
-    /// `max_records` records, or `max_bytes` bytes of encoded records ([`Record::size`](seriatim_model::Record::size)), are
+    /// `max_records` records, or `max_bytes` bytes of encoded records
+    /// ([`Record::size`](seriatim_model::Record::size)), are
     /// there, or [`limits::READ_SPANS`] spans. Positions below the trim point are left out.
     ///
     /// # Errors

@@ -6,8 +6,8 @@ use super::{Controller, Message, Phase, send};
 use crate::roles::RoleEffect;
 
 impl Controller {
-    /// Another controller has claimed, and gets its time, once. As long as its node is alive that is as long as an attempt
-    /// may make no progress, for it gives up itself, and says when there is some; else it is a moment.
+    /// Another controller has claimed, and gets its time, once. As long as its node is alive that is as long as an
+    /// attempt may make no progress, for it gives up itself, and says when there is some; else it is a moment.
     pub(super) fn stand_back(&mut self, now: Time, entry: &LogEntry, out: &mut Vec<RoleEffect>) {
         self.stood_back_for = entry.claimed;
         let (node, backoff) =

@@ -1,14 +1,15 @@
 //! Positions that a view's end finds vacant, and the clients that were about to write there.
 //!
 //! A shard that flushes itself writes junk where nothing is. A record that was on its way there when its view
-//! ended would lose its position, and its append would fail if a later one of its session is in the log. So the shard first
-//! asks the clients that wrote here in that view: each offers its records for the vacant positions, and the shard flushes them
-//! as if they had arrived in time. That is safe because a position has one client, which uses it for one record; because that
-//! client, once it is asked, takes no other position in that view; and because each claim decides once what to flush.
+//! ended would lose its position, and its append would fail if a later one of its session is in the log. So the shard
+//! first asks the clients that wrote here in that view: each offers its records for the vacant positions, and the
+//! shard flushes them as if they had arrived in time. That is safe because a position has one client, which uses it
+//! for one record; because that client, once it is asked, takes no other position in that view; and because each claim
+//! decides once what to flush.
 //!
-//! The shard waits for the clients as long as it hears of any. A replica that started anew in that view does not know which
-//! clients wrote to it: it waits a moment for clients that come again. A position whose client says nothing, or did not write
-//! here before, gets junk.
+//! The shard waits for the clients as long as it hears of any. A replica that started anew in that view does not know
+//! which clients wrote to it: it waits a moment for clients that come again. A position whose client says nothing, or
+//! did not write here before, gets junk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

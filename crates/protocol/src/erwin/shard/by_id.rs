@@ -13,10 +13,10 @@
 //!   |                |--- Bound -------|------------>|
 //! ```
 //!
-//! A primary that misses a record waits for a while, then asks its backups. A record that none of them has becomes a no-op,
-//! on all of them, but not while its client is still sending or connected. A backup that misses a record gets it from any
-//! of the others. A replica takes a record that a batch waits for however little room it has: everything behind it waits,
-//! too.
+//! A primary that misses a record waits for a while, then asks its backups. A record that none of them has becomes a
+//! no-op, on all of them, but not while its client is still sending or connected. A backup that misses a record gets
+//! it from any of the others. A replica takes a record that a batch waits for however little room it has: everything
+//! behind it waits, too.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -201,8 +201,8 @@ impl HeldRecords {
         }
     }
 
-    /// How long records may be missing before the replica asks the others for them: at least `least`, and twice as long as
-    /// records were missing lately.
+    /// How long records may be missing before the replica asks the others for them: at least `least`, and twice as
+    /// long as records were missing lately.
     pub(super) fn timeout(&self, least: Duration) -> Duration {
         self.lateness.max(least)
     }
@@ -224,9 +224,9 @@ impl HeldRecords {
         (self.ids.records().count() > 0).then_some(self.orphan_check_at)
     }
 
-    /// The sessions of which nothing came for so long although records of theirs have no positions, and of each the numbers
-    /// from the lowest of these to the highest; the session that has been silent longest comes first. While room is scarce,
-    /// a session whose client is gone becomes suspect sooner.
+    /// The sessions of which nothing came for so long although records of theirs have no positions, and of each the
+    /// numbers from the lowest of these to the highest; the session that has been silent longest comes first. While
+    /// room is scarce, a session whose client is gone becomes suspect sooner.
     ///
     /// The replica asks about the same session again after a backoff: the leader may have much to answer.
     pub(super) fn suspected_orphans(&mut self, now: Time, limits: Limits) -> Vec<IdRun> {
@@ -274,8 +274,8 @@ impl HeldRecords {
         orphans
     }
 
-    /// Something of a session came, or became final. Where it is forgotten of others that they are active, this replica is
-    /// then as one that has followed what sessions do since now, and takes none of them to be over.
+    /// Something of a session came, or became final. Where it is forgotten of others that they are active, this
+    /// replica is then as one that has followed what sessions do since now, and takes none of them to be over.
     fn note_active(&mut self, stable: Position, session: SessionId, max_sessions: usize) {
         self.ids.note_active(stable, session);
         let refused = || self.refused.iter().map(|ids| ids.session).collect();
@@ -290,8 +290,8 @@ impl HeldRecords {
         self.since.is_some_and(|since| stable.since(session.opened_at().max(since)) > idle_positions)
     }
 
-    /// Until when the clients of these ids, which a batch waits for, count as still sending. A client that this replica never
-    /// heard of may be new: its first records wait behind all that other clients sent.
+    /// Until when the clients of these ids, which a batch waits for, count as still sending. A client that this
+    /// replica never heard of may be new: its first records wait behind all that other clients sent.
     pub(super) fn sending_until(&self, waiting: &Waiting, ids: &[IdRun], limits: Limits) -> Time {
         let connected = limits.missing_connected;
         let until = ids.iter().map(|ids| match self.heard.get(&ids.session) {

@@ -75,8 +75,8 @@ pub enum Message {
         /// The records.
         ids: Vec<IdRun>,
     },
-    /// The answer to `FetchRecords`. The replica also has the records that the answer does not mention, and sends them when
-    /// it is asked again.
+    /// The answer to `FetchRecords`. The replica also has the records that the answer does not mention, and sends
+    /// them when it is asked again.
     FetchedRecords {
         /// The view.
         view: ViewNumber,

@@ -12,17 +12,18 @@ fn most_ahead(most: usize) -> usize {
     (most / 64).max(16)
 }
 
-/// How many sessions that no member knows clients of a leader may close, all together: the leader remembers that they have
-/// ended, in a table for `most`.
+/// How many sessions that no member knows clients of a leader may close, all together: the leader remembers that they
+/// have ended, in a table for `most`.
 #[must_use]
 pub(crate) fn most_closed(most: usize) -> u64 {
     (most as u64 / 8).max(16)
 }
 
 impl Sessions {
-    /// Whether a session is one too many of those that were opened above `ordered`, where a table has room for `most`. The
-    /// table does not forget them before the log has passed them, so a few are enough: a client that got so high a tail got
-    /// it before a view change.
+    /// Whether a session is one too many of those that were opened above `ordered`, where a table has room for
+    /// `most`. The
+    /// table does not forget them before the log has passed them, so a few are enough: a client that got so high a
+    /// tail got it before a view change.
     #[must_use]
     pub fn is_too_many_ahead(&self, session: SessionId, ordered: Position, most: usize) -> bool {
         let is_above = session.opened_at() > ordered && !self.sessions.contains_key(&session);
@@ -59,8 +60,8 @@ impl Sessions {
         oldest.into_iter().take(self.excess(most)).map(|(_, _, id)| id).collect()
     }
 
-    /// Whether a session is over and has no successor that goes on, and when something was bound last of it or of the ones
-    /// that came after it.
+    /// Whether a session is over and has no successor that goes on, and when something was bound last of it or of the
+    /// ones that came after it.
     fn succeeded(&self, session: &Session) -> (bool, Position) {
         let (mut last, mut last_bound) = (session, session.last_bound);
         for _ in 0..MOST_FOLLOWED {
@@ -142,8 +143,8 @@ impl Sessions {
     }
 
     /// Comes below what one message carries: at most `runs` runs of positions, those that are highest, and at most `voids`
-    /// runs of no-ops. A client that asks for a forgotten position learns that its append is in the log, but not where; one
-    /// whose session was forgotten learns that it has expired.
+    /// runs of no-ops. A client that asks for a forgotten position learns that its append is in the log, but not
+    /// where; one whose session was forgotten learns that it has expired.
     pub fn prune(&mut self, runs: usize, voids: usize) {
         if self.void_runs > voids {
             let over = self.most_voids(Position(u64::MAX), voids, |_| false);
