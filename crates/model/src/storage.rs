@@ -318,8 +318,28 @@ pub struct Found {
     pub records: Vec<Stored>,
     /// The positions that belong to nobody, in order. No two spans touch.
     pub empty: Vec<Span>,
-    /// How far the read came: to the end of its range, unless a bound stopped it before.
+    /// How far the read came: to the end of its range, unless a bound stopped it before. Where the end of the range is
+    /// empty, to the end of that.
     pub upto: Position,
+}
+
+impl Found {
+    /// What was found in `from..end`, of a read that was to come no further but for empty positions.
+    ///
+    /// # Panics
+    /// If there is a record beyond.
+    #[must_use]
+    pub fn below(mut self, end: Position) -> Self {
+        if self.upto > end {
+            assert!(
+                self.records.last().is_none_or(|last| last.position < end),
+                "records are read up to {end}"
+            );
+            self.empty = self.empty.into_iter().filter_map(|span| span.within(span.first, end)).collect();
+            self.upto = end;
+        }
+        self
+    }
 }
 
 /// The outcome of a read.

@@ -137,7 +137,7 @@ pub(crate) fn start_node(
         register,
         seed: random(),
         secret: Secret::new(random()),
-        options: Options { limits: options.limits, mutation: None },
+        options: Options { limits: options.limits, ..Options::default() },
         journal: options.journal,
         shard_options: ShardOptions::default(),
     };

@@ -204,6 +204,10 @@ pub enum Mutation {
     RetainedThreeQuarters,
     /// A subscription hands over a record before it is known what is at the positions before it.
     HandedOverEarly,
+    /// A replica tells readers that the position after some empty ones is empty as well.
+    EmptyTooFar,
+    /// Names that a cut passes over count as ordered.
+    PassedOverOrdered,
 }
 
 /// The configuration of every machine of a node.
@@ -213,6 +217,9 @@ pub struct Options {
     pub limits: Limits,
     /// A deliberate defect; none outside the simulator.
     pub mutation: Option<Mutation>,
+    /// Whether cuts leave positions empty: each name that is passed over keeps its position, and now and then some follow
+    /// that nobody asked for. Never outside the simulator: no ordering needs it yet, and all roles bear it.
+    pub leaves_empty: bool,
 }
 
 impl Options {

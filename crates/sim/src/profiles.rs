@@ -34,7 +34,7 @@ fn quiet(seed: u64) -> Plan {
         },
         options: seriatim_protocol::Options {
             limits: Limits { orphan_check_after: Duration::from_secs(1), ..Limits::default() },
-            mutation: None,
+            ..seriatim_protocol::Options::default()
         },
         nodes_differ: false,
         lasts_long: false,

@@ -47,7 +47,8 @@ pub enum Reply {
     Records {
         /// The records, in order, without no-ops.
         records: Vec<Stored>,
-        /// Where to read on: every position from `from` up to it is in `records` or a no-op.
+        /// Where to read on: every position from `from` up to it is in `records`, a no-op's, or empty. Where the end of what
+        /// was wanted is empty, it may lie beyond that.
         next: Position,
     },
     /// It did not work.

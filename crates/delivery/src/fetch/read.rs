@@ -111,7 +111,8 @@ impl Read {
     /// Sets up a part for each shard that holds a position in the range, at its primary.
     pub(crate) fn ask_shards(&mut self, now: Time, shared: &mut Shared) {
         let Some(view) = shared.directory.view() else { return };
-        if self.owners.iter().flatten().any(|(_, shard)| view.shard(*shard).is_none()) {
+        let is_gone = |shard: ShardId| shard != ShardId::NOBODY && view.shard(shard).is_none();
+        if self.owners.iter().flatten().any(|(_, shard)| is_gone(*shard)) {
             self.owners = None;
         }
         for shard in self.shards(view, shared.directory.placement()) {
@@ -125,7 +126,7 @@ impl Read {
         }
     }
 
-    /// The shards that may hold a position in the range.
+    /// The shards that may hold a position in the range. If nobody does, one that can say whether it is trimmed.
     fn shards(&self, view: &View, placement: Option<&Placement>) -> Vec<ShardId> {
         let most = view.shards.len();
         let mut shards = vec![];
@@ -134,16 +135,19 @@ impl Read {
             let Some((shard, run_end)) = self.run_at(placement, position) else {
                 return view.shards.iter().map(|members| members.shard).collect();
             };
-            if !shards.contains(&shard) {
+            if shard != ShardId::NOBODY && !shards.contains(&shard) {
                 shards.push(shard);
             }
             position = run_end;
         }
+        if shards.is_empty() {
+            shards.extend(view.shards.first().map(|members| members.shard));
+        }
         shards
     }
 
-    /// The shard that holds `position`, and the end of the run of positions that it holds from there on, if
-    /// that is known.
+    /// The shard that holds `position`, or nobody, and the end of the run of positions from there on of which that is true,
+    /// if that is known.
     fn run_at(&self, placement: Option<&Placement>, position: Position) -> Option<(ShardId, Position)> {
         if let Some(placement) = placement {
             return Some(placement.stripe_at(position));
@@ -391,7 +395,8 @@ impl Read {
 
     /// The shard that has `next`, or is the first to say whether it has.
     fn holder(&self, placement: Option<&Placement>, next: Position) -> ShardId {
-        if let Some((shard, _)) = self.run_at(placement, next) {
+        let known = self.run_at(placement, next).map(|(shard, _)| shard);
+        if let Some(shard) = known.filter(|shard| *shard != ShardId::NOBODY) {
             return shard;
         }
         let is_silent = |part: &ShardPart| part.ask_at.is_some() && part.upto <= next;
@@ -414,10 +419,15 @@ impl Read {
         while next < self.end {
             while empty.next_if(|span| span.end() <= next).is_some() {}
             if let Some(span) = empty.peek().filter(|span| span.contains(next)) {
-                next = span.end().min(self.end);
+                // It may reach beyond the range: so much is known at once.
+                next = span.end();
                 continue;
             }
             let (records, stop) = match self.run_at(placement, next) {
+                Some((ShardId::NOBODY, run_end)) => {
+                    next = run_end.min(self.end);
+                    continue;
+                }
                 Some((shard, run_end)) => (taken.get_mut(&shard), run_end.min(self.end)),
                 None => (taken.values_mut().find(|records| has(records, next)), next.next()),
             };

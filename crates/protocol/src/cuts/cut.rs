@@ -5,8 +5,9 @@ use seriatim_model::wire::{Decoder, Encoder, Wire, WireError, at_most, wire_stru
 use seriatim_model::{IdRun, Position, SessionId, ShardId, limits};
 
 use super::shard::Submitted;
+use crate::mutation::{Mutation, Options};
 use crate::parts::Sessions;
-use crate::parts::junk::junk;
+use crate::parts::junk::{is_of_nobody, junk};
 
 /// How long the local logs of the shards are that have been ordered, and whose records these are since the last cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,7 +17,8 @@ pub struct Cut {
     /// For each shard how much of its local log is decided. What was there before and is not among the names, here or
     /// in earlier cuts, never gets a position in this view.
     pub lengths: Vec<(ShardId, u64)>,
-    /// The names that get the positions from the first on, in order.
+    /// The names that get the positions from the first on, in order. Those of [`ShardId::NOBODY`] get none: their positions
+    /// are empty, and say nothing of their sessions.
     pub names: Vec<(ShardId, Submitted)>,
     /// The sessions that end. Each takes one of the positions after the names, with a no-op.
     pub ends: Vec<End>,
@@ -41,6 +43,21 @@ wire_struct! { End { session, at as number, successor, shard } }
 const HAS_ENDS: u64 = 1 << 63;
 const _: () = assert!(limits::MAX_NUMBER < HAS_ENDS);
 
+/// Names of a cut, and who has their positions.
+#[derive(Debug)]
+struct Given(ShardId, Submitted);
+
+impl Wire for Given {
+    fn encode(&self, out: &mut Encoder) {
+        self.0.encode(out);
+        self.1.encode(out);
+    }
+
+    fn decode(input: &mut Decoder) -> Result<Self, WireError> {
+        Ok(Self(ShardId::decode_owner(input)?, Wire::decode(input)?))
+    }
+}
+
 impl Wire for Cut {
     fn encode(&self, out: &mut Encoder) {
         (self.from.0 | if self.ends.is_empty() { 0 } else { HAS_ENDS }).encode(out);
@@ -54,7 +71,8 @@ impl Wire for Cut {
     fn decode(input: &mut Decoder) -> Result<Self, WireError> {
         let marked = u64::decode(input)?;
         let from = Position(at_most(limits::MAX_NUMBER, "Cut.from", marked & !HAS_ENDS)?);
-        let (lengths, names) = (Wire::decode(input)?, Wire::decode(input)?);
+        let (lengths, names) = (Wire::decode(input)?, Vec::<Given>::decode(input)?);
+        let names = names.into_iter().map(|Given(shard, names)| (shard, names)).collect();
         let ends = if marked & HAS_ENDS == 0 { vec![] } else { Wire::decode(input)? };
         Ok(Self { from, lengths, names, ends })
     }
@@ -72,6 +90,15 @@ impl Cut {
         self.names_end() + self.ends.len() as u64
     }
 
+    /// Gives the next positions to nobody.
+    pub(super) fn pad(&mut self, count: u64) {
+        if count > 0 {
+            let (id, _) = junk(self.names_end());
+            let ids = IdRun { session: id.session, first: id.number, count };
+            self.names.push((ShardId::NOBODY, Submitted { ids, lowest: 0 }));
+        }
+    }
+
     /// How much of a shard's local log is decided.
     pub(super) fn length(&self, shard: ShardId) -> u64 {
         self.lengths.iter().find(|(of, _)| *of == shard).map_or(0, |(_, length)| *length)
@@ -79,7 +106,7 @@ impl Cut {
 
     /// The names and ends that get the positions, as the shards are told.
     pub(super) fn runs(&self) -> Vec<Ordered> {
-        let names = self.names.iter().map(|(shard, names)| (names.ids, *shard, false));
+        let names = self.names.iter().map(|(shard, names)| (names.ids, *shard, *shard == ShardId::NOBODY));
         let ends = (self.names_end().0..).zip(&self.ends).map(|(position, end)| {
             let (id, _) = junk(Position(position));
             (IdRun { session: id.session, first: id.number, count: 1 }, end.shard, true)
@@ -88,11 +115,14 @@ impl Cut {
     }
 
     /// Takes note of what it orders.
-    pub(super) fn apply(&self, sessions: &mut Sessions) {
+    pub(super) fn apply(&self, sessions: &mut Sessions, options: Options) {
         let mut position = self.from;
-        for (_, Submitted { ids, lowest }) in &self.names {
-            sessions.bind(*ids, position);
-            sessions.admit(ids.session, ids.end(), *lowest, position);
+        for (shard, Submitted { ids, lowest }) in &self.names {
+            let passed_over_too = options.mutates(Mutation::PassedOverOrdered) && !is_of_nobody(ids.session);
+            if *shard != ShardId::NOBODY || passed_over_too {
+                sessions.bind(*ids, position);
+                sessions.admit(ids.session, ids.end(), *lowest, position);
+            }
             position += ids.count;
         }
         for End { session, at, successor, .. } in &self.ends {

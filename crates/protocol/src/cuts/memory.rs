@@ -102,7 +102,7 @@ impl Sequencer {
         match record {
             JournalRecord::Held { bound, cut } => {
                 self.let_go_below(bound);
-                cut.apply(&mut self.sessions);
+                cut.apply(&mut self.sessions, self.options);
                 self.sweep(cut.end());
                 self.cuts.push_back(cut);
             }

@@ -180,7 +180,7 @@ impl Sequencer {
         }
         if is_next {
             self.let_go_below(bound);
-            cut.apply(&mut self.sessions);
+            cut.apply(&mut self.sessions, self.options);
             self.hold(cut, out);
         }
         let (view, end) = (self.membership.number, self.end());

@@ -74,11 +74,13 @@ impl HeldIds {
         self.loose().iter().map(|ids| ids.count).sum()
     }
 
-    /// Takes note that ids got the positions from `first` on.
+    /// Takes note that ids got the positions from `first` on. Those of nobody got none.
     pub fn place(&mut self, view: ViewNumber, first: Position, runs: &[Ordered]) {
         let mut position = first;
         for run in runs {
-            self.placed.insert((position, view), *run);
+            if run.shard != ShardId::NOBODY {
+                self.placed.insert((position, view), *run);
+            }
             position += run.ids.count;
         }
     }

@@ -132,7 +132,7 @@ impl Core {
             writes: VecDeque::new(),
             unstored: Unstored::default(),
             pushed: Position::ZERO,
-            readers: Readers::new(options.limits),
+            readers: Readers::new(options),
             surveys: Surveys::recover(recovery.times, stable),
             reports: Reports::default(),
             needed_until: Time::ZERO,

@@ -7,13 +7,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use seriatim_model::limits::Limits;
 use seriatim_model::storage::{Found, MissingRange, Owned, ReadFailure, ReadOutcome, ReadRange, Stored};
 use seriatim_model::{Address, Gap, Peer, Placement, Position, Ticket, Time, ViewNumber, limits};
 
 use super::core::send;
 use super::message::Message;
 use super::read_error::ReadError;
+use crate::mutation::{Mutation, Options};
 use crate::parts::Shares;
 use crate::roles::RoleEffect;
 
@@ -26,6 +26,8 @@ const SCRUB_BYTES: u32 = 256 << 10;
 /// one read or subscription.
 #[derive(Clone, Debug)]
 pub(super) struct Readers {
+    /// A deliberate defect.
+    calls_too_much_empty: bool,
     /// How many bytes one read takes.
     read_bytes: u32,
     /// Reads whose first position is not final yet.
@@ -35,7 +37,7 @@ pub(super) struct Readers {
     shares: Shares<Peer>,
     most: u64,
     /// Reads from the store on their way.
-    reading: BTreeMap<Ticket, (Address, u64, Purpose, ReadRange)>,
+    reading: BTreeMap<Ticket, Reading>,
     /// Answers that lack only the map of their positions.
     mapping: BTreeMap<Ticket, Mapping>,
     last_ticket: Ticket,
@@ -71,6 +73,17 @@ struct Subscription {
     next: Position,
     credit: u64,
     is_reading: bool,
+}
+
+/// A read from the store on its way.
+#[derive(Clone, Debug)]
+struct Reading {
+    reader: Address,
+    request: u64,
+    purpose: Purpose,
+    range: ReadRange,
+    /// Below it the reader may know what is empty, also beyond the range.
+    empty_to: Position,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,6 +124,14 @@ pub(super) struct Lost {
     pub(super) placement: Option<Placement>,
     /// Where it lost them.
     pub(super) gaps: Vec<Gap>,
+}
+
+impl Reading {
+    /// A read that the replica asks for itself.
+    fn for_nobody(request: u64, purpose: Purpose, range: ReadRange) -> Self {
+        let reader = Address::Client(seriatim_model::ConnectionId(0), 0);
+        Self { reader, request, purpose, range, empty_to: range.end }
+    }
 }
 
 impl Lost {
@@ -165,9 +186,11 @@ pub(super) struct Outcome {
 
 impl Readers {
     /// Nobody reads. A read takes as much as goes into one message.
-    pub(super) fn new(limits: Limits) -> Self {
+    pub(super) fn new(options: Options) -> Self {
+        let limits = options.limits;
         let batch_bytes = u32::try_from(limits.batch_bytes).unwrap_or(u32::MAX);
         Self {
+            calls_too_much_empty: options.mutates(Mutation::EmptyTooFar),
             read_bytes: limits::READ_BYTES.min(batch_bytes),
             waiting: BTreeMap::new(),
             subscriptions: BTreeMap::new(),
@@ -284,30 +307,26 @@ impl Readers {
         } else {
             Err(ReadError::Missing { position: read.from })
         };
-        let end = match end {
-            Ok(end) => end,
+        let known = match end {
+            Ok(known) => known,
             Err(error) => return fail(reader, request, error, out),
         };
+        let end = read.end.min(known);
         let range = ReadRange {
             from: read.from,
-            end: read.end.min(end),
+            end,
             max_records: read.max_records.clamp(1, limits::READ_RECORDS),
             max_bytes: self.read_bytes,
         };
-        self.read_store(reader, request, Purpose::Read, range, out);
+        // Another replica asks about the range, and a client about the records that come next.
+        let empty_to = if matches!(reader, Address::Client(..)) { known } else { end };
+        self.read_store(Reading { reader, request, purpose: Purpose::Read, range, empty_to }, out);
     }
 
-    fn read_store(
-        &mut self,
-        reader: Address,
-        request: u64,
-        purpose: Purpose,
-        range: ReadRange,
-        out: &mut Vec<RoleEffect>,
-    ) {
+    fn read_store(&mut self, reading: Reading, out: &mut Vec<RoleEffect>) {
         self.last_ticket.0 += 1;
-        self.reading.insert(self.last_ticket, (reader, request, purpose, range));
-        out.push(RoleEffect::Read { ticket: self.last_ticket, range });
+        out.push(RoleEffect::Read { ticket: self.last_ticket, range: reading.range });
+        self.reading.insert(self.last_ticket, reading);
     }
 
     /// Sends a subscription what is final, as far as its credit goes.
@@ -331,15 +350,17 @@ impl Readers {
             max_records: limits::READ_RECORDS,
             max_bytes: self.read_bytes.min(u32::try_from(subscription.credit).unwrap_or(u32::MAX)),
         };
-        self.read_store(reader, request, Purpose::Subscription, range, out);
+        self.read_store(
+            Reading { reader, request, purpose: Purpose::Subscription, range, empty_to: end },
+            out,
+        );
     }
 
     /// Looks whether the records in `from..end` are whole, as many of them as one read takes.
     pub(super) fn scrub(&mut self, from: Position, end: Position, out: &mut Vec<RoleEffect>) {
         let (max_records, max_bytes) = (limits::READ_RECORDS, SCRUB_BYTES);
         let range = ReadRange { from, end, max_records, max_bytes };
-        let nobody = Address::Client(seriatim_model::ConnectionId(0), 0);
-        self.read_store(nobody, 0, Purpose::Scrub, range, out);
+        self.read_store(Reading::for_nobody(0, Purpose::Scrub, range), out);
     }
 
     /// Reads for the replica itself, as much as one read takes. `question` comes back with the outcome.
@@ -352,8 +373,7 @@ impl Readers {
     ) {
         let (max_records, max_bytes) = (limits::READ_RECORDS, self.read_bytes);
         let range = ReadRange { from, end, max_records, max_bytes };
-        let nobody = Address::Client(seriatim_model::ConnectionId(0), 0);
-        self.read_store(nobody, question, Purpose::Own, range, out);
+        self.read_store(Reading::for_nobody(question, Purpose::Own, range), out);
     }
 
     /// The store answered.
@@ -364,9 +384,11 @@ impl Readers {
         bounds: &Bounds,
         out: &mut Vec<RoleEffect>,
     ) -> Outcome {
-        let Some((reader, request, purpose, range)) = self.reading.remove(&ticket) else {
+        let Some(reading) = self.reading.remove(&ticket) else {
             return Outcome::default();
         };
+        let Reading { reader, request, purpose, range, empty_to } = reading;
+        let outcome = outcome.map(|found| found.below(empty_to.max(range.from)));
         let damaged = match &outcome {
             Err(ReadFailure::Damaged(position)) => Some(*position),
             _ => None,
@@ -381,6 +403,7 @@ impl Readers {
             let outcome = outcome.map(|found| (found.records, found.upto));
             return Outcome { damaged, scrubbed: None, own: Some((request, outcome)) };
         }
+        let outcome = if self.calls_too_much_empty { outcome.map(call_too_much_empty) } else { outcome };
         let answer = outcome.map_err(error_of);
         let answer = if range.from < trim { Err(ReadError::Trimmed { first: trim }) } else { answer };
         match (purpose, answer) {
@@ -479,7 +502,7 @@ impl Readers {
     /// final; readers ask again.
     pub(super) fn discard_reads(&mut self) {
         self.mapping.clear();
-        for (reader, request, purpose, _) in std::mem::take(&mut self.reading).into_values() {
+        for Reading { reader, request, purpose, .. } in std::mem::take(&mut self.reading).into_values() {
             if purpose == Purpose::Subscription
                 && let Some(subscription) = self.subscriptions.get_mut(&(reader, request))
             {
@@ -536,6 +559,15 @@ impl Readers {
     pub(super) fn deadline(&self) -> Option<Time> {
         self.waiting.values().map(|read| read.until).min()
     }
+}
+
+/// The deliberate defect: the position after the last empty one is empty as well.
+fn call_too_much_empty(mut found: Found) -> Found {
+    if let Some(last) = found.empty.last_mut().filter(|last| last.end() < found.upto) {
+        last.count += 1;
+        found.records.retain(|stored| !last.contains(stored.position));
+    }
+    found
 }
 
 fn error_of(failure: ReadFailure) -> ReadError {

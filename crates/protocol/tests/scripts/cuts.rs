@@ -24,7 +24,10 @@ fn cut(cut: &Cut) -> String {
     let names: String = cut
         .names
         .iter()
-        .map(|(shard, names)| format!(" s{shard}:{}", submitted(&[*names]).trim_start()))
+        .map(|(shard, names)| match *shard {
+            ShardId::NOBODY => format!(" {}/{}", words::empty(names.ids), names.lowest),
+            shard => format!(" s{shard}:{}", submitted(&[*names]).trim_start()),
+        })
         .collect();
     let end = |end: &End| {
         let (of, successor) = (session(end.session), session(end.successor));
@@ -129,6 +132,11 @@ fn read_cut(words: &mut Words) -> Parsed<Cut> {
             let (to, (at, shard)) = parts.ok_or_else(|| format!("what is '{word}'?"))?;
             let (session, successor) = (Words::new(of).session()?, Words::new(to).session()?);
             ends.push(End { session, at: number(at)?, successor, shard: ShardId(number(shard)? as u32) });
+            continue;
+        }
+        if let Some((empty, lowest)) = word.split_once('/').filter(|(empty, _)| empty.starts_with("empty")) {
+            let ids = words::read_empty(empty).ok_or_else(|| format!("what is '{word}'?"))?;
+            names.push((ShardId::NOBODY, Submitted { ids, lowest: number(lowest)? }));
             continue;
         }
         let (shard, rest) = word.split_once(':').ok_or_else(|| format!("what is '{word}'?"))?;

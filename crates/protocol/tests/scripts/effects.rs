@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use seriatim_model::TimeIndex;
 use seriatim_model::storage::{Ordered, Run, StorageCommand, Stored};
 use seriatim_model::{
-    BoundIds, Endpoint, IdRun, NodeId, Record, RecordId, SessionId, ShardMembers, View, ViewNumber,
+    BoundIds, Endpoint, IdRun, NodeId, Record, RecordId, SessionId, ShardId, ShardMembers, View, ViewNumber,
 };
 use seriatim_protocol::control::{self, LogEntry, NodeAddress, Refusal};
 use seriatim_protocol::erwin::client::{Failure, Reply};
@@ -126,6 +126,9 @@ fn bound(runs: &[BoundIds]) -> String {
 /// Names with their shards; `!` for no-ops.
 pub(crate) fn ordered(runs: &[Ordered]) -> String {
     let each = |run: &Ordered| {
+        if run.shard == ShardId::NOBODY {
+            return format!(" {}", words::empty(run.ids));
+        }
         let ids = bound(&[BoundIds { ids: run.ids, is_void: run.is_void }]);
         format!(" s{}:{}", run.shard, ids.trim_start().replace(' ', ","))
     };

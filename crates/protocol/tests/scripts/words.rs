@@ -137,9 +137,12 @@ impl Words {
         marked(&self.all(read_marked))
     }
 
-    /// Names with their shards; `!` for no-ops.
+    /// Names with their shards; `!` for no-ops. Those that nobody has are empty, as `empty:a0` or `empty@7*5`.
     pub(crate) fn ordered(&mut self) -> Vec<Ordered> {
         let runs = self.all(|word| {
+            if let Some(ids) = read_empty(word) {
+                return Some(vec![Ordered { ids, shard: ShardId::NOBODY, is_void: true }]);
+            }
             let (shard, ids) = word.strip_prefix('s')?.split_once(':')?;
             let shard = ShardId(shard.parse().ok()?);
             let ids = ids.split(',').map(read_marked).collect::<Option<Vec<_>>>()?;
@@ -252,6 +255,27 @@ fn read_id(word: &str) -> Option<RecordId> {
 fn read_marked(word: &str) -> Option<(RecordId, bool)> {
     let name = word.strip_prefix('!');
     Some((read_id(name.unwrap_or(word))?, name.is_some()))
+}
+
+/// Names of positions that nobody has: `empty:a0,a1`, or `empty@7*5` for five from position 7 on without any.
+pub(crate) fn empty(ids: IdRun) -> String {
+    match is_junk(RecordId { session: ids.session, number: ids.first }) {
+        true => format!("empty@{}*{}", ids.first, ids.count),
+        false => format!(
+            "empty:{}",
+            list(&ids.ids().collect::<Vec<_>>(), ",", |name| id(name.session, name.number))
+        ),
+    }
+}
+
+pub(crate) fn read_empty(word: &str) -> Option<IdRun> {
+    if let Some((first, count)) = word.strip_prefix("empty@").and_then(|padding| padding.split_once('*')) {
+        let (id, _) = junk(Position(first.parse().ok()?));
+        return Some(IdRun { session: id.session, first: id.number, count: count.parse().ok()? });
+    }
+    let ids = word.strip_prefix("empty:")?.split(',').map(read_id).collect::<Option<Vec<_>>>()?;
+    let [ids] = runs_of(ids.into_iter())[..] else { return None };
+    Some(ids)
 }
 
 /// As runs that are no-ops, or are not.

@@ -23,53 +23,48 @@ pub(crate) async fn read(log: Log, arguments: ReadArguments) -> Outcome {
     if from > tail {
         return Err(ReadError::PastTail { position: from, tail }.into());
     }
-    let last = arguments.count.map_or(tail, |count| tail.min(Position(from.0.saturating_add(count))));
     let mut printer = Printer::new();
-    let outcome = print_until(&log, from, last, &arguments, &mut printer).await;
+    let outcome = print_until(&log, from, tail, &arguments, &mut printer).await;
     // Records read before something went wrong are good, and are printed.
     printer.flush()?;
     outcome
 }
 
+/// Prints as many records as are wanted, of those below `end`. Nothing need be at the positions before the end: the
+/// subscription says when it is reached.
 async fn print_until(
     log: &Log,
-    from: Position,
+    mut next: Position,
     mut end: Position,
     arguments: &ReadArguments,
     printer: &mut Printer,
 ) -> Outcome {
-    let mut next = from;
     let mut left = arguments.count.unwrap_or(u64::MAX);
-    let mut events = log.subscribe(from, SubscribeOptions::default()).await?;
-    while next < end && left > 0 {
+    let mut events = log.subscribe(next, SubscribeOptions::until(end)).await?;
+    while left > 0 && next < end {
         let event = match tokio::time::timeout(QUIET, events.next()).await {
             Ok(Some(event)) => event?,
             Ok(None) => return Ok(()),
             Err(_) => {
                 printer.flush()?;
-                end = end.min(log.check_tail().await?);
+                let tail = log.check_tail().await?;
+                if tail < end {
+                    end = tail;
+                    events = log.subscribe(next, SubscribeOptions::until(end)).await?;
+                }
                 continue;
             }
         };
         match event {
             Event::Deliver { position, id, record, .. } => {
-                // A trimmed beginning moves the end of a counted read, up to the tail.
-                if position < end {
-                    print(printer, &arguments.print, position, id, &record)?;
-                    left -= 1;
-                }
+                print(printer, &arguments.print, position, id, &record)?;
+                left -= 1;
                 next = position + 1;
             }
             Event::Trimmed { first } if arguments.from.is_some() => {
                 return Err(ReadError::Trimmed { first }.into());
             }
-            Event::Trimmed { first } => {
-                next = first;
-                end = match arguments.count {
-                    Some(count) => Position(first.0.saturating_add(count)).min(log.check_tail().await?),
-                    None => end,
-                };
-            }
+            Event::Trimmed { first } => next = first,
             _ => {}
         }
     }

@@ -1,10 +1,10 @@
 //! A shard gives out each of its positions: an answer for a range holds all of the shard's positions in that
-//! range, in order, and no others. A subscription delivers one position after the other, and so does a read of
+//! range, in order, and no others. A position that anybody calls empty is never given out. A subscription delivers one position after the other, and so does a read of
 //! the whole log. A client that is told which shard has a position is told the truth.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use seriatim_model::{Position, ShardId};
+use seriatim_model::{Position, ShardId, Span};
 
 use super::Finding;
 use crate::excuses::Excuse;
@@ -29,20 +29,24 @@ pub(super) fn check(history: &History) -> Finding {
         history.served.iter().try_for_each(|served| gave_its_own(history, &owners, served))?;
         history.maps.iter().try_for_each(|told| is_true(history, &owners, told))?;
     }
-    delivered_in_order(history)?;
+    let empty = Empty::told(history);
+    stays_empty(history, &empty)?;
+    delivered_in_order(history, &empty)?;
     let End::AtRest { trim, tail } = history.end else { return Ok(()) };
     let mut expected = trim;
     for position in history.last.keys().filter(|position| **position >= trim) {
+        expected = empty.pass(expected);
         while expected < *position && history.excuse(Excuse::Gap, history.is_in_gap(expected)) {
-            expected = expected.next();
+            expected = empty.pass(expected.next());
         }
         if *position != expected {
             return Err(format!("the log has position {position} where {expected} was to come"));
         }
         expected = expected.next();
     }
+    expected = empty.pass(expected);
     while expected < tail && history.excuse(Excuse::Gap, history.is_in_gap(expected)) {
-        expected = expected.next();
+        expected = empty.pass(expected.next());
     }
     if expected != tail {
         return Err(format!("the log ends at {expected}, and its leader has ordered {tail}"));
@@ -50,8 +54,63 @@ pub(super) fn check(history: &History) -> Finding {
     Ok(())
 }
 
-/// A reader of the whole log gets every position but the no-ops, one after the other.
-fn delivered_in_order(history: &History) -> Finding {
+/// The positions that readers were told are empty.
+struct Empty {
+    /// In order, and none touches another.
+    spans: Vec<Span>,
+}
+
+impl Empty {
+    fn told(history: &History) -> Self {
+        let mut told: Vec<Span> =
+            history.served.iter().flat_map(|served| served.empty.iter().copied()).collect();
+        told.sort_unstable_by_key(|span| (span.first, span.count));
+        let mut spans: Vec<Span> = vec![];
+        for span in told {
+            match spans.last_mut().filter(|last| span.first <= last.end()) {
+                Some(last) => last.count = last.end().max(span.end()) - last.first,
+                None => spans.push(span),
+            }
+        }
+        Self { spans }
+    }
+
+    /// The first position from this one on that is not empty.
+    fn pass(&self, position: Position) -> Position {
+        let next = self.spans.partition_point(|span| span.end() <= position);
+        self.spans.get(next).filter(|span| span.contains(position)).map_or(position, |span| span.end())
+    }
+
+    fn has(&self, position: Position) -> bool {
+        self.pass(position) > position
+    }
+}
+
+/// An answer calls positions empty in its own range, and none of them was ever given out.
+fn stays_empty(history: &History, empty: &Empty) -> Finding {
+    for served in &history.served {
+        let is_outside = |span: &&Span| span.first < served.from || span.end() > served.upto;
+        if let Some(span) = served.empty.iter().find(is_outside) {
+            let Served { shard, node, from, upto, .. } = served;
+            return Err(format!(
+                "shard {shard} on node {node} told of {span:?} in its answer for {from}..{upto}"
+            ));
+        }
+    }
+    for seen in &history.observations {
+        let is_wrong = empty.has(seen.position);
+        if is_wrong && !history.excuse(Excuse::Disowned, history.may_be_gone(seen.position)) {
+            return Err(format!(
+                "position {} has {}, and a reader was told that it is empty",
+                seen.position, seen.id
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// A reader of the whole log gets every position but the no-ops and the empty ones, one after the other.
+fn delivered_in_order(history: &History, empty: &Empty) -> Finding {
     let end = match history.end {
         End::AtRest { trim, .. } => trim,
         _ => Position(u64::MAX),
@@ -62,7 +121,7 @@ fn delivered_in_order(history: &History) -> Finding {
         // No reader can look any more at a position that is trimmed or was given up.
         let is_gone = position < end || history.may_be_gone(position);
         let may_have_voids = !history.config.order.places_by_position() || !history.config.order.is_lazy();
-        voids.contains(&position) || may_have_voids && is_gone
+        voids.contains(&position) || empty.has(position) || may_have_voids && is_gone
     };
     for delivered in &history.delivered {
         let mut expected = delivered.from;

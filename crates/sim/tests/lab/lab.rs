@@ -441,7 +441,7 @@ fn config(node: u32, incarnation: u64) -> HostConfig {
         register: RegisterPlace::Node { node: REGISTER, address: REGISTER.to_string() },
         seed,
         secret: Secret::new(seed.into()),
-        options: Options { limits, mutation: None },
+        options: Options { limits, ..Options::default() },
         journal: JournalOptions { file_bytes: 1 << 16, ..JournalOptions::default() },
         shard_options: ShardOptions::new(4096),
     }

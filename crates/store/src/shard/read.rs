@@ -64,9 +64,9 @@ impl Extent {
 
 impl ShardStore {
     /// Reads the valid records of a range, and tells which of its positions belong to nobody. It stops early only when
-    /// `max_records` records, or `max_bytes` bytes of encoded records
-    /// ([`Record::size`](seriatim_model::Record::size)), are
-    /// there, or [`limits::READ_SPANS`] spans. Positions below the trim point are left out.
+    /// `max_records` records, or `max_bytes` bytes of encoded records ([`Record::size`](seriatim_model::Record::size)), are
+    /// there, or [`limits::READ_SPANS`] spans. The last span is told as far as it reaches, also beyond the range: who reads a few
+    /// positions gets over a long one at once. Positions below the trim point are left out.
     ///
     /// # Errors
     /// If a record of the range is damaged, or where the disk cannot read it, or if the disk fails otherwise.
@@ -90,7 +90,25 @@ impl ShardStore {
                 found.add(piece, bytes)?;
             }
         }
-        Ok(found.end(|end| self.empty(history, from, end)))
+        let mut found = found.end(|end| self.empty(history, from, end));
+        if let Some(last) = found.empty.last_mut().filter(|last| last.end() == found.upto) {
+            found.upto = self.empty_to(history, found.upto);
+            last.count = found.upto - last.first;
+        }
+        Ok(found)
+    }
+
+    /// The first position from `end` on that does not belong to nobody.
+    fn empty_to(&self, history: &ViewHistory, mut end: Position) -> Position {
+        let beyond = spans(history, end, Position(u64::MAX))
+            .flat_map(|span| self.contents.empty.within(span.view, span.from, span.end));
+        for (first, Owned { count, .. }) in beyond.take(limits::READ_SPANS) {
+            if first != end {
+                break;
+            }
+            end = first + count;
+        }
+        end
     }
 
     /// The positions in `from..end` that belong to nobody by the valid versions, up to one span more than a read tells.
