@@ -703,6 +703,8 @@ impl Place {
 }
 
 #[cfg(test)]
+mod empty_tests;
+#[cfg(test)]
 mod fates_tests;
 #[cfg(test)]
 mod growth_tests;

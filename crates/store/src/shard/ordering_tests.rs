@@ -16,19 +16,19 @@ use super::tests::{harm, remove_all};
 use super::{Kept, OpenMode, ShardOptions, ShardStore, StoreError};
 use crate::disk::{Disk, MemoryDisk, sync_files};
 
-const SHARD: ShardId = ShardId(0);
-const OTHER: ShardId = ShardId(1);
+pub(super) const SHARD: ShardId = ShardId(0);
+pub(super) const OTHER: ShardId = ShardId(1);
 const OPTIONS: ShardOptions = ShardOptions::new(2000);
 
 fn open(disk: &MemoryDisk, mode: OpenMode) -> ShardStore {
     ShardStore::open(Arc::new(disk.clone()), LogId(1), SHARD, mode, OPTIONS).unwrap()
 }
 
-fn write_behind(disk: &MemoryDisk) -> ShardStore {
+pub(super) fn write_behind(disk: &MemoryDisk) -> ShardStore {
     open(disk, OpenMode::WriteBehind)
 }
 
-fn journaled(disk: &MemoryDisk, checkpoint: Option<&Bytes>) -> ShardStore {
+pub(super) fn journaled(disk: &MemoryDisk, checkpoint: Option<&Bytes>) -> ShardStore {
     open(disk, OpenMode::Journaled { checkpoint: checkpoint.cloned() })
 }
 
@@ -37,35 +37,35 @@ fn record(session: u128, number: u64) -> (RecordId, Record) {
     (RecordId { session: SessionId(session), number }, Record::new(&payload, number))
 }
 
-fn put(session: u128, numbers: std::ops::Range<u64>) -> StorageCommand {
+pub(super) fn put(session: u128, numbers: std::ops::Range<u64>) -> StorageCommand {
     StorageCommand::Put(numbers.map(|number| record(session, number)).collect())
 }
 
-fn ids(session: u128, first: u64, count: u64) -> IdRun {
+pub(super) fn ids(session: u128, first: u64, count: u64) -> IdRun {
     IdRun { session: SessionId(session), first, count }
 }
 
-fn data(session: u128, first: u64, count: u64) -> Ordered {
+pub(super) fn data(session: u128, first: u64, count: u64) -> Ordered {
     Ordered { ids: ids(session, first, count), shard: SHARD, is_void: false }
 }
 
-fn void(session: u128, first: u64, count: u64) -> Ordered {
+pub(super) fn void(session: u128, first: u64, count: u64) -> Ordered {
     Ordered { is_void: true, ..data(session, first, count) }
 }
 
-fn other(count: u64) -> Ordered {
+pub(super) fn other(count: u64) -> Ordered {
     Ordered { shard: OTHER, ..data(99, 0, count) }
 }
 
-fn order(view: u64, first: u64, runs: &[Ordered]) -> StorageCommand {
+pub(super) fn order(view: u64, first: u64, runs: &[Ordered]) -> StorageCommand {
     StorageCommand::Order { view: ViewNumber(view), first: Position(first), runs: runs.to_vec() }
 }
 
-fn stable(position: u64) -> StorageCommand {
+pub(super) fn stable(position: u64) -> StorageCommand {
     StorageCommand::Stable(Position(position))
 }
 
-fn trim(position: u64) -> StorageCommand {
+pub(super) fn trim(position: u64) -> StorageCommand {
     StorageCommand::Trim(Position(position))
 }
 
@@ -74,7 +74,7 @@ fn discard(session: u128, from: u64) -> StorageCommand {
 }
 
 /// The memory of a member of the latest of these views, which started at `start`.
-fn remember(steps: &[(u64, u64)], start: u64) -> StorageCommand {
+pub(super) fn remember(steps: &[(u64, u64)], start: u64) -> StorageCommand {
     let mut history = ViewHistory::default();
     for (view, first) in steps {
         history.push(ViewNumber(*view), Position(*first));
@@ -102,7 +102,7 @@ fn filled(disk: &MemoryDisk, commands: &[StorageCommand]) -> ShardStore {
     store
 }
 
-fn execute(store: &mut ShardStore, commands: &[StorageCommand]) {
+pub(super) fn execute(store: &mut ShardStore, commands: &[StorageCommand]) {
     for command in commands {
         store.execute(command).unwrap();
     }
