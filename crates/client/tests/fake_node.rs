@@ -44,6 +44,35 @@ async fn appends_are_acknowledged_by_all_and_can_be_read() {
 }
 
 #[tokio::test]
+async fn empty_positions_are_no_end_of_a_log() {
+    const MILLION: u64 = 1_000_000;
+    let cluster = Cluster::start(1).await;
+    let log = open(&cluster).await;
+    for record in ["a", "b"] {
+        log.append(record, AppendOptions::default()).await.unwrap();
+    }
+    cluster.state().empty = (MILLION, MILLION);
+    let read = async |from: u64, max: u32| {
+        let records = log.read(Position(from), max, Duration::ZERO).await.unwrap();
+        records.iter().map(|stored| stored.position.0 - MILLION).collect::<Vec<_>>()
+    };
+    for from in [0, 5, MILLION - 1, MILLION] {
+        assert_eq!(read(from, 1).await, [0], "from {from}");
+        assert_eq!(read(from, 8192).await, [0, 1], "from {from}");
+    }
+    for from in [MILLION + 2, 2 * MILLION, 2 * MILLION + 2] {
+        assert_eq!(read(from, 3).await, [], "from {from}");
+    }
+    let end = Position(2 * MILLION + 2);
+    let mut events = log.subscribe(Position(0), SubscribeOptions::until(end)).await.unwrap();
+    for expected in [MILLION, MILLION + 1] {
+        let Some(Ok(Event::Deliver { position, .. })) = events.next().await else { panic!("a record") };
+        assert_eq!(position, Position(expected));
+    }
+    assert!(events.next().await.is_none(), "the end is reached");
+}
+
+#[tokio::test]
 async fn many_in_flight_keep_their_order_through_busy_lost_connections_and_silence() {
     let cluster = Cluster::start(3).await;
     cluster.faults(2, [Fault::Busy, Fault::Disconnect, Fault::Busy]);

@@ -8,8 +8,8 @@ use seriatim_client::{LogConfig, LogEntry, NodeId, Position, RecordId, SessionId
 use seriatim_model::limits::Limits;
 use seriatim_model::storage::Stored;
 use seriatim_model::{
-    Endpoint, Incarnation, LogId, Member, Order, Placement, Record, ShardId, ShardMembers, View, ViewHistory,
-    ViewNumber,
+    Endpoint, Incarnation, LogId, Member, Order, Placement, Record, ShardId, ShardMembers, Span, View,
+    ViewHistory, ViewNumber,
 };
 use seriatim_net::{Accepted, ClusterId, Identity, ListenOptions, Listener, message_frame, open_message};
 use seriatim_protocol::control::{self, NodeAddress, Refusal};
@@ -56,6 +56,8 @@ pub(crate) struct State {
     /// The node that each read of the shard came to.
     pub reads: Vec<NodeId>,
     pub trim: Position,
+    /// How many positions before the first record are empty, and how many after the last.
+    pub empty: (u64, u64),
 }
 
 #[derive(Default)]
@@ -148,6 +150,7 @@ impl Cluster {
             created_by: None,
             reads: vec![],
             trim: Position(0),
+            empty: (0, 0),
         }));
         let (count, connections) = watch::channel(0);
         let mut cluster = Self { state, addresses: vec![], servers: BTreeMap::new(), connections };
@@ -352,14 +355,23 @@ impl State {
         let leader =
             self.entry.as_ref().and_then(|entry| entry.view.as_ref()).map_or(NodeId(1), |view| view.leader);
         let held = &self.replicas[&leader].held;
-        let end = Position(held.len() as u64);
+        let (before, behind) = self.empty;
+        let (first, last) = (Position(before), Position(before + held.len() as u64));
+        let end = last + behind;
         let records = |from: Position, end: Position| -> Vec<Stored> {
             let stored = |(position, (id, record)): (u64, &(RecordId, Record))| Stored {
                 position: Position(position),
                 id: *id,
                 record: record.clone(),
             };
-            (0..end.0).zip(held).skip(from.0 as usize).map(stored).collect()
+            let positions = (first.0..).zip(held);
+            positions.filter(|(position, _)| (from.0..end.0).contains(position)).map(stored).collect()
+        };
+        // What is empty is told as far as it reaches.
+        let empty = |from: Position, upto: Position| -> Vec<Span> {
+            let parts = [(Position::ZERO, first), (last, end)];
+            let touched = parts.into_iter().filter(|(start, stop)| *start < upto && from < *stop);
+            touched.filter_map(|(start, stop)| Span::between(start.max(from), stop)).collect()
         };
         match message {
             shard::Message::Read { request, from, .. } if from < self.trim => {
@@ -371,11 +383,20 @@ impl State {
                 if upto == from && wait_ms > 0 {
                     return Reaction::Ignore;
                 }
-                shard::Message::Records { request, records: records(from, upto), upto }.into()
+                let (records, empty) = (records(from, upto), empty(from, upto));
+                let upto = empty.last().map_or(upto, |last| last.end().max(upto));
+                match empty.is_empty() {
+                    true => shard::Message::Records { request, records, upto }.into(),
+                    false => shard::Message::RecordsWith { request, records, empty, upto }.into(),
+                }
             }
             shard::Message::Subscribe { request, from, .. } => {
                 let upto = end.max(from);
-                shard::Message::Deliver { request, from, records: records(from, upto), upto }.into()
+                let (records, empty) = (records(from, upto), empty(from, upto));
+                match empty.is_empty() {
+                    true => shard::Message::Deliver { request, from, records, upto }.into(),
+                    false => shard::Message::DeliverWith { request, from, records, empty, upto }.into(),
+                }
             }
             shard::Message::Trim { request, position, .. } => {
                 self.trim = self.trim.max(position);

@@ -4,6 +4,9 @@ use super::*;
 use crate::testing::{CONTROL, entry, from_register, from_shard, primary, replies, stored, to_shards};
 use seriatim_model::{Order, Position, ViewHistory};
 
+/// The number of no shard.
+const NOBODY: u32 = ShardId::NOBODY.0;
+
 const SECOND: Duration = Duration::from_secs(1);
 
 /// A log of records on `shards` shards, all of them final, and a reader of it.
@@ -96,7 +99,18 @@ impl Log {
                 let upto = end.0.min(self.stable).max(from.0);
                 let own = (from.0..upto).filter(|position| (self.owner)(*position, self.shards) == shard);
                 let records = own.take(max_records as usize).map(stored).collect();
-                let answer = shard::Message::Records { request, records, upto: Position(upto) };
+                let is_empty = |position: &u64| (self.owner)(*position, self.shards) == NOBODY;
+                let mut empty = Span::of((from.0..upto).filter(is_empty).map(Position));
+                let mut upto = Position(upto);
+                if let Some(last) = empty.last_mut().filter(|last| last.end() == upto) {
+                    // It is told as far as it reaches.
+                    last.count += (upto.0..self.stable).take_while(is_empty).count() as u64;
+                    upto = last.end();
+                }
+                let answer = match empty.is_empty() {
+                    true => shard::Message::Records { request, records, upto },
+                    false => shard::Message::RecordsWith { request, records, empty, upto },
+                };
                 trimmed(request, from).or(Some(answer))
             }
             shard::Message::Map { request, from, end } => {
@@ -340,4 +354,100 @@ fn reads_run_beside_each_other_and_can_be_dropped() {
 
 fn records_of(position: u64) -> Reply {
     records(position..position + 1)
+}
+
+/// Two positions of nobody, a record, and again, but from 1000 to 3000 there are only such of nobody.
+fn in_gaps(position: u64, shards: u32) -> u32 {
+    match position {
+        1000..3000 => NOBODY,
+        _ if position % 3 < 2 => NOBODY,
+        _ => (position / 3) as u32 % shards,
+    }
+}
+
+fn records_between(from: u64, next: u64) -> Reply {
+    let positions = (from..next).filter(|position| in_gaps(*position, 4) != NOBODY);
+    Reply::Records { records: positions.map(stored).collect(), next: Position(next) }
+}
+
+#[test]
+fn positions_of_nobody_are_passed_over_whether_their_map_is_known_or_not() {
+    let mut log = Log::new(4, 5000);
+    log.owner = in_gaps;
+    assert_eq!(log.read(3, 10), records_between(3, 14), "the last one is empty, and so is the next");
+    assert_eq!(log.questions(), (4, 1));
+    assert_eq!(log.read(4, 1), records_between(4, 5));
+    assert_eq!(log.questions(), (1, 0), "somebody says whether it is trimmed");
+    assert_eq!(log.read(5, 3), records_between(5, 8));
+    assert_eq!((log.asked.clone(), log.questions()), (vec![1], (1, 0)), "nobody has no node to ask");
+    // Records and their surroundings: only shards that have some are asked.
+    assert_eq!(log.read(4, 6), records_between(4, 11));
+    assert_eq!(log.questions(), (2, 0));
+}
+
+#[test]
+fn however_long_they_are_what_is_empty_is_passed_at_once() {
+    let mut log = Log::new(4, 5000);
+    log.owner = in_gaps;
+    assert_eq!(log.read(999, 1), records_between(999, 3002), "it says where to read on");
+    assert_eq!(log.read(1000, 1), records_between(1000, 3002));
+    let _ = log.questions();
+    log.trim = 2000;
+    assert_eq!(log.read(1500, 1), Reply::Failed(Failure::Trimmed { first: Position(2000) }));
+    assert_eq!(log.read(2500, 1), records_between(2500, 3002));
+}
+
+#[test]
+fn a_log_that_ends_with_empty_positions_is_read_to_its_end() {
+    let mut log = Log::new(4, 3000);
+    log.owner = in_gaps;
+    log.ignorant = vec![0, 1, 2, 3];
+    assert_eq!(log.read(998, 8192), records_between(998, 3000));
+    assert_eq!(log.read(3000, 10), records_between(3000, 3000));
+}
+
+#[test]
+fn a_position_that_all_passed_and_nobody_calls_empty_is_a_gap() {
+    let mut fetch = Fetch::new(CONTROL, mapped_entry(1, 2), Options::default());
+    let mut step = |input| {
+        let mut out = vec![];
+        fetch.step(Time(1), input, &mut out);
+        (to_shards(&out), replies(&out), crate::testing::lookups(&out))
+    };
+    let read = Request::Read { from: Position(0), max: 9, wait: Duration::ZERO, answer_within: SECOND };
+    let (mut asked, _, _) = step(Input::Request { token: 1, request: read });
+    let mut told = vec![];
+    for _ in 0..2 {
+        for (node, shard, message) in std::mem::take(&mut asked) {
+            let shard::Message::Read { request, .. } = message else { continue };
+            let (records, empty) = (vec![], vec![Span { first: Position(1), count: 8 }]);
+            let answer = shard::Message::RecordsWith { request, records, empty, upto: Position(9) };
+            told.extend(step(from_shard(node, shard, answer)).1);
+        }
+        let (_, _, lookups) = step(Input::Wake);
+        for request in lookups {
+            let (entry, nodes) = (mapped_entry(1, 2), vec![]);
+            let found = step(from_register(control::Message::Found { request, entry, nodes }));
+            asked.extend(found.0);
+            told.extend(found.1);
+        }
+    }
+    let [Reply::Failed(Failure::Gap { position: Position(0), .. })] = told[..] else { panic!("{told:?}") };
+}
+
+#[test]
+fn spans_that_overlap_a_record_are_an_error() {
+    let mut fetch = Fetch::new(CONTROL, mapped_entry(1, 1), Options::default());
+    let mut out = vec![];
+    let read = Request::Read { from: Position(0), max: 9, wait: Duration::ZERO, answer_within: SECOND };
+    fetch.step(Time(1), Input::Request { token: 1, request: read }, &mut out);
+    let [(node, shard, shard::Message::Read { request, .. })] = to_shards(&out)[..] else {
+        panic!("{out:?}")
+    };
+    let empty = vec![Span { first: Position(1), count: 3 }];
+    let message = shard::Message::RecordsWith { request, records: vec![stored(3)], empty, upto: Position(9) };
+    let mut out = vec![];
+    fetch.step(Time(1), from_shard(node, shard, message), &mut out);
+    let failure = Failure::Disordered { position: Position(3), shard: ShardId(0) };
+    assert_eq!(replies(&out), [Reply::Failed(failure)]);
 }

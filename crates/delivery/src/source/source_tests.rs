@@ -90,6 +90,23 @@ impl Script {
         self.taken()
     }
 
+    /// The same, where the shard says that some positions are empty.
+    fn deliver_with(
+        &mut self,
+        shard: u32,
+        from: u64,
+        (records, empty): (Vec<Stored>, &[(u64, u64)]),
+        upto: u64,
+    ) -> Vec<u64> {
+        let (node, request, ..) = self.asked[&shard];
+        let empty = spans(empty);
+        let (from, upto) = (Position(from), Position(upto));
+        let news =
+            self.hear(node, shard, shard::Message::DeliverWith { request, from, records, empty, upto });
+        assert!(matches!(news, News::Changed | News::Nothing), "{news:?}");
+        self.taken()
+    }
+
     fn fail(&mut self, shard: u32, error: ReadError) -> News {
         let (node, request, ..) = self.asked[&shard];
         self.hear(node, shard, shard::Message::ReadFailed { request, error })
@@ -109,6 +126,103 @@ impl Script {
         }
         news
     }
+}
+
+fn spans(ranges: &[(u64, u64)]) -> Vec<Span> {
+    ranges.iter().map(|(first, end)| Span { first: Position(*first), count: end - first }).collect()
+}
+
+/// A log whose positions do not tell their shards.
+fn mapped(view: u64, shards: u32) -> LogEntry {
+    let mut entry = entry(view, shards, 1);
+    entry.config.order = seriatim_model::Order::Scalog;
+    entry
+}
+
+#[test]
+fn a_position_is_empty_if_any_shard_says_so() {
+    let mut script = Script::new(mapped(1, 3), 0);
+    assert_eq!(script.deliver_with(1, 0, (run([4]), &[(0, 3), (5, 1_000_000)]), 1_000_000), []);
+    assert_eq!(script.next, Position(3), "somebody may have it");
+    assert_eq!(script.deliver(0, 0, run([3]), 5), [3, 4]);
+    assert_eq!(script.next, Position(1_000_000));
+    // What was passed is passed over when another shard tells of it.
+    assert_eq!(script.deliver_with(2, 0, (vec![], &[(0, 3), (5, 1_000_000)]), 1_000_001), []);
+    assert_eq!(script.deliver_with(0, 5, (run([1_000_000]), &[(5, 1_000_000)]), 1_000_001), [1_000_000]);
+}
+
+#[test]
+fn a_position_that_all_passed_and_nobody_calls_empty_is_a_gap() {
+    let mut script = Script::new(mapped(1, 2), 0);
+    for _ in 0..2 {
+        assert_eq!(script.deliver_with(0, 0, (vec![], &[(1, 5)]), 9), []);
+        assert_eq!(script.deliver_with(1, 0, (vec![], &[(1, 5)]), 9), []);
+        script.wait(Duration::ZERO);
+        let news = script.found(mapped(1, 2));
+        script.wait(Duration::ZERO);
+        if let News::Failed(failure) = news {
+            assert!(matches!(failure, Failure::Gap { position: Position(0), .. }), "{failure:?}");
+            return;
+        }
+    }
+    panic!("a gap is told");
+}
+
+#[test]
+fn spans_take_credit_until_they_are_passed() {
+    let window = 4 * limits::SPAN_BYTES;
+    let mut script = Script::with_window(mapped(1, 2), 0, window);
+    // Nothing is known of position 0, so all of them are kept.
+    assert_eq!(script.deliver_with(1, 0, (vec![], &[(1, 2), (3, 4), (5, 6), (7, 9)]), 9), []);
+    assert_eq!(script.asked[&1].3, window, "it is given nothing back");
+    let own = [0, 2, 4].map(stored);
+    script = Script::with_window(mapped(1, 2), 0, window + own[0].record.size() as u64 * 3);
+    assert_eq!(script.deliver_with(1, 0, (vec![], &[(1, 2), (3, 4), (5, 6), (7, 9)]), 9), []);
+    let before = script.asked[&1].3;
+    assert_eq!(script.deliver(0, 0, own.to_vec(), 6), [0, 2, 4]);
+    assert_eq!(script.next, Position(6));
+    assert_eq!(script.asked[&1].3, before + 3 * limits::SPAN_BYTES, "for those that were passed");
+}
+
+#[test]
+fn an_accepted_loss_makes_nothing_empty_that_was_given_anew() {
+    let mut script = Script::new(mapped(1, 2), 0);
+    assert_eq!(script.deliver_with(1, 0, (vec![], &[(1, 20)]), 20), []);
+    let mut entry = mapped(4, 2);
+    entry.history = seriatim_model::ViewHistory::default();
+    entry.history.push(seriatim_model::ViewNumber(4), Position(5));
+    script.found(entry);
+    script.wait(Duration::ZERO);
+    assert_eq!(script.asked[&1].2, Position(5), "what came from there on does not count");
+    assert_eq!(script.deliver(0, 0, run([0, 6]), 7), [0]);
+    assert_eq!(script.next, Position(5));
+    assert_eq!(script.deliver(1, 5, run([5]), 7), [5, 6]);
+}
+
+#[test]
+fn spans_out_of_order_are_an_error() {
+    for (records, empty, at) in [
+        (vec![], [(3, 5), (4, 6)], 4),
+        (vec![], [(5, 6), (3, 4)], 3),
+        (run([4]), [(3, 5), (6, 7)], 4),
+        (run([6]), [(3, 5), (6, 7)], 6),
+        (vec![], [(3, 5), (6, 10)], 6),
+    ] {
+        let mut script = Script::new(mapped(1, 2), 3);
+        let (node, request, ..) = script.asked[&0];
+        let (from, upto, empty) = (Position(3), Position(9), spans(&empty));
+        let news = script.hear(node, 0, shard::Message::DeliverWith { request, from, records, empty, upto });
+        let failure = Failure::Disordered { position: Position(at), shard: ShardId(0) };
+        assert_eq!(news, News::Failed(failure));
+    }
+}
+
+#[test]
+fn a_late_delivery_brings_the_part_that_did_not_come_before() {
+    let mut script = Script::new(mapped(1, 2), 0);
+    assert_eq!(script.deliver_with(1, 0, (vec![], &[(1, 4)]), 4), []);
+    assert_eq!(script.deliver_with(1, 0, (run([7]), &[(1, 7)]), 8), []);
+    assert_eq!(script.deliver(0, 0, run([0]), 8), [0, 7]);
 }
 
 #[test]

@@ -171,6 +171,36 @@ pub(crate) async fn interrupted(order: Order) {
     .await;
 }
 
+/// A run that resumes a session of `scalog` leaves a no-op, also where it has nothing to append: the last position of the
+/// log has no record then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_is_read_to_its_end_where_that_has_no_record_and_records_are_counted() {
+    with_log("scalog", async |cli, scratch| {
+        let (file, progress) = (scratch.join("lines"), scratch.join("progress"));
+        let append = ["append", "l", "--file", path(&file), "--resume", path(&progress)];
+        for lines in ["a\nb\n", "a\nb\nc\n", "a\nb\nc\n"] {
+            fs::write(&file, lines).expect("it is written");
+            cli.good(&append).await;
+        }
+        let tail = cli.good(&["read", "l", "--json"]).await;
+        let last: Value =
+            text(&tail).lines().last().map(serde_json::from_str).expect("a line").expect("JSON");
+        assert_eq!(last["position"], 3, "it is behind the first no-op, and before the second");
+        let read = async |arguments: &[&str]| cli.good(&[&["read", "l"][..], arguments].concat()).await;
+        assert_eq!(read(&[]).await, b"a\nb\nc\n");
+        assert_eq!(read(&["--count", "3"]).await, b"a\nb\nc\n");
+        assert_eq!(read(&["--count", "4"]).await, b"a\nb\nc\n");
+        assert_eq!(read(&["--from", "1", "--count", "2"]).await, b"b\nc\n");
+        assert_eq!(read(&["--from", "2", "--count", "1"]).await, b"c\n");
+        for from in ["4", "5"] {
+            assert_eq!(read(&["--from", from]).await, b"");
+        }
+        let (_, said) = cli.bad(&["read", "l", "--from", "6"]).await;
+        assert!(said.contains('6') && said.contains('5'), "{said}");
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_that_is_no_progress_is_refused() {
     with_log("erwin-st", async |cli, scratch| {
