@@ -27,6 +27,10 @@ impl Client {
     /// If there is no such log or shard, if no other shard takes records, or no node answers in time.
     pub async fn remove_shard(&self, name: &str, shard: ShardId) -> Result<LogEntry, ControlError> {
         let log = self.lookup(name).await?.id;
+        if shard == ShardId::NOBODY {
+            // No message says so.
+            return Err(ControlError::Impossible { reason: format!("'{name}' has no shard {shard}") });
+        }
         self.change_catalog(move |request| control::Message::RemoveShard { request, log, shard }).await?;
         let waiting_for =
             format!("shard {shard} of '{name}' is to take no new records from the next view on");

@@ -86,7 +86,7 @@ const PASSED_WHILE_REPEATED: Profile = Profile {
 };
 
 /// All of them.
-pub const MUTATIONS: [Detection; 99] = [
+pub const MUTATIONS: [Detection; 101] = [
     detection(Mutation::StableEarly, "no_unstable_reads", 3, profiles::QUIET),
     detection(Mutation::FilterForgotten, "at_most_once", 5, profiles::CHURN),
     detection(Mutation::FilterUnion, "durability", 20, profiles::HALF_SEEN),
@@ -162,6 +162,8 @@ pub const MUTATIONS: [Detection; 99] = [
     detection(Mutation::PositionsByArrival, "total_order", 5, profiles::CUTS),
     detection(Mutation::CutsLost, "total_order", 5, profiles::CUTS),
     detection(Mutation::SubmittedTwice, "assertion", 10, profiles::CUTS),
+    detection(Mutation::EmptyTooFar, "no_gap", 10, profiles::CUTS),
+    detection(Mutation::PassedOverOrdered, "durability", 40, profiles::ANY).of(HAS_CUTS),
     detection(Mutation::HeartbeatsBehindRecords, "no_needless_view", 10, profiles::LARGE_RECORDS),
     detection(Mutation::NeverBusy, "memory_bound", 10, profiles::BURST),
     detection(Mutation::SharesIgnored, "fair", 10, profiles::TWO_LOGS),

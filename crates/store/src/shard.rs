@@ -327,7 +327,8 @@ impl ShardStore {
             for shard in disk.list(&format!("{LOGS}/{log}"))? {
                 // Others are not called like this: those that were set aside.
                 let number = shard.strip_prefix("shard-").and_then(|number| number.parse().ok());
-                found.extend(number.map(|number| (id, ShardId(number))));
+                let shard = number.map(ShardId).filter(|shard| *shard != ShardId::NOBODY);
+                found.extend(shard.map(|shard| (id, shard)));
             }
         }
         Ok(found)

@@ -240,6 +240,31 @@ impl Drawn for Sessions {
     }
 }
 
+/// A shard that has positions, or nobody.
+fn owner(draw: &mut Draw) -> ShardId {
+    ShardId(draw.narrow(0))
+}
+
+impl Drawn for Ordered {
+    fn drawn(draw: &mut Draw) -> Self {
+        Self { ids: Drawn::drawn(draw), shard: owner(draw), is_void: Drawn::drawn(draw) }
+    }
+}
+
+impl Drawn for Owned {
+    fn drawn(draw: &mut Draw) -> Self {
+        Self { shard: owner(draw), count: Drawn::drawn(draw) }
+    }
+}
+
+impl Drawn for Cut {
+    fn drawn(draw: &mut Draw) -> Self {
+        let (from, lengths) = (Drawn::drawn(draw), Drawn::drawn(draw));
+        let names = vec![(owner(draw), Drawn::drawn(draw))];
+        Self { from, lengths, names, ends: Drawn::drawn(draw) }
+    }
+}
+
 impl Drawn for LimitChange {
     fn drawn(draw: &mut Draw) -> Self {
         Self::Set(Drawn::drawn(draw))
@@ -293,8 +318,6 @@ drawn! {
     IdRun { session, first, count }
     BoundIds { ids, is_void }
     Run { first, records }
-    Ordered { ids, shard, is_void }
-    Owned { shard, count }
     Stored { position, id, record }
     MissingRange { from, end }
     Gap { shard, from, end }
@@ -333,6 +356,5 @@ drawn! {
     Submitted { ids, lowest }
     Span { first, count }
     Place { number, count, position }
-    Cut { from, lengths, names, ends }
     End { session, at, successor, shard }
 }
