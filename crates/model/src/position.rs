@@ -114,7 +114,7 @@ impl Span {
         self.first <= position && position < self.end()
     }
 
-    /// Those of them in `from..end`, if there are any.
+    /// The part of it in `from..end`, if there is one.
     #[must_use]
     pub fn within(self, from: Position, end: Position) -> Option<Self> {
         Self::between(self.first.max(from), self.end().min(end))

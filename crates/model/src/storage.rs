@@ -311,7 +311,7 @@ pub struct Stored {
 
 wire_struct! { Stored { position, id, record } }
 
-/// What a read found in `from..upto`: no record is at a position of that which is not told here.
+/// The outcome of a read of `from..upto`: no record of the shard is at a position of that which is not told here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// The records, in order.
@@ -324,7 +324,7 @@ pub struct Found {
 }
 
 impl Found {
-    /// What was found in `from..end`, of a read that was to come no further but for empty positions.
+    /// The same without what lies beyond `end`, which a read that was to come no further passed only for empty positions.
     ///
     /// # Panics
     /// If there is a record beyond.

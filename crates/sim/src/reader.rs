@@ -273,15 +273,7 @@ impl Reader {
         let (delivered_from, found) = match found_in(message) {
             Ok(found) => found,
             Err(Message::ReadFailed { error, .. }) => return self.refused(now, shard, &error, history),
-            Err(_) => {
-                let Some(cursor) = self.cursors.iter_mut().find(|cursor| cursor.shard == shard) else {
-                    return;
-                };
-                cursor.asked = None;
-                cursor.ask_at = now + LOOK_UP_EVERY;
-                self.look_up_at = self.look_up_at.or(Some(now));
-                return;
-            }
+            Err(_) => return self.turned_away(now, shard),
         };
         let Found { records, empty, upto } = found;
         self.note_read(records.iter().map(|stored| stored.position));
@@ -329,6 +321,14 @@ impl Reader {
         }
     }
 
+    /// A replica takes part no more.
+    fn turned_away(&mut self, now: Time, shard: ShardId) {
+        let Some(cursor) = self.cursors.iter_mut().find(|cursor| cursor.shard == shard) else { return };
+        cursor.asked = None;
+        cursor.ask_at = now + LOOK_UP_EVERY;
+        self.look_up_at = self.look_up_at.or(Some(now));
+    }
+
     /// A replica cannot give out what it was asked for.
     fn refused(&mut self, now: Time, shard: ShardId, error: &ReadError, history: &mut History) {
         let Some(cursor) = self.cursors.iter_mut().find(|cursor| cursor.shard == shard) else { return };
@@ -367,7 +367,7 @@ fn request_of(message: &Message) -> Option<u64> {
     }
 }
 
-/// What a replica gives out with a message, and from where on if that is a part of a subscription.
+/// The content of a replica's answer, and from where on it is if that is a part of a subscription.
 fn found_in(message: Message) -> Result<(Option<Position>, Found), Message> {
     Ok(match message {
         Message::Records { records, upto, .. } => (None, Found { records, empty: vec![], upto }),

@@ -367,7 +367,7 @@ impl State {
             let positions = (first.0..).zip(held);
             positions.filter(|(position, _)| (from.0..end.0).contains(position)).map(stored).collect()
         };
-        // What is empty is told as far as it reaches.
+        // Empty positions are told as far as they reach.
         let empty = |from: Position, upto: Position| -> Vec<Span> {
             let parts = [(Position::ZERO, first), (last, end)];
             let touched = parts.into_iter().filter(|(start, stop)| *start < upto && from < *stop);

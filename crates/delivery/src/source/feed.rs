@@ -267,10 +267,13 @@ impl Feed {
             let stored = self.buffer.pop_back().expect("the back was just seen");
             self.credit.free(size(&stored));
         }
-        while let Some(span) = self.empty.pop_back_if(|span| span.end() > first) {
-            match span.within(span.first, first) {
-                Some(rest) => self.empty.push_back(rest),
-                None => self.credit.free(limits::SPAN_BYTES),
+        while let Some(back) = self.empty.back_mut().filter(|back| back.end() > first) {
+            match back.within(back.first, first) {
+                Some(rest) => *back = rest,
+                None => {
+                    self.empty.pop_back();
+                    self.credit.free(limits::SPAN_BYTES);
+                }
             }
         }
         self.upto = self.upto.min(first);

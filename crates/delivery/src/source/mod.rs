@@ -199,7 +199,7 @@ impl Source {
     /// Lets shards send as much as was taken, where that is enough to be worth a message.
     pub(crate) fn return_credit<R>(&mut self, out: &mut Vec<Effect<Message, R>>) {
         for (shard, feed) in &mut self.feeds {
-            // What it called empty, another one may have, too.
+            // Several shards may have told of the same empty positions.
             feed.pass_empty(self.wanted_from);
             if let Some((request, bytes)) = feed.credit_due() {
                 send(feed.node, *shard, shard::Message::Credit { request, bytes }, out);

@@ -146,7 +146,7 @@ fn a_position_is_empty_if_any_shard_says_so() {
     assert_eq!(script.next, Position(3), "somebody may have it");
     assert_eq!(script.deliver(0, 0, run([3]), 5), [3, 4]);
     assert_eq!(script.next, Position(1_000_000));
-    // What was passed is passed over when another shard tells of it.
+    // Positions that were passed are passed over when another shard tells of them.
     assert_eq!(script.deliver_with(2, 0, (vec![], &[(0, 3), (5, 1_000_000)]), 1_000_001), []);
     assert_eq!(script.deliver_with(0, 5, (run([1_000_000]), &[(5, 1_000_000)]), 1_000_001), [1_000_000]);
 }

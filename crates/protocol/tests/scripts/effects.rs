@@ -232,10 +232,6 @@ fn shard(message: &shard::Message) -> String {
         Records { request, records, upto, .. } => {
             format!("records request={request}{} upto={upto}", stored(records))
         }
-        RecordsWith { request, records, empty, upto } => {
-            let empty = chains::spans(empty);
-            format!("records-with request={request}{} empty={empty} upto={upto}", stored(records))
-        }
         ReadFailed { request, error, .. } => format!("read-failed request={request} {}", read_error(error)),
         Subscribe { request, from, credit, .. } => {
             format!("subscribe request={request} from={from} credit={credit}")
@@ -243,18 +239,30 @@ fn shard(message: &shard::Message) -> String {
         Deliver { request, from, records, upto, .. } => {
             format!("deliver request={request} from={from}{} upto={upto}", stored(records))
         }
-        DeliverWith { request, from, records, empty, upto } => {
-            let (records, empty) = (stored(records), chains::spans(empty));
-            format!("deliver-with request={request} from={from}{records} empty={empty} upto={upto}")
-        }
         Credit { request, bytes, .. } => format!("credit request={request} bytes={bytes}"),
         Cancel { request, .. } => format!("cancel request={request}"),
         Trim { request, position, .. } => format!("trim request={request} at={position}"),
         Trimmed { request, first, .. } => format!("trimmed request={request} first={first}"),
         Status { request, .. } => format!("status request={request}"),
         StatusIs { view, stable, trim, .. } => format!("status-is v{view} stable={stable} trim={trim}"),
+        RecordsWith { .. } | DeliverWith { .. } => with_empty(message),
         Survey(_) | Retain(_) | Surveyed(_) => retaining(message),
         _ => unreachable!("the others are seen above"),
+    }
+}
+
+fn with_empty(message: &shard::Message) -> String {
+    use shard::Message::*;
+    match message {
+        RecordsWith { request, records, empty, upto } => {
+            let empty = chains::spans(empty);
+            format!("records-with request={request}{} empty={empty} upto={upto}", stored(records))
+        }
+        DeliverWith { request, from, records, empty, upto } => {
+            let (records, empty) = (stored(records), chains::spans(empty));
+            format!("deliver-with request={request} from={from}{records} empty={empty} upto={upto}")
+        }
+        _ => unreachable!("the others tell of none"),
     }
 }
 

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use seriatim_model::storage::{HardState, Owned};
-use seriatim_model::{BoundIds, IdRun, Position, RecordId, ShardId, ViewHistory, ViewNumber};
+use seriatim_model::{BoundIds, IdRun, Position, RecordId, ShardId, Span, ViewHistory, ViewNumber, limits};
 
 use super::Remembered;
 use super::binding::{Binding, Bound, OrderPart};
@@ -27,7 +27,7 @@ pub(super) struct Contents {
     pub(super) index: Index,
     pub(super) map: Map,
     /// Those of the map that belong to nobody, once more: so a read finds them without looking at the others.
-    pub(super) empty: Map,
+    empty: Map,
     pub(super) held: HeldIds,
     /// Invariant: nothing in it is below the stable bound.
     pub(super) given: Given,
@@ -272,6 +272,38 @@ impl Contents {
             first += owned.count;
             knows_owner && knows_ids
         })
+    }
+
+    /// The positions in `from..end` that belong to nobody by the valid versions, in up to so many spans.
+    pub(super) fn empty_within(&self, from: Position, end: Position, most: usize) -> Vec<Span> {
+        let mut empty: Vec<Span> = vec![];
+        for (first, count) in self.nobodys(from, end) {
+            let is_enough = empty.len() == most;
+            match empty.last_mut().filter(|last| last.end() == first) {
+                Some(last) => last.count += count,
+                None if is_enough => break,
+                None => empty.push(Span { first, count }),
+            }
+        }
+        empty
+    }
+
+    /// The first position from `end` on that does not belong to nobody, as far as a few runs tell.
+    pub(super) fn empty_to(&self, mut end: Position) -> Position {
+        for (first, count) in self.nobodys(end, Position(u64::MAX)).take(limits::READ_SPANS) {
+            if first != end {
+                break;
+            }
+            end = first + count;
+        }
+        end
+    }
+
+    /// The runs of valid positions in `from..end` that belong to nobody: where, and how many.
+    fn nobodys(&self, from: Position, end: Position) -> impl Iterator<Item = (Position, u64)> + use<'_> {
+        let spans = self.history().into_iter().flat_map(move |history| spans(history, from, end));
+        let runs = spans.flat_map(|span| self.empty.within(span.view, span.from, span.end));
+        runs.map(|(first, owned)| (first, owned.count))
     }
 
     /// Forgets what lies below a trim point, up to so many runs. Returns whether that is all.

@@ -6,8 +6,9 @@ use std::iter::Peekable;
 use bytes::Bytes;
 use rustix::io::Errno;
 use seriatim_model::storage::{Found, Owned, ReadFailure, ReadOutcome, ReadRange, Stored};
-use seriatim_model::{IdRun, Position, Record, RecordId, Span, ViewHistory, ViewNumber, limits};
+use seriatim_model::{IdRun, Position, Record, RecordId, ViewHistory, ViewNumber, limits};
 
+use super::contents::Contents;
 use super::index::{IndexRun, MAX_RUN_BYTES};
 use super::runs::Stretch;
 use super::segment::{DamagedFrame, Frames};
@@ -73,7 +74,7 @@ impl ShardStore {
     pub fn read(&self, range: ReadRange) -> ReadOutcome {
         let from = range.from.max(self.trim.position());
         let mut found = Reading::new(range);
-        let Some(history) = self.contents.history() else { return Ok(found.end(|_| vec![])) };
+        let Some(history) = self.contents.history() else { return Ok(found.end(&self.contents, from)) };
         let mut pieces = spans(history, from, range.end).flat_map(|span| self.pieces(span)).peekable();
         while !found.is_enough()
             && let Some(extent) = Extent::take(&mut pieces, found.extent_bytes(), found.records_left())
@@ -90,41 +91,7 @@ impl ShardStore {
                 found.add(piece, bytes)?;
             }
         }
-        let mut found = found.end(|end| self.empty(history, from, end));
-        if let Some(last) = found.empty.last_mut().filter(|last| last.end() == found.upto) {
-            found.upto = self.empty_to(history, found.upto);
-            last.count = found.upto - last.first;
-        }
-        Ok(found)
-    }
-
-    /// The first position from `end` on that does not belong to nobody.
-    fn empty_to(&self, history: &ViewHistory, mut end: Position) -> Position {
-        let beyond = spans(history, end, Position(u64::MAX))
-            .flat_map(|span| self.contents.empty.within(span.view, span.from, span.end));
-        for (first, Owned { count, .. }) in beyond.take(limits::READ_SPANS) {
-            if first != end {
-                break;
-            }
-            end = first + count;
-        }
-        end
-    }
-
-    /// The positions in `from..end` that belong to nobody by the valid versions, up to one span more than a read tells.
-    fn empty(&self, history: &ViewHistory, from: Position, end: Position) -> Vec<Span> {
-        let owned = spans(history, from, end)
-            .flat_map(|span| self.contents.empty.within(span.view, span.from, span.end));
-        let mut empty: Vec<Span> = vec![];
-        for (first, Owned { count, .. }) in owned {
-            let is_enough = empty.len() > limits::READ_SPANS;
-            match empty.last_mut().filter(|last| last.end() == first) {
-                Some(last) => last.count += count,
-                None if is_enough => break,
-                None => empty.push(Span { first, count }),
-            }
-        }
-        empty
+        Ok(found.end(&self.contents, from))
     }
 
     /// The records of these ids that are held by id: those that are there and whole.
@@ -332,17 +299,21 @@ impl Reading {
         Ok(())
     }
 
-    /// All that was found. `empty` tells what is empty up to a position.
-    fn end(mut self, empty: impl FnOnce(Position) -> Vec<Span>) -> Found {
+    /// All that was found from a position on, with what is empty there.
+    fn end(mut self, contents: &Contents, from: Position) -> Found {
         let mut upto = match self.records.last() {
             Some(last) if self.is_enough() => last.position.next(),
             _ => self.range.end.max(self.range.from),
         };
-        let mut empty = empty(upto);
+        let mut empty = contents.empty_within(from, upto, limits::READ_SPANS + 1);
         if empty.len() > limits::READ_SPANS {
             upto = empty[limits::READ_SPANS].first;
             empty.truncate(limits::READ_SPANS);
             self.records.retain(|stored| stored.position < upto);
+        }
+        if let Some(last) = empty.last_mut().filter(|last| last.end() == upto) {
+            upto = contents.empty_to(upto);
+            last.count = upto - last.first;
         }
         Found { records: self.records, empty, upto }
     }
