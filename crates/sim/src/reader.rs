@@ -270,11 +270,10 @@ impl Reader {
         if request_of(&message).is_some_and(|request| request != asked.request) {
             return;
         }
-        let (delivered_from, found) = match found_in(message) {
-            Ok(found) => found,
-            Err(Message::ReadFailed { error, .. }) => return self.refused(now, shard, &error, history),
-            Err(_) => return self.turned_away(now, shard),
-        };
+        if let Message::ReadFailed { error, .. } = message {
+            return self.refused(now, shard, &error, history);
+        }
+        let Some((delivered_from, found)) = found_in(message) else { return self.turned_away(now, shard) };
         let Found { records, empty, upto } = found;
         self.note_read(records.iter().map(|stored| stored.position));
         self.note_read(empty.iter().flat_map(|span| span.positions()));
@@ -368,14 +367,16 @@ fn request_of(message: &Message) -> Option<u64> {
 }
 
 /// The content of a replica's answer, and from where on it is if that is a part of a subscription.
-fn found_in(message: Message) -> Result<(Option<Position>, Found), Message> {
-    Ok(match message {
-        Message::Records { records, upto, .. } => (None, Found { records, empty: vec![], upto }),
-        Message::RecordsWith { records, empty, upto, .. } => (None, Found { records, empty, upto }),
-        Message::Deliver { from, records, upto, .. } => (Some(from), Found { records, empty: vec![], upto }),
-        Message::DeliverWith { from, records, empty, upto, .. } => {
-            (Some(from), Found { records, empty, upto })
+fn found_in(message: Message) -> Option<(Option<Position>, Found)> {
+    match message {
+        Message::Records { records, upto, .. } => Some((None, Found { records, empty: vec![], upto })),
+        Message::RecordsWith { records, empty, upto, .. } => Some((None, Found { records, empty, upto })),
+        Message::Deliver { from, records, upto, .. } => {
+            Some((Some(from), Found { records, empty: vec![], upto }))
         }
-        other => return Err(other),
-    })
+        Message::DeliverWith { from, records, empty, upto, .. } => {
+            Some((Some(from), Found { records, empty, upto }))
+        }
+        _ => None,
+    }
 }

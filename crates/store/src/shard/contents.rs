@@ -26,7 +26,7 @@ pub(super) struct Contents {
     pub(super) remembered: Remembered,
     pub(super) index: Index,
     pub(super) map: Map,
-    /// Those of the map that belong to nobody, once more: so a read finds them without looking at the others.
+    /// The part of the map that belongs to nobody, once more: so a read finds it without looking at the rest.
     empty: Map,
     pub(super) held: HeldIds,
     /// Invariant: nothing in it is below the stable bound.

@@ -96,7 +96,7 @@ fn a_name_that_was_passed_over_stays_held_until_it_is_discarded() {
 /// The owner of a position, and the name of its record if that is here.
 type Entry = (ShardId, Option<RecordId>);
 
-/// What a store should hold: for each view and position who has it.
+/// The contents that a store should have: for each view and position its owner.
 #[derive(Debug, Default)]
 struct Model {
     versions: BTreeMap<(u64, u64), Entry>,
