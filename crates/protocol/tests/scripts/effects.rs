@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use seriatim_model::TimeIndex;
 use seriatim_model::storage::{Ordered, Run, StorageCommand, Stored};
 use seriatim_model::{
-    BoundIds, Endpoint, IdRun, NodeId, Record, RecordId, SessionId, ShardId, ShardMembers, View, ViewNumber,
+    BoundIds, Endpoint, IdRun, Incarnation, NodeId, Record, RecordId, SessionId, ShardId, ShardMembers, View,
+    ViewNumber,
 };
 use seriatim_protocol::control::{self, LogEntry, NodeAddress, Refusal};
 use seriatim_protocol::erwin::client::{Failure, Reply};
@@ -135,6 +136,11 @@ pub(crate) fn ordered(runs: &[Ordered]) -> String {
     runs.iter().map(each).collect()
 }
 
+/// ` incarnation=2`, unless it is the first.
+fn later(incarnation: Incarnation) -> String {
+    unless(1, "incarnation", incarnation.0)
+}
+
 /// ` name=a0,a1`, unless there are none.
 fn ids_in(name: &str, runs: &[IdRun]) -> String {
     unless(String::new(), name, ids(runs).trim_start().replace(' ', ","))
@@ -159,8 +165,7 @@ fn by_id(message: &erwin::ShardMessage) -> String {
             format!("order v{view} batch={batch}{backups}{stable}{}", ordered(runs))
         }
         ReplicateOrder { view, batch, incarnation, stable, runs, replicas } => {
-            let (incarnation, stable) =
-                (unless(1, "incarnation", incarnation.0), unless(0, "stable", stable.0));
+            let (incarnation, stable) = (later(*incarnation), unless(0, "stable", stable.0));
             let replicas = list(replicas, "+", ToString::to_string);
             let ids = ordered(runs);
             format!("replicate-order v{view} batch={batch} replicas={replicas}{incarnation}{stable}{ids}")
@@ -215,16 +220,11 @@ fn shard(message: &shard::Message) -> String {
             let missing = held.missing.map(|missing| format!(" missing={}..{}", missing.from, missing.end));
             let rest = missing.unwrap_or_default() + &unless(0, "trim", held.trim.0);
             let rest = rest + &unless(0, "end", held.end.0);
-            format!(
-                "fenced v{claim}{} member-of=v{}{rest}",
-                unless(1, "incarnation", incarnation.0),
-                held.view
-            )
+            format!("fenced v{claim}{} member-of=v{}{rest}", later(*incarnation), held.view)
         }
         Fence { claim, .. } => format!("fence v{claim}"),
         Replicate { view, batch, incarnation, stable, runs: of, .. } => {
-            let (incarnation, stable) =
-                (unless(1, "incarnation", incarnation.0), unless(0, "stable", stable.0));
+            let (incarnation, stable) = (later(*incarnation), unless(0, "stable", stable.0));
             format!("replicate v{view} batch={batch}{incarnation}{stable}{}", runs(of))
         }
         Replicated { view, batch, .. } => format!("replicated v{view} batch={batch}"),
@@ -327,7 +327,7 @@ fn view_change(message: &control::Message) -> Option<String> {
         Unavailable { why } => format!("unavailable{}", awaited(why)),
         Seal { claim, old, .. } => format!("seal v{claim} old=v{old}"),
         Sealed { claim, incarnation, state, .. } => {
-            let incarnation = unless(1, "incarnation", incarnation.0);
+            let incarnation = later(*incarnation);
             let state = state.as_ref().map(|state| format!(" ordered={} held={}", state.ordered, state.held));
             format!("sealed v{claim}{incarnation}{}", state.unwrap_or(" nothing".into()))
         }
@@ -349,9 +349,7 @@ fn view_change(message: &control::Message) -> Option<String> {
         LastChangeIs { view, steps, .. } => {
             format!("last-change-is v{view}{}", list(steps, "", |s| format!(" {}", s.step)))
         }
-        Staged { claim, incarnation, .. } => {
-            format!("staged v{claim}{}", unless(1, "incarnation", incarnation.0))
-        }
+        Staged { claim, incarnation, .. } => format!("staged v{claim}{}", later(*incarnation)),
         _ => return None,
     })
 }
