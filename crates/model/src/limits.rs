@@ -1,4 +1,5 @@
-//! Every bound in one place, with the relations between them.
+//! The bounds that users meet, or that have to fit each other, in one place with the relations between them. A bound of
+//! one structure alone stands beside it.
 
 use std::time::Duration;
 
