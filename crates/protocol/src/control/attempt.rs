@@ -114,9 +114,9 @@ pub(super) struct Goal {
     pub(super) accepts_loss: bool,
     /// Whether replicas that are away are replaced, not only as many as the log needs to go on.
     pub(super) replaces: bool,
-    /// The defect of leaving the places of lost sequencing replicas empty.
+    /// The mutation of leaving the places of lost sequencing replicas empty.
     pub(super) leaves_sequencers: bool,
-    /// The defect of doing without replicas on nodes that are to leave before others hold what they hold.
+    /// The mutation of doing without replicas on nodes that are to leave before others hold what they hold.
     pub(super) drains_early: bool,
     /// Whether shards may join.
     pub(super) joins: bool,
@@ -249,7 +249,7 @@ impl Attempt {
         &self.left
     }
 
-    /// The defect of choosing another replica when the first takes long, under the same number.
+    /// The mutation of choosing another replica when the first takes long, under the same number.
     pub(super) fn choose_another(&mut self, now: Time) {
         let chosen = self.evidence.chosen();
         if let (Step::Flush, Some(before), true) = (self.step, chosen, now >= self.gathers_until()) {

@@ -351,7 +351,7 @@ impl Controller {
         self.enter(now, Phase::Reading, out);
     }
 
-    /// The defect: another replica is chosen under the number that is claimed already.
+    /// The mutation: another replica is chosen under the number that is claimed already.
     fn choose_again(&mut self, now: Time) {
         if let Phase::Attempt(attempt) = &mut self.phase
             && self.options.mutates(Mutation::OneNumberTwice)

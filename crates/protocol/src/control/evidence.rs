@@ -25,7 +25,7 @@ pub(crate) struct Evidence {
     unreadable: BTreeMap<ShardId, usize>,
     /// The mutation that counts on incomplete replicas.
     counts_incomplete: bool,
-    /// The defect of writing anew what was trimmed.
+    /// The mutation of writing anew what was trimmed.
     flushes_trimmed: bool,
 }
 

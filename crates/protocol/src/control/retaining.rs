@@ -338,10 +338,10 @@ impl Reign {
     }
 }
 
-/// The defect: by so much a time is earlier that is noted.
+/// The mutation: by so much a time is earlier that is noted.
 const EARLIER_MS: u64 = 1000;
 
-/// The defect: so many positions more are trimmed.
+/// The mutation: so many positions more are trimmed.
 const UNSTABLE_TOO: u64 = 3;
 
 fn replicas_of(view: Option<&View>) -> impl Iterator<Item = (ShardId, NodeId)> {

@@ -50,7 +50,7 @@ struct Progress {
     /// however few fit into the window: it keeps what it cannot acknowledge.
     again_from: u64,
     /// Whether it is between views, or not in this one yet: it keeps records, and acknowledges none. Until it does, it gets
-    /// those that were named, which a view change may wait for, and no others.
+    /// records whose ids the client has sent, which a view change may wait for, and no others.
     is_fenced: bool,
     unanswered: u64,
     in_flight: usize,
@@ -103,7 +103,7 @@ impl Progress {
         );
     }
 
-    /// The next records that are to be sent, if there is room for them. Those below `told` were named.
+    /// The next records that are to be sent, if there is room for them. The client has sent the ids of those below `ids_sent`.
     fn next(&mut self, unstored: &Unstored, ids_sent: u64, end: u64) -> Option<Batch> {
         let most = self.pace.room(self.in_flight)?;
         let end = match self.is_fenced {
@@ -335,7 +335,7 @@ impl Putting {
     }
 
     /// A replica is not in that view yet, or not any more: all that it did not answer goes to it again, after a pause. If it
-    /// `keeps` records, it gets those that were named, and no others.
+    /// `keeps` records, it gets the records whose ids the client has sent, and no others.
     fn fenced(&mut self, now: Time, from: Replica, session: SessionId, appends: &Appends, keeps: bool) {
         let (first, count) = (appends.base(), appends.len() as u64);
         self.send_again(from, IdRun { session, first, count }, appends);

@@ -18,7 +18,7 @@ pub struct Resuming {
     session: SessionId,
     /// The number in it, or in those that came after it, that the application goes on with.
     number: u64,
-    /// The session of this run, once it has a name.
+    /// The session of this run, once it has an id.
     successor: Option<SessionId>,
     /// The session that is being ended; none if all have ended.
     closing: Option<SessionId>,
@@ -209,7 +209,7 @@ impl Resuming {
         self.successor = Some(successor);
     }
 
-    /// The session of this run, once it has a name.
+    /// The session of this run, once it has an id.
     #[must_use]
     pub fn successor(&self) -> Option<SessionId> {
         self.successor

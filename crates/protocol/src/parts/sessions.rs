@@ -309,7 +309,7 @@ impl Sessions {
         }
     }
 
-    /// A defect: ended sessions are as good as new.
+    /// A mutation: ended sessions are as good as new.
     pub(crate) fn forget_ends(&mut self) {
         self.sessions.values_mut().for_each(|session| session.end = None);
     }
@@ -415,12 +415,12 @@ impl Sessions {
         self.count_voids();
     }
 
-    /// A defect: sessions that were forgotten are taken for new.
+    /// A mutation: sessions that were forgotten are taken for new.
     pub(crate) fn lower_floor(&mut self) {
         self.floor = Position::ZERO;
     }
 
-    /// A defect: what became a no-op counts as bound.
+    /// A mutation: what became a no-op counts as bound.
     pub(crate) fn forget_voids(&mut self) {
         self.sessions.values_mut().for_each(|session| session.voids.clear());
         self.count_voids();

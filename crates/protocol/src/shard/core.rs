@@ -57,7 +57,7 @@ pub struct Core {
     /// Writes on their way, oldest first, with what to do when they are durable, and where they end.
     pub(super) writes: VecDeque<(Ticket, Write, Position)>,
     pub(super) unstored: Unstored,
-    /// The end of the highest run that was pushed. Only the simulator's defects use it.
+    /// The end of the highest run that was pushed. Only mutations use it.
     pub(super) pushed: Position,
     pub(super) readers: Readers,
     pub(super) surveys: Surveys,

@@ -115,7 +115,7 @@ impl Core {
         let view = range.and_then(last).and_then(|last| self.memory.history.cover(last));
         // A mutation that shows only where no other replica has the record goes without them, too.
         let is_alone = [Mutation::FormerNotAsked, Mutation::RepairWaits];
-        let view = view.filter(|_| !is_alone.iter().any(|defect| self.options.mutates(*defect)));
+        let view = view.filter(|_| !is_alone.iter().any(|mutation| self.options.mutates(*mutation)));
         view.into_iter().flat_map(|view| self.catch_up.former.that_know(view)).collect()
     }
 

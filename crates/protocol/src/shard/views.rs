@@ -105,7 +105,7 @@ impl Core {
         self.missing = self.missing.map(|range| range.without(gaps.clone()));
     }
 
-    /// The defect: versions at or above the stable bound count for nothing any more.
+    /// The mutation: versions at or above the stable bound count for nothing any more.
     fn drop_unstable(&mut self) {
         if self.options.mutates(Mutation::FenceDrops) {
             self.memory.history.push(self.memory.claim, self.stable);
