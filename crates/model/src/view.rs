@@ -420,4 +420,26 @@ mod tests {
         history.give_up(Gap { shard: ShardId(2), from: Position(3), end: Position(4) });
         assert_eq!(decode_one(encode_one(&history)), Ok(history));
     }
+
+    #[test]
+    fn nobody_is_read_where_the_owner_of_positions_is_told_and_nowhere_else() {
+        use crate::storage::{Ordered, Owned};
+        use crate::{Endpoint, IdRun, SessionId, Span};
+
+        let nobody = ShardId::NOBODY;
+        assert!(decode_one::<ShardId>(encode_one(&nobody)).is_err());
+        assert!(decode_one::<Endpoint>(encode_one(&Endpoint::Shard(nobody))).is_err());
+        let gap = Gap { shard: nobody, from: Position(0), end: Position(1) };
+        assert!(decode_one::<Gap>(encode_one(&gap)).is_err());
+        let owned = Owned { shard: nobody, count: 1_000_000 };
+        assert_eq!(decode_one(encode_one(&owned)), Ok(owned));
+        let ids = IdRun { session: SessionId::NOBODY, first: 7, count: 5 };
+        let empty = Ordered { ids, shard: nobody, is_void: true };
+        assert_eq!(decode_one(encode_one(&empty)), Ok(empty));
+        let held_by_nobody = Ordered { is_void: false, ..empty };
+        assert!(decode_one::<Ordered>(encode_one(&held_by_nobody)).is_err());
+        for count in [0, crate::limits::MAX_NUMBER + 1] {
+            assert!(decode_one::<Span>(encode_one(&Span { first: Position(3), count })).is_err());
+        }
+    }
 }
