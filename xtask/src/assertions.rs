@@ -96,6 +96,8 @@ pub struct Profile {
     pub lines: BTreeMap<(String, usize), u64>,
     /// Of the whole run.
     pub total: u64,
+    /// Those on lines of the deciding crates, without the calls.
+    pub deciding: u64,
 }
 
 impl Profile {
@@ -114,7 +116,9 @@ impl Profile {
                     let Some((at, count)) = counted(row, line) else { continue };
                     line = at;
                     *profile.lines.entry((file.clone(), line)).or_default() += count;
-                    profile.total += if is_call { 0 } else { count };
+                    let own = if is_call { 0 } else { count };
+                    profile.total += own;
+                    profile.deciding += if decides(&file) { own } else { 0 };
                     is_call = false;
                 }
             }
@@ -153,7 +157,7 @@ fn counted(row: &str, last: usize) -> Option<(usize, u64)> {
 }
 
 /// A table in Markdown: the assertions that cost most in some profile, in percent of all its instructions; then all of
-/// them, as far as lines tell; then what a build without them saves.
+/// them, as far as lines tell; what a build without them saves; and what the crates take that they are in.
 #[must_use]
 pub fn table(assertions: &[Assertion], profiles: &[(String, Profile, Profile)], rows: usize) -> String {
     let percent = |part: u64, profile: &Profile| 100.0 * part as f64 / profile.total as f64;
@@ -176,10 +180,14 @@ pub fn table(assertions: &[Assertion], profiles: &[(String, Profile, Profile)], 
     listed.iter().take(rows).for_each(|(_, name, costs)| row(name, costs.clone()));
     let sums = (0..profiles.len()).map(|at| listed.iter().map(|(_, _, costs)| costs[at]).sum());
     row(&format!("all {}, by their lines", listed.len()), sums.collect());
-    let saved = |with: &Profile, without: &Profile| percent(with.total.saturating_sub(without.total), with);
+    let saved = |with: &Profile, without: &Profile| percent(with.total, with) - percent(without.total, with);
     row(
         "all, by a build without them",
         profiles.iter().map(|(_, with, without)| saved(with, without)).collect(),
+    );
+    row(
+        "the deciding crates, by their lines",
+        profiles.iter().map(|(_, with, _)| percent(with.deciding, with)).collect(),
     );
     text
 }
@@ -220,7 +228,7 @@ mod tests {
     #[test]
     fn an_assertion_costs_its_lines_and_the_calls_made_there() {
         let profile = Profile::parse(PROFILE);
-        assert_eq!(profile.total, 118);
+        assert_eq!((profile.total, profile.deciding), (118, 17));
         assert_eq!(profile.cost(&find(&workspace())[0]), 10 + 5 + 100 + 2);
     }
 
