@@ -371,7 +371,8 @@ pub struct ShardRecovery {
     pub put: Vec<IdRun>,
     /// The ids of the no-ops at positions that are not final yet, in order.
     pub void: Vec<IdRun>,
-    /// For each view of which there are versions the position after the last of them, in the order of views.
+    /// For each view of which there are versions, of this shard's positions or of whose others are, the position after the
+    /// last of them, in the order of views.
     pub ends: Vec<(ViewNumber, Position)>,
     /// Which position was reached when.
     pub times: TimeIndex,

@@ -138,6 +138,14 @@ pub enum Mutation {
     PositionsByArrival,
     /// The cuts that the chosen member of the ordering layer holds are lost in a view change.
     CutsLost,
+    /// A replica that is fenced discards what no cut covered of its local log.
+    RestDropped,
+    /// A replica goes by what it was told in its present life whether it has what the closing cut covers.
+    ClosedNotDurable,
+    /// The next view does not know whose records the closing cut covers.
+    ClosedUnlisted,
+    /// A replica that restarted takes part in the closing cut as if its local log had been empty.
+    RestartedRest,
     /// A shard and the ordering layer take what is submitted again for new.
     SubmittedTwice,
     /// A way that carries nothing but heartbeats is as good as any.

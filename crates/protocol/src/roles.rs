@@ -38,6 +38,11 @@ pub(crate) trait Family {
     fn ends_session(&self) -> Option<(SessionId, u64)> {
         None
     }
+
+    /// For checkers: records that its sender, a replica of a shard, has durably and that have no positions yet.
+    fn unplaced(&self) -> Option<shard::Unplaced> {
+        None
+    }
 }
 
 /// Makes the enum of all messages from a line for each family: its number on the wire, its name, its messages.
@@ -131,6 +136,12 @@ impl Message {
     #[must_use]
     pub fn ends_session(&self) -> Option<(SessionId, u64)> {
         self.family().ends_session()
+    }
+
+    /// For checkers: records that its sender, a replica of a shard, has durably and that have no positions yet.
+    #[must_use]
+    pub fn unplaced(&self) -> Option<shard::Unplaced> {
+        self.family().unplaced()
     }
 }
 

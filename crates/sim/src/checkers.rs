@@ -17,6 +17,7 @@ mod liveness;
 mod memory_bound;
 mod no_gap;
 mod no_needless_failure;
+mod no_needless_resubmission;
 mod no_needless_view;
 mod no_unstable_reads;
 mod operator;
@@ -45,7 +46,7 @@ pub type Finding = Result<(), String>;
 pub type Checker = (&'static str, fn(&History) -> Finding);
 
 /// All checkers.
-pub const ALL: [Checker; 30] = [
+pub const ALL: [Checker; 31] = [
     ("total_order", total_order::check),
     ("real_time_order", real_time_order::check),
     ("receipts", receipts::check),
@@ -64,6 +65,7 @@ pub const ALL: [Checker; 30] = [
     ("integrity", integrity::check),
     ("no_needless_view", no_needless_view::check),
     ("no_needless_failure", no_needless_failure::check),
+    ("no_needless_resubmission", no_needless_resubmission::check),
     ("goodput", goodput::check),
     ("recovers", recovers::check),
     ("amplification", amplification::check),

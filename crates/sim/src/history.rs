@@ -12,6 +12,7 @@ use seriatim_model::{
 
 use crate::capacity::Capacity;
 use crate::excuses::{Excuse, Excuses};
+use crate::kept::Kept;
 use crate::operator::{Acceptance, Told};
 
 /// Counts events of the history: of two, the lower happened first. Finer than virtual time.
@@ -375,6 +376,8 @@ pub struct History {
     pub claims: BTreeMap<Claimed, Moment>,
     /// The registered views.
     pub views: BTreeMap<ViewNumber, RegisteredView>,
+    /// Records without positions that were kept from one view to the next.
+    pub kept: Vec<Kept>,
     /// When a replica first went by a view.
     pub heard: BTreeMap<(NodeId, ShardId, ViewNumber), Moment>,
     /// Below which position everything was final from which moment on, by what the replicas had done.
@@ -451,6 +454,7 @@ impl History {
             piece: Bytes::new(),
             claims: BTreeMap::new(),
             views: BTreeMap::new(),
+            kept: vec![],
             heard: BTreeMap::new(),
             stable: vec![],
             written: BTreeMap::new(),

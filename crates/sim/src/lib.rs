@@ -10,6 +10,7 @@ pub mod client;
 pub mod coverage;
 pub mod excuses;
 pub mod history;
+pub mod kept;
 pub mod late_messages;
 pub mod lookups;
 pub mod mutations;

@@ -86,7 +86,7 @@ const PASSED_WHILE_REPEATED: Profile = Profile {
 };
 
 /// All of them.
-pub const MUTATIONS: [Detection; 101] = [
+pub const MUTATIONS: [Detection; 105] = [
     detection(Mutation::StableEarly, "no_unstable_reads", 3, profiles::QUIET),
     detection(Mutation::FilterForgotten, "at_most_once", 5, profiles::CHURN),
     detection(Mutation::FilterUnion, "durability", 20, profiles::HALF_SEEN),
@@ -161,6 +161,10 @@ pub const MUTATIONS: [Detection; 101] = [
     detection(Mutation::CutUncommitted, "no_unstable_reads", 5, profiles::CUTS),
     detection(Mutation::PositionsByArrival, "total_order", 5, profiles::CUTS),
     detection(Mutation::CutsLost, "total_order", 5, profiles::CUTS),
+    detection(Mutation::RestDropped, "no_needless_resubmission", 5, profiles::CUTS),
+    detection(Mutation::RestartedRest, "no_needless_resubmission", 40, profiles::CUTS),
+    detection(Mutation::ClosedUnlisted, "at_most_once", 5, profiles::CUTS),
+    detection(Mutation::ClosedNotDurable, "liveness", 50, profiles::ANY).of(HAS_CUTS),
     detection(Mutation::SubmittedTwice, "assertion", 10, profiles::CUTS),
     detection(Mutation::EmptyTooFar, "no_gap", 10, profiles::CUTS),
     detection(Mutation::PassedOverOrdered, "durability", 40, profiles::ANY).of(HAS_CUTS),

@@ -33,6 +33,7 @@ mod reached;
 mod rest;
 mod scene;
 mod second;
+mod survivors;
 mod truth;
 mod wires;
 

@@ -414,7 +414,7 @@ impl ShardStore {
     pub fn recovery(&self) -> ShardRecovery {
         let Remembered { memory, stable, missing, times } = self.contents.remembered.clone();
         let (trim, put) = (self.trim.position(), self.contents.put());
-        let (void, ends) = (self.contents.void(trim), self.contents.index.ends());
+        let (void, ends) = (self.contents.void(trim), self.contents.ends());
         ShardRecovery { memory, stable, trim, missing, put, void, ends, times }
     }
 

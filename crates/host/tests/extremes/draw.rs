@@ -14,8 +14,8 @@ use seriatim_protocol::control::{
     Ailment, Condition, EndedSession, EndedSessions, Heartbeat, LogCondition, LogEntry, NodeAddress,
     NodeParting, Parting, PartingChange, Refusal, ReplicaOf, SealedState, StepTime,
 };
-use seriatim_protocol::cuts::Submitted;
 use seriatim_protocol::cuts::message::{Cut, End, Place};
+use seriatim_protocol::cuts::{Rest, Submitted};
 use seriatim_protocol::parts::{Content, Sessions};
 use seriatim_protocol::shard::{Held, ReadError, Retain, Survey, Surveyed};
 
@@ -183,6 +183,12 @@ impl Drawn for Endpoint {
 impl Drawn for Ailment {
     fn drawn(_: &mut Draw) -> Self {
         Self::Stuck
+    }
+}
+
+impl Drawn for Rest {
+    fn drawn(draw: &mut Draw) -> Self {
+        Self::LocalLog { from: Drawn::drawn(draw), names: Drawn::drawn(draw) }
     }
 }
 

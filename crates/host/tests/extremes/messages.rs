@@ -261,5 +261,9 @@ kinds! {
         CutAck { view, end, length }
         Cover { view, of, batch, backups, length, runs }
         ReplicateCover { view, of, batch, incarnation, length, runs }
+        AskRest { view, of }
+        RestIs { view, rest }
+        Closing { view, batch, backups, runs }
+        ReplicateClosing { view, batch, incarnation, runs }
     }
 }

@@ -487,10 +487,25 @@ impl Attempt {
             number: self.claim(),
             sequencers,
             leader,
-            shards: self.shards.clone(),
+            shards: self.shards_as_known(),
             placement: shard_set::placement(self.entry(), &self.shards, self.joins_at(), options),
             first: if late { flushed.end() } else { flushed.first() },
             start: flushed.end(),
+        }
+    }
+
+    /// The shards of the new view. Where those begin that join is known for certain when the flush is over.
+    fn shards_as_known(&self) -> Vec<ShardMembers> {
+        let of =
+            |members: &ShardMembers| ShardMembers { begins: self.begins(members.shard), ..members.clone() };
+        self.shards.iter().map(of).collect()
+    }
+
+    /// Where a shard begins in the new view.
+    pub(super) fn begins(&self, shard: ShardId) -> Position {
+        match self.evidence.old_view() {
+            None => Position::ZERO,
+            Some(view) => view.shard(shard).map_or(self.joins_at(), |members| members.begins),
         }
     }
 
@@ -524,7 +539,7 @@ impl Attempt {
     /// From there on, the new view's versions of positions are valid.
     fn decides_from(&self, view: &View) -> Position {
         let range = FlushRange::new(view.first, view.start);
-        let from = self.handover.decides_from(range);
+        let from = self.handover.decides_from(&self.evidence, range);
         assert!(range.reaches(from), "view {} decides from {from}, and its flush was {range:?}", view.number);
         from
     }

@@ -58,7 +58,7 @@ pub(crate) trait Handover: Debug + Send + Sync {
     fn joins_at(&self, flush: FlushRange) -> Position;
 
     /// From there on, the new view's versions of positions are valid.
-    fn decides_from(&self, flush: FlushRange) -> Position;
+    fn decides_from(&self, evidence: &Evidence, flush: FlushRange) -> Position;
 
     /// Below it, no role needs what the history says of views.
     fn trimmed(&self, evidence: &Evidence, shards: &[ShardMembers]) -> Position {
@@ -177,7 +177,7 @@ mod tests {
                 };
                 assert!(flush.sources().all(takes_part), "{order}: {flush:?}, {evidence:?}");
                 let range = flush.outcome().map_or(range, |outcome| outcome.range);
-                for at in [handover.joins_at(range), handover.decides_from(range)] {
+                for at in [handover.joins_at(range), handover.decides_from(&evidence, range)] {
                     assert!(range.reaches(at), "{order}: {at}, {range:?}");
                 }
                 assert!(handover.trimmed(&evidence, &shards) <= range.end(), "{order}: {evidence:?}");

@@ -16,12 +16,10 @@ use crate::shard::Held;
 impl Attempt {
     /// The shards of the new view, with their replicas.
     pub(super) fn selected(&self, liveness: Liveness<'_>, options: Options) -> Vec<ShardMembers> {
-        let of = |shard| {
-            let begins = match self.evidence.old_view() {
-                None => Position::ZERO,
-                Some(view) => view.shard(shard).map_or(self.joins_at(), |members| members.begins),
-            };
-            ShardMembers { shard, begins, replicas: self.select(shard, liveness) }
+        let of = |shard| ShardMembers {
+            shard,
+            begins: self.begins(shard),
+            replicas: self.select(shard, liveness),
         };
         let mut shards: Vec<ShardMembers> = shard_set::shards(self.entry()).map(of).collect();
         // The log goes on without a shard that has no replica yet.

@@ -83,7 +83,7 @@ impl Handover for Chains {
     }
 
     /// All that the flush writes is the new view's.
-    fn decides_from(&self, flush: FlushRange) -> Position {
+    fn decides_from(&self, _: &Evidence, flush: FlushRange) -> Position {
         flush.first()
     }
 

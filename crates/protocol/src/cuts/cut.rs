@@ -79,6 +79,11 @@ impl Wire for Cut {
 }
 
 impl Cut {
+    /// One that orders nothing yet.
+    pub(super) fn empty(from: Position) -> Self {
+        Self { from, lengths: vec![], names: vec![], ends: vec![] }
+    }
+
     /// Where the ends begin.
     fn names_end(&self) -> Position {
         self.from + self.names.iter().map(|(_, names)| names.ids.count).sum::<u64>()

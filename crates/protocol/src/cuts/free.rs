@@ -55,11 +55,11 @@ impl FreeCuts {
     ) -> Option<Cut> {
         self.cut_at = Some(now);
         self.is_behind = false;
-        let mut cut = Cut { from, lengths: vec![], names: vec![], ends: vec![] };
+        let mut cut = Cut::empty(from);
         let padding = if self.filter.options.leaves_empty { padding_at(from) } else { Padding::default() };
         cut.pad(padding.before);
         // Each shard has its part of a cut, however much others bring.
-        let most = (self.filter.options.limits.batch_records / reports.shards().max(1)).max(1);
+        let most = (self.filter.most_names() / reports.shards().max(1)).max(1);
         for (shard, length, names) in reports.reached() {
             let mut taken = 0;
             while names.decided() < length {
@@ -101,17 +101,17 @@ impl Filter {
         Self { idle_positions: config.session_idle_positions, options }
     }
 
+    /// How many runs of names a cut has at most.
+    pub(super) fn most_names(self) -> usize {
+        self.options.limits.batch_records.max(1)
+    }
+
     /// Gives a shard's names the next positions of a cut, as far as they are new.
     pub(super) fn order(self, (shard, told): (ShardId, Submitted), cut: &mut Cut, sessions: &mut Sessions) {
-        let twice = self.options.mutates(Mutation::SubmittedTwice);
-        let new = if twice { Some(told.ids) } else { self.new_of(told.ids, sessions, cut.end()) };
-        let Some(ids) = new else { return self.pass_over(told, cut) };
-        self.pass_over(told.head(ids.first - told.ids.first), cut);
-        let position = cut.end();
-        cut.names.push((shard, Submitted { ids, ..told }));
-        sessions.bind(ids, position);
-        sessions.admit(ids.session, ids.end(), told.lowest, position);
-        self.pass_over(told.tail(ids.end() - told.ids.first), cut);
+        let Some(new) = self.new_of(told, cut, sessions) else { return self.pass_over(told, cut) };
+        self.pass_over(told.head(new.ids.first - told.ids.first), cut);
+        take((shard, new), cut, sessions);
+        self.pass_over(told.tail(new.ids.end() - told.ids.first), cut);
     }
 
     /// Names that get no position.
@@ -121,8 +121,15 @@ impl Filter {
         }
     }
 
+    /// The names that are new at the end of a cut.
+    pub(super) fn new_of(self, told: Submitted, cut: &Cut, sessions: &Sessions) -> Option<Submitted> {
+        let twice = self.options.mutates(Mutation::SubmittedTwice);
+        let new = if twice { Some(told.ids) } else { self.admitted(told.ids, sessions, cut.end()) };
+        new.map(|ids| Submitted { ids, ..told })
+    }
+
     /// The names that go on where their session is.
-    fn new_of(self, told: IdRun, sessions: &Sessions, ordered: Position) -> Option<IdRun> {
+    fn admitted(self, told: IdRun, sessions: &Sessions, ordered: Position) -> Option<IdRun> {
         if sessions.is_too_many_ahead(told.session, ordered, self.options.limits.max_sessions) {
             return None;
         }
@@ -136,6 +143,15 @@ impl Filter {
         }
         .filter(|new| new.count > 0)
     }
+}
+
+/// Gives a shard's names the next positions of a cut. They are new.
+pub(super) fn take((shard, names): (ShardId, Submitted), cut: &mut Cut, sessions: &mut Sessions) {
+    let Submitted { ids, lowest } = names;
+    let position = cut.end();
+    cut.names.push((shard, names));
+    sessions.bind(ids, position);
+    sessions.admit(ids.session, ids.end(), lowest, position);
 }
 
 /// How many positions a cut leaves empty.

@@ -1,5 +1,5 @@
-//! View changes of logs that are ordered by cuts (Scalog §3): what a view leaves behind is completed as versions of that
-//! view, and the next one begins after it.
+//! View changes of logs that are ordered by cuts (Scalog §3): the cuts that a view leaves are completed as versions of that
+//! view. What no cut covers gets its positions from a closing cut, as versions of the next one, which begins after it.
 //!
 //! The chosen replica flushes, which is the contract's default; `view_change.rs` decides how much that is.
 
@@ -9,7 +9,7 @@ use seriatim_model::{Position, ViewNumber};
 use crate::control::{Evidence, FlushRange, Handover};
 use crate::shard::Held;
 
-/// The cuts that the chosen replica holds are completed on the shards.
+/// The cuts that the chosen replica holds are completed on the shards, and the view is closed behind them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cuts;
 
@@ -22,7 +22,7 @@ impl Cuts {
 }
 
 impl Handover for Cuts {
-    /// With the cuts nothing is left open: where the last of them ends, the new view begins. Without them, its positions
+    /// With the cuts nothing is left open: where the last of them ends, the closing cut begins. Without them, its positions
     /// begin where those end that anybody knows to be final, of which some replicas may lack some.
     fn range(&self, evidence: &Evidence) -> FlushRange {
         match evidence.chosen_state() {
@@ -51,13 +51,14 @@ impl Handover for Cuts {
         evidence.chosen().is_some()
     }
 
-    /// Cuts say which records are where: those of the old view are on the shards that it had.
+    /// Cuts say which records are where: those of the old view are on the shards that it had, the closing cut's as well.
     fn joins_at(&self, flush: FlushRange) -> Position {
         flush.end()
     }
 
-    /// A cut that is completed stays the old view's: it can have only one content.
-    fn decides_from(&self, flush: FlushRange) -> Position {
-        flush.end()
+    /// A cut that is completed stays the old view's: it can have only one content. The closing cut is the new one's. Without
+    /// the cuts, there is none, and all that is in the range was the old view's.
+    fn decides_from(&self, evidence: &Evidence, flush: FlushRange) -> Position {
+        if evidence.chosen().is_some() { flush.first() } else { flush.end() }
     }
 }

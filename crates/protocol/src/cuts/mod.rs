@@ -27,14 +27,16 @@
 //! found from the cut alone, and sessions are filtered where the order is decided.
 //!
 //! **Views.** A member of the layer that was sealed has all committed cuts. The chosen one completes all that it
-//! holds on the shards, as versions of the view that they were made in: a cut can have only one content. The new view
-//! starts after the last. What no cut covered is discarded, and submitted again by its client, which asks the new
-//! leader what became of its records.
+//! holds on the shards, as versions of the view that they were made in: a cut can have only one content. Behind them it makes
+//! a *closing cut* of what the surviving replicas hold that no cut covers (`closing.rs`): versions of the new view, which
+//! starts after the last. What that does not cover either is discarded, and submitted again by its client, which asks the
+//! new leader what became of its records.
 //!
 //! **Where we deviate from the paper**: cuts carry names; the layer is a group under the view register instead of
 //! Paxos; intervals begin when there is something to do. See docs/design/scalog.md.
 
 pub mod client;
+mod closing;
 mod committing;
 mod cut;
 mod ending;
@@ -54,4 +56,4 @@ mod view_change;
 pub use client::LogClient;
 pub use message::Message;
 pub use sequencer::Sequencer;
-pub use shard::{Message as ShardMessage, Submitted};
+pub use shard::{Message as ShardMessage, Rest, Submitted};

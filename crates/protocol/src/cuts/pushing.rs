@@ -13,16 +13,24 @@ use crate::roles::RoleEffect;
 /// The longest wait before a cut is sent again.
 const RESEND_MOST: Duration = Duration::from_secs(1);
 
-/// Cuts of one view that not all replicas of all shards hold, in order.
+/// Cuts of one view, or of a claim, that not all replicas of all shards hold, in order.
 #[derive(Clone, Debug)]
 pub(super) struct Pusher {
     /// In whose name they are told.
     view: ViewNumber,
-    /// The view that they were made in.
-    of: ViewNumber,
+    kind: Kind,
     routes: BTreeMap<ShardId, Route>,
     cuts: VecDeque<Push>,
     end: Position,
+}
+
+/// The versions that cuts make.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    /// Of the view that they were made in.
+    Of(ViewNumber),
+    /// Of a claim: they are parts of its closing cut.
+    Closing,
 }
 
 #[derive(Clone, Debug)]
@@ -45,12 +53,30 @@ impl Pusher {
         shards: impl Iterator<Item = (ShardId, &'a [Member])>,
         start: Position,
     ) -> Self {
+        Self::of_kind(view, Kind::Of(of), shards, start)
+    }
+
+    /// Tells these replicas of the parts of a claim's closing cut, from `start` on.
+    pub(super) fn closing<'a>(
+        claim: ViewNumber,
+        shards: impl Iterator<Item = (ShardId, &'a [Member])>,
+        start: Position,
+    ) -> Self {
+        Self::of_kind(claim, Kind::Closing, shards, start)
+    }
+
+    fn of_kind<'a>(
+        view: ViewNumber,
+        kind: Kind,
+        shards: impl Iterator<Item = (ShardId, &'a [Member])>,
+        start: Position,
+    ) -> Self {
         let route = |(shard, members): (ShardId, &[Member])| {
             let (primary, backups) = members.split_first()?;
             let primary = Address::Node(primary.node, Endpoint::Shard(shard));
             Some((shard, Route { primary, backups: backups.to_vec() }))
         };
-        Self { view, of, routes: shards.filter_map(route).collect(), cuts: VecDeque::new(), end: start }
+        Self { view, kind, routes: shards.filter_map(route).collect(), cuts: VecDeque::new(), end: start }
     }
 
     /// To the replicas of its own view.
@@ -93,13 +119,10 @@ impl Pusher {
 
     fn send_to(&self, shard: ShardId, cut: &Cut, out: &mut Vec<RoleEffect>) {
         let Route { primary, backups } = &self.routes[&shard];
-        let message = ShardMessage::Cover {
-            view: self.view,
-            of: self.of,
-            batch: cut.from,
-            backups: backups.clone(),
-            length: cut.length(shard),
-            runs: cut.runs(),
+        let (view, batch, backups, runs) = (self.view, cut.from, backups.clone(), cut.runs());
+        let message = match self.kind {
+            Kind::Of(of) => ShardMessage::Cover { view, of, batch, backups, length: cut.length(shard), runs },
+            Kind::Closing => ShardMessage::Closing { view, batch, backups, runs },
         };
         out.push(RoleEffect::Send { to: *primary, message: message.into() });
     }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use seriatim_model::{
     Address, Durability, Endpoint, Input, LogConfig, Machine, Member, Position, SessionId, Ticket, Time,
-    View, limits,
+    View, ViewNumber, limits,
 };
 
 use super::ShardMessage;
@@ -35,6 +35,8 @@ pub struct Sequencer {
     /// Where the first of the cuts begins.
     pub(super) bound: Position,
     pub(super) sessions: Sessions,
+    /// The latest claim that it was sealed for since its process started.
+    pub(super) sealed_for: ViewNumber,
     pub(super) flush: Option<Flush>,
     pub(super) leader: Option<Leader>,
 }
@@ -50,7 +52,7 @@ impl Machine for Sequencer {
                 roles::Message::Cuts(message) => self.receive(now, from, message, out),
                 roles::Message::Sequencing(message) => self.asked(from, message, out),
                 message @ (roles::Message::Shard(_) | roles::Message::CutsShard(_)) => {
-                    self.shard_answered(from, message, out)
+                    self.shard_answered(now, from, message, out)
                 }
                 roles::Message::Control(message) => self.controlled(now, from, message, out),
                 _ => {}
@@ -117,6 +119,7 @@ impl Sequencer {
             cuts: VecDeque::new(),
             bound: Position::ZERO,
             sessions: Sessions::default(),
+            sealed_for: ViewNumber::NONE,
             flush: None,
             leader: None,
         }
@@ -203,15 +206,7 @@ impl Sequencer {
 
     /// Forgets sessions that are too old, and those that are too many, at the same cut on all members.
     pub(super) fn sweep(&mut self, ordered: Position) {
-        let limits = self.options.limits;
-        self.sessions.sweep(ordered, self.config.session_idle_positions, false, |_| false);
-        if self.sessions.len() > limits.max_sessions {
-            let oldest = self.sessions.least_recent((ordered, ordered), limits.max_sessions, |_| false);
-            self.sessions.expire(&oldest);
-            if self.options.mutates(Mutation::ForgottenWithoutFloor) {
-                self.sessions.lower_floor();
-            }
-        }
+        sweep(&mut self.sessions, ordered, &self.config, self.options);
     }
 
     /// Cuts that are on all replicas of the shards need not be held.
@@ -260,7 +255,13 @@ impl Sequencer {
         reply(client, Message::Located { view: self.membership.number, session, next, places }, out);
     }
 
-    fn shard_answered(&mut self, from: Address, message: roles::Message, out: &mut Vec<RoleEffect>) {
+    fn shard_answered(
+        &mut self,
+        now: Time,
+        from: Address,
+        message: roles::Message,
+        out: &mut Vec<RoleEffect>,
+    ) {
         let Address::Node(node, Endpoint::Shard(shard)) = from else { return };
         match message {
             roles::Message::CutsShard(ShardMessage::Report { view, length, from, names })
@@ -280,7 +281,10 @@ impl Sequencer {
                 }
             }
             roles::Message::Shard(shard::Message::Bound { view, batch, .. }) => {
-                self.flush_bound(shard, view, batch, out)
+                self.flush_bound(now, shard, view, batch, out)
+            }
+            roles::Message::CutsShard(ShardMessage::RestIs { view, rest }) => {
+                self.rest_told(now, (shard, node), view, rest, out);
             }
             _ => {}
         }
@@ -329,6 +333,19 @@ impl Sequencer {
         }
         if let Some(leader) = &mut self.leader {
             leader.resend(now, &self.cuts, out);
+        }
+    }
+}
+
+/// Forgets sessions that are too old where so much is ordered, and those that are too many.
+pub(super) fn sweep(sessions: &mut Sessions, ordered: Position, config: &LogConfig, options: Options) {
+    let limits = options.limits;
+    sessions.sweep(ordered, config.session_idle_positions, false, |_| false);
+    if sessions.len() > limits.max_sessions {
+        let oldest = sessions.least_recent((ordered, ordered), limits.max_sessions, |_| false);
+        sessions.expire(&oldest);
+        if options.mutates(Mutation::ForgottenWithoutFloor) {
+            sessions.lower_floor();
         }
     }
 }

@@ -13,14 +13,17 @@
 //!   |                |--- Bound ------|------------->|
 //! ```
 //!
-//! A local log begins anew with each view: what no cut of a view covered is discarded when the next one begins, and
-//! its client submits it again. The primary passes records on without waiting, and each replica reports for itself how
+//! A local log begins anew with each view. What no cut of a view covered is kept by those that are fenced (`rests.rs`), for
+//! the closing cut of the next (`closing.rs`); what that does not cover is discarded when the view begins, and its client
+//! submits it again. The primary passes records on without waiting, and each replica reports for itself how
 //! much is durable on it, at most once in each interval, and only if there is news.
 
 mod applied_cuts;
+mod closing;
 mod message;
+mod rests;
 
-pub use message::{Message, Submitted};
+pub use message::{Message, Rest, Submitted};
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -35,6 +38,8 @@ use crate::parts::HeldIds;
 use crate::roles::{self, RoleEffect};
 use crate::shard::{self, Applied, Core, DataPath, Write, send};
 
+use rests::Frozen;
+
 type Out = Vec<RoleEffect>;
 
 /// The data path of a log that is ordered by cuts: records are submitted to a shard's local log, and cuts give them
@@ -42,6 +47,8 @@ type Out = Vec<RoleEffect>;
 #[derive(Clone, Debug)]
 pub(crate) struct LocalLog {
     local: Local,
+    /// The local log of a view that is over, until it is known what follows that.
+    frozen: Option<Frozen>,
     /// The records of the local log by their ids, until cuts have given them final positions.
     pub(super) ids: HeldIds,
     /// How far the store has what cuts bound.
@@ -53,6 +60,8 @@ pub(crate) struct LocalLog {
 /// Invariant: `chunks` follow each other from `decided` or below up to `length`; `durable <= length`.
 #[derive(Clone, Debug, Default)]
 struct Local {
+    /// The view from whose start on indexes count; none while there is no local log.
+    of: ViewNumber,
     chunks: VecDeque<Chunk>,
     records: usize,
     bytes: usize,
@@ -212,7 +221,7 @@ impl LocalLog {
     /// The records that a store holds when it is opened again, where everything below `stable` is in it.
     pub(crate) fn recover(put: Vec<IdRun>, stable: Position) -> Self {
         let (ids, applied) = (HeldIds::recover(put), Applied::from(stable));
-        Self { local: Local::default(), ids, applied }
+        Self { local: Local::default(), frozen: None, ids, applied }
     }
 }
 
@@ -258,6 +267,17 @@ impl DataPath for LocalLog {
                 let write = Write::Backup(from, view, batch);
                 self.hold_cover(core, write, (view, of, batch), length, runs, out);
             }
+            Message::AskRest { view, of } if Self::may_close(core, from, view, out) => {
+                self.asked_for_rest(core, from, (view, of), out);
+            }
+            Message::Closing { view, batch, backups, runs } if Self::may_close(core, from, view, out) => {
+                self.close(core, from, (view, batch), &backups, runs, out);
+            }
+            Message::ReplicateClosing { view, batch, incarnation, runs }
+                if incarnation == core.memory.incarnation && Self::may_close(core, from, view, out) =>
+            {
+                self.replicate_closing(core, from, (view, batch), runs, out);
+            }
             // The rest are answers to others, or meant for another incarnation.
             _ => {}
         }
@@ -265,12 +285,17 @@ impl DataPath for LocalLog {
 
     fn stored(&mut self, core: &mut Core, ticket: Ticket, out: &mut Out) {
         self.local.persisted(ticket);
+        self.rest_stored(ticket, out);
         self.cuts_stored(core, ticket, out);
     }
 
     /// A write had no room. If it was one of the local log, it is made again later.
     fn failed(&mut self, core: &mut Core, now: Time, ticket: Ticket, out: &mut Out) {
         self.applied.failed(ticket);
+        if let Some(names) = self.frozen.as_mut().and_then(|frozen| frozen.failed(ticket)) {
+            self.ids.release(names.ids);
+            return self.tell_rest(out);
+        }
         let is_it = |chunk: &&mut Chunk| chunk.stored == Stored::Writing(ticket);
         let Some(chunk) = self.local.chunks.iter_mut().find(is_it) else { return };
         chunk.stored = Stored::Failed(now + limits::RESEND_AFTER);
@@ -284,10 +309,13 @@ impl DataPath for LocalLog {
 
     fn taken_back(&mut self, core: &mut Core, applied: Option<Applied>) {
         self.applied = applied.expect("it goes by what it has applied");
+        // It is not sure which view that was.
+        self.frozen = None;
         core.sit_out();
     }
 
-    /// The view is over. Whoever submitted what no cut is known to cover is told, and asks in the next one.
+    /// The view is over. Whoever submitted what no cut is known to cover is told, and asks in the next one, which may have it
+    /// all the same: it is kept as far as names go, for the records are in the store.
     fn stopped(&mut self, core: &mut Core, out: &mut Out) {
         let local = std::mem::take(&mut self.local);
         let sessions: BTreeSet<SessionId> =
@@ -296,6 +324,10 @@ impl DataPath for LocalLog {
             if let Some(submitter) = local.submitters.get(&session) {
                 send(submitter.client, core.fenced(), out);
             }
+        }
+        let is_kept = local.of == core.view_number() && !core.options.mutates(Mutation::RestDropped);
+        if local.of != ViewNumber::NONE && is_kept {
+            self.frozen = Some(Frozen::new(local.of, local.decided, local.chunks));
         }
     }
 
@@ -318,6 +350,12 @@ impl DataPath for LocalLog {
 
     fn learned(&mut self, view: &View) {
         self.applied = Applied::from(view.start);
+        self.frozen = None;
+    }
+
+    /// Nobody asks for what it kept of the view before.
+    fn left_out(&mut self) {
+        self.frozen = None;
     }
 
     /// A view that is registered begins: the local log begins anew. The leader is told, since it may have sent something
@@ -326,7 +364,7 @@ impl DataPath for LocalLog {
         if !core.is_open() {
             return;
         }
-        self.local = Local { began: core.gate.issued(), ..Local::default() };
+        self.local = Local { of: core.view_number(), began: core.gate.issued(), ..Local::default() };
         self.ids.forget_placed();
         self.discard_unplaced(core, out);
         let Some(members) = core.members().cloned() else { return };

@@ -1,30 +1,46 @@
 //! The part of a member of the ordering layer in a view change: it is sealed, the chosen member completes on the
-//! shards what it holds, and the members of the next view are staged.
+//! shards what it holds and closes the view, and the members of the next view are staged.
 
-use seriatim_model::{Address, Endpoint, Member, Position, ShardId, Time, View, ViewNumber, limits};
+use seriatim_model::{Address, Endpoint, Member, NodeId, Position, ShardId, Time, View, ViewNumber, limits};
 
+use super::closing::{ClosingCut, Survivors};
+use super::cut::Cut;
+use super::free::Filter;
 use super::memory::JournalRecord;
 use super::pushing::Pusher;
-use super::sequencer::{Sequencer, reply};
+use super::sequencer::{Sequencer, reply, sweep};
+use super::shard::Rest;
 use crate::control::{self, Message, SealedState};
 use crate::mutation::Mutation;
 use crate::parts::Sessions;
 use crate::parts::membership::{Registered, SealOutcome, Staged};
 use crate::roles::RoleEffect;
 
-/// The cuts that the chosen member completes on behalf of a claim. Its own state stays as it is: an attempt that
+/// The cuts that the chosen member completes on behalf of a claim, and the closing cut behind them. Its own state stays as it is: an attempt that
 /// dies here must leave it to the next.
 #[derive(Clone, Debug)]
 pub(super) struct Flush {
     claim: ViewNumber,
     controller: Address,
-    pusher: Pusher,
+    completed: Pusher,
+    closing: ClosingCut,
+    /// The sessions of all of these cuts.
     sessions: Sessions,
 }
 
 impl Flush {
     pub(super) fn deadline(&self) -> Option<Time> {
-        self.pusher.deadline()
+        [self.completed.deadline(), self.closing.deadline()].into_iter().flatten().min()
+    }
+
+    /// Where the closing cut ends, once everything is on all replicas that are to hold it.
+    fn end(&self) -> Option<Position> {
+        self.closing.end().filter(|_| self.completed.len() == 0)
+    }
+
+    /// Below it, everything is on all replicas that are to hold it.
+    fn bound(&self) -> Position {
+        if self.completed.len() > 0 { self.completed.bound() } else { self.closing.bound() }
     }
 }
 
@@ -42,6 +58,7 @@ impl Sequencer {
         let Some(obeys) = self.membership.seal(now, from, (claim, old), skipped, out) else { return };
         if let SealOutcome::Newly { adopts } = obeys {
             (self.flush, self.leader) = (None, None);
+            self.sealed_for = claim;
             if adopts {
                 self.adopt_staged(old, Position::ZERO);
             }
@@ -55,7 +72,9 @@ impl Sequencer {
     }
 
     /// Completes the cuts that it holds on those replicas of the next view that were members of their own: they have
-    /// the records. Others get them later.
+    /// the records. Others get them later. And asks these what no cut covers.
+    ///
+    /// Their answers are known to this process alone: after a restart it would make another closing cut.
     pub(super) fn begin_flush(
         &mut self,
         now: Time,
@@ -64,22 +83,26 @@ impl Sequencer {
         next: &View,
         out: &mut Vec<RoleEffect>,
     ) {
-        if claim <= self.membership.number || claim != self.membership.claim {
+        let is_obeyed = claim == self.membership.claim && claim == self.sealed_for;
+        if claim <= self.membership.number || !is_obeyed {
             return self.membership.tell_preempted(from, out);
         }
         self.membership.back_off(now);
         if self.flush.as_ref().is_none_or(|flush| flush.claim != claim) {
-            let members: Vec<(ShardId, Vec<Member>)> =
+            let survivors: Survivors =
                 next.shards.iter().map(|members| (members.shard, self.old_members(members))).collect();
-            let routes = members.iter().map(|(shard, members)| (*shard, &members[..]));
-            let pusher = Pusher::new((claim, self.membership.number), routes, self.bound);
-            let sessions = self.sessions.clone();
-            let mut flush = Flush { claim, controller: from, pusher, sessions };
+            let survivors: Survivors =
+                survivors.into_iter().filter(|(_, members)| !members.is_empty()).collect();
+            let routes = survivors.iter().map(|(shard, members)| (*shard, &members[..]));
+            let numbers = (claim, self.membership.number);
+            let mut completed = Pusher::new(numbers, routes, self.bound);
             if !self.options.mutates(Mutation::CutsLost) {
-                self.cuts.iter().for_each(|cut| flush.pusher.push(now, cut.clone(), out));
+                self.cuts.iter().for_each(|cut| completed.push(now, cut.clone(), out));
             }
-            flush.sessions.prune(limits::MAX_BOUND_RUNS, self.options.limits.void_runs);
-            self.flush = Some(flush);
+            let closing = ClosingCut::new(now, numbers, survivors, completed.end(), out);
+            let sessions = self.sessions.clone();
+            self.flush = Some(Flush { claim, controller: from, completed, closing, sessions });
+            self.go_on_closing(now, out);
         }
         self.report_flush(out);
     }
@@ -91,36 +114,71 @@ impl Sequencer {
         next.replicas.iter().filter(was_member).copied().collect()
     }
 
-    /// Says how far the cuts are on the shards.
-    fn report_flush(&self, out: &mut Vec<RoleEffect>) {
-        let Some(flush) = &self.flush else { return };
-        let (claim, end, sessions) = (flush.claim, flush.pusher.end(), flush.sessions.clone());
-        let message = match flush.pusher.len() {
-            // Nothing is bound anew: what is completed belongs to the view before.
-            0 => Message::Flushed { claim, first: end, end, sessions },
-            _ => Message::Flushing { claim, bound: flush.pusher.bound() },
-        };
-        reply(flush.controller, message, out);
+    /// Goes on with the closing cut, as far as the answers go.
+    fn go_on_closing(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
+        let Some(flush) = &mut self.flush else { return };
+        let decided = |shard| self.cuts.back().map_or(0, |cut: &Cut| cut.length(shard));
+        let filter = Filter::new(&self.config, self.options);
+        flush.closing.go_on(now, decided, (filter, &mut flush.sessions), out);
     }
 
-    /// A shard holds a cut.
+    /// Says how far the cuts are on the shards.
+    fn report_flush(&mut self, out: &mut Vec<RoleEffect>) {
+        let Some(flush) = &self.flush else { return };
+        let (claim, controller) = (flush.claim, flush.controller);
+        let message = match flush.end() {
+            Some(end) => {
+                let unlisted = self.options.mutates(Mutation::ClosedUnlisted);
+                let mut sessions = if unlisted { self.sessions.clone() } else { flush.sessions.clone() };
+                sweep(&mut sessions, end, &self.config, self.options);
+                sessions.prune(limits::MAX_BOUND_RUNS, self.options.limits.void_runs);
+                Message::Flushed { claim, first: flush.completed.end(), end, sessions }
+            }
+            None => Message::Flushing { claim, bound: flush.bound() },
+        };
+        reply(controller, message, out);
+    }
+
+    /// A shard holds a cut, or a part of the closing cut.
     pub(super) fn flush_bound(
         &mut self,
+        now: Time,
         shard: ShardId,
         view: ViewNumber,
         batch: Position,
         out: &mut Vec<RoleEffect>,
     ) {
         let Some(flush) = self.flush.as_mut().filter(|flush| flush.claim == view) else { return };
-        flush.pusher.note_bound(shard, batch);
-        if flush.pusher.len() == 0 {
+        flush.completed.note_bound(shard, batch);
+        flush.closing.note_bound(shard, batch);
+        self.flush_goes_on(now, out);
+    }
+
+    /// A replica says what it has that no cut covers.
+    pub(super) fn rest_told(
+        &mut self,
+        now: Time,
+        replica: (ShardId, NodeId),
+        view: ViewNumber,
+        rest: Rest,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        let Some(flush) = self.flush.as_mut().filter(|flush| flush.claim == view) else { return };
+        flush.closing.note_rest(replica, rest);
+        self.flush_goes_on(now, out);
+    }
+
+    fn flush_goes_on(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
+        self.go_on_closing(now, out);
+        if self.flush.as_ref().is_some_and(|flush| flush.end().is_some()) {
             self.report_flush(out);
         }
     }
 
     pub(super) fn resend_flush(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
         if let Some(flush) = &mut self.flush {
-            flush.pusher.resend(now, out);
+            flush.completed.resend(now, out);
+            flush.closing.resend(now, out);
         }
     }
 

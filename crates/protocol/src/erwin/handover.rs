@@ -40,7 +40,7 @@ impl Handover for Unbound {
     }
 
     /// All that the flush binds is the new view's.
-    fn decides_from(&self, flush: FlushRange) -> Position {
+    fn decides_from(&self, _: &Evidence, flush: FlushRange) -> Position {
         flush.first()
     }
 }

@@ -128,7 +128,11 @@ impl Core {
             scrub_at: Time::ZERO,
             batches: BTreeMap::new(),
             answered: Answered::default(),
-            ends: recovery.ends.into_iter().collect(),
+            ends: recovery
+                .ends
+                .into_iter()
+                .filter(|_| !options.mutates(Mutation::ClosedNotDurable))
+                .collect(),
             writes: VecDeque::new(),
             unstored: Unstored::default(),
             pushed: Position::ZERO,

@@ -53,6 +53,19 @@ impl Held {
     }
 }
 
+/// Records that a replica of a shard has durably, in an order that all replicas of the shard have them in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unplaced {
+    /// The view from whose start on they are counted.
+    pub view: ViewNumber,
+    /// How many.
+    pub length: u64,
+    /// The first of those whose names are told.
+    pub from: u64,
+    /// Names, in order.
+    pub names: Vec<IdRun>,
+}
+
 /// Messages of the shard contract.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {

@@ -58,7 +58,7 @@ mod views;
 pub use applied::Applied;
 pub use core::Core;
 pub(crate) use core::{Batch, Write, send};
-pub use message::{Held, Message};
+pub use message::{Held, Message, Unplaced};
 pub use path::DataPath;
 pub use primary_backup::Replica;
 pub use read_error::ReadError;

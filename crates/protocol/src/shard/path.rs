@@ -69,6 +69,9 @@ pub trait DataPath: Debug + Send + Sync {
     /// It is known that a view was registered that the replica is a member of. It may be over already.
     fn learned(&mut self, _: &View) {}
 
+    /// A view is registered that the replica takes no part in.
+    fn left_out(&mut self) {}
+
     /// The replica is about to take part in a view whose flush began at `first`.
     fn entering(&mut self, _first: Position) {}
 

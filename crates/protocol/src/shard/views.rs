@@ -131,6 +131,7 @@ impl Core {
                 self.stop_batches(path, out);
                 self.remember(before, out);
             }
+            path.left_out();
             return;
         }
         path.entering(view.first);

@@ -2,7 +2,7 @@
 
 use seriatim_model::{IdRun, Incarnation, SessionId, ShardId};
 use seriatim_protocol::cuts::message::{Cut, End, Place};
-use seriatim_protocol::cuts::{ShardMessage, Submitted};
+use seriatim_protocol::cuts::{Rest, ShardMessage, Submitted};
 use seriatim_protocol::{Message, cuts};
 
 use crate::effects::{following, ids, ordered};
@@ -98,6 +98,21 @@ pub(crate) fn shard(message: &ShardMessage) -> String {
         ReplicateCover { view, of, batch, incarnation, length, runs } => {
             let (incarnation, of) = (unless(1, "incarnation", incarnation.0), unless(view.0, "of", of.0));
             format!("replicate-cover v{view} batch={batch} length={length}{incarnation}{of}{}", ordered(runs))
+        }
+        AskRest { view, of } => format!("ask-rest v{view} of={of}"),
+        RestIs { view, rest: Rest::LocalLog { from, names } } => {
+            format!("rest v{view} from={from}{}", submitted(names))
+        }
+        RestIs { view, rest: Rest::Unordered { names } } => {
+            format!("rest v{view} unordered{}", names.iter().map(|names| run(*names)).collect::<String>())
+        }
+        Closing { view, batch, backups, runs } => {
+            let backups = unless(String::new(), "backups", list(backups, "+", words::member));
+            format!("closing v{view} batch={batch}{backups}{}", ordered(runs))
+        }
+        ReplicateClosing { view, batch, incarnation, runs } => {
+            let life = unless(1, "life", incarnation.0);
+            format!("replicate-closing v{view} batch={batch}{life}{}", ordered(runs))
         }
     }
 }
@@ -204,8 +219,46 @@ pub(crate) fn read(
                 _ => ReplicateCover { view, of, batch, incarnation, length, runs },
             }
         }
-        _ => return Ok(None),
+        _ => return Ok(read_closing(kind, words)?.map(Message::from)),
     })))
+}
+
+/// A message about the end of a view.
+fn read_closing(kind: &str, words: &mut Words) -> Parsed<Option<ShardMessage>> {
+    use ShardMessage::*;
+    Ok(Some(match kind {
+        "ask-rest" => {
+            let view = words.view()?;
+            AskRest { view, of: words.value("of")?.map(seriatim_model::ViewNumber).ok_or("of which view?")? }
+        }
+        "rest" if words.has("unordered") => {
+            let view = words.view()?;
+            let mut names = vec![];
+            while let Ok(word) = words.next() {
+                names.push(read_run(&word)?);
+            }
+            RestIs { view, rest: Rest::Unordered { names } }
+        }
+        "rest" => {
+            let (view, from) = (words.view()?, words.number("from")?);
+            let mut names = vec![];
+            while let Ok(word) = words.next() {
+                names.push(read_submitted(&word)?);
+            }
+            RestIs { view, rest: Rest::LocalLog { from, names } }
+        }
+        "closing" | "replicate-closing" => {
+            let (view, batch) = (words.view()?, words.position("batch")?);
+            let incarnation = Incarnation(words.value("life")?.unwrap_or(1));
+            let backups = messages::backups(words)?;
+            let runs = words.ordered();
+            match kind {
+                "closing" => Closing { view, batch, backups, runs },
+                _ => ReplicateClosing { view, batch, incarnation, runs },
+            }
+        }
+        _ => return Ok(None),
+    }))
 }
 
 fn read_successor(words: &mut Words) -> Parsed<SessionId> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use seriatim_model::storage::{Ordered, Run, ShardRecovery, StorageCommand};
-use seriatim_model::{IdRun, Position, RecordId, ShardId, TimeIndex};
+use seriatim_model::{IdRun, Position, RecordId, ShardId, TimeIndex, ViewNumber};
 use seriatim_protocol::parts::sessions::runs_of;
 
 /// The state that is found after these commands, oldest first.
@@ -30,16 +30,15 @@ pub(crate) fn recovered<'a>(
             StorageCommand::Stable(position) => found.stable = *position,
             StorageCommand::Trim(position) => found.trim = *position,
             StorageCommand::Bind { view, runs } | StorageCommand::Rebind { view, runs, .. } => {
-                let end = runs.iter().map(Run::end).max().unwrap_or_default();
-                match found.ends.iter_mut().find(|(known, _)| known == view) {
-                    Some((_, known)) => *known = end.max(*known),
-                    None => found.ends.push((*view, end)),
-                }
+                note_end(&mut found.ends, *view, runs.iter().map(Run::end).max().unwrap_or_default());
             }
-            StorageCommand::Put(_)
-            | StorageCommand::Order { .. }
-            | StorageCommand::Map { .. }
-            | StorageCommand::Discard(_) => {}
+            StorageCommand::Order { view, first, runs } => {
+                note_end(&mut found.ends, *view, *first + runs.iter().map(|run| run.ids.count).sum::<u64>());
+            }
+            StorageCommand::Map { view, first, owned } => {
+                note_end(&mut found.ends, *view, *first + owned.iter().map(|part| part.count).sum::<u64>());
+            }
+            StorageCommand::Put(_) | StorageCommand::Discard(_) => {}
             StorageCommand::Mark { times, whole: true, .. } => found.times = times.clone(),
             StorageCommand::Mark { times, whole: false, .. } => found.times.merge(times),
         }
@@ -80,4 +79,12 @@ fn unordered<'a>(
         }
     }
     (runs_of(put.into_iter()), runs_of(void.into_iter()))
+}
+
+/// There are versions of this view up to there.
+fn note_end(ends: &mut Vec<(ViewNumber, Position)>, view: ViewNumber, end: Position) {
+    match ends.iter_mut().find(|(known, _)| *known == view) {
+        Some((_, known)) => *known = end.max(*known),
+        None => ends.push((view, end)),
+    }
 }

@@ -14,6 +14,7 @@ use super::limits::Limits;
 use super::promises::Promises;
 use super::reached::{Copies, News, Reached};
 use super::scene::Scene;
+use super::survivors::Survivors;
 use super::truth::{self, Nodes, Truth};
 use super::{CONTROL, changing};
 use crate::history::{Claimed, RegisteredView};
@@ -27,6 +28,7 @@ pub(super) struct Witness {
     /// Damage that was told, and what became of the other copies.
     pub(super) damage: Damage,
     pub(super) limits: Limits,
+    survivors: Survivors,
     /// The nodes that each took for gone when that was written down.
     suspected: BTreeMap<NodeId, Vec<NodeId>>,
     /// The register may have changed since it was asked for last whether it did.
@@ -41,6 +43,7 @@ impl Witness {
         }
         self.promises.heard(scene, nodes, id, outgoing);
         Self::note_end(scene, outgoing);
+        self.survivors.sent(id, outgoing);
         if let Message::Shard(shard::Message::ReadFailed { error: ReadError::Damaged { position }, .. }) =
             &outgoing.message
         {
@@ -160,6 +163,9 @@ impl Witness {
             let at = scene.history.tick();
             let (number, start) = (view.number, view.start);
             scene.tell(format_args!("view {number} is registered: {view:?}"));
+            if let Some(old) = scene.history.views.values().next_back().map(|old| old.view.clone()) {
+                self.survivors.registered(scene, &old, &view);
+            }
             scene.history.views.insert(number, RegisteredView { view, at });
             scene.history.note_stable(start);
         }
@@ -180,6 +186,7 @@ impl Witness {
     /// A node started: its roles remember what they promised, or do not.
     pub(super) fn started(&mut self, scene: &mut Scene, nodes: &Nodes, id: NodeId) {
         self.promises.started(scene, nodes, id);
+        self.survivors.started(id);
     }
 
     /// Whether the register may have changed since the last call.

@@ -439,6 +439,16 @@ impl Contents {
         });
         in_order(above.collect())
     }
+
+    /// For each view of which there are versions the position after the last of them, whichever shard it is on.
+    pub(super) fn ends(&self) -> Vec<(ViewNumber, Position)> {
+        let mut ends: BTreeMap<ViewNumber, Position> = BTreeMap::new();
+        for (view, end) in self.index.ends().into_iter().chain(self.map.ends()) {
+            let known = ends.entry(view).or_default();
+            *known = end.max(*known);
+        }
+        ends.into_iter().collect()
+    }
 }
 
 /// A view that is remembered as registered started with what its flush had made stable.

@@ -145,6 +145,18 @@ fn view_of(store: &ShardStore) -> impl PartialEq + std::fmt::Debug + use<> {
     (recovery, content(store), held, store.map(trim, Position(1000)))
 }
 
+/// A replica goes by where the versions of a view end here, though none of them are its own, to tell what it lacks of that
+/// view's first positions.
+#[test]
+fn versions_end_where_others_positions_end() {
+    let disk = MemoryDisk::default();
+    let ends = [(ViewNumber(3), Position(7)), (ViewNumber(4), Position(10))];
+    let store = filled(&disk, &[put(1, 0..2), order(3, 5, &[data(1, 0, 2)]), order(4, 7, &[other(3)])]);
+    assert_eq!(store.recovery().ends, ends);
+    drop(store);
+    assert_eq!(write_behind(&disk).recovery().ends, ends, "when it is opened again");
+}
+
 #[test]
 fn a_record_is_found_by_name_until_its_position_is_final() {
     let disk = MemoryDisk::new();

@@ -78,7 +78,7 @@ impl LocalLog {
         }
     }
 
-    fn lacks_name(&self, shard: ShardId, runs: &[Ordered]) -> bool {
+    pub(super) fn lacks_name(&self, shard: ShardId, runs: &[Ordered]) -> bool {
         let own = runs.iter().filter(|run| run.shard == shard && !run.is_void);
         own.into_iter().any(|run| !self.ids.missing(run.ids).is_empty())
     }
@@ -94,7 +94,10 @@ impl LocalLog {
     }
 
     /// A view that is registered begins: what lies below its start and is not here is lacking. A member of the view
-    /// before has everything below `first`: that was completed on all of them.
+    /// before has everything below `first`: that was completed on all of them. Between that and the start lies what the
+    /// closing cut covers. Whether that is here, the store tells: it was written as versions of this view, and the last part
+    /// of it only after all others were on all replicas that were to hold them. What a replica was told before it restarted
+    /// would not do: if the power fails after the view was registered and before anybody heard so, nobody would have it.
     pub(super) fn lacks_below(core: &Core, view: &View, begins: Position) -> Option<MissingRange> {
         let (first, start) = (view.first, view.start);
         let missed = core.missing.is_some_and(|missing| missing.end > start);
@@ -103,7 +106,11 @@ impl LocalLog {
             return core.missing;
         }
         // Records in the store beyond the stable bound may have been completed for a claim that came to nothing.
-        let from = if missed { core.stable } else { core.stable.max(first) };
+        let from = match missed {
+            true => core.stable,
+            false if core.end_under(view.number) >= start => start,
+            false => core.stable.max(first),
+        };
         let missing = core.missing.map(|missing| MissingRange { end: missing.end.min(start), ..missing });
         // Where the shard joins there is nothing that it could lack.
         let is_behind = from < start && begins < start;

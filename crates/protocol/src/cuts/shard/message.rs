@@ -30,6 +30,30 @@ impl Submitted {
     }
 }
 
+/// The records of a view that a fenced replica has durably and that no cut is known to cover.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Rest {
+    /// Its process took part in the view: it knows in which order they came.
+    LocalLog {
+        /// The index of the first record.
+        from: u64,
+        /// The names of the records, in order.
+        names: Vec<Submitted>,
+    },
+    /// It has restarted since: these, and maybe others that have no position.
+    Unordered {
+        /// Their names.
+        names: Vec<IdRun>,
+    },
+}
+
+wire_enum! {
+    Rest {
+        1 => LocalLog { from as number, names },
+        2 => Unordered { names },
+    }
+}
+
 /// Messages about the local logs of shards, and the cuts that order them.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
@@ -137,6 +161,43 @@ pub enum Message {
         /// The names.
         runs: Vec<Ordered>,
     },
+    /// Chosen member of the ordering layer to fenced replica: what of its local log does no cut cover?
+    AskRest {
+        /// The claim.
+        view: ViewNumber,
+        /// The view that ends.
+        of: ViewNumber,
+    },
+    /// Replica to that member: this.
+    RestIs {
+        /// The claim.
+        view: ViewNumber,
+        /// The rest.
+        rest: Rest,
+    },
+    /// Chosen member to primary: a part of the closing cut. The positions from `batch` on belong to these names, one after
+    /// another, if the claim becomes a view. Every shard is told of all of them.
+    Closing {
+        /// The claim.
+        view: ViewNumber,
+        /// The first position.
+        batch: Position,
+        /// The backups that must hold it too.
+        backups: Vec<Member>,
+        /// The names.
+        runs: Vec<Ordered>,
+    },
+    /// Primary to backup: the same.
+    ReplicateClosing {
+        /// The claim.
+        view: ViewNumber,
+        /// The first position.
+        batch: Position,
+        /// Which incarnation of the backup is meant.
+        incarnation: Incarnation,
+        /// The names.
+        runs: Vec<Ordered>,
+    },
 }
 
 impl Family for Message {
@@ -155,6 +216,12 @@ impl Family for Message {
             _ => None,
         }
     }
+
+    fn unplaced(&self) -> Option<shard::Unplaced> {
+        let Self::Report { view, length, from, names } = self else { return None };
+        let names = names.iter().map(|names| names.ids).collect();
+        Some(shard::Unplaced { view: *view, length: *length, from: *from, names })
+    }
 }
 
 wire_enum! {
@@ -168,5 +235,9 @@ wire_enum! {
         7 => CutAck { view, end, length as number },
         8 => Cover { view, of, batch, backups, length as number, runs },
         9 => ReplicateCover { view, of, batch, incarnation, length as number, runs },
+        10 => AskRest { view, of },
+        11 => RestIs { view, rest },
+        12 => Closing { view, batch, backups, runs },
+        13 => ReplicateClosing { view, batch, incarnation, runs },
     }
 }

@@ -1,0 +1,79 @@
+//! Positions that a closing cut gives to names: versions of the claim that makes it, which count when its view is registered.
+
+use seriatim_model::storage::{Ordered, StorageCommand};
+use seriatim_model::{Address, Endpoint, Member, Position, ViewNumber};
+
+use super::LocalLog;
+use super::message::Message;
+use crate::roles::RoleEffect;
+use crate::shard::{Core, Write, send};
+
+impl LocalLog {
+    /// Whether a part of a closing cut may be taken: of a claim that the replica is fenced for, and that is no view yet.
+    pub(super) fn may_close(
+        core: &Core,
+        from: Address,
+        claim: ViewNumber,
+        out: &mut Vec<RoleEffect>,
+    ) -> bool {
+        core.accepts(from, claim, out) && claim > core.view_number()
+    }
+
+    /// Primary: a part of a closing cut. It is answered when all that are to hold it do.
+    pub(super) fn close(
+        &mut self,
+        core: &mut Core,
+        from: Address,
+        (view, batch): (ViewNumber, Position),
+        backups: &[Member],
+        runs: Vec<Ordered>,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        if core.answers_again(from, (view, batch), out) {
+            return;
+        }
+        let held_here = core.begin_batch(from, (view, batch), backups, vec![]);
+        for backup in backups {
+            if core.batches[&(view, batch)].backups.contains(&backup.node) {
+                let (incarnation, runs) = (backup.incarnation, runs.clone());
+                let message = Message::ReplicateClosing { view, batch, incarnation, runs };
+                send(Address::Node(backup.node, Endpoint::Shard(core.shard)), message, out);
+            }
+        }
+        if !held_here {
+            self.hold_closing(core, Write::Primary(view, batch), (view, batch), runs, out);
+        }
+    }
+
+    /// Backup: the same.
+    pub(super) fn replicate_closing(
+        &mut self,
+        core: &mut Core,
+        from: Address,
+        (view, batch): (ViewNumber, Position),
+        runs: Vec<Ordered>,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        if !core.replicated_again(from, (view, batch), out) {
+            self.hold_closing(core, Write::Backup(from, view, batch), (view, batch), runs, out);
+        }
+    }
+
+    /// Gives names their positions in the store, as versions of the claim.
+    fn hold_closing(
+        &mut self,
+        core: &mut Core,
+        write: Write,
+        (view, first): (ViewNumber, Position),
+        runs: Vec<Ordered>,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        if self.lacks_name(core.shard, &runs) {
+            // A closing cut covers no more than every replica has that is told of it, unless its store failed since.
+            return;
+        }
+        let end = first + runs.iter().map(|run| run.ids.count).sum::<u64>();
+        self.ids.place(view, first, &runs);
+        core.hold(self, write, end, StorageCommand::Order { view, first, runs }, out);
+    }
+}

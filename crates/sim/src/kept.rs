@@ -1,0 +1,14 @@
+//! Records without positions that outlive a view.
+
+use seriatim_model::{IdRun, Position, ViewNumber};
+
+/// Records that the replicas of a shard have durably when a view is registered, and had in the one before.
+#[derive(Clone, Copy, Debug)]
+pub struct Kept {
+    /// Which.
+    pub ids: IdRun,
+    /// The view.
+    pub view: ViewNumber,
+    /// Where it starts.
+    pub start: Position,
+}
