@@ -4,7 +4,7 @@
 //! ```text
 //! chosen                      replicas of the view that ends
 //!   |-- AskRest ------------------>|
-//!   |<- RestIs --------------------|    the records that no cut covers
+//!   |<- RestIs --------------------|    the ids of what no cut covers
 //!   |-- Closing ------------------>|    one part after another, as versions of the claim
 //!   |<- Bound ---------------------|    it is in all of their stores
 //! ```
@@ -52,7 +52,7 @@ pub(super) struct ClosingCut {
 /// The records of a shard that all of its replicas have, as far as they have answered.
 #[derive(Clone, Debug, Default)]
 struct Common {
-    /// The part of the local log that all those have that know its order: the index of its first record, and names.
+    /// The part of the local log that all those have that know its order: the index of its first record, and ids.
     ordered: Option<(u64, Vec<Submitted>)>,
     /// The records of each of the others.
     unordered: Vec<IdSet>,
@@ -132,7 +132,7 @@ impl ClosingCut {
         }
     }
 
-    /// The parts of the cut, each with as many names as a cut has at most.
+    /// The parts of the cut, each with as many ids as a cut has at most.
     fn cut(
         &self,
         decided: impl Fn(ShardId) -> u64,
@@ -214,14 +214,14 @@ impl Common {
         }
     }
 
-    /// The names of the local log that no cut is known to decide about: replicas that let go of something knew that it is
+    /// The ids of the local log that no cut is known to decide about: replicas that let go of something knew that it is
     /// decided, and the member may hold cuts that they were not told of.
     fn undecided(&self, decided: u64) -> Vec<Submitted> {
         let Some((from, names)) = &self.ordered else { return vec![] };
         part_of((*from, names), decided, u64::MAX)
     }
 
-    /// The first of these names, as far as the records are in all stores.
+    /// The first of these ids, as far as the records are in all stores.
     fn held_of(&self, names: Submitted) -> Submitted {
         let gaps = self.unordered.iter().filter_map(|held| held.missing(names.ids).first().copied());
         let end = gaps.map(|gap| gap.first).min().unwrap_or(names.ids.end());
@@ -247,7 +247,7 @@ fn singly(names: &[Submitted]) -> impl Iterator<Item = seriatim_model::RecordId>
     names.iter().flat_map(|names| names.ids.ids())
 }
 
-/// The names of a local log from one index to before another.
+/// The ids of a local log from one index to before another.
 fn part_of((mut index, names): (u64, &[Submitted]), from: u64, end: u64) -> Vec<Submitted> {
     let mut part = vec![];
     for names in names {

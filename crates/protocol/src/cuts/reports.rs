@@ -21,14 +21,14 @@ pub(super) struct LocalLog {
     /// The replicas that are known to have entered the view. Before, they take nothing.
     there: BTreeSet<NodeId>,
     primary: NodeId,
-    names: IdSet,
+    names: Undecided,
 }
 
-/// The names of a local log that no cut decided about.
+/// The ids of a local log that no cut decided about.
 ///
 /// Invariant: `runs` are the names from index `decided` to before index `named`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct IdSet {
+pub(super) struct Undecided {
     runs: VecDeque<Submitted>,
     decided: u64,
     named: u64,
@@ -43,7 +43,7 @@ pub(super) struct Heard {
     pub(super) is_told: Option<u64>,
 }
 
-impl IdSet {
+impl Undecided {
     /// The names from an index on. What is known of them is passed over, and so is what does not follow.
     pub(super) fn tell(&mut self, from: u64, runs: Vec<Submitted>) {
         let mut index = from;
@@ -134,7 +134,7 @@ impl Reports {
     }
 
     /// The shards in order, each with how much of its local log all of its replicas have, and with the names.
-    pub(super) fn reached(&mut self) -> impl Iterator<Item = (ShardId, u64, &mut IdSet)> {
+    pub(super) fn reached(&mut self) -> impl Iterator<Item = (ShardId, u64, &mut Undecided)> {
         let options = self.options;
         self.shards.iter_mut().map(move |(shard, log)| (*shard, log.length(options), &mut log.names))
     }
@@ -200,7 +200,7 @@ mod tests {
         for seed in 0..500 {
             let mut numbers = Numbers(seed);
             let log = drawn(&mut numbers);
-            let (all, mut names, mut decided) = (singly(&log), IdSet::default(), vec![]);
+            let (all, mut names, mut decided) = (singly(&log), Undecided::default(), vec![]);
             let length = all.len() as u64;
             while names.decided() < length {
                 let from = numbers.below(names.end() + 2).min(length);

@@ -1,4 +1,4 @@
-//! Positions that a closing cut gives to names: versions of the claim that makes it, which count when its view is registered.
+//! Positions that a closing cut gives to records: versions of the claim that makes it, which count when its view is registered.
 
 use seriatim_model::storage::{Ordered, StorageCommand};
 use seriatim_model::{Address, Endpoint, Member, Position, ViewNumber};
@@ -59,7 +59,7 @@ impl LocalLog {
         }
     }
 
-    /// Gives names their positions in the store, as versions of the claim.
+    /// Gives records their positions in the store, as versions of the claim.
     fn hold_closing(
         &mut self,
         core: &mut Core,

@@ -2,7 +2,7 @@
 //! known to cover, so that a closing cut can cover them.
 //!
 //! A replica knows the order of its local log while its process lives that took part in the view, until a later view is
-//! registered, whether or not that names it. The records are in the store, and what is kept here is their names. One that has
+//! registered, whether or not that names it. The records are in the store, and what is kept here is their ids. One that has
 //! restarted has its records all the same, and says which they are.
 
 use std::collections::VecDeque;
@@ -15,7 +15,7 @@ use crate::mutation::Mutation;
 use crate::roles::RoleEffect;
 use crate::shard::{Core, send};
 
-/// How many runs of names a replica tells at most: those of a local log, which is bounded, are no more.
+/// How many runs of ids a replica tells at most: those of a local log, which is bounded, are no more.
 const MOST_NAMES: usize = limits::RING_RECORDS;
 /// Bytes of one of them.
 const NAME_BYTES: usize = 16 + 3 * 8;
@@ -63,7 +63,7 @@ impl Frozen {
         self.parts.iter().all(|(_, stored)| !matches!(stored, Stored::Writing(_)))
     }
 
-    /// The names of what is durable here without a gap.
+    /// The ids of what is durable here without a gap.
     fn durable(&self) -> Rest {
         let durable = self.parts.iter().take_while(|(_, stored)| *stored == Stored::Durable);
         Rest::LocalLog { from: self.from, names: durable.map(|(names, _)| *names).collect() }
