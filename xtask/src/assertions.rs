@@ -96,7 +96,7 @@ pub struct Profile {
     pub lines: BTreeMap<(String, usize), u64>,
     /// Of the whole run.
     pub total: u64,
-    /// Those on lines of the deciding crates, without the calls.
+    /// Instructions on lines of the deciding crates, without the calls.
     pub deciding: u64,
 }
 
