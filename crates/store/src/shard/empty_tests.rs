@@ -127,8 +127,8 @@ impl Model {
     fn check(&self, store: &ShardStore, seed: u64) {
         let mut from = self.trim + seed % 7;
         for step in 0.. {
-            let end = (from + 1 + (seed >> step % 50) % 40).min(self.end.max(from + 1));
-            let found = read(store, from, end, 1 + (seed >> step % 40) as u32 % 5);
+            let end = (from + 1 + (seed >> (step % 50)) % 40).min(self.end.max(from + 1));
+            let found = read(store, from, end, 1 + (seed >> (step % 40)) as u32 % 5);
             assert!(found.upto.0 > from, "{found:?}");
             let mut told: BTreeMap<u64, Entry> = BTreeMap::new();
             for stored in &found.records {
