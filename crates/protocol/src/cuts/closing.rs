@@ -13,10 +13,12 @@
 //! Those who answer differ from attempt to attempt, and so may their closing cuts: only that of the claim which becomes a
 //! view counts, and a claim has one, since a member makes none for a claim that it was sealed for before it restarted.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use seriatim_model::{Address, Endpoint, Member, NodeId, Position, ShardId, Time, ViewNumber, limits};
+use seriatim_model::{
+    Address, Endpoint, Member, NodeId, Position, ShardId, ShardMembers, Time, ViewNumber, limits,
+};
 
 use super::ShardMessage;
 use super::cut::Cut;
@@ -29,9 +31,6 @@ use crate::roles::RoleEffect;
 /// The longest wait before a replica is asked again.
 const ASK_MOST: Duration = Duration::from_secs(1);
 
-/// The replicas of the view that ends which are to be in the next one, by shard.
-pub(super) type Survivors = Vec<(ShardId, Vec<Member>)>;
-
 /// A closing cut under way.
 ///
 /// Invariant: its parts follow each other from `first` on, and one is pushed when those before it are on all replicas that
@@ -40,9 +39,11 @@ pub(super) type Survivors = Vec<(ShardId, Vec<Member>)>;
 pub(super) struct ClosingCut {
     claim: ViewNumber,
     of: ViewNumber,
-    survivors: Survivors,
+    /// The shards of the next view.
+    shards: Vec<ShardMembers>,
     first: Position,
-    answered: BTreeSet<(ShardId, NodeId)>,
+    /// The replicas that answered, each with whether it was a member of the view that ends.
+    answered: BTreeMap<(ShardId, NodeId), bool>,
     rests: BTreeMap<ShardId, Common>,
     asks: Backoff,
     /// Once all have answered.
@@ -67,28 +68,40 @@ struct Parts {
 }
 
 impl ClosingCut {
-    /// Asks the survivors of view `of` for their rests, which get positions from `first` on.
+    /// Asks the replicas of the next view, which has these shards, for their rests of view `of`. These get positions from
+    /// `first` on.
     pub(super) fn new(
         now: Time,
         (claim, of): (ViewNumber, ViewNumber),
-        survivors: Survivors,
+        shards: &[ShardMembers],
         first: Position,
         out: &mut Vec<RoleEffect>,
     ) -> Self {
         let asks = Backoff::new(now, limits::RESEND_AFTER, ASK_MOST);
-        let (answered, rests) = (BTreeSet::new(), BTreeMap::new());
-        let mut closing = Self { claim, of, survivors, first, answered, rests, asks, parts: None };
+        let (answered, rests, shards) = (BTreeMap::new(), BTreeMap::new(), shards.to_vec());
+        let mut closing = Self { claim, of, shards, first, answered, rests, asks, parts: None };
         closing.ask(now, out);
         closing
     }
 
     /// The replicas that have not answered.
     fn awaited(&self) -> impl Iterator<Item = (ShardId, NodeId)> {
+        let of = |members: &ShardMembers| (members.shard, members.replicas.clone());
         let all = self
-            .survivors
+            .shards
             .iter()
-            .flat_map(|(shard, members)| members.iter().map(|member| (*shard, member.node)));
-        all.filter(|replica| !self.answered.contains(replica))
+            .map(of)
+            .flat_map(|(shard, replicas)| replicas.into_iter().map(move |member| (shard, member.node)));
+        all.filter(|replica| !self.answered.contains_key(replica))
+    }
+
+    /// The replicas that were members of the view that ends: they have all that is covered of their shard.
+    fn survivors(&self) -> Vec<(ShardId, Vec<Member>)> {
+        let of = |members: &ShardMembers| {
+            let survives = |member: &&Member| self.answered.get(&(members.shard, member.node)) == Some(&true);
+            (members.shard, members.replicas.iter().filter(survives).copied().collect())
+        };
+        self.shards.iter().map(of).collect()
     }
 
     fn ask(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
@@ -101,10 +114,10 @@ impl ClosingCut {
     }
 
     /// A replica says what it has. Its first answer counts: what it says later may be more.
-    pub(super) fn note_rest(&mut self, replica: (ShardId, NodeId), rest: Rest) {
+    pub(super) fn note_rest(&mut self, replica: (ShardId, NodeId), rest: Option<Rest>) {
         if self.awaited().any(|awaited| awaited == replica) {
-            self.answered.insert(replica);
-            self.rests.entry(replica.0).or_default().add(rest);
+            self.answered.insert(replica, rest.is_some());
+            rest.into_iter().for_each(|rest| self.rests.entry(replica.0).or_default().add(rest));
         }
     }
 
@@ -120,7 +133,8 @@ impl ClosingCut {
         if self.parts.is_none() && self.awaited().next().is_none() {
             let unsent = self.cut(decided, filter, sessions);
             let end = unsent.back().map_or(self.first, Cut::end);
-            let routes = self.survivors.iter().map(|(shard, members)| (*shard, &members[..]));
+            let survivors = self.survivors();
+            let routes = survivors.iter().map(|(shard, members)| (*shard, &members[..]));
             let pusher = Pusher::closing(self.claim, routes, self.first);
             self.parts = Some(Parts { unsent, pusher, end });
         }

@@ -3,7 +3,7 @@
 
 use seriatim_model::{Address, Endpoint, Member, NodeId, Position, ShardId, Time, View, ViewNumber, limits};
 
-use super::closing::{ClosingCut, Survivors};
+use super::closing::ClosingCut;
 use super::cut::Cut;
 use super::free::Filter;
 use super::memory::JournalRecord;
@@ -72,7 +72,8 @@ impl Sequencer {
     }
 
     /// Completes the cuts that it holds on those replicas of the next view that were members of their own: they have
-    /// the records. Others get them later. And asks these what no cut covers.
+    /// the records. Others get them later. And asks which records no cut covers: whether a replica was a member it says itself,
+    /// since one that did not see the view start does not know who was.
     ///
     /// Their answers are known to this process alone: after a restart it would make another closing cut.
     pub(super) fn begin_flush(
@@ -89,17 +90,15 @@ impl Sequencer {
         }
         self.membership.back_off(now);
         if self.flush.as_ref().is_none_or(|flush| flush.claim != claim) {
-            let survivors: Survivors =
+            let members: Vec<(ShardId, Vec<Member>)> =
                 next.shards.iter().map(|members| (members.shard, self.old_members(members))).collect();
-            let survivors: Survivors =
-                survivors.into_iter().filter(|(_, members)| !members.is_empty()).collect();
-            let routes = survivors.iter().map(|(shard, members)| (*shard, &members[..]));
+            let routes = members.iter().map(|(shard, members)| (*shard, &members[..]));
             let numbers = (claim, self.membership.number);
             let mut completed = Pusher::new(numbers, routes, self.bound);
             if !self.options.mutates(Mutation::CutsLost) {
                 self.cuts.iter().for_each(|cut| completed.push(now, cut.clone(), out));
             }
-            let closing = ClosingCut::new(now, numbers, survivors, completed.end(), out);
+            let closing = ClosingCut::new(now, numbers, &next.shards, completed.end(), out);
             let sessions = self.sessions.clone();
             self.flush = Some(Flush { claim, controller: from, completed, closing, sessions });
             self.go_on_closing(now, out);
@@ -160,7 +159,7 @@ impl Sequencer {
         now: Time,
         replica: (ShardId, NodeId),
         view: ViewNumber,
-        rest: Rest,
+        rest: Option<Rest>,
         out: &mut Vec<RoleEffect>,
     ) {
         let Some(flush) = self.flush.as_mut().filter(|flush| flush.claim == view) else { return };

@@ -100,10 +100,11 @@ pub(crate) fn shard(message: &ShardMessage) -> String {
             format!("replicate-cover v{view} batch={batch} length={length}{incarnation}{of}{}", ordered(runs))
         }
         AskRest { view, of } => format!("ask-rest v{view} of={of}"),
-        RestIs { view, rest: Rest::LocalLog { from, names } } => {
+        RestIs { view, rest: None } => format!("no-rest v{view}"),
+        RestIs { view, rest: Some(Rest::LocalLog { from, names }) } => {
             format!("rest v{view} from={from}{}", submitted(names))
         }
-        RestIs { view, rest: Rest::Unordered { names } } => {
+        RestIs { view, rest: Some(Rest::Unordered { names }) } => {
             format!("rest v{view} unordered{}", names.iter().map(|names| run(*names)).collect::<String>())
         }
         Closing { view, batch, backups, runs } => {
@@ -231,13 +232,14 @@ fn read_closing(kind: &str, words: &mut Words) -> Parsed<Option<ShardMessage>> {
             let view = words.view()?;
             AskRest { view, of: words.value("of")?.map(seriatim_model::ViewNumber).ok_or("of which view?")? }
         }
+        "no-rest" => RestIs { view: words.view()?, rest: None },
         "rest" if words.has("unordered") => {
             let view = words.view()?;
             let mut names = vec![];
             while let Ok(word) = words.next() {
                 names.push(read_run(&word)?);
             }
-            RestIs { view, rest: Rest::Unordered { names } }
+            RestIs { view, rest: Some(Rest::Unordered { names }) }
         }
         "rest" => {
             let (view, from) = (words.view()?, words.number("from")?);
@@ -245,7 +247,7 @@ fn read_closing(kind: &str, words: &mut Words) -> Parsed<Option<ShardMessage>> {
             while let Ok(word) = words.next() {
                 names.push(read_submitted(&word)?);
             }
-            RestIs { view, rest: Rest::LocalLog { from, names } }
+            RestIs { view, rest: Some(Rest::LocalLog { from, names }) }
         }
         "closing" | "replicate-closing" => {
             let (view, batch) = (words.view()?, words.position("batch")?);

@@ -168,12 +168,12 @@ pub enum Message {
         /// The view that ends.
         of: ViewNumber,
     },
-    /// Replica to that member: this.
+    /// Replica to that member: this. Nothing, if it was no member of that view.
     RestIs {
         /// The claim.
         view: ViewNumber,
         /// The rest.
-        rest: Rest,
+        rest: Option<Rest>,
     },
     /// Chosen member to primary: a part of the closing cut. The positions from `batch` on belong to these names, one after
     /// another, if the claim becomes a view. Every shard is told of all of them.

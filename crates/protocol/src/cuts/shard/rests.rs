@@ -80,13 +80,14 @@ impl LocalLog {
         out: &mut Vec<RoleEffect>,
     ) {
         let Some(frozen) = self.frozen.as_mut().filter(|frozen| frozen.of == of) else {
-            let rest = match core.options.mutates(Mutation::RestartedRest) {
+            let was_member = core.view_number() == of && core.is_named();
+            let rest = was_member.then(|| match core.options.mutates(Mutation::RestartedRest) {
                 true => Rest::LocalLog { from: 0, names: vec![] },
                 // Nothing is on its way to the store: it has said that it is fenced.
                 false => {
                     Rest::Unordered { names: self.ids.records().ids().iter().take(MOST_NAMES).collect() }
                 }
-            };
+            });
             return send(from, Message::RestIs { view: claim, rest }, out);
         };
         frozen.asked = Some((from, claim));
@@ -105,7 +106,7 @@ impl LocalLog {
     pub(super) fn tell_rest(&mut self, out: &mut Vec<RoleEffect>) {
         let Some(frozen) = self.frozen.as_mut().filter(|frozen| frozen.is_settled()) else { return };
         if let Some((to, view)) = frozen.asked.take() {
-            send(to, Message::RestIs { view, rest: frozen.durable() }, out);
+            send(to, Message::RestIs { view, rest: Some(frozen.durable()) }, out);
         }
     }
 }
