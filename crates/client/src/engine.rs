@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use seriatim_delivery::{Fetch, Subscriber, fetch, subscriber};
+use seriatim_delivery::{Fetch, Selection, Subscriber, fetch, subscriber};
 use seriatim_model::timers::Timers;
 use seriatim_model::{
     Address, Effect, Endpoint, Input, LogId, Machine, NodeId, Peer, Position, Record, SessionId, Time, limits,
@@ -91,6 +91,7 @@ pub(crate) enum Command {
         entry: Box<LogEntry>,
         from: Position,
         end: Option<Position>,
+        selection: Selection,
         events: mpsc::Sender<subscriber::Event>,
         handle: oneshot::Sender<u64>,
     },
@@ -317,10 +318,11 @@ impl Engine {
             Command::Fetch { control, entry, request, waiter } => {
                 self.read(now, (control, self.newest(*entry)), request, waiter);
             }
-            Command::Subscribe { control, entry, from, end, events, handle } => {
+            Command::Subscribe { control, entry, from, end, selection, events, handle } => {
                 let log = entry.id;
                 let (entry, window) = (self.newest(*entry), self.subscription_window());
-                let subscriber = Subscriber::new(control, entry, (from, end), window, Options::default());
+                let (range, options) = ((from, end), Options::default());
+                let subscriber = Subscriber::with(control, entry, range, window, selection, options);
                 let subscriber = Box::new(subscriber);
                 let number = self.add(Slot { log, kind: Kind::Subscriber(subscriber, events) });
                 let _ = handle.send(number);

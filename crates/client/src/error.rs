@@ -142,6 +142,23 @@ pub enum ReadError {
     /// The shards could not give it out.
     #[error(transparent)]
     Failed(#[from] seriatim_delivery::Failure),
+    /// No record has a key or a header that is so long.
+    #[error("the filter's prefix is longer than {limit} bytes, and so no record matches it")]
+    FilterTooLong {
+        /// How many bytes a record has of keys and headers at most.
+        limit: u32,
+    },
+    /// The log had no such shard when it was opened.
+    #[error("the log has no shard {shard}; it has {}", listed(.known))]
+    NoSuchShard {
+        /// The shard.
+        shard: ShardId,
+        /// The shards that it had.
+        known: Vec<ShardId>,
+    },
+    /// Records of no shard were asked for.
+    #[error("no shard is chosen, and so there is nothing to deliver")]
+    NoShards,
     /// The log was deleted.
     #[error("the log '{0}' was deleted")]
     Deleted(String),

@@ -53,6 +53,7 @@
 //! | append, and know the position | [`Log::append_sync`] | final position |
 //! | read a range | [`Log::read`] | the first record, as long as you say |
 //! | follow a log | [`Log::subscribe`] | each record to become final |
+//! | follow it before that | [`Log::subscribe`], [speculative](SubscribeOptions::speculative) | each record's place to be known |
 //! | learn how long the log is | [`Log::check_tail`] | all sequencing replicas |
 //! | find where a time begins | [`Log::position_at`] | one replica |
 
@@ -65,6 +66,7 @@ mod operation;
 mod record;
 mod retention;
 mod shards;
+mod speculation;
 mod subscription;
 
 pub use client::{Client, ClientOptions, LogOptions, LogStatus, NodeStatus, Recovery, ViewChange};
@@ -74,11 +76,13 @@ pub use record::Record;
 pub use retention::LogUse;
 pub use seriatim_delivery::Failure;
 pub use seriatim_model::{
-    Durability, LogConfig, Order, Position, Record as StoredRecord, RecordId, Retention, RetentionChange,
-    SessionId, ShardId, record::Header, retention::LimitChange, storage::Stored, view::NodeId,
+    Durability, Filter, LogConfig, Order, Position, Record as StoredRecord, RecordId, Retention,
+    RetentionChange, SessionId, ShardId, record::Header, retention::LimitChange, storage::Stored,
+    view::NodeId,
 };
 pub use seriatim_net::DelayLine;
 pub use seriatim_protocol::control::parting::{self, Parting, PartingChange, Partings};
 pub use seriatim_protocol::control::{Ailment, Condition, LogCondition, LogEntry, ReplicaOf};
 pub use seriatim_protocol::parts::ShardChoice;
+pub use speculation::Speculation;
 pub use subscription::{Event, SubscribeOptions, Subscription};

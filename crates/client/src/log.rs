@@ -345,21 +345,25 @@ impl Log {
         }
     }
 
-    /// Every record from `from` on, in order, as it becomes final.
+    /// Every record from `from` on, in order, as it becomes final; or those that the options choose, or before they are final.
     ///
     /// # Errors
-    /// If the client was stopped. What goes wrong later comes as an event.
+    /// If the client was stopped, no record could match the filter, or the log never had a shard that is chosen. What goes wrong
+    /// later comes as an event.
     pub async fn subscribe(
         &self,
         from: Position,
         options: SubscribeOptions,
     ) -> Result<Subscription, ReadError> {
         let control = self.inner.client.inner.control;
-        let (events, arrivals) = mpsc::channel(WINDOW as usize + 16);
+        options.check(&self.inner.entry)?;
+        // Each record may be confirmed or taken back by an event of its own.
+        let (events, arrivals) = mpsc::channel(2 * WINDOW as usize + 16);
         let (waiter, opened) = oneshot::channel();
         let commands = self.inner.client.inner.commands.clone();
-        let (entry, end) = (Box::new(self.inner.entry.clone()), options.end);
-        let command = Command::Subscribe { control, entry, from, end, events, handle: waiter };
+        let entry = Box::new(self.inner.entry.clone());
+        let (end, selection) = (options.end, options.selection());
+        let command = Command::Subscribe { control, entry, from, end, selection, events, handle: waiter };
         commands.send(command).await.map_err(|_| ReadError::Stopped)?;
         let handle = opened.await.map_err(|_| ReadError::Stopped)?;
         Subscription::start(commands, handle, arrivals).await

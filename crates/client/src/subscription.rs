@@ -1,9 +1,9 @@
 //! Records as they become final.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
-use seriatim_delivery::subscriber;
-use seriatim_model::{Position, Record, RecordId, limits};
+use seriatim_delivery::{Selection, subscriber};
+use seriatim_model::{Filter, LogEntry, Position, Record, RecordId, ShardId, limits};
 use tokio::sync::mpsc;
 
 use crate::engine::Command;
@@ -15,18 +15,74 @@ pub(crate) const WINDOW: u64 = 8192;
 const WINDOW_BYTES: u64 = limits::SUBSCRIPTION_BYTES;
 
 /// How a subscription is made.
-#[derive(Clone, Copy, Debug, Default)]
+///
+/// ```
+/// use seriatim_client::{Filter, Position, SubscribeOptions};
+///
+/// // Records of one region, as soon as they are known, up to a position.
+/// let options = SubscribeOptions::default()
+///     .speculative()
+///     .filter(Filter::key_prefix("eu/"))
+///     .until(Position(1_000_000));
+/// # let _ = options;
+/// ```
+#[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct SubscribeOptions {
     /// The position to stop at; none to go on for ever.
     pub end: Option<Position>,
+    /// Whether records are wanted before they are final. [`Event::Confirm`] says up to where they are, in every ordering;
+    /// [`Event::Fail`] from where on they are void.
+    pub speculative: bool,
+    /// Which records are wanted; none: all. The replicas of the shards leave out the others.
+    pub filter: Option<Filter>,
+    /// The shards whose records are wanted; none: all.
+    pub shards: Option<BTreeSet<ShardId>>,
 }
 
 impl SubscribeOptions {
-    /// Stops when everything below `end` was delivered.
+    /// Stops when everything below `end` was delivered, and is final.
     #[must_use]
-    pub fn until(end: Position) -> Self {
-        Self { end: Some(end) }
+    pub fn until(self, end: Position) -> Self {
+        Self { end: Some(end), ..self }
+    }
+
+    /// Delivers records before they are final, as soon as it is known where they will be if no node that orders is lost.
+    #[must_use]
+    pub fn speculative(self) -> Self {
+        Self { speculative: true, ..self }
+    }
+
+    /// Delivers the records that the filter chooses, and no others.
+    #[must_use]
+    pub fn filter(self, filter: Filter) -> Self {
+        Self { filter: Some(filter), ..self }
+    }
+
+    /// Delivers the records of these shards, and no others.
+    #[must_use]
+    pub fn shards(self, numbers: impl IntoIterator<Item = u32>) -> Self {
+        Self { shards: Some(numbers.into_iter().map(ShardId).collect()), ..self }
+    }
+
+    /// Whether a log can be subscribed to like this.
+    pub(crate) fn check(&self, entry: &LogEntry) -> Result<(), ReadError> {
+        if self.filter.as_ref().is_some_and(|filter| !filter.is_possible()) {
+            return Err(ReadError::FilterTooLong { limit: limits::MAX_RECORD_OVERHEAD_BYTES });
+        }
+        let numbers = (0..).map(ShardId).zip(&entry.shards);
+        let known: Vec<ShardId> =
+            numbers.filter(|(_, nodes)| !nodes.is_empty()).map(|(shard, _)| shard).collect();
+        let unknown = self.shards.iter().flatten().find(|shard| !known.contains(shard)).copied();
+        match (unknown, &self.shards) {
+            (Some(shard), _) => Err(ReadError::NoSuchShard { shard, known }),
+            (None, Some(chosen)) if chosen.is_empty() => Err(ReadError::NoShards),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn selection(self) -> Selection {
+        Selection { speculative: self.speculative, filter: self.filter, shards: self.shards }
     }
 }
 
@@ -42,17 +98,19 @@ pub enum Event {
         id: RecordId,
         /// The record that was appended.
         record: Record,
-        /// Whether the position may still fail. With today's orderings it never does.
+        /// Whether it may still fail. It never does unless that was [asked for](SubscribeOptions::speculative).
         speculative: bool,
     },
-    /// Speculative records below this position are final now.
+    /// Records that were delivered below this position are final now. Comes only to a speculative subscription, and there in every
+    /// ordering, also for records that were final from the beginning.
     Confirm {
         /// The bound.
         upto: Position,
     },
-    /// Speculative records from this position on are void.
+    /// Records that were delivered at this position or above are void: something else stands at this position, or nothing. What does
+    /// comes next. It never lies below a bound that was confirmed.
     Fail {
-        /// The last position that holds, exclusive.
+        /// The first position that is void.
         after: Position,
     },
     /// The records that should have come next were trimmed; delivery goes on at `first`.
@@ -135,6 +193,8 @@ impl Subscription {
                         speculative,
                     }));
                 }
+                Some(subscriber::Event::Confirm { upto }) => self.ready.push_back(Event::Confirm { upto }),
+                Some(subscriber::Event::Fail { after }) => self.ready.push_back(Event::Fail { after }),
                 Some(subscriber::Event::Trimmed { first }) => self.ready.push_back(Event::Trimmed { first }),
                 Some(subscriber::Event::Failed(failure)) => {
                     self.is_over = true;

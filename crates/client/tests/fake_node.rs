@@ -64,7 +64,7 @@ async fn empty_positions_are_no_end_of_a_log() {
         assert_eq!(read(from, 3).await, [], "from {from}");
     }
     let end = Position(2 * MILLION + 2);
-    let mut events = log.subscribe(Position(0), SubscribeOptions::until(end)).await.unwrap();
+    let mut events = log.subscribe(Position(0), SubscribeOptions::default().until(end)).await.unwrap();
     for expected in [MILLION, MILLION + 1] {
         let Some(Ok(Event::Deliver { position, .. })) = events.next().await else { panic!("a record") };
         assert_eq!(position, Position(expected));
@@ -250,7 +250,8 @@ async fn a_subscription_delivers_everything_in_order_and_ends_where_it_should() 
     for number in 0..100u32 {
         log.append(number.to_string(), AppendOptions::default()).await.unwrap();
     }
-    let mut events = log.subscribe(Position(10), SubscribeOptions::until(Position(90))).await.unwrap();
+    let mut events =
+        log.subscribe(Position(10), SubscribeOptions::default().until(Position(90))).await.unwrap();
     let mut positions = vec![];
     while let Some(event) = events.next().await {
         let Event::Deliver { position, record, speculative: false, .. } = event.unwrap() else { panic!() };
@@ -303,7 +304,8 @@ async fn a_subscription_goes_on_with_the_next_view_where_it_stopped() {
     for number in 0..50u32 {
         log.append(number.to_string(), AppendOptions::default()).await.unwrap();
     }
-    let mut events = log.subscribe(Position(0), SubscribeOptions::until(Position(60))).await.unwrap();
+    let mut events =
+        log.subscribe(Position(0), SubscribeOptions::default().until(Position(60))).await.unwrap();
     let mut position = 0;
     while position < 60 {
         let event = events.next().await.expect("60 is not reached").unwrap();

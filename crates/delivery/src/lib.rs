@@ -42,7 +42,8 @@
 //!
 //! * The **source** (`source/`) knows what the shards have given out: their subscriptions and credit, the register's view, and
 //!   which position that did not come is a gap. Asked for a position, it says what is known of it.
-//! * The **policy** (`policy/`) decides what is handed over and when: `InOrder`, one position after the other, is the first.
+//! * The **policy** (`policy/`) decides what is handed over and when: `InOrder`, one position after the other as it
+//!   becomes final, or `TwoBounds`, before that, with what holds and what failed later.
 //! * The **sink** (`sink/`) is the reader's side: how much it can take, and what it is told.
 //!
 //! The promises of each stand at its type, and are asserted there. [`Fetch`] uses the parts of a source that serve single
@@ -60,5 +61,5 @@ pub mod trim;
 
 pub use failure::Failure;
 pub use fetch::Fetch;
-pub use subscriber::Subscriber;
+pub use subscriber::{Selection, Subscriber};
 pub use trim::Trim;

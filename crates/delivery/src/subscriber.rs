@@ -8,9 +8,10 @@ use seriatim_protocol::roles::Message;
 pub use crate::sink::Event;
 
 use crate::failure::Failure;
-use crate::policy::{InOrder, Step};
+use crate::policy::{InOrder, Next, Step, TwoBounds};
 use crate::sink::Application;
-use crate::source::{News, Source};
+pub use crate::source::Selection;
+use crate::source::{Known, News, Source};
 
 /// A request of the reader. The token of the latest request is that of every event from then on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +36,16 @@ pub enum Request {
 #[derive(Debug)]
 pub struct Subscriber {
     source: Source,
-    policy: InOrder,
+    policy: Policy,
     sink: Application,
+}
+
+/// The policy that decides which records are handed over, and when.
+#[derive(Debug)]
+enum Policy {
+    InOrder(InOrder),
+    /// With whether the reader is told what is confirmed.
+    TwoBounds(TwoBounds, bool),
 }
 
 type Out = Vec<Effect<Message, Event>>;
@@ -88,16 +97,33 @@ impl Subscriber {
     pub fn new(
         control: NodeId,
         entry: LogEntry,
+        range: (Position, Option<Position>),
+        window: u64,
+        options: Options,
+    ) -> Self {
+        Self::with(control, entry, range, window, Selection::default(), options)
+    }
+
+    /// The same, of a part of the log, or before it is final.
+    #[must_use]
+    pub fn with(
+        control: NodeId,
+        entry: LogEntry,
         (from, end): (Position, Option<Position>),
         window: u64,
+        selection: Selection,
         options: Options,
     ) -> Self {
         // There are no records above.
         let from = from.min(Position::MAX);
         let end = end.map_or(Position::MAX, |end| end.min(Position::MAX));
+        let policy = match selection.is_plain() {
+            true => Policy::InOrder(InOrder::new(from, end, options)),
+            false => Policy::TwoBounds(TwoBounds::new(from, end, options), selection.speculative),
+        };
         Self {
-            source: Source::new(control, entry, from, window),
-            policy: InOrder::new(from, end, options),
+            source: Source::new(control, entry, from, window, selection),
+            policy,
             sink: Application::new(from),
         }
     }
@@ -105,7 +131,19 @@ impl Subscriber {
     /// The position that is handed over next.
     #[must_use]
     pub fn next(&self) -> Position {
-        self.policy.next()
+        match &self.policy {
+            Policy::InOrder(policy) => policy.next(),
+            Policy::TwoBounds(policy, _) => policy.next(),
+        }
+    }
+
+    /// Below it nothing fails that was handed over.
+    #[must_use]
+    pub fn confirmed(&self) -> Position {
+        match &self.policy {
+            Policy::InOrder(policy) => policy.next(),
+            Policy::TwoBounds(policy, _) => policy.confirmed(),
+        }
     }
 
     /// Whether nothing follows any more.
@@ -122,15 +160,22 @@ impl Subscriber {
 
     fn heard(&mut self, now: Time, news: News, out: &mut Out) {
         match news {
-            News::Nothing => return,
-            News::Changed => {}
-            News::Trimmed { first } => {
-                let step = self.policy.trimmed(first);
-                self.follow(step, out);
-            }
-            News::Failed(failure) => return self.fail(failure, out),
+            News::Nothing => {}
+            News::Failed(failure) => self.fail(failure, out),
+            news => match &mut self.policy {
+                Policy::InOrder(policy) => {
+                    if let News::Trimmed { first } = news {
+                        let step = policy.trimmed(first);
+                        self.follow(step, out);
+                    }
+                    self.hand_over(now, out);
+                }
+                Policy::TwoBounds(..) => {
+                    self.judge(news, out);
+                    self.hand_over_with_bounds(now, out);
+                }
+            },
         }
-        self.hand_over(now, out);
     }
 
     /// Hands over what comes next, as far as it is there and wanted.
@@ -138,9 +183,11 @@ impl Subscriber {
         if !self.source.has_view() {
             return;
         }
-        while let Some(position) = self.policy.wanted().filter(|_| self.sink.wants_more()) {
+        loop {
+            let Policy::InOrder(policy) = &mut self.policy else { return };
+            let Some(position) = policy.wanted().filter(|_| self.sink.wants_more()) else { break };
             let answer = self.source.ask(now, position);
-            let step = self.policy.answered(position, answer);
+            let step = policy.answered(position, answer);
             if !self.follow(step, out) {
                 break;
             }
@@ -149,7 +196,7 @@ impl Subscriber {
             return;
         }
         self.sink.flush(out);
-        if self.policy.wanted().is_none() {
+        if matches!(&self.policy, Policy::InOrder(policy) if policy.wanted().is_none()) {
             return self.finish(Some(Event::Finished), out);
         }
         self.source.return_credit(out);
@@ -170,6 +217,92 @@ impl Subscriber {
         true
     }
 
+    /// Takes back what turned out different.
+    fn judge(&mut self, news: News, out: &mut Out) {
+        let Policy::TwoBounds(policy, _) = &mut self.policy else { return };
+        let differs = match news {
+            News::Holds { view, upto } => {
+                policy.holds(view, upto);
+                None
+            }
+            News::Final { from } if from < policy.next() => policy.compare(|at| self.source.peek(at)),
+            News::Entered => {
+                let (number, start, history) = self.source.view().expect("it was just entered");
+                policy.entered(number, start, history)
+            }
+            News::Trimmed { first } => {
+                // A record that holds and was trimmed holds all the same.
+                self.confirm(out);
+                return self.skip(first, out);
+            }
+            _ => None,
+        };
+        if let Some(first) = differs {
+            let failed = policy.fail(first);
+            let next = policy.next();
+            self.take_back(failed, next, out);
+        }
+    }
+
+    /// From `next` on the reader is given records anew. Some of those that it has are void, or none.
+    fn take_back(&mut self, failed: Option<Position>, next: Position, out: &mut Out) {
+        match failed {
+            Some(after) => self.sink.take_back(after, out),
+            None => self.sink.rewind(next),
+        }
+    }
+
+    fn skip(&mut self, first: Position, out: &mut Out) {
+        let Policy::TwoBounds(policy, _) = &mut self.policy else { return };
+        let trimmed = policy.trimmed(first);
+        self.take_back(trimmed.failed, trimmed.next, out);
+        if trimmed.skips {
+            self.sink.skip(first, out);
+        }
+    }
+
+    /// Hands over what comes next, final or predicted, and tells what is final now.
+    fn hand_over_with_bounds(&mut self, now: Time, out: &mut Out) {
+        if !self.source.has_view() {
+            return;
+        }
+        loop {
+            let Policy::TwoBounds(policy, is_speculative) = &mut self.policy else { return };
+            let Some(position) = policy.wanted().filter(|_| self.sink.wants_more()) else { break };
+            let known: Known = self.source.know(now, position);
+            match policy.answered(position, known) {
+                Next::Give { speculative } => {
+                    let speculative = speculative && *is_speculative;
+                    self.sink.give_with(self.source.copy(position), speculative, out);
+                }
+                Next::Pass => {}
+                Next::Wait => break,
+                Next::Fail(failure) => {
+                    self.confirm(out);
+                    return self.fail(failure, out);
+                }
+            }
+        }
+        self.confirm(out);
+        self.sink.flush(out);
+        if matches!(&self.policy, Policy::TwoBounds(policy, _) if policy.is_done()) {
+            return self.finish(Some(Event::Finished), out);
+        }
+        self.source.return_credit(out);
+    }
+
+    /// Tells the reader what is final now, if it wants to know, and lets go of it.
+    fn confirm(&mut self, out: &mut Out) {
+        let settled = self.source.settled();
+        let Policy::TwoBounds(policy, is_speculative) = &mut self.policy else { return };
+        if let Some(upto) = policy.confirm(settled) {
+            self.source.release(upto);
+            if policy.takes_news() && *is_speculative {
+                self.sink.confirm(upto, out);
+            }
+        }
+    }
+
     fn fail(&mut self, failure: Failure, out: &mut Out) {
         self.finish(Some(Event::Failed(failure)), out);
     }
@@ -184,3 +317,7 @@ impl Subscriber {
 #[cfg(test)]
 #[path = "subscriber_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "speculative_tests.rs"]
+mod speculative_tests;

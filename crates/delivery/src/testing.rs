@@ -115,7 +115,8 @@ pub(crate) type Asked = BTreeMap<u32, (u32, u64, Position, u64)>;
 pub(crate) fn note_asked<R>(asked: &mut Asked, effects: &[Effect<Message, R>]) {
     for (node, shard, message) in to_shards(effects) {
         match message {
-            shard::Message::Subscribe { request, from, credit } => {
+            shard::Message::Subscribe { request, from, credit }
+            | shard::Message::SubscribeWith { request, from, credit, .. } => {
                 asked.insert(shard, (node, request, from, credit));
             }
             shard::Message::Cancel { request } => {

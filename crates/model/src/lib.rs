@@ -1,12 +1,13 @@
 //! The words that every part of Seriatim shares.
 //!
 //! This crate decides nothing and performs nothing. It names things ([`record`], [`position`],
-//! [`view`], [`order`], [`config`], [`entry`]), fixes how they travel ([`wire`]), bounds them ([`limits`]), and defines the
+//! [`view`], [`order`], [`config`], [`entry`], [`filter`]), fixes how they travel ([`wire`]), bounds them ([`limits`]), and defines the
 //! one interface between a protocol and the world ([`machine`]).
 
 pub mod config;
 pub mod ended;
 pub mod entry;
+pub mod filter;
 pub mod limits;
 pub mod machine;
 pub mod numbers;
@@ -23,6 +24,7 @@ pub mod wire;
 pub use config::{Durability, LogConfig};
 pub use ended::{EndedSession, EndedSessions};
 pub use entry::LogEntry;
+pub use filter::Filter;
 pub use machine::{Address, ConnectionId, Effect, Endpoint, Input, Machine, Peer, Ticket};
 pub use order::{Announced, Order, Properties};
 pub use position::{Placement, PlacementStep, Position, Span};

@@ -47,7 +47,7 @@ impl Replica {
         let (put, void) = (std::mem::take(&mut recovery.put), std::mem::take(&mut recovery.void));
         let core = Core::recover(me, shard, recovery, options)?;
         let path: Box<dyn DataPath> = match core.memory.config.order {
-            Order::ErwinBb => Box::new(Pushed),
+            Order::ErwinBb => Box::new(Pushed::default()),
             Order::ErwinSt => Box::new(ById::recover(put, void)),
             Order::Corfu => Box::new(Chain::default()),
             Order::Scalog => Box::new(LocalLog::recover(put, core.stable)),

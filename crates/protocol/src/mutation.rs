@@ -216,6 +216,18 @@ pub enum Mutation {
     EmptyTooFar,
     /// Names that a cut passes over count as ordered.
     PassedOverOrdered,
+    /// A replica says of all that it predicted that it is final.
+    HoldsUncommitted,
+    /// A reader takes for final what any view holds, whichever predicted it.
+    HoldsAnyView,
+    /// A reader keeps the predictions of the view before, also where the next one decides.
+    OldPredictionsKept,
+    /// A reader does not remember that it passed over a position where no record was predicted.
+    EmptyNotGiven,
+    /// A reader fails all that is not confirmed, whatever turned out different.
+    FailTooFar,
+    /// A reader fails what a new view wrote anew, before it knows whether that is the same.
+    FlushedIsVoid,
 }
 
 /// The configuration of every machine of a node.

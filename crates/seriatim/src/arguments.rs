@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use seriatim_bench::{BenchArguments, duration};
 use seriatim_model::order::Properties;
-use seriatim_model::{Announced, Durability, Order};
+use seriatim_model::{Announced, Durability, Filter, Order};
 
 pub(crate) use retention::{RetentionArguments, age_in_words, bytes_in_words};
 
@@ -31,6 +31,21 @@ pub(crate) struct Arguments {
     pub(crate) command: Command,
 }
 
+impl Arguments {
+    /// Whether the arguments go together, beyond what each of them says.
+    ///
+    /// # Errors
+    /// Says why not.
+    pub(crate) fn check(&self) -> Result<(), &'static str> {
+        match &self.command {
+            Command::Tail(tail) if tail.speculative && !tail.print.json => Err(
+                "--speculative needs --json: a record that is not final may be taken back, and a line that is printed plainly cannot",
+            ),
+            _ => Ok(()),
+        }
+    }
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run a whole cluster in one process; prints "ready HOST:PORT" when it serves.
@@ -46,7 +61,7 @@ pub(crate) enum Command {
     Append(AppendArguments),
     /// Print the records from the first one to the tail as it is now.
     Read(ReadArguments),
-    /// Print records as they become final, from the tail on.
+    /// Print records as they become final, or before that, from the tail on.
     Tail(TailArguments),
     /// Print the tail: a bound above the position of every acknowledged append, exact when nothing is on its way.
     CheckTail {
@@ -407,8 +422,41 @@ pub(crate) struct TailArguments {
     /// The first position to print [default: the tail].
     #[arg(long, value_name = "P")]
     pub(crate) from: Option<u64>,
+    /// Stop before this position, when all before it is final [default: never].
+    #[arg(long, value_name = "P")]
+    pub(crate) until: Option<u64>,
+    /// Print records before they are final, with lines that say up to where they are, or from where on they are void. Needs
+    /// --json.
+    #[arg(long)]
+    pub(crate) speculative: bool,
+    /// Only records whose key begins with PREFIX (key=PREFIX), or that have a header of this kind whose value does
+    /// (header:KIND=PREFIX).
+    #[arg(long, value_name = "WHICH", value_parser = filter)]
+    pub(crate) filter: Option<Filter>,
+    /// Only records on these shards, by number, separated by commas.
+    #[arg(long, value_name = "N,...", value_delimiter = ',')]
+    pub(crate) shards: Option<Vec<u32>>,
     #[command(flatten)]
     pub(crate) print: PrintArguments,
+}
+
+/// Reads which records are wanted.
+fn filter(text: &str) -> Result<Filter, String> {
+    let (what, prefix) = text.split_once('=').ok_or("write key=PREFIX or header:KIND=PREFIX")?;
+    let filter = match (what, what.strip_prefix("header:")) {
+        ("key", _) => Filter::key_prefix(prefix.to_owned()),
+        (_, Some(kind)) => {
+            let kind = kind
+                .parse()
+                .map_err(|_| format!("'{kind}' is not the kind of a header, 0 to {}", u16::MAX))?;
+            Filter::header(kind, prefix.to_owned())
+        }
+        _ => return Err(format!("'{what}' is neither key nor header:KIND")),
+    };
+    match filter.is_possible() {
+        true => Ok(filter),
+        false => Err("it is longer than the key and the headers of a record may be".into()),
+    }
 }
 
 #[derive(Debug, Subcommand)]

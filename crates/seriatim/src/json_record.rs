@@ -31,6 +31,9 @@ pub(crate) struct JsonRecord {
     record: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     record_base64: Option<String>,
+    /// Whether it may still be taken back, where that is told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    speculative: Option<bool>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -65,10 +68,16 @@ impl JsonRecord {
             headers: headers.collect(),
             record: payload,
             record_base64: payload_base64,
+            speculative: None,
         }
     }
 
-    /// The record that a line asks to append. Fields that only a reader is told (position, time, session, number) are
+    /// The same, with whether it may still be taken back.
+    pub(crate) fn speculative(self, speculative: bool) -> Self {
+        Self { speculative: Some(speculative), ..self }
+    }
+
+    /// The record that a line asks to append. Fields that only a reader is told (position, time, session, number, speculative) are
     /// passed over, so that one log can be copied to another.
     ///
     /// # Errors

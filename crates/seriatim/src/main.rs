@@ -11,10 +11,14 @@ mod output;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
 
 fn main() -> ExitCode {
     let arguments = arguments::Arguments::parse();
+    if let Err(why) = arguments.check() {
+        arguments::Arguments::command().error(ErrorKind::MissingRequiredArgument, why).exit();
+    }
     commands::allow_many_open_files();
     let runtime = tokio::runtime::Builder::new_multi_thread().thread_name("seriatim").enable_all().build();
     let outcome = match runtime {

@@ -6,6 +6,7 @@
 mod amnesia;
 mod amplification;
 mod at_most_once;
+mod confirmed_is_final;
 mod drained;
 mod durability;
 mod fair;
@@ -28,6 +29,9 @@ mod recovers;
 mod retention;
 mod session_end;
 mod session_order;
+mod speculation_holds;
+mod speculation_live;
+mod speculation_order;
 mod stable_prefix;
 mod step_cost;
 mod tail_above_acknowledged;
@@ -46,7 +50,7 @@ pub type Finding = Result<(), String>;
 pub type Checker = (&'static str, fn(&History) -> Finding);
 
 /// All checkers.
-pub const ALL: [Checker; 31] = [
+pub const ALL: [Checker; 35] = [
     ("total_order", total_order::check),
     ("real_time_order", real_time_order::check),
     ("receipts", receipts::check),
@@ -78,6 +82,10 @@ pub const ALL: [Checker; 31] = [
     ("position_at", position_at::check),
     ("drained", drained::check),
     ("operator", operator::check),
+    ("confirmed_is_final", confirmed_is_final::check),
+    ("speculation_order", speculation_order::check),
+    ("speculation_holds", speculation_holds::check),
+    ("speculation_live", speculation_live::check),
 ];
 
 /// The checkers that need to know only what the clients of a log were told, and what is in it at the end.

@@ -31,6 +31,13 @@ const TAILS: u64 = 1 << 40;
 /// The token of the wish that the session ends.
 const END: u64 = 1 << 41;
 
+/// The key that a record with this payload has, if any has one.
+#[must_use]
+pub fn key_of(payload: &[u8]) -> [u8; 2] {
+    let sum = payload.iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte));
+    [b'k', b'0' + sum % 3]
+}
+
 /// One session, as an application uses it.
 #[derive(Debug)]
 pub struct Producer {
@@ -144,7 +151,7 @@ impl Producer {
         let again = self.in_session[lowest..].to_vec();
         for append in again {
             let payload = history.appends[append].payload.clone();
-            self.request(now, append, &payload, AppendSpec::default());
+            self.request(now, append, (&payload, history.keyed), AppendSpec::default());
         }
         self
     }
@@ -341,15 +348,16 @@ impl Producer {
             let append = history.invoke(now, self.client, self.session, number, payload.clone());
             self.in_session.push(append);
             self.pending.insert(append);
-            self.request(now, append, &payload, spec);
+            self.request(now, append, (&payload, history.keyed), spec);
             if random.percent(workload.tail_percent) && !self.hurry {
                 self.ask_tail(now, history, out);
             }
         }
     }
 
-    fn request(&mut self, now: Time, append: usize, payload: &Bytes, spec: AppendSpec) {
-        let record = Record::new(payload, now.0 / 1_000_000);
+    fn request(&mut self, now: Time, append: usize, (payload, keyed): (&Bytes, bool), spec: AppendSpec) {
+        let (at, key) = (now.0 / 1_000_000, key_of(payload));
+        let record = Record::build(payload, at, Some(&key[..]).filter(|_| keyed), &[]);
         let request = Request::Append { record, spec };
         let mut effects = vec![];
         self.machine.step(now, Input::Request { token: append as u64, request }, &mut effects);

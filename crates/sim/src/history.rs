@@ -12,6 +12,7 @@ use seriatim_model::{
 
 use crate::capacity::Capacity;
 use crate::excuses::{Excuse, Excuses};
+pub use crate::foretold::{Foretelling, Foretold, Speculation};
 use crate::kept::Kept;
 use crate::operator::{Acceptance, Told};
 
@@ -374,6 +375,10 @@ pub struct History {
     pub piece: Bytes,
     /// The statements that only a member may make, by speaker, and when each came first.
     pub claims: BTreeMap<Claimed, Moment>,
+    /// Whether records have keys.
+    pub keyed: bool,
+    /// The subscriptions that take predictions.
+    pub speculations: Vec<Speculation>,
     /// The registered views.
     pub views: BTreeMap<ViewNumber, RegisteredView>,
     /// Records without positions that were kept from one view to the next.
@@ -453,6 +458,8 @@ impl History {
             now: Time::ZERO,
             piece: Bytes::new(),
             claims: BTreeMap::new(),
+            keyed: false,
+            speculations: vec![],
             views: BTreeMap::new(),
             kept: vec![],
             heard: BTreeMap::new(),

@@ -9,6 +9,7 @@ pub mod checkers;
 pub mod client;
 pub mod coverage;
 pub mod excuses;
+pub mod foretold;
 pub mod history;
 pub mod kept;
 pub mod late_messages;

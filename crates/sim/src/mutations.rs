@@ -86,7 +86,7 @@ const PASSED_WHILE_REPEATED: Profile = Profile {
 };
 
 /// All of them.
-pub const MUTATIONS: [Detection; 105] = [
+pub const MUTATIONS: [Detection; 111] = [
     detection(Mutation::StableEarly, "no_unstable_reads", 3, profiles::QUIET),
     detection(Mutation::FilterForgotten, "at_most_once", 5, profiles::CHURN),
     detection(Mutation::FilterUnion, "durability", 20, profiles::HALF_SEEN),
@@ -198,4 +198,10 @@ pub const MUTATIONS: [Detection; 105] = [
     detection(Mutation::MarksForgotten, "limits_kept", 10, profiles::LIMITED),
     detection(Mutation::MarkedEarlier, "position_at", 10, profiles::LIMITED),
     detection(Mutation::DrainedUncopied, "drained", 10, profiles::DEPARTURES),
+    detection(Mutation::HoldsUncommitted, "confirmed_is_final", 10, profiles::LOST_LEADERS),
+    detection(Mutation::HoldsAnyView, "confirmed_is_final", 20, profiles::LOST_LEADERS).from(40),
+    detection(Mutation::OldPredictionsKept, "confirmed_is_final", 20, profiles::LOST_LEADERS).from(40),
+    detection(Mutation::EmptyNotGiven, "confirmed_is_final", 10, profiles::LOST_LEADERS),
+    detection(Mutation::FailTooFar, "speculation_order", 20, profiles::LOST_LEADERS),
+    detection(Mutation::FlushedIsVoid, "speculation_holds", 40, profiles::LOST_LEADERS),
 ];

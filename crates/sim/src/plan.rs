@@ -102,6 +102,8 @@ pub struct DiskPlan {
 /// The work of clients.
 #[derive(Clone, Copy, Debug)]
 pub struct Workload {
+    /// Whether each record has a key, and some subscriptions want those with some of the keys only.
+    pub keyed: bool,
     /// How many client processes there are.
     pub clients: u32,
     /// How many sessions each of them appends with.
@@ -505,6 +507,7 @@ fn network(random: &mut Random) -> NetworkPlan {
 
 fn workload(random: &mut Random) -> Workload {
     Workload {
+        keyed: false,
         clients: random.between(1, 4) as u32,
         sessions: random.between(1, 2) as u32,
         appends: random.between(10, 50) as u32,

@@ -59,6 +59,7 @@ fn quiet(seed: u64) -> Plan {
 /// Many clients that append all the time, and read.
 fn busy() -> Workload {
     Workload {
+        keyed: false,
         clients: 4,
         sessions: 2,
         appends: 60,
@@ -259,6 +260,33 @@ fn dying_leaders(seed: u64) -> Plan {
             100 + round * 350,
             350 + round * 350,
         ));
+    }
+    plan
+}
+
+/// Leaders die while readers take what these bound and is not stable, and records that nobody has become no-ops.
+fn lost_leaders(seed: u64) -> Plan {
+    let mut random = Random::new(seed ^ 0x10_57_1E);
+    let mut plan = quiet(seed);
+    plan.network.noise_permille = (random.pick(&[0, 60, 150]), 0, random.pick(&[50, 200, 400]));
+    plan.workload = Workload {
+        clients: 6,
+        appends: 50,
+        window: 20,
+        burst: 8,
+        think_us: 3000,
+        keyed: true,
+        resume_percent: 30,
+        ..busy()
+    };
+    for round in 0..5 {
+        let kind =
+            random.pick(&[FaultKind::Kill, FaultKind::Kill, FaultKind::PowerLoss, FaultKind::Partition]);
+        let (from, to) = (60 + round * 350, 300 + round * 350);
+        plan.faults.push(at(&mut random, kind, Target::Leader, from, to));
+        if random.percent(40) {
+            plan.faults.push(at(&mut random, FaultKind::Kill, Target::Shard, from, to));
+        }
     }
     plan
 }

@@ -1,13 +1,16 @@
 //! The reader of the client library: its subscriber, and an application that takes what it is given.
 
+use std::collections::VecDeque;
+
 use seriatim_delivery::subscriber::{Event, Request};
-use seriatim_delivery::{Failure, Subscriber};
-use seriatim_model::{Address, Effect, Input, Machine, NodeId, Peer, Position, Time};
+use seriatim_delivery::{Failure, Selection, Subscriber};
+use seriatim_model::storage::Stored;
+use seriatim_model::{Address, Effect, Filter, Input, Machine, NodeId, Peer, Position, Time};
 use seriatim_protocol::Message;
 use seriatim_protocol::control::LogEntry;
 
 use crate::excuses::Excuse;
-use crate::history::History;
+use crate::history::{Foretelling, History};
 use crate::plan::Plan;
 use crate::random::Random;
 
@@ -21,21 +24,61 @@ pub struct Subscription {
     /// How many records the application still wants.
     wants: u64,
     has_ended: bool,
+    /// If it takes predictions.
+    speculative: Option<Speculative>,
+}
+
+/// The state of an application that takes predictions.
+#[derive(Debug)]
+struct Speculative {
+    /// Which of those of the history.
+    number: usize,
+    /// Whether it wants all records.
+    is_whole: bool,
+    /// The records that it was told and that are not confirmed.
+    standing: VecDeque<Stored>,
+    /// Everything below was confirmed.
+    confirmed: Position,
 }
 
 impl Subscription {
-    /// Subscribes from the beginning of the log, with so many bytes on their way.
+    /// Subscribes from the beginning of the log, with so many bytes on their way. In half of all seeds it takes predictions.
     #[must_use]
-    pub fn new(control: NodeId, entry: &LogEntry, random: Random, window: u64, plan: &Plan) -> Self {
+    pub fn new(
+        control: NodeId,
+        entry: &LogEntry,
+        mut random: Random,
+        window: u64,
+        plan: &Plan,
+        history: &mut History,
+    ) -> Self {
+        // The plan's other choices are as they were before there were predictions.
+        let speculative = Random::new(plan.seed ^ 0x5BEC).percent(50);
+        let prefix = (plan.workload.keyed && speculative && random.percent(50)).then(|| b"k0".to_vec());
+        let filter = prefix.clone().map(Filter::key_prefix);
+        let selection = Selection { speculative, filter, shards: None };
         let range = (Position::ZERO, None);
-        let machine = Subscriber::new(control, entry.clone(), range, window, plan.options);
-        Self { machine, random, next: Position::ZERO, wants: 0, has_ended: false }
+        let machine = Subscriber::with(control, entry.clone(), range, window, selection, plan.options);
+        let speculative = speculative.then(|| Speculative {
+            is_whole: prefix.is_none(),
+            number: history.speculate(prefix),
+            standing: VecDeque::new(),
+            confirmed: Position::ZERO,
+        });
+        Self { machine, random, next: Position::ZERO, wants: 0, has_ended: false, speculative }
     }
 
-    /// Everything below it was delivered, or is trimmed.
+    /// Everything below it was delivered, and is final, or is trimmed.
     #[must_use]
     pub fn next(&self) -> Position {
-        self.machine.next()
+        self.machine.confirmed()
+    }
+
+    /// Its client is gone.
+    pub fn leave(&self, history: &mut History) {
+        if let Some(speculative) = &self.speculative {
+            history.speculations[speculative.number].goes_on = false;
+        }
     }
 
     /// Whether it came to what was lost, and ended.
@@ -107,8 +150,49 @@ impl Subscription {
         }
     }
 
-    fn told(&mut self, event: Event, history: &mut History) {
+    /// An application that takes predictions goes by what is confirmed.
+    fn foretold(&mut self, event: &Event, history: &mut History) {
+        let Some(speculative) = &mut self.speculative else { return };
+        let number = speculative.number;
         match event {
+            Event::Deliver { records, .. } => {
+                for Stored { position, id, record } in records {
+                    let (position, id, is_void) = (*position, *id, record.is_no_op());
+                    history.foretell(number, Foretelling::Record { position, id, is_void });
+                }
+                speculative.standing.extend(records.iter().cloned());
+            }
+            Event::Confirm { upto } => {
+                history.foretell(number, Foretelling::Confirm(*upto));
+                let below = speculative.standing.partition_point(|stored| stored.position < *upto);
+                let records: Vec<Stored> = speculative.standing.drain(..below).collect();
+                if speculative.is_whole {
+                    history.deliver(speculative.confirmed, *upto, &records);
+                }
+                speculative.confirmed = *upto;
+            }
+            Event::Fail { after } => {
+                history.foretell(number, Foretelling::Fail(*after));
+                speculative.standing.retain(|stored| stored.position < *after);
+                self.next = self.next.min(*after);
+            }
+            Event::Trimmed { first } => {
+                history.foretell(number, Foretelling::Trimmed(*first));
+                speculative.standing.retain(|stored| stored.position >= *first);
+                speculative.confirmed = *first;
+            }
+            _ => {}
+        }
+    }
+
+    fn told(&mut self, event: Event, history: &mut History) {
+        self.foretold(&event, history);
+        match event {
+            Event::Deliver { records, .. } if self.speculative.is_some() => {
+                self.wants = self.wants.saturating_sub(records.len() as u64);
+                self.next = records.last().map_or(self.next, |last| last.position.next());
+            }
+            Event::Confirm { .. } | Event::Fail { .. } if self.speculative.is_some() => {}
             Event::Deliver { records, .. } => {
                 self.wants = self.wants.saturating_sub(records.len() as u64);
                 let upto = records.last().map_or(self.next, |last| last.position.next());

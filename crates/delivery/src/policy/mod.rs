@@ -4,15 +4,17 @@
 //! source, and says what is to be done ([`Step`]). It holds no records and has no deadline: what does not come is the source's to
 //! ask for again, and how much the reader can take is the sink's to know.
 //!
-//! There is one: [`InOrder`].
+//! There are two: [`InOrder`] hands over what is final, [`TwoBounds`] also what is predicted, and says later what of that holds.
 
 use seriatim_model::Position;
 
 use crate::failure::Failure;
 
 mod in_order;
+mod two_bounds;
 
 pub(crate) use in_order::InOrder;
+pub(crate) use two_bounds::{Next, TwoBounds};
 
 /// The consequence of an answer, or of news.
 #[derive(Debug, PartialEq, Eq)]

@@ -13,8 +13,19 @@ pub enum Event {
     Deliver {
         /// The records. Never empty.
         records: Vec<Stored>,
-        /// Whether they may still fail. Those of shards are final, so they never do.
+        /// Whether they may still fail.
         speculative: bool,
+    },
+    /// Everything that was delivered below this bound is final: some record at least of which that was not told before.
+    Confirm {
+        /// The bound.
+        upto: Position,
+    },
+    /// Everything that was delivered at this position or above it is void, some record at least: something else stands there, or
+    /// nothing. What does comes next.
+    Fail {
+        /// That position.
+        after: Position,
     },
     /// The records that should have come next were trimmed: the next record is at `first` or after it.
     Trimmed {
@@ -30,7 +41,8 @@ pub enum Event {
 /// The reader's side of a subscription.
 ///
 /// It promises: the reader is given no record after it has as many as it wanted, or as many bytes, so only the last one may be
-/// larger; the positions of its records strictly increase; what it is told comes in the order in which it happened; and nothing
+/// larger; the positions of its records strictly increase, but that a failure sets them back, and never below what was
+/// confirmed; what it is told comes in the order in which it happened; and nothing
 /// comes after the end.
 ///
 /// Invariant: every record that was given lies below `above`, and those of `batch` are the last of them, in order.
@@ -41,16 +53,27 @@ pub(crate) struct Application {
     /// Below zero if the last record was larger than what was wanted.
     wanted_bytes: i64,
     above: Position,
-    /// Given, and not told to the reader yet.
+    /// Below it nothing fails.
+    confirmed: Position,
+    /// Given, and not told to the reader yet; all of them may fail, or none.
     batch: Vec<Stored>,
+    is_speculative: bool,
     has_ended: bool,
 }
 
 impl Application {
     /// A reader that wants nothing yet, and nothing below `from` ever.
     pub(crate) fn new(from: Position) -> Self {
-        let batch = vec![];
-        Self { token: 0, wanted_records: 0, wanted_bytes: 0, above: from, batch, has_ended: false }
+        Self {
+            token: 0,
+            wanted_records: 0,
+            wanted_bytes: 0,
+            above: from,
+            confirmed: from,
+            batch: vec![],
+            is_speculative: false,
+            has_ended: false,
+        }
     }
 
     /// The reader can take so much more. It is told everything with this token from now on.
@@ -83,11 +106,53 @@ impl Application {
         self.batch.push(stored);
     }
 
+    /// The same with a record that may fail, or not.
+    pub(crate) fn give_with<M>(
+        &mut self,
+        stored: Stored,
+        speculative: bool,
+        out: &mut Vec<Effect<M, Event>>,
+    ) {
+        if speculative != self.is_speculative {
+            self.flush(out);
+            self.is_speculative = speculative;
+        }
+        self.give(stored);
+    }
+
+    /// Everything below `upto` is final.
+    ///
+    /// # Panics
+    /// If that was told before.
+    pub(crate) fn confirm<M>(&mut self, upto: Position, out: &mut Vec<Effect<M, Event>>) {
+        assert!(upto > self.confirmed, "{upto} is confirmed after {}", self.confirmed);
+        self.flush(out);
+        self.confirmed = upto;
+        self.tell(Event::Confirm { upto }, out);
+    }
+
+    /// Everything that was given at `after` or above it is void.
+    ///
+    /// # Panics
+    /// If some of it was confirmed.
+    pub(crate) fn take_back<M>(&mut self, after: Position, out: &mut Vec<Effect<M, Event>>) {
+        assert!(after >= self.confirmed, "{after} fails after {} was confirmed", self.confirmed);
+        self.flush(out);
+        self.above = self.above.min(after);
+        self.tell(Event::Fail { after }, out);
+    }
+
+    /// Records come from `next` on: what it was told was there is empty, or was taken back before.
+    pub(crate) fn rewind(&mut self, next: Position) {
+        assert!(next >= self.confirmed, "{next} comes after {} was confirmed", self.confirmed);
+        self.above = self.above.min(next);
+    }
+
     /// Tells the reader what it was given since the last time.
     pub(crate) fn flush<M>(&mut self, out: &mut Vec<Effect<M, Event>>) {
         if !self.batch.is_empty() {
             let records = std::mem::take(&mut self.batch);
-            self.tell(Event::Deliver { records, speculative: false }, out);
+            self.tell(Event::Deliver { records, speculative: self.is_speculative }, out);
         }
     }
 
@@ -95,7 +160,7 @@ impl Application {
     pub(crate) fn skip<M>(&mut self, first: Position, out: &mut Vec<Effect<M, Event>>) {
         assert!(first > self.above, "records below {} were given, and {first} is the first", self.above);
         self.flush(out);
-        self.above = first;
+        (self.above, self.confirmed) = (first, self.confirmed.max(first));
         self.tell(Event::Trimmed { first }, out);
     }
 

@@ -21,8 +21,9 @@ const RECONNECT_AFTER: Duration = Duration::from_millis(20);
 /// How often all replicas of a shard may say that they do not hold a record yet, before that is believed.
 pub(crate) const MISSING_ROUNDS: usize = 25;
 
-/// Invariant: `buffer` holds the shard's records below `upto` that were not taken yet, in order, and `empty` the
-/// positions below it that the shard called empty and that were not passed; `credit` counts the bytes of both as kept.
+/// Invariant: `buffer` holds the shard's records below `upto` that were not taken yet, in order, and `empty` the positions below
+/// it that the shard called empty and that were not passed; `credit` counts the bytes of both as kept. What is at `final_upto` or
+/// above is predicted, in the view that the reader knows; `final_upto <= upto`.
 #[derive(Debug)]
 pub(crate) struct Feed {
     /// The node that was asked.
@@ -35,8 +36,10 @@ pub(crate) struct Feed {
     pub(crate) request: Option<u64>,
     /// The first of the requests to this node that were made because the one before was not answered in time.
     earliest: u64,
-    /// Everything of this shard below it has come.
+    /// Everything of this shard below it has come, ...
     pub(crate) upto: Position,
+    /// ... and below this one it is final.
+    pub(crate) final_upto: Position,
     /// The position that comes next is lost, and the shard's others below the second one.
     lost: Option<(Position, Position)>,
     buffer: VecDeque<Stored>,
@@ -105,6 +108,7 @@ impl Feed {
             request: None,
             earliest: 0,
             upto: from,
+            final_upto: from,
             lost: None,
             buffer: VecDeque::new(),
             empty: VecDeque::new(),
@@ -121,7 +125,8 @@ impl Feed {
         match self.owed_since {
             _ if self.lost.is_some() => None,
             _ if self.request.is_none() => Some(self.since),
-            _ if self.credit.is_spent() => None,
+            // Where it is spent on predictions, the shard owes news of them.
+            _ if self.credit.is_spent() && self.final_upto == self.upto => None,
             Some(owed_since) => Some(self.since.max(owed_since) + self.patience),
             None if self.heard => Some(self.since + IDLE),
             None => Some(self.since + self.patience),
@@ -133,7 +138,7 @@ impl Feed {
     pub(crate) fn asked(&mut self, now: Time, request: u64, from: Position, continues: bool) -> u64 {
         self.request = Some(request);
         self.earliest = if continues { self.earliest } else { request };
-        self.upto = from;
+        (self.upto, self.final_upto) = (from, from);
         self.since = now;
         self.heard = false;
         self.credit.begin()
@@ -186,38 +191,139 @@ impl Feed {
         (mut records, mut empty): (Vec<Stored>, Vec<Span>),
         upto: Position,
     ) -> Received {
-        if from > self.upto {
+        if from > self.final_upto {
             return Received::Hole;
         }
-        if from < self.upto {
+        if from < self.final_upto {
             // A late delivery brought a part of it.
-            if upto <= self.upto {
+            if upto <= self.final_upto {
                 return Received::Repeated;
             }
-            from = self.upto;
-            records.retain(|stored| stored.position >= from);
-            empty = empty.into_iter().filter_map(|span| span.within(from, span.end())).collect();
+            from = self.final_upto;
+            not_below(from, &mut records, &mut empty);
         }
         if let Some(position) = disorder(from, &records, &empty, upto) {
             return Received::Disordered(position);
         }
-        let bytes: u64 = records.iter().map(size).sum();
-        if !self.credit.take_in(bytes + limits::SPAN_BYTES * empty.len() as u64) {
+        // A replica that predicted this and says it again has forgotten what it predicted: another view decides.
+        self.forget_predictions();
+        if !self.take_in(records, empty) {
             return Received::TooMuch;
         }
-        self.buffer.extend(records);
-        self.empty.extend(empty);
         if upto > self.upto {
             self.failures = 0;
         }
-        self.upto = upto;
-        (self.since, self.heard, self.patience) = (now, true, PATIENCE_FIRST);
+        (self.upto, self.final_upto) = (upto, upto);
+        self.was_heard(now);
         Received::Next
+    }
+
+    /// Takes in predictions.
+    pub(crate) fn predict(
+        &mut self,
+        now: Time,
+        mut from: Position,
+        (mut records, mut empty): (Vec<Stored>, Vec<Span>),
+        upto: Position,
+    ) -> Received {
+        if from > self.upto {
+            return Received::Hole;
+        }
+        if from < self.upto {
+            if upto <= self.upto {
+                return Received::Repeated;
+            }
+            from = self.upto;
+            not_below(from, &mut records, &mut empty);
+        }
+        if let Some(position) = disorder(from, &records, &empty, upto) {
+            return Received::Disordered(position);
+        }
+        if !self.take_in(records, empty) {
+            return Received::TooMuch;
+        }
+        self.upto = upto;
+        self.was_heard(now);
+        Received::Next
+    }
+
+    #[must_use]
+    fn take_in(&mut self, records: Vec<Stored>, empty: Vec<Span>) -> bool {
+        if !self.credit.take_in(bytes_of(&records, &empty)) {
+            return false;
+        }
+        self.buffer.extend(records);
+        self.empty.extend(empty);
+        true
+    }
+
+    /// It works: nothing need be asked for again.
+    pub(crate) fn was_heard(&mut self, now: Time) {
+        (self.since, self.heard, self.patience) = (now, true, PATIENCE_FIRST);
+    }
+
+    /// Predictions below `upto` are final.
+    pub(crate) fn holds(&mut self, upto: Position) {
+        self.final_upto = self.final_upto.max(upto.min(self.upto));
+    }
+
+    /// All that is predicted is final.
+    pub(crate) fn confirm_predictions(&mut self) {
+        self.final_upto = self.upto;
+    }
+
+    /// Predictions are to come again.
+    pub(crate) fn forget_predictions(&mut self) {
+        if self.final_upto < self.upto {
+            self.forget_from(self.final_upto);
+        }
+    }
+
+    /// Looks what there is at `position`, in any order.
+    pub(crate) fn at(&self, position: Position) -> Seen {
+        let spans = self.empty.partition_point(|span| span.end() <= position);
+        if let Some(span) = self.empty.get(spans).filter(|span| span.contains(position)) {
+            return Seen::Empty(span.end());
+        }
+        let index = self.buffer.partition_point(|stored| stored.position < position);
+        match (self.buffer.get(index), self.lost) {
+            (Some(stored), _) if stored.position == position => match stored.record.is_no_op() {
+                true => Seen::NoOp,
+                false => Seen::Record,
+            },
+            (None, Some((lost, end))) if lost <= position && position < end => Seen::Lost(end),
+            _ if self.upto <= position => Seen::NotYet,
+            _ => Seen::Missing,
+        }
+    }
+
+    /// The first position at `position` or above it of which more is known than that it is not this shard's.
+    pub(crate) fn next_from(&self, position: Position) -> Position {
+        let index = self.buffer.partition_point(|stored| stored.position < position);
+        let record = self.buffer.get(index).map_or(self.upto, |stored| stored.position);
+        let spans = self.empty.partition_point(|span| span.end() <= position);
+        let span = self.empty.get(spans).map_or(self.upto, |span| span.first);
+        record.min(span)
+    }
+
+    /// The record at `position`.
+    ///
+    /// # Panics
+    /// If it is not kept.
+    pub(crate) fn record(&self, position: Position) -> &Stored {
+        let index = self.buffer.partition_point(|stored| stored.position < position);
+        let stored = self.buffer.get(index).filter(|stored| stored.position == position);
+        stored.expect("a record is looked for after it was seen")
+    }
+
+    /// A copy of it.
+    pub(crate) fn copy(&self, position: Position) -> Stored {
+        self.record(position).clone()
     }
 
     /// Another shard is at `frontier`: if this one is not, something should come from it.
     pub(crate) fn compare(&mut self, now: Time, frontier: Position) {
-        self.owed_since = (self.upto < frontier).then(|| self.owed_since.unwrap_or(now));
+        self.owed_since = (self.final_upto < frontier).then(|| self.owed_since.unwrap_or(now));
     }
 
     /// Looks what there is at `position`, when everything below it was taken, or is with other shards.
@@ -277,6 +383,7 @@ impl Feed {
             }
         }
         self.upto = self.upto.min(first);
+        self.final_upto = self.final_upto.min(first);
         self.lost = self.lost.filter(|(position, _)| *position < first);
     }
 
@@ -301,8 +408,17 @@ fn size(stored: &Stored) -> u64 {
     stored.record.size() as u64
 }
 
-/// The first position of `records` or `empty` that is not above the one before it, or not within `from..upto`, or in
-/// both.
+fn bytes_of(records: &[Stored], empty: &[Span]) -> u64 {
+    records.iter().map(size).sum::<u64>() + limits::SPAN_BYTES * empty.len() as u64
+}
+
+/// Leaves out what lies below `from`.
+fn not_below(from: Position, records: &mut Vec<Stored>, empty: &mut Vec<Span>) {
+    records.retain(|stored| stored.position >= from);
+    *empty = empty.iter().filter_map(|span| span.within(from, span.end())).collect();
+}
+
+/// The first position of `records` or `empty` that is not above the one before it, or not within `from..upto`, or in both.
 pub(crate) fn disorder(
     from: Position,
     records: &[Stored],

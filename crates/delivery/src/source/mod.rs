@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 
 use seriatim_model::storage::Stored;
-use seriatim_model::{Address, Effect, Endpoint, NodeId, Position, ShardId, Span, Time};
+use seriatim_model::{Address, Effect, Endpoint, NodeId, Position, ShardId, Span, Time, ViewNumber};
 use seriatim_protocol::control::{self, LogEntry};
 use seriatim_protocol::roles::Message;
 use seriatim_protocol::shard::{self, ReadError};
@@ -20,10 +20,13 @@ mod credit;
 mod directory;
 mod doubt;
 pub(crate) mod feed;
+mod predictions;
 
 pub(crate) use directory::{Directory, Learned};
 pub(crate) use doubt::{Doubt, Verdict};
 use feed::{Feed, MISSING_ROUNDS, Received, Seen};
+pub use predictions::Selection;
+pub(crate) use predictions::{Basis, Known};
 
 use crate::failure::Failure;
 
@@ -37,6 +40,7 @@ use crate::failure::Failure;
 #[derive(Debug)]
 pub(crate) struct Source {
     directory: Directory,
+    selection: Selection,
     /// How many bytes each shard may have on their way.
     window: u64,
     feeds: BTreeMap<ShardId, Feed>,
@@ -79,6 +83,20 @@ pub(crate) enum News {
     Nothing,
     /// Positions may have another answer now.
     Changed,
+    /// The same, and what was given from this position on may turn out different: something final came.
+    Final {
+        /// That position.
+        from: Position,
+    },
+    /// The same, and there is a newer view.
+    Entered,
+    /// Everything that was predicted in this view below the bound is final.
+    Holds {
+        /// The view.
+        view: ViewNumber,
+        /// The bound.
+        upto: Position,
+    },
     /// The records that are wanted next were trimmed: the next one is at `first` or after it.
     Trimmed {
         /// The first position that is left.
@@ -90,9 +108,16 @@ pub(crate) enum News {
 
 impl Source {
     /// Subscriptions to the log that `entry` describes, for what is at `from` or after it. They are made with the first timer.
-    pub(crate) fn new(control: NodeId, entry: LogEntry, from: Position, window: u64) -> Self {
+    pub(crate) fn new(
+        control: NodeId,
+        entry: LogEntry,
+        from: Position,
+        window: u64,
+        selection: Selection,
+    ) -> Self {
         let mut source = Self {
             directory: Directory::new(control, entry),
+            selection,
             window,
             feeds: BTreeMap::new(),
             wanted_from: from,
@@ -229,6 +254,12 @@ impl Source {
             shard::Message::DeliverWith { request, from, records, empty, upto } => {
                 self.delivered(now, (node, shard, request), from, (records, empty), upto, out)
             }
+            shard::Message::Predict { request, view, from, records, empty, upto } => {
+                self.predicted(now, (node, shard, request), (view, from), (records, empty), upto, out)
+            }
+            shard::Message::Holds { request, view, upto } => {
+                self.holds(now, (node, shard, request), view, upto)
+            }
             shard::Message::ReadFailed { request, error } => {
                 let is_current = |feed: &&mut Feed| feed.node == node && feed.request == Some(request);
                 let Some(feed) = self.feeds.get_mut(&shard).filter(is_current) else { return News::Nothing };
@@ -261,7 +292,7 @@ impl Source {
                 // It may have been sent before the log was trimmed further.
                 feed.forget_below(wanted_from);
                 self.compare(now);
-                News::Changed
+                News::Final { from }
             }
             Received::Repeated => News::Nothing,
             Received::Hole | Received::TooMuch => {
@@ -352,7 +383,7 @@ impl Source {
             Learned::Nothing => News::Nothing,
             Learned::NewView { lost_from } => {
                 self.enter_view(now, lost_from, out);
-                News::Changed
+                News::Entered
             }
             Learned::Same(answer) => match self.doubt.view_confirmed(answer) {
                 None => News::Nothing,
@@ -381,8 +412,11 @@ impl Source {
         let Some(view) = self.directory.view() else { return };
         self.doubt.enter_view(None);
         self.feeds.values_mut().for_each(|feed| feed.forget_from(lost_from));
+        // Predictions that are left are of positions about which the view before decides still.
+        self.feeds.values_mut().for_each(Feed::confirm_predictions);
+        let chosen = view.shards.iter().filter(|members| self.selection.chooses(members.shard));
         let primaries: Vec<(ShardId, NodeId)> =
-            view.shards.iter().map(|members| (members.shard, members.primary().node)).collect();
+            chosen.map(|members| (members.shard, members.primary().node)).collect();
         // A shard that has left had nothing more to give.
         let left: Vec<ShardId> =
             self.feeds.keys().copied().filter(|shard| view.shard(*shard).is_none()).collect();
@@ -433,11 +467,20 @@ impl Source {
             (feed.node, feed.replica) = (primary.unwrap_or(feed.node), 0);
             self.directory.ask(now);
         }
+        // They come again, or what is final by then.
+        feed.forget_predictions();
         self.last_request += 1;
         let (request, from) = (self.last_request, feed.upto.max(self.wanted_from));
         let continues = asked_before == Some(feed.node);
         let credit = feed.asked(now, request, from, continues);
-        send(feed.node, shard, shard::Message::Subscribe { request, from, credit }, out);
+        let Selection { speculative, filter, .. } = &self.selection;
+        let message = match (*speculative, filter.clone()) {
+            (false, None) => shard::Message::Subscribe { request, from, credit },
+            (speculative, filter) => {
+                shard::Message::SubscribeWith { request, from, credit, speculative, filter }
+            }
+        };
+        send(feed.node, shard, message, out);
         self.compare(now);
     }
 
@@ -450,7 +493,8 @@ impl Source {
 
     /// Notes which shards are behind the others.
     fn compare(&mut self, now: Time) {
-        let frontier = self.frontier().max(self.wanted_from);
+        let frontier = self.feeds.values().map(|feed| feed.final_upto).max().unwrap_or_default();
+        let frontier = frontier.max(self.wanted_from);
         self.feeds.values_mut().for_each(|feed| feed.compare(now, frontier));
     }
 }

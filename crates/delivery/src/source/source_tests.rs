@@ -30,7 +30,7 @@ impl Script {
 
     fn with_window(entry: LogEntry, from: u64, window: u64) -> Self {
         let next = Position(from);
-        let source = Source::new(CONTROL, entry, next, window);
+        let source = Source::new(CONTROL, entry, next, window, Selection::default());
         let mut script = Self { source, now: Time(1), asked: Asked::new(), looked_up: 0, lookups: 0, next };
         script.wait(Duration::ZERO);
         script
@@ -86,7 +86,7 @@ impl Script {
         let (node, request, ..) = self.asked[&shard];
         let (from, upto) = (Position(from), Position(upto));
         let news = self.hear(node, shard, shard::Message::Deliver { request, from, records, upto });
-        assert!(matches!(news, News::Changed | News::Nothing), "{news:?}");
+        assert!(matches!(news, News::Final { .. } | News::Nothing), "{news:?}");
         self.taken()
     }
 
@@ -103,7 +103,7 @@ impl Script {
         let (from, upto) = (Position(from), Position(upto));
         let news =
             self.hear(node, shard, shard::Message::DeliverWith { request, from, records, empty, upto });
-        assert!(matches!(news, News::Changed | News::Nothing), "{news:?}");
+        assert!(matches!(news, News::Final { .. } | News::Nothing), "{news:?}");
         self.taken()
     }
 
@@ -121,7 +121,7 @@ impl Script {
         let message = control::Message::Found { request: self.looked_up, entry, nodes: vec![] };
         let news = self.source.controlled(self.now, message, &mut out);
         self.note(&out);
-        if news == News::Changed {
+        if matches!(news, News::Final { .. } | News::Entered) {
             assert_eq!(self.taken(), [], "a view brings no records");
         }
         news
@@ -431,7 +431,7 @@ fn a_place_that_moved_because_it_was_trimmed_is_no_gap() {
     // The log is trimmed. Shard 0 is about to leave, and the places below are not its own any more.
     let mut newer = entry(2, 2, 1);
     newer.view.as_mut().unwrap().placement = seriatim_model::Placement::new(vec![ShardId(1)], 1);
-    assert_eq!(script.found(newer.clone()), News::Changed);
+    assert_eq!(script.found(newer.clone()), News::Entered);
     script.wait(Duration::ZERO);
     assert_eq!(script.found(newer), News::Nothing);
     script.wait(Duration::ZERO);

@@ -6,9 +6,9 @@ use seriatim_model::record::Header;
 use seriatim_model::retention::{Extent, LimitChange, StoreUse};
 use seriatim_model::storage::{MissingRange, Ordered, Owned, Run, Stored};
 use seriatim_model::{
-    Announced, BoundIds, Durability, Endpoint, Gap, IdRun, Incarnation, LogConfig, LogId, Member, NodeId,
-    Order, Placement, PlacementStep, Position, Record, RecordId, Retention, RetentionChange, SessionId,
-    ShardId, ShardMembers, Span, TimeIndex, TimeMark, View, ViewHistory, ViewNumber,
+    Announced, BoundIds, Durability, Endpoint, Filter, Gap, IdRun, Incarnation, LogConfig, LogId, Member,
+    NodeId, Order, Placement, PlacementStep, Position, Record, RecordId, Retention, RetentionChange,
+    SessionId, ShardId, ShardMembers, Span, TimeIndex, TimeMark, View, ViewHistory, ViewNumber,
 };
 use seriatim_protocol::control::{
     Ailment, Condition, EndedSession, EndedSessions, Heartbeat, LogCondition, LogEntry, NodeAddress,
@@ -143,6 +143,12 @@ impl Drawn for ShardId {
 impl Drawn for Position {
     fn drawn(draw: &mut Draw) -> Self {
         Self(draw.number(draw.known.tail.0))
+    }
+}
+
+impl Drawn for Filter {
+    fn drawn(draw: &mut Draw) -> Self {
+        Self::Header { kind: u32::drawn(draw) as u16, prefix: Bytes::from_static(b"h") }
     }
 }
 

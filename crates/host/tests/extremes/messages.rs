@@ -152,6 +152,9 @@ kinds! {
         Whole { view }
         RecordsWith { request, records, empty, upto }
         DeliverWith { request, from, records, empty, upto }
+        SubscribeWith { request, from, credit, speculative, filter }
+        Predict { request, view, from, records, empty, upto }
+        Holds { request, view, upto }
     }
 }
 

@@ -42,7 +42,7 @@ async fn burst(log: Log, client: usize) -> Vec<RecordId> {
 
 /// Everything from the beginning up to `end`.
 async fn read_all(log: &Log, end: Position) -> Vec<(Position, RecordId, String)> {
-    let mut events = log.subscribe(Position(0), SubscribeOptions::until(end)).await.unwrap();
+    let mut events = log.subscribe(Position(0), SubscribeOptions::default().until(end)).await.unwrap();
     let mut all = vec![];
     while let Some(event) = within("the next record", events.next()).await {
         let Event::Deliver { position, id, record, .. } = event.unwrap() else {

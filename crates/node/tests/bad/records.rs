@@ -46,7 +46,8 @@ async fn the_largest_record_of_all_goes_all_the_way() {
     for append in in_flight {
         append.await.unwrap();
     }
-    let mut events = log.subscribe(Position(0), SubscribeOptions::until(Position(8))).await.unwrap();
+    let mut events =
+        log.subscribe(Position(0), SubscribeOptions::default().until(Position(8))).await.unwrap();
     for number in 0..8 {
         let Some(Ok(Event::Deliver { position, record, .. })) = within("a record", events.next()).await
         else {

@@ -9,14 +9,49 @@ pub use message::Message;
 
 pub(crate) use by_id::ById;
 
-use crate::shard::DataPath;
+use seriatim_model::{Position, Ticket, Time, ViewNumber};
 
-/// The data path of a log whose records are pushed to the shards with their positions. It keeps nothing.
-#[derive(Clone, Debug)]
-pub(crate) struct Pushed;
+use crate::roles::RoleEffect;
+use crate::shard::{Core, DataPath, Predicting};
+
+type Out = Vec<RoleEffect>;
+
+/// The data path of a log whose records are pushed to the shards with their positions. It keeps nothing but what may be told
+/// of them before they are final.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pushed {
+    predicting: Predicting,
+}
 
 impl DataPath for Pushed {
     fn boxed(&self) -> Box<dyn DataPath> {
-        Box::new(Self)
+        Box::new(self.clone())
+    }
+
+    fn pushed(
+        &mut self,
+        core: &Core,
+        view: ViewNumber,
+        runs: Vec<(Position, Position)>,
+        ticket: Ticket,
+    ) -> bool {
+        self.predicting.pushed(core, view, runs, ticket)
+    }
+
+    fn predictable(&self, core: &Core) -> Position {
+        self.predicting.end(core)
+    }
+
+    fn failed(&mut self, core: &mut Core, _: Time, ticket: Ticket, _: &mut Out) {
+        self.predicting.failed(core, ticket);
+    }
+
+    fn entered(&mut self, core: &mut Core, _: Time, out: &mut Out) {
+        self.predicting.stable_raised(core);
+        core.predict(self, out);
+    }
+
+    fn stable_raised(&mut self, core: &mut Core, _: &mut Out) {
+        self.predicting.stable_raised(core);
     }
 }

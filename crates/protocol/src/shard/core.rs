@@ -195,7 +195,8 @@ impl Core {
         let unbounded = self.options.mutates(Mutation::MapBeyondStable);
         let mappable = if unbounded { Position(u64::MAX) } else { readable };
         let (trim, is_mapped, view) = (self.trim, !places, self.view_number());
-        Bounds { readable, mappable, trim, trim_is_known, lacks: missing, lost, is_mapped, view }
+        let predictable = self.predictable(path);
+        Bounds { readable, predictable, mappable, trim, trim_is_known, lacks: missing, lost, is_mapped, view }
     }
 
     /// Whether no other replica could tell it more of the trim point.
@@ -270,7 +271,11 @@ impl Core {
             send(Address::Node(backup.node, Endpoint::Shard(self.shard)), message, out);
         }
         if !held_here {
-            self.hold_records(path, Write::Primary(view, name), view, runs, out);
+            let ends = runs.iter().map(|run| (run.first, run.end())).collect();
+            let write = self.hold_records(path, Write::Primary(view, name), view, runs, out);
+            if write.is_some_and(|ticket| path.pushed(self, view, ends, ticket)) {
+                self.predict(path, out);
+            }
         }
     }
 
@@ -303,12 +308,12 @@ impl Core {
         view: ViewNumber,
         runs: Vec<Run>,
         out: &mut Out,
-    ) {
+    ) -> Option<Ticket> {
         let end = runs.iter().map(Run::end).max().unwrap_or_default();
-        self.hold(path, write, end, StorageCommand::Bind { view, runs }, out);
+        self.hold(path, write, end, StorageCommand::Bind { view, runs }, out)
     }
 
-    /// Writes a batch that reaches `end`, unless the very same write is on its way already. Says whether it did.
+    /// Writes a batch that reaches `end`, unless the very same write is on its way already. Returns the write if it did.
     pub(crate) fn hold(
         &mut self,
         path: &mut dyn DataPath,
@@ -316,9 +321,9 @@ impl Core {
         end: Position,
         command: StorageCommand,
         out: &mut Out,
-    ) -> bool {
+    ) -> Option<Ticket> {
         if self.writes.iter().any(|(_, under_way, _)| *under_way == write) {
-            return false;
+            return None;
         }
         self.pushed = self.pushed.max(end);
         let ticket = self.gate.store(command, out);
@@ -326,7 +331,7 @@ impl Core {
         if self.gate.is_durable(ticket) {
             self.persisted(path, ticket, out);
         }
-        true
+        Some(ticket)
     }
 
     /// A batch is final here already, and so held.
@@ -444,6 +449,18 @@ impl Core {
     /// More may be read: readers that wait for it get it.
     pub(crate) fn feed_readers(&mut self, path: &dyn DataPath, out: &mut Out) {
         self.readers.stable_advanced(&self.bounds(path), out);
+    }
+
+    /// More may be predicted: readers that take predictions get it.
+    pub(crate) fn predict(&mut self, path: &dyn DataPath, out: &mut Out) {
+        if self.readers.take_predictions() {
+            self.readers.predicted(&self.bounds(path), out);
+        }
+    }
+
+    /// How far readers that take predictions may be told what is here.
+    fn predictable(&self, path: &dyn DataPath) -> Position {
+        if self.is_open() && self.is_primary() { path.predictable(self) } else { self.stable }
     }
 
     /// Has the store read `from..end` for the data path, as much as one read takes. `question` comes back with the outcome.

@@ -3,7 +3,8 @@
 use seriatim_model::storage::{MissingRange, Owned, Run, Stored};
 use seriatim_model::wire::{wire_enum, wire_struct};
 use seriatim_model::{
-    Endpoint, IdRun, Incarnation, LogEntry, Member, Placement, Position, Span, ViewHistory, ViewNumber,
+    Endpoint, Filter, IdRun, Incarnation, LogEntry, Member, Placement, Position, Span, ViewHistory,
+    ViewNumber,
 };
 
 use super::read_error::ReadError;
@@ -263,6 +264,19 @@ pub enum Message {
         /// How many bytes of records may be sent before more credit comes.
         credit: u64,
     },
+    /// The same, with more to it.
+    SubscribeWith {
+        /// Names the subscription.
+        request: u64,
+        /// The first position wanted.
+        from: Position,
+        /// How many bytes of records may be sent before more credit comes.
+        credit: u64,
+        /// Whether records are wanted before they are final.
+        speculative: bool,
+        /// Which records are wanted. The positions of others are told as empty.
+        filter: Option<Filter>,
+    },
     /// Replica to reader: the next records of a subscription.
     Deliver {
         /// The subscription.
@@ -286,6 +300,31 @@ pub enum Message {
         /// [`SPAN_BYTES`](seriatim_model::limits::SPAN_BYTES) of the credit.
         empty: Vec<Span>,
         /// Everything of this shard and of nobody below it has been delivered.
+        upto: Position,
+    },
+    /// Primary to a reader that takes them: records that are not final. No other comes to their positions unless another view
+    /// decides about these.
+    Predict {
+        /// The subscription.
+        request: u64,
+        /// The view that they are predicted in. All are at or above its start.
+        view: ViewNumber,
+        /// Where this begins: the `upto` of what came last, final or not.
+        from: Position,
+        /// The records of this shard in `from..upto`.
+        records: Vec<Stored>,
+        /// The positions in `from..upto` that belong to nobody, or whose records are not wanted, in order.
+        empty: Vec<Span>,
+        /// Everything of this shard below it is told: it may be the shard's next position, far above the tail.
+        upto: Position,
+    },
+    /// Primary to a reader that takes predictions: below `upto` all that any shard predicted in this view is final.
+    Holds {
+        /// The subscription.
+        request: u64,
+        /// The view.
+        view: ViewNumber,
+        /// The bound.
         upto: Position,
     },
     /// Reader to replica: that many more bytes may be sent.
@@ -366,6 +405,7 @@ impl Family for Message {
                 Self::Read { .. }
                     | Self::Map { .. }
                     | Self::Subscribe { .. }
+                    | Self::SubscribeWith { .. }
                     | Self::Credit { .. }
                     | Self::Cancel { .. }
                     | Self::Trim { .. }
@@ -375,8 +415,14 @@ impl Family for Message {
     }
 
     fn not_hosted(&self) -> Option<roles::Message> {
-        let waits =
-            matches!(self, Self::Read { .. } | Self::Map { .. } | Self::Subscribe { .. } | Self::Trim { .. });
+        let waits = matches!(
+            self,
+            Self::Read { .. }
+                | Self::Map { .. }
+                | Self::Subscribe { .. }
+                | Self::SubscribeWith { .. }
+                | Self::Trim { .. }
+        );
         waits.then(|| Self::not_here().into())
     }
 
@@ -424,5 +470,8 @@ wire_enum! {
         61 => Whole { view },
         64 => RecordsWith { request, records, empty, upto },
         65 => DeliverWith { request, from, records, empty, upto },
+        66 => SubscribeWith { request, from, credit, speculative, filter },
+        67 => Predict { request, view, from, records, empty, upto },
+        68 => Holds { request, view, upto },
     }
 }

@@ -78,6 +78,18 @@ pub trait DataPath: Debug + Send + Sync {
     /// The replica takes part in a view from now on, if no higher claim came.
     fn entered(&mut self, _: &mut Core, _now: Time, _: &mut Out) {}
 
+    /// Primary: a write holds what was pushed here in this view: runs of positions, each with its end. Says whether more may be told
+    /// to readers that take predictions.
+    fn pushed(&mut self, _: &Core, _: ViewNumber, _runs: Vec<(Position, Position)>, _: Ticket) -> bool {
+        false
+    }
+
+    /// Primary: below it everything of this shard is known, whether it is final or may still be undone by another view. Where
+    /// nothing is known before it is final, that is what is stable.
+    fn predictable(&self, core: &Core) -> Position {
+        core.stable
+    }
+
     /// More is final.
     fn stable_raised(&mut self, _: &mut Core, _: &mut Out) {}
 

@@ -189,6 +189,7 @@ impl Replica {
             Message::Read { .. }
             | Message::Map { .. }
             | Message::Subscribe { .. }
+            | Message::SubscribeWith { .. }
             | Message::Credit { .. }
             | Message::Cancel { .. } => core.serve_reader(path, now, from, message, out),
             message => path.receive(core, now, from, message.into(), out),

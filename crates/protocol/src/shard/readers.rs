@@ -4,7 +4,7 @@
 //! How far the log is final comes from `Core::raise_stable`: in Erwin by the leader's word, in Corfu and Scalog by the
 //! ordering's data path.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use seriatim_model::storage::{Found, MissingRange, Owned, ReadFailure, ReadOutcome, ReadRange, Stored};
@@ -13,6 +13,7 @@ use seriatim_model::{Address, Gap, Peer, Placement, Position, Ticket, Time, View
 use super::core::send;
 use super::message::Message;
 use super::read_error::ReadError;
+use super::subscription::Subscription;
 use crate::mutation::{Mutation, Options};
 use crate::parts::Shares;
 use crate::roles::RoleEffect;
@@ -33,6 +34,8 @@ pub(super) struct Readers {
     /// Reads whose first position is not final yet.
     waiting: BTreeMap<(Address, u64), WaitingRead>,
     subscriptions: BTreeMap<(Address, u64), Subscription>,
+    /// The subscriptions that take predictions.
+    speculative: BTreeSet<(Address, u64)>,
     /// How many of both each client has, and how many there may be.
     shares: Shares<Peer>,
     most: u64,
@@ -41,6 +44,8 @@ pub(super) struct Readers {
     /// Answers that lack only the map of their positions.
     mapping: BTreeMap<Ticket, Mapping>,
     last_ticket: Ticket,
+    /// The defect: what was predicted is called final.
+    holds_early: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -66,13 +71,6 @@ struct MappedAnswer {
     records: Vec<Stored>,
     from: Position,
     upto: Position,
-}
-
-#[derive(Clone, Debug)]
-struct Subscription {
-    next: Position,
-    credit: u64,
-    is_reading: bool,
 }
 
 /// A read from the store on its way.
@@ -101,6 +99,8 @@ enum Purpose {
 pub(super) struct Bounds {
     /// Positions below it, ...
     pub(super) readable: Position,
+    /// (and below this one those of this shard, by readers that take predictions,)
+    pub(super) predictable: Position,
     /// (and the owners of those below this one,)
     pub(super) mappable: Position,
     /// ... from here on, ...
@@ -194,11 +194,13 @@ impl Readers {
             read_bytes: limits::READ_BYTES.min(batch_bytes),
             waiting: BTreeMap::new(),
             subscriptions: BTreeMap::new(),
+            speculative: BTreeSet::new(),
             shares: Shares::default(),
             most: limits.waiting_reads as u64,
             reading: BTreeMap::new(),
             mapping: BTreeMap::new(),
             last_ticket: Ticket(0),
+            holds_early: options.mutates(Mutation::HoldsUncommitted),
         }
     }
 
@@ -232,20 +234,15 @@ impl Readers {
                 self.map_alone(from, request, (first, end), bounds, out);
             }
             Message::Subscribe { request, from: first, credit } => {
-                if first < trim {
-                    return fail(from, request, ReadError::Trimmed { first: trim }, out);
+                let subscription = Subscription::new(first, credit);
+                self.subscribe((from, request), subscription, bounds, out);
+            }
+            Message::SubscribeWith { request, from: first, credit, speculative, filter } => {
+                let subscription = Subscription::new(first, credit).with(speculative, filter);
+                if self.subscribe((from, request), subscription, bounds, out) && speculative {
+                    self.speculative.insert((from, request));
+                    self.feed(from, request, bounds, out);
                 }
-                if !self.end_former(from, request) {
-                    return;
-                }
-                if !self.has_room((from, request)) {
-                    return fail(from, request, ReadError::Busy, out);
-                }
-                let subscription = Subscription { next: first, credit, is_reading: false };
-                if self.subscriptions.insert((from, request), subscription).is_none() {
-                    self.shares.take(from.peer(), 1);
-                }
-                self.feed(from, request, bounds, out);
             }
             Message::Credit { request, bytes } => {
                 if let Some(subscription) = self.subscriptions.get_mut(&(from, request)) {
@@ -262,6 +259,32 @@ impl Readers {
         }
     }
 
+    /// Says whether there is a subscription now.
+    fn subscribe(
+        &mut self,
+        (reader, request): (Address, u64),
+        subscription: Subscription,
+        bounds: &Bounds,
+        out: &mut Vec<RoleEffect>,
+    ) -> bool {
+        if subscription.next < bounds.trim {
+            fail(reader, request, ReadError::Trimmed { first: bounds.trim }, out);
+            return false;
+        }
+        if !self.end_former(reader, request) {
+            return false;
+        }
+        if !self.has_room((reader, request)) {
+            fail(reader, request, ReadError::Busy, out);
+            return false;
+        }
+        if self.subscriptions.insert((reader, request), subscription).is_none() {
+            self.shares.take(reader.peer(), 1);
+        }
+        self.feed(reader, request, bounds, out);
+        self.subscriptions.contains_key(&(reader, request))
+    }
+
     /// Whether a reader may wait, or go on: one that waits for too much is in nobody's way but its own.
     fn has_room(&self, reader: (Address, u64)) -> bool {
         let is_known = self.waiting.contains_key(&reader) || self.subscriptions.contains_key(&reader);
@@ -275,6 +298,7 @@ impl Readers {
     }
 
     fn unsubscribe(&mut self, reader: (Address, u64)) {
+        self.speculative.remove(&reader);
         if self.subscriptions.remove(&reader).is_some() {
             self.shares.give_back(reader.0.peer(), 1);
         }
@@ -329,14 +353,14 @@ impl Readers {
         self.reading.insert(self.last_ticket, reading);
     }
 
-    /// Sends a subscription what is final, as far as its credit goes.
+    /// Sends a subscription what it may know, as far as its credit goes.
     fn feed(&mut self, reader: Address, request: u64, bounds: &Bounds, out: &mut Vec<RoleEffect>) {
         let Some(subscription) = self.subscriptions.get_mut(&(reader, request)) else { return };
-        if subscription.is_reading || subscription.credit == 0 || subscription.next >= bounds.readable {
+        let (next, goal) = (subscription.next, subscription.goal(bounds));
+        if subscription.is_reading || subscription.credit == 0 || next >= goal {
             return;
         }
-        let next = subscription.next;
-        let end = match bounds.end_from(reader, next, bounds.readable) {
+        let end = match bounds.end_from(reader, next, goal) {
             Ok(end) => end,
             Err(error) => {
                 self.unsubscribe((reader, request));
@@ -417,20 +441,13 @@ impl Readers {
                     send(reader, Message::RecordsWith { request, records, empty, upto }, out);
                 }
             }
-            (Purpose::Subscription, Ok(Found { records, empty, upto })) => {
+            (Purpose::Subscription, Ok(found)) => {
                 let Some(subscription) = self.subscriptions.get_mut(&(reader, request)) else {
                     return Outcome::default();
                 };
-                let bytes: u64 = records.iter().map(|stored| stored.record.size() as u64).sum();
-                let bytes = bytes + limits::SPAN_BYTES * empty.len() as u64;
-                subscription.is_reading = false;
-                subscription.credit = subscription.credit.saturating_sub(bytes);
-                let from = std::mem::replace(&mut subscription.next, upto);
-                let message = match empty.is_empty() {
-                    true => Message::Deliver { request, from, records, upto },
-                    false => Message::DeliverWith { request, from, records, empty, upto },
-                };
-                send(reader, message, out);
+                for message in subscription.found(request, found, bounds, self.holds_early) {
+                    send(reader, message, out);
+                }
                 self.feed(reader, request, bounds, out);
             }
             (_, Err(error)) => {
@@ -525,7 +542,50 @@ impl Readers {
         }
         let keys: Vec<_> = self.subscriptions.keys().copied().collect();
         for (reader, request) in keys {
+            if self.speculative.contains(&(reader, request))
+                && let Some(subscription) = self.subscriptions.get_mut(&(reader, request))
+                && let Some(message) = subscription.hold(request, bounds)
+            {
+                send(reader, message, out);
+            }
             self.feed(reader, request, bounds, out);
+        }
+    }
+
+    /// Whether there are readers that take predictions.
+    pub(super) fn take_predictions(&self) -> bool {
+        !self.speculative.is_empty()
+    }
+
+    /// More may be predicted.
+    pub(super) fn predicted(&mut self, bounds: &Bounds, out: &mut Vec<RoleEffect>) {
+        for (reader, request) in self.speculative.iter().copied().collect::<Vec<_>>() {
+            self.feed(reader, request, bounds, out);
+        }
+    }
+
+    /// The view in which something was predicted may be over: readers are told what the next one decides. Those that take
+    /// predictions learn of it by the register.
+    pub(super) fn forget_predictions(&mut self, stable: Position) {
+        self.discard_reads_beyond(stable);
+        for reader in &self.speculative {
+            if let Some(subscription) = self.subscriptions.get_mut(reader) {
+                subscription.forget_predictions();
+            }
+        }
+    }
+
+    /// Reads of what is not final may be wrong.
+    pub(super) fn discard_reads_beyond(&mut self, stable: Position) {
+        for reader in &self.speculative {
+            let Some(subscription) = self.subscriptions.get_mut(reader) else { continue };
+            let is_beyond = |reading: &Reading| {
+                let is_own = (reading.reader, reading.request) == *reader;
+                is_own && reading.purpose == Purpose::Subscription && reading.range.end > stable
+            };
+            let before = self.reading.len();
+            self.reading.retain(|_, reading| !is_beyond(reading));
+            subscription.is_reading &= self.reading.len() == before;
         }
     }
 
@@ -543,6 +603,7 @@ impl Readers {
     pub(super) fn forget(&mut self, peer: Peer) {
         self.waiting.retain(|(reader, _), _| reader.peer() != peer);
         self.subscriptions.retain(|(reader, _), _| reader.peer() != peer);
+        self.speculative.retain(|(reader, _)| reader.peer() != peer);
         self.shares.give_back(peer, self.shares.of(peer));
     }
 

@@ -63,6 +63,7 @@ impl Core {
         self.answered = Answered::default();
         self.writes.clear();
         path.stopped(self, out);
+        self.readers.forget_predictions(self.stable);
     }
 
     /// Takes note of a registered view that names it and that it was fenced for. Returns whether there was
@@ -153,6 +154,7 @@ impl Core {
     /// remembered is taken back: what the replica does with records, its store has to know.
     pub(super) fn store_failed(&mut self, path: &mut dyn DataPath, now: Time, ticket: Ticket, out: &mut Out) {
         path.failed(self, now, ticket, out);
+        self.readers.discard_reads_beyond(self.stable);
         self.catch_up.failed(now, ticket);
         self.writes.retain(|(written, ..)| *written != ticket);
         self.gate.failed(ticket);
@@ -165,8 +167,10 @@ impl Core {
             self.missing = missing.map(|range| range.not_below(self.trim));
             self.leave_gaps();
             self.readers.discard_reads();
+            self.readers.forget_predictions(self.stable);
             path.taken_back(self, applied);
         }
+        self.predict(path, out);
     }
 
     /// Writes what is remembered, as it is now, in place of what it was `before`.

@@ -187,6 +187,22 @@ fn contents(records: &[Record]) -> Vec<Content> {
     records.iter().cloned().map(Content::Record).collect()
 }
 
+/// A message between a reader that takes predictions and a replica.
+fn predictions(message: &shard::Message) -> String {
+    use shard::Message::*;
+    match message {
+        SubscribeWith { request, from, speculative, .. } => {
+            format!("subscribe-with request={request} from={from} speculative={speculative}")
+        }
+        Predict { request, view, from, records, empty, upto } => {
+            let (records, empty) = (stored(records), chains::spans(empty));
+            format!("predict request={request} view={view} from={from}{records} empty={empty} upto={upto}")
+        }
+        Holds { request, view, upto } => format!("holds request={request} view={view} upto={upto}"),
+        _ => unreachable!("not of predictions"),
+    }
+}
+
 fn shard(message: &shard::Message) -> String {
     use shard::Message::*;
     if let Some(line) = chains::flush(message) {
@@ -239,6 +255,7 @@ fn shard(message: &shard::Message) -> String {
         Deliver { request, from, records, upto, .. } => {
             format!("deliver request={request} from={from}{} upto={upto}", stored(records))
         }
+        SubscribeWith { .. } | Predict { .. } | Holds { .. } => predictions(message),
         Credit { request, bytes, .. } => format!("credit request={request} bytes={bytes}"),
         Cancel { request, .. } => format!("cancel request={request}"),
         Trim { request, position, .. } => format!("trim request={request} at={position}"),

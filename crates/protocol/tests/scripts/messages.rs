@@ -2,8 +2,8 @@
 
 use seriatim_model::storage::{MissingRange, Run, Stored};
 use seriatim_model::{
-    Address, Endpoint, IdRun, Incarnation, LogConfig, LogId, Member, NodeId, Position, Record, RecordId,
-    SessionId, ShardId, TimeIndex, TimeMark, ViewNumber,
+    Address, Endpoint, Filter, IdRun, Incarnation, LogConfig, LogId, Member, NodeId, Position, Record,
+    RecordId, SessionId, ShardId, TimeIndex, TimeMark, ViewNumber,
 };
 use seriatim_protocol::control::{self, LogEntry, NodeAddress, Refusal, SealedState};
 use seriatim_protocol::parts::sessions::runs_of;
@@ -275,6 +275,12 @@ fn shard(
         "subscribe" => {
             let (request, from) = (words.number("request")?, words.position("from")?);
             Subscribe { request, from, credit: words.number("credit")? }
+        }
+        "subscribe-with" => {
+            let (request, from) = (words.number("request")?, words.position("from")?);
+            let filter = words.value::<String>("key")?.map(Filter::key_prefix);
+            let speculative = words.has("speculative");
+            SubscribeWith { request, from, credit: words.number("credit")?, speculative, filter }
         }
         "credit" => Credit { request: words.number("request")?, bytes: words.number("bytes")? },
         "cancel" => Cancel { request: words.number("request")? },

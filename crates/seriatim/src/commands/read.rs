@@ -40,7 +40,7 @@ async fn print_until(
     printer: &mut Printer,
 ) -> Outcome {
     let mut left = arguments.count.unwrap_or(u64::MAX);
-    let mut events = log.subscribe(next, SubscribeOptions::until(end)).await?;
+    let mut events = log.subscribe(next, SubscribeOptions::default().until(end)).await?;
     while left > 0 && next < end {
         let event = match tokio::time::timeout(QUIET, events.next()).await {
             Ok(Some(event)) => event?,
@@ -50,7 +50,7 @@ async fn print_until(
                 let tail = log.check_tail().await?;
                 if tail < end {
                     end = tail;
-                    events = log.subscribe(next, SubscribeOptions::until(end)).await?;
+                    events = log.subscribe(next, SubscribeOptions::default().until(end)).await?;
                 }
                 continue;
             }
@@ -76,7 +76,14 @@ pub(crate) async fn tail(log: Log, arguments: TailArguments) -> Outcome {
         Some(from) => Position(from),
         None => log.check_tail().await?,
     };
-    let mut events = log.subscribe(from, SubscribeOptions::default()).await?;
+    let mut options = SubscribeOptions::default();
+    options.end = arguments.until.map(Position);
+    options.speculative = arguments.speculative;
+    options.filter = arguments.filter.clone();
+    if let Some(shards) = &arguments.shards {
+        options = options.shards(shards.iter().copied());
+    }
+    let mut events = log.subscribe(from, options).await?;
     let mut printer = Printer::new();
     tokio::select! {
         outcome = follow(&mut events, &arguments, &mut printer) => outcome,
@@ -95,6 +102,7 @@ async fn follow(events: &mut Subscription, arguments: &TailArguments, printer: &
             }
         };
         match event {
+            Some(Ok(event)) if arguments.speculative => print_event(printer, &event)?,
             Some(Ok(Event::Deliver { position, id, record, .. })) => {
                 print(printer, &arguments.print, position, id, &record)?;
             }
@@ -103,9 +111,25 @@ async fn follow(events: &mut Subscription, arguments: &TailArguments, printer: &
             }
             Some(Ok(_)) => {}
             Some(Err(cause)) => return Err(cause.into()),
+            None if arguments.until.is_some() => return printer.flush(),
             None => return Err(Failure::new("the subscription ended")),
         }
     }
+}
+
+/// Prints what a subscription before records are final tells, a line of JSON each.
+fn print_event(printer: &mut Printer, event: &Event) -> Outcome {
+    let line = match event {
+        Event::Deliver { position, id, record, speculative } => {
+            let record = JsonRecord::delivered(*position, *id, record).speculative(*speculative);
+            serde_json::to_string(&record)?
+        }
+        Event::Confirm { upto } => serde_json::json!({ "confirm": upto.0 }).to_string(),
+        Event::Fail { after } => serde_json::json!({ "fail": after.0 }).to_string(),
+        Event::Trimmed { first } => serde_json::json!({ "trimmed": first.0 }).to_string(),
+        _ => return Ok(()),
+    };
+    printer.line(line)
 }
 
 /// Prints a record as it was appended, and what ends it; or as a line of JSON.

@@ -152,7 +152,8 @@ async fn read_to(
 
 /// Whether everything from `next` to the tail is final, and nothing of it a record.
 async fn ends_with_no_ops(log: &Log, next: Position, tail: Position) -> bool {
-    let mut rest = log.subscribe(next, SubscribeOptions::until(tail)).await.expect("a subscription");
+    let mut rest =
+        log.subscribe(next, SubscribeOptions::default().until(tail)).await.expect("a subscription");
     tokio::time::timeout(QUIET, rest.next()).await.is_ok_and(|event| event.is_none())
 }
 

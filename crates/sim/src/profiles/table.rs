@@ -63,6 +63,7 @@ const PLACES_FIRST: Need = Need {
     why_not: "no client has a position before its record is written",
 };
 const HAS_CUTS: Need = Need { is_met: |order| order.has_cuts, why_not: "no cuts order its records" };
+const PREDICTS: Need = Need { is_met: |order| order.is_lazy, why_not: "nothing is told before it is final" };
 const RECORDS_PUT: Need = Need {
     is_met: |order| !matches!(order.announces, Announced::Record),
     why_not: "clients give no records to shards",
@@ -110,6 +111,7 @@ profiles! {
     DYING_ATTEMPTS: "dying-attempts", super::dying_attempts, 10;
     DISORDER: "disorder", super::disorder, 10;
     DYING_LEADERS: "dying-leaders", super::dying_leaders, 10;
+    LOST_LEADERS: "lost-leaders", super::lost_leaders, 20, PREDICTS;
     FORGETFUL: "forgetful", super::forgetful, 10;
     HALF_SEEN: "half-seen", super::half_seen, 10;
     LOST_RECORDS: "lost-records", super::lost_records, 20, RECORDS_PUT;

@@ -64,8 +64,10 @@ impl Clients {
         let client = Client {
             number,
             producers,
-            subscription: subscribes
-                .then(|| Subscription::new(CONTROL, entry, random, window, &cluster.scene.plan)),
+            subscription: subscribes.then(|| {
+                let Scene { plan, history, .. } = &mut cluster.scene;
+                Subscription::new(CONTROL, entry, random, window, plan, history)
+            }),
             lookups: (number < cluster.scene.plan.workload.lookups).then(|| {
                 Lookups::new(CONTROL, entry.clone(), cluster.scene.plan.options, cluster.scene.random.fork())
             }),
@@ -162,6 +164,9 @@ impl Clients {
         let remembers = cluster.scene.random.percent(workload.resume_percent) && !workload.unordered;
         let Some(client) = self.up.remove(&number) else { return };
         cluster.client_goes(number);
+        if let Some(subscription) = &client.subscription {
+            subscription.leave(&mut cluster.scene.history);
+        }
         cluster.scene.coverage.expired += client.producers.values().map(Producer::expired).sum::<u64>();
         let lives_on =
             remembers && cluster.scene.random.percent(cluster.scene.plan.workload.lives_on_percent);

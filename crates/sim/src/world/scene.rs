@@ -120,6 +120,7 @@ impl Scene {
     /// Nothing has happened, and nothing is going to.
     pub(super) fn new(plan: Plan, random: Random, readable: bool) -> Self {
         let mut history = History::new(plan.config.clone());
+        history.keyed = plan.workload.keyed;
         history.unordered = plan.workload.unordered;
         history.clocks_behind_ms = plan.clocks.as_ref().map_or(0, Clocks::most_behind_ms);
         Self {

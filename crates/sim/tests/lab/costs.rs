@@ -32,6 +32,10 @@ pub(crate) struct Costs {
     pub(crate) stable: Spent,
     /// A subscriber has the record.
     pub(crate) delivered: Spent,
+    /// A subscriber that takes predictions has the record.
+    pub(crate) foretold: Spent,
+    /// It is told that the record is final.
+    pub(crate) confirmed: Spent,
     pub(crate) read: Spent,
     pub(crate) tail: Spent,
     /// Messages that were sent until the append was acknowledged.
@@ -49,6 +53,8 @@ impl Costs {
             bound: self.bound.max(other.bound),
             stable: self.stable.max(other.stable),
             delivered: self.delivered.max(other.delivered),
+            foretold: self.foretold.max(other.foretold),
+            confirmed: self.confirmed.max(other.confirmed),
             read: self.read.max(other.read),
             tail: self.tail.max(other.tail),
             messages_before: self.messages_before.max(other.messages_before),
@@ -91,7 +97,36 @@ pub(crate) fn measure(order: Order, durability: Durability) -> Costs {
         lab.wait(PAUSE);
         append_and_read(&mut lab, &view, number)
     });
-    times.fold(Costs::default(), Costs::or_worse)
+    let costs = times.fold(Costs::default(), Costs::or_worse);
+    let (foretold, confirmed) = measure_predictions(order, durability);
+    Costs { foretold, confirmed, ..costs }
+}
+
+/// How long it takes at most until a subscriber that takes predictions has a record, and until it knows that it is final.
+fn measure_predictions(order: Order, durability: Durability) -> (Spent, Spent) {
+    let mut lab = Lab::new(Pace::COUNTED);
+    let config = LogConfig { order, durability, replicas: 3, sequencers: 3, ..LogConfig::default() };
+    let entry = lab.open_apart(config);
+    lab.start(APPENDER, Program::appender(&entry, 7));
+    lab.start(SUBSCRIBER, Program::speculator(&entry, Position::ZERO));
+    lab.ask(APPENDER, 0, Ask::OpenSession);
+    lab.wait(SOON);
+    let mut most = (Spent::default(), Spent::default());
+    for number in 0..=TIMES {
+        lab.wait(PAUSE);
+        let began = lab.now;
+        lab.append(APPENDER, number + 1, AppendSpec::default());
+        lab.wait(SOON);
+        let foretold = lab.handed_over(APPENDER, number + 1).expect("it is delivered");
+        let confirmed = lab.confirmed(Position(number)).expect("it is confirmed");
+        // The first append opens what the others find open.
+        if number > 0 {
+            most.0 = most.0.max(Spent::between(began, foretold));
+            most.1 = most.1.max(Spent::between(began, confirmed));
+        }
+    }
+    assert!(!lab.took_back(), "nothing was lost");
+    most
 }
 
 fn append_and_read(lab: &mut Lab, view: &View, number: u64) -> Costs {
@@ -119,7 +154,18 @@ fn append_and_read(lab: &mut Lab, view: &View, number: u64) -> Costs {
     let is_bound = matches!(told.answer, Answer::Appending(Reply::Appended { position: Some(_), .. }));
     assert!(is_bound, "{told:?}");
     let bound = Spent::between(began, told.at);
-    Costs { acknowledged, bound, stable, delivered, read, tail, messages_before, messages, syncs }
+    Costs {
+        acknowledged,
+        bound,
+        stable,
+        delivered,
+        read,
+        tail,
+        messages_before,
+        messages,
+        syncs,
+        ..Costs::default()
+    }
 }
 
 /// Asks, and says how long the answer took.

@@ -197,6 +197,16 @@ impl Lab {
         self.told.iter().find(|told| told.answer.hands_over(&payload)).map(|told| told.at)
     }
 
+    /// When a subscriber was told that what a position has is final.
+    pub(crate) fn confirmed(&self, position: Position) -> Option<Time> {
+        self.told.iter().find(|told| told.answer.confirms(position)).map(|told| told.at)
+    }
+
+    /// Whether records were taken back from a subscriber.
+    pub(crate) fn took_back(&self) -> bool {
+        self.told.iter().any(|told| told.answer.takes_back())
+    }
+
     /// A client says something to a role by hand.
     pub(crate) fn say(&mut self, client: u64, node: NodeId, to: Endpoint, log: LogId, message: Message) {
         let (source, target) = (Party::Client(client), Party::Node(node));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use seriatim_delivery::{Fetch, Subscriber, fetch, subscriber};
+use seriatim_delivery::{Fetch, Selection, Subscriber, fetch, subscriber};
 use seriatim_model::{
     Address, Effect, Endpoint, Input, Machine, NodeId, Peer, Position, Record, Time, limits,
 };
@@ -40,6 +40,16 @@ impl Answer {
     pub(crate) fn hands_over(&self, payload: &[u8]) -> bool {
         let Self::Subscription(subscriber::Event::Deliver { records, .. }) = self else { return false };
         records.iter().any(|stored| stored.record.payload() == payload)
+    }
+
+    /// Whether it says that what a position has is final.
+    pub(crate) fn confirms(&self, position: Position) -> bool {
+        matches!(self, Self::Subscription(subscriber::Event::Confirm { upto }) if *upto > position)
+    }
+
+    /// Whether it takes records back.
+    pub(crate) fn takes_back(&self) -> bool {
+        matches!(self, Self::Subscription(subscriber::Event::Fail { .. }))
     }
 }
 
@@ -93,8 +103,18 @@ impl Program {
 
     /// A client that is handed everything from a position on. It begins at once.
     pub(crate) fn subscriber(entry: &LogEntry, from: Position) -> Self {
+        Self::subscriber_with(entry, from, Selection::default())
+    }
+
+    /// The same, before it is final.
+    pub(crate) fn speculator(entry: &LogEntry, from: Position) -> Self {
+        Self::subscriber_with(entry, from, Selection { speculative: true, ..Selection::default() })
+    }
+
+    fn subscriber_with(entry: &LogEntry, from: Position, selection: Selection) -> Self {
         let (window, options) = (limits::SUBSCRIPTION_BYTES, Options::default());
-        let mut subscriber = Subscriber::new(REGISTER, entry.clone(), (from, None), window, options);
+        let range = (from, None);
+        let mut subscriber = Subscriber::with(REGISTER, entry.clone(), range, window, selection, options);
         let request = subscriber::Request::Want { records: 1 << 20, bytes: 1 << 30 };
         let mut effects = vec![];
         subscriber.step(Time::ZERO, Input::Request { token: 0, request }, &mut effects);

@@ -82,13 +82,17 @@ fn cost_table() -> String {
         .map(|order| (costs::measure(*order, Durability::Memory), costs::measure(*order, Durability::Disk)))
         .collect();
     type Cell = fn(&Costs, &Costs) -> String;
-    let rows: [(&str, Cell); 11] = [
+    let rows: [(&str, Cell); 15] = [
         ("an append is acknowledged after", |memory, _| memory.acknowledged.to_string()),
         ("the same at `disk`", |_, disk| disk.acknowledged.to_string()),
         ("its position is final after", |memory, _| memory.stable.to_string()),
         ("the same at `disk`", |_, disk| disk.stable.to_string()),
         ("its receipt has the position, if it asks for that, after", |memory, _| memory.bound.to_string()),
         ("a subscriber has it after", |memory, _| memory.delivered.to_string()),
+        ("a subscriber that takes predictions has it after", |memory, _| memory.foretold.to_string()),
+        ("the same at `disk`", |_, disk| disk.foretold.to_string()),
+        ("that is confirmed to it after", |memory, _| memory.confirmed.to_string()),
+        ("the same at `disk`", |_, disk| disk.confirmed.to_string()),
         ("a read of a final position takes", |memory, _| memory.read.to_string()),
         ("`check_tail` takes", |memory, _| memory.tail.to_string()),
         ("messages until it is acknowledged", |memory, _| memory.messages_before.to_string()),

@@ -73,7 +73,7 @@ impl LocalLog {
             return;
         }
         self.ids.place(of, first, &rest);
-        if core.hold(self, write, end, StorageCommand::Order { view: of, first, runs: rest }, out) {
+        if core.hold(self, write, end, StorageCommand::Order { view: of, first, runs: rest }, out).is_some() {
             self.applied.writing(core.gate.issued(), first, end);
         }
     }

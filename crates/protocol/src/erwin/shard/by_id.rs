@@ -34,7 +34,7 @@ use crate::parts::held_ids::not_below;
 use crate::parts::timeouts::RESEND_MOST;
 use crate::parts::{HeldIds, IdSet};
 use crate::roles::{self, RoleEffect};
-use crate::shard::{self, Batch, Core, DataPath, Write, send};
+use crate::shard::{self, Batch, Core, DataPath, Predicting, Write, send};
 
 /// How long a backup waits for a record that its client may just have put everywhere.
 const BACKUP_WAITS: Duration = Duration::from_millis(10);
@@ -45,12 +45,13 @@ type Out = Vec<RoleEffect>;
 #[derive(Clone, Debug)]
 pub(crate) struct ById {
     held: HeldRecords,
+    predicting: Predicting,
 }
 
 impl ById {
     /// The ids that a store holds when it is opened again.
     pub(crate) fn recover(put: Vec<IdRun>, void: Vec<IdRun>) -> Self {
-        Self { held: HeldRecords::recover(put, void) }
+        Self { held: HeldRecords::recover(put, void), predicting: Predicting::default() }
     }
 }
 
@@ -97,6 +98,7 @@ impl DataPath for ById {
 
     /// A write of records failed: the replica tells the client, which puts them again.
     fn failed(&mut self, core: &mut Core, now: Time, ticket: Ticket, out: &mut Out) {
+        self.predicting.failed(core, ticket);
         match self.held.failed(ticket) {
             Some((client @ Address::Client(..), ids)) => {
                 send(client, shard::Message::Busy { view: core.view_number(), ids, disk_full: true }, out);
@@ -121,8 +123,28 @@ impl DataPath for ById {
         self.held.enter_view(first);
     }
 
+    fn pushed(
+        &mut self,
+        core: &Core,
+        view: ViewNumber,
+        runs: Vec<(Position, Position)>,
+        ticket: Ticket,
+    ) -> bool {
+        self.predicting.pushed(core, view, runs, ticket)
+    }
+
+    fn predictable(&self, core: &Core) -> Position {
+        self.predicting.end(core)
+    }
+
+    fn entered(&mut self, core: &mut Core, _: Time, out: &mut Out) {
+        self.predicting.stable_raised(core);
+        core.predict(self, out);
+    }
+
     /// The replica forgets the ids that became final, and the records that were put for nothing.
     fn stable_raised(&mut self, core: &mut Core, out: &mut Out) {
+        self.predicting.stable_raised(core);
         let max_sessions = core.options.limits.max_sessions;
         let history = &core.memory.history;
         let mut orphans = self.held.finish(core.shard, core.stable, history, max_sessions);
@@ -373,7 +395,10 @@ impl ById {
                 let held_here = core.begin_batch(leader, (view, batch), &backups, voids);
                 pass_on(core, (view, batch), &backups, &runs, out);
                 if !held_here {
-                    core.hold(self, Write::Primary(view, batch), end, command, out);
+                    let write = core.hold(self, Write::Primary(view, batch), end, command, out);
+                    if write.is_some_and(|ticket| self.pushed(core, view, vec![(first, end)], ticket)) {
+                        core.predict(self, out);
+                    }
                 }
             }
             Duty::Backup { primary, .. } => {

@@ -1,0 +1,257 @@
+//! Computing on records before they are final.
+
+use std::collections::VecDeque;
+
+use seriatim_model::{Position, Record};
+
+use crate::error::ReadError;
+use crate::log::Log;
+use crate::subscription::{Event, SubscribeOptions, Subscription};
+
+/// A computation over the records of a log that runs ahead of what is final, and takes back what turned out different.
+///
+/// It has a state, and three functions. *Compute* changes the state by a record and returns the effect of that. *Undo* takes an
+/// effect back from the state: the latest first, so that the state is afterwards as if its record had never come. *Externalize*
+/// lets an effect out into the world, when its record is final, in the order of positions: what is sent cannot be taken back.
+///
+/// ```no_run
+/// use seriatim_client::{Client, Position};
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let log = Client::connect("127.0.0.1:7700").await?.log("payments").await?;
+/// let total = log
+///     .speculate(Position(0), 0_u64)
+///     .compute(|total: &mut u64, _position, record| {
+///         let amount = record.payload().len() as u64;
+///         *total += amount;
+///         amount
+///     })
+///     .undo(|total, amount| *total -= amount)
+///     .externalize(|total, position, amount| println!("{position}: {amount}, of {total} so far"))
+///     .until(Position(1000))
+///     .run()
+///     .await?;
+/// println!("{total}");
+/// # Ok(())
+/// # }
+/// ```
+///
+/// An effect is externalized once for each run of the program, and so at least once if the program is restarted: it says up to where it
+/// was, for example by the position that it wrote with its last effect, and begins there again. How many effects wait for
+/// that is bounded by the subscription. A function that panics does so in the program's own task, and the subscription ends; nothing
+/// of the log is affected.
+#[derive(Debug)]
+pub struct Speculation<S, C, U, X> {
+    log: Log,
+    from: Position,
+    options: SubscribeOptions,
+    state: S,
+    compute: C,
+    undo: U,
+    externalize: X,
+}
+
+/// A function that is still to be given.
+#[derive(Clone, Copy, Debug)]
+pub struct Missing;
+
+impl Log {
+    /// Computes on the records from `from` on, before they are final. See [`Speculation`].
+    #[must_use]
+    pub fn speculate<S>(&self, from: Position, state: S) -> Speculation<S, Missing, Missing, Missing> {
+        let (log, options) = (self.clone(), SubscribeOptions::default());
+        let (compute, undo, externalize) = (Missing, Missing, Missing);
+        Speculation { log, from, options, state, compute, undo, externalize }
+    }
+}
+
+impl<S, C, U, X> Speculation<S, C, U, X> {
+    /// The function that changes the state by a record, and returns the effect of that.
+    #[must_use]
+    pub fn compute<F, E>(self, compute: F) -> Speculation<S, F, U, X>
+    where
+        F: FnMut(&mut S, Position, &Record) -> E,
+    {
+        let Self { log, from, options, state, undo, externalize, .. } = self;
+        Speculation { log, from, options, state, compute, undo, externalize }
+    }
+
+    /// The function that takes an effect back.
+    #[must_use]
+    pub fn undo<F, E>(self, undo: F) -> Speculation<S, C, F, X>
+    where
+        F: FnMut(&mut S, E),
+    {
+        let Self { log, from, options, state, compute, externalize, .. } = self;
+        Speculation { log, from, options, state, compute, undo, externalize }
+    }
+
+    /// The function that lets an effect out, at the position of its record. The state that it is shown runs ahead: it has the effects
+    /// of later records, too.
+    #[must_use]
+    pub fn externalize<F, E>(self, externalize: F) -> Speculation<S, C, U, F>
+    where
+        F: FnMut(&S, Position, E),
+    {
+        let Self { log, from, options, state, compute, undo, .. } = self;
+        Speculation { log, from, options, state, compute, undo, externalize }
+    }
+
+    /// Stops when everything below `end` was externalized.
+    #[must_use]
+    pub fn until(self, end: Position) -> Self {
+        Self { options: self.options.until(end), ..self }
+    }
+
+    /// Computes on some of the records only: the filter, the shards and the end of these options count.
+    #[must_use]
+    pub fn with(self, options: SubscribeOptions) -> Self {
+        Self { options, ..self }
+    }
+}
+
+impl<S, C, U, X> Speculation<S, C, U, X> {
+    /// Runs until the end that was asked for is reached, and returns the state.
+    ///
+    /// # Errors
+    /// As those of a subscription. What was computed and not confirmed by then is not undone: there is no state any more.
+    pub async fn run<E>(self) -> Result<S, ReadError>
+    where
+        C: FnMut(&mut S, Position, &Record) -> E,
+        U: FnMut(&mut S, E),
+        X: FnMut(&S, Position, E),
+    {
+        let Self { log, from, options, state, compute, undo, externalize } = self;
+        let mut events = log.subscribe(from, options.speculative()).await?;
+        let mut ahead = Ahead { state, effects: VecDeque::new(), compute, undo, externalize };
+        while let Some(event) = next(&mut events).await? {
+            ahead.take(event);
+        }
+        Ok(ahead.state)
+    }
+}
+
+async fn next(events: &mut Subscription) -> Result<Option<Event>, ReadError> {
+    events.next().await.transpose()
+}
+
+/// The computation without the log.
+struct Ahead<S, E, C, U, X> {
+    state: S,
+    /// The effects of records that are not confirmed, in the order of positions.
+    effects: VecDeque<(Position, E)>,
+    compute: C,
+    undo: U,
+    externalize: X,
+}
+
+impl<S, E, C, U, X> Ahead<S, E, C, U, X>
+where
+    C: FnMut(&mut S, Position, &Record) -> E,
+    U: FnMut(&mut S, E),
+    X: FnMut(&S, Position, E),
+{
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Deliver { position, record, .. } => {
+                let effect = (self.compute)(&mut self.state, position, &record);
+                self.effects.push_back((position, effect));
+            }
+            Event::Confirm { upto } => {
+                let below = self.effects.partition_point(|(position, _)| *position < upto);
+                for (position, effect) in self.effects.drain(..below) {
+                    (self.externalize)(&self.state, position, effect);
+                }
+            }
+            Event::Fail { after } => {
+                let standing = self.effects.partition_point(|(position, _)| *position < after);
+                for (_, effect) in self.effects.drain(standing..).rev() {
+                    (self.undo)(&mut self.state, effect);
+                }
+            }
+            // Trimmed records have no effect.
+            Event::Trimmed { .. } => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use seriatim_model::{RecordId, SessionId};
+
+    use super::*;
+
+    fn deliver(position: u64, text: &str) -> Event {
+        let id = RecordId { session: SessionId(1), number: position };
+        let record = Record::new(text.as_bytes(), 0);
+        Event::Deliver { position: Position(position), id, record, speculative: true }
+    }
+
+    /// The state after these events, and what was let out.
+    fn after(events: impl IntoIterator<Item = Event>) -> (String, Vec<(u64, String)>) {
+        let out = RefCell::new(vec![]);
+        let mut ahead = Ahead {
+            state: String::new(),
+            effects: VecDeque::new(),
+            compute: |state: &mut String, _: Position, record: &Record| {
+                let text = String::from_utf8(record.payload().to_vec()).unwrap();
+                state.push_str(&text);
+                text
+            },
+            undo: |state: &mut String, text: String| {
+                assert!(state.ends_with(&text), "{text} is undone of {state}");
+                state.truncate(state.len() - text.len());
+            },
+            externalize: |_: &String, position: Position, text| out.borrow_mut().push((position.0, text)),
+        };
+        events.into_iter().for_each(|event| ahead.take(event));
+        let state = ahead.state;
+        (state, out.into_inner())
+    }
+
+    #[test]
+    fn nothing_gets_out_before_it_is_confirmed_and_each_effect_once_in_order() {
+        let known = [deliver(0, "a"), deliver(2, "b"), deliver(3, "c")];
+        assert_eq!(after(known.clone()), ("abc".into(), vec![]));
+        let confirms = [Event::Confirm { upto: Position(3) }, Event::Confirm { upto: Position(4) }];
+        let out = vec![(0, "a".into()), (2, "b".into()), (3, "c".into())];
+        assert_eq!(after(known.into_iter().chain(confirms)), ("abc".into(), out));
+    }
+
+    #[test]
+    fn what_fails_is_undone_from_the_last_to_the_first_and_never_gets_out() {
+        let events = [
+            deliver(0, "a"),
+            deliver(1, "bb"),
+            deliver(2, "c"),
+            Event::Confirm { upto: Position(1) },
+            Event::Fail { after: Position(1) },
+            deliver(1, "d"),
+            Event::Confirm { upto: Position(2) },
+        ];
+        assert_eq!(after(events), ("ad".into(), vec![(0, "a".into()), (1, "d".into())]));
+    }
+
+    #[test]
+    fn a_trim_changes_nothing_that_was_computed() {
+        let events =
+            [deliver(0, "a"), Event::Confirm { upto: Position(1) }, Event::Trimmed { first: Position(9) }];
+        assert_eq!(after(events), ("a".into(), vec![(0, "a".into())]));
+    }
+
+    #[test]
+    #[should_panic(expected = "it cannot be undone")]
+    fn an_undo_that_panics_is_the_programs_own() {
+        let mut ahead = Ahead {
+            state: (),
+            effects: VecDeque::new(),
+            compute: |(): &mut (), _: Position, _: &Record| (),
+            undo: |(): &mut (), ()| panic!("it cannot be undone"),
+            externalize: |(): &(), _: Position, ()| (),
+        };
+        ahead.take(deliver(0, "a"));
+        ahead.take(Event::Fail { after: Position(0) });
+    }
+}

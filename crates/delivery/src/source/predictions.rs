@@ -1,0 +1,250 @@
+//! The part of a source that knows what is not final: predictions beside what is, kept until the reader has confirmed them.
+//!
+//! A reader that takes them may ask for a position again, down to the bound that it confirmed: what turned out different sets it
+//! back, and what still stands comes again from here. So it gets copies, and the source lets go of what is confirmed.
+
+use std::collections::BTreeSet;
+
+use seriatim_model::storage::Stored;
+use seriatim_model::{Effect, Filter, NodeId, Position, ShardId, Span, Time, ViewHistory, ViewNumber};
+use seriatim_protocol::roles::Message;
+
+use super::feed::{Received, Seen};
+use super::{News, Source};
+use crate::failure::Failure;
+
+/// The part of a log that a reader wants, if not all that is final.
+#[derive(Clone, Debug, Default)]
+pub struct Selection {
+    /// Whether records are wanted before they are final.
+    pub speculative: bool,
+    /// The records that are wanted. None: all.
+    pub filter: Option<Filter>,
+    /// The shards whose records are wanted. None: all.
+    pub shards: Option<BTreeSet<ShardId>>,
+}
+
+impl Selection {
+    /// Whether it is all that is final, and nothing else.
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        !self.speculative && self.filter.is_none() && self.shards.is_none()
+    }
+
+    pub(super) fn chooses(&self, shard: ShardId) -> bool {
+        self.shards.as_ref().is_none_or(|shards| shards.contains(&shard))
+    }
+}
+
+/// The ground of the knowledge of a position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Basis {
+    /// It is final.
+    Final,
+    /// A replica predicted it in this view.
+    Predicted(ViewNumber),
+}
+
+/// Knowledge of a position that may be a prediction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// A record is there.
+    Record {
+        /// Its name.
+        id: seriatim_model::RecordId,
+        /// The ground of that.
+        basis: Basis,
+    },
+    /// From there on no record is there that the reader is to be given.
+    Empty {
+        /// The position after the last of those.
+        end: Position,
+        /// The ground of that.
+        basis: Basis,
+    },
+    /// Nothing yet.
+    NotYet,
+    /// The record is lost, and an operator accepted that.
+    Lost {
+        /// The shard that had it.
+        shard: ShardId,
+        /// The position after the last that the shard lost with it.
+        end: Position,
+    },
+}
+
+impl Source {
+    /// Tells what is known of `position`, which is not confirmed yet. If a shard should have given it out as final and did not,
+    /// it is asked again.
+    ///
+    /// # Panics
+    /// If the position was let go of.
+    pub(crate) fn know(&mut self, now: Time, position: Position) -> Known {
+        assert!(position >= self.wanted_from, "{position} is wanted again, and was let go of");
+        if self.doubt.is_open() || !self.has_view() {
+            return Known::NotYet;
+        }
+        match self.look_at(position) {
+            // Another shard may have moved to a view that is not known here, and have it.
+            (shard, Seen::Missing) if position < self.settled() => {
+                self.doubt.raise(now, position, shard, &mut self.directory);
+                Known::NotYet
+            }
+            (_, Seen::Missing | Seen::NotYet) => self.unconcerned(position),
+            (shard, seen) => self.known(shard, position, seen),
+        }
+    }
+
+    /// Tells what is known of `position` at present.
+    pub(crate) fn peek(&self, position: Position) -> Known {
+        match self.look_at(position) {
+            (_, Seen::Missing | Seen::NotYet) => self.unconcerned(position),
+            (shard, seen) => self.known(shard, position, seen),
+        }
+    }
+
+    /// A copy of the record at `position`, which is known.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub(crate) fn copy(&self, position: Position) -> Stored {
+        let (shard, _) = self.look_at(position);
+        self.feeds[&shard].copy(position)
+    }
+
+    /// The reader confirmed everything below `upto`: it does not ask for that again.
+    pub(crate) fn release(&mut self, upto: Position) {
+        if upto > self.wanted_from {
+            self.wanted_from = upto;
+            self.feeds.values_mut().for_each(|feed| feed.forget_below(upto));
+        }
+    }
+
+    /// Below it all shards that are asked gave out everything as final.
+    pub(crate) fn settled(&self) -> Position {
+        self.feeds.values().map(|feed| feed.final_upto).min().unwrap_or_default()
+    }
+
+    /// The view that is known: its number, its start, and which view decides where.
+    pub(crate) fn view(&self) -> Option<(ViewNumber, Position, &ViewHistory)> {
+        self.directory.view().map(|view| (view.number, view.start, &self.directory.entry().history))
+    }
+
+    fn known(&self, shard: ShardId, position: Position, seen: Seen) -> Known {
+        let basis = |end: Position| match self.feeds[&shard].final_upto >= end {
+            true => Basis::Final,
+            false => Basis::Predicted(self.view_number()),
+        };
+        match seen {
+            Seen::Record => {
+                Known::Record { id: self.feeds[&shard].record(position).id, basis: basis(position.next()) }
+            }
+            Seen::NoOp => Known::Empty { end: position.next(), basis: basis(position.next()) },
+            Seen::Empty(end) => {
+                let known_to = self.feeds[&shard].final_upto;
+                let end = if position < known_to { end.min(known_to) } else { end };
+                Known::Empty { end, basis: basis(end) }
+            }
+            Seen::Lost(end) => Known::Lost { shard, end },
+            Seen::NotYet | Seen::Missing => Known::NotYet,
+        }
+    }
+
+    /// Tells of a position that no chosen shard has whether it is one that the reader has no concern with.
+    fn unconcerned(&self, position: Position) -> Known {
+        if self.selection.shards.is_none() {
+            return Known::NotYet;
+        }
+        let end = match self.directory.placement().map(|placement| placement.stripe_at(position)) {
+            Some((shard, _)) if self.selection.chooses(shard) => return Known::NotYet,
+            Some((_, end)) => end.min(self.frontier()),
+            None => self.feeds.values().map(|feed| feed.next_from(position)).min().unwrap_or_default(),
+        };
+        if end <= position {
+            return Known::NotYet;
+        }
+        let settled = self.settled();
+        match position < settled {
+            true => Known::Empty { end: end.min(settled), basis: Basis::Final },
+            false => Known::Empty { end, basis: Basis::Predicted(self.view_number()) },
+        }
+    }
+
+    fn view_number(&self) -> ViewNumber {
+        self.directory.view().map_or(ViewNumber::NONE, |view| view.number)
+    }
+
+    /// Looks what there is at `position`, whatever was looked at before. Of two shards that have something, the one counts for which
+    /// it is final.
+    fn look_at(&self, position: Position) -> (ShardId, Seen) {
+        if let Some(shard) = self.directory.placement().map(|placement| placement.shard_of(position)) {
+            return (shard, self.feeds.get(&shard).map_or(Seen::NotYet, |feed| feed.at(position)));
+        }
+        let seen = self.feeds.iter().map(|(shard, feed)| {
+            let seen = feed.at(position);
+            (seen.rank(), position >= feed.final_upto, *shard, seen)
+        });
+        let best = seen.min_by_key(|(rank, is_predicted, ..)| (*rank, *is_predicted));
+        best.map_or((ShardId(0), Seen::NotYet), |(_, _, shard, seen)| (shard, seen))
+    }
+
+    /// A primary predicted what is its shard's in `from..upto`.
+    pub(super) fn predicted<R>(
+        &mut self,
+        now: Time,
+        (node, shard, request): (NodeId, ShardId, u64),
+        (view, from): (ViewNumber, Position),
+        found: (Vec<Stored>, Vec<Span>),
+        upto: Position,
+        out: &mut Vec<Effect<Message, R>>,
+    ) -> News {
+        if !self.check_view(now, view) {
+            return News::Nothing;
+        }
+        let wanted_from = self.wanted_from;
+        let feed = self.feeds.get_mut(&shard).filter(|feed| feed.awaits(node, request));
+        let Some(feed) = feed else { return News::Nothing };
+        match feed.predict(now, from, found, upto) {
+            Received::Next => {
+                feed.forget_below(wanted_from);
+                self.compare(now);
+                News::Changed
+            }
+            Received::Repeated => News::Nothing,
+            Received::Hole | Received::TooMuch => {
+                if feed.request == Some(request) {
+                    self.drop_subscription(now, shard, out);
+                }
+                News::Nothing
+            }
+            Received::Disordered(position) => News::Failed(Failure::Disordered { position, shard }),
+        }
+    }
+
+    /// A primary says that everything below `upto` holds that any shard predicted in `view`.
+    pub(super) fn holds(
+        &mut self,
+        now: Time,
+        (node, shard, request): (NodeId, ShardId, u64),
+        view: ViewNumber,
+        upto: Position,
+    ) -> News {
+        let is_awaited = self.feeds.get(&shard).is_some_and(|feed| feed.awaits(node, request));
+        if !is_awaited || !self.check_view(now, view) {
+            return News::Nothing;
+        }
+        self.feeds.values_mut().for_each(|feed| feed.holds(upto));
+        if let Some(feed) = self.feeds.get_mut(&shard) {
+            feed.was_heard(now);
+        }
+        News::Holds { view, upto }
+    }
+
+    /// Asks for a newer view, if this is one; what is predicted in it comes again when it is known. Says whether this is the known one.
+    fn check_view(&mut self, now: Time, view: ViewNumber) -> bool {
+        if view > self.view_number() {
+            self.directory.ask(now);
+        }
+        view == self.view_number()
+    }
+}

@@ -1,0 +1,312 @@
+//! Scripts of subscriptions with two bounds: what shards say, and what the reader is told.
+
+use std::time::Duration;
+
+use seriatim_model::storage::Stored;
+use seriatim_model::{Filter, Input, ShardId, Span, ViewHistory, ViewNumber, limits};
+use seriatim_protocol::control;
+use seriatim_protocol::shard::{self, ReadError};
+
+use super::*;
+use crate::testing::{
+    Asked, CONTROL, entry, from_register, from_shard, no_op, note_asked, replies, run, stored, to_shards,
+};
+
+struct Script {
+    subscriber: Subscriber,
+    now: Time,
+    asked: Asked,
+}
+
+/// A word for each thing that the reader is told: records with a `?` may fail.
+fn told(events: &[Event]) -> Vec<String> {
+    let word = |event: &Event| match event {
+        Event::Deliver { records, speculative } => {
+            let mark = if *speculative { "?" } else { "" };
+            let word =
+                |stored: &Stored| format!("{}{mark}", String::from_utf8_lossy(&stored.record.payload()));
+            records.iter().map(word).collect::<Vec<_>>().join(" ")
+        }
+        Event::Confirm { upto } => format!("confirm {upto}"),
+        Event::Fail { after } => format!("fail {after}"),
+        Event::Trimmed { first } => format!("trimmed {first}"),
+        Event::Finished => "finished".into(),
+        Event::Failed(failure) => format!("{failure:?}"),
+    };
+    events.iter().map(word).collect()
+}
+
+/// A record at this position that says so much.
+fn says(position: u64, text: &str) -> Stored {
+    let id = seriatim_model::RecordId { number: position + 1000, ..stored(position).id };
+    Stored { id, record: seriatim_model::Record::new(text.as_bytes(), 0), ..stored(position) }
+}
+
+fn speculative() -> Selection {
+    Selection { speculative: true, ..Selection::default() }
+}
+
+/// View `number`, whose flush began at `first` and came to `start`.
+fn view(number: u64, shards: u32, first: u64, start: u64) -> LogEntry {
+    let mut newer = entry(number, shards, 4);
+    if let Some(view) = &mut newer.view {
+        (view.first, view.start) = (Position(first), Position(start));
+    }
+    newer.history = ViewHistory::default();
+    newer.history.push(ViewNumber(1), Position(0));
+    newer.history.push(ViewNumber(number), Position(first));
+    newer
+}
+
+impl Script {
+    fn new(shards: u32, end: Option<u64>, selection: Selection) -> Self {
+        let subscriber = Subscriber::with(
+            CONTROL,
+            view(1, shards, 0, 0),
+            (Position(0), end.map(Position)),
+            limits::SUBSCRIPTION_BYTES,
+            selection,
+            Options::default(),
+        );
+        let mut script = Self { subscriber, now: Time(1), asked: Asked::new() };
+        script.step(Input::Wake);
+        script.want(1000);
+        script
+    }
+
+    fn step(&mut self, input: Input<Message, Request>) -> Vec<String> {
+        let mut out = vec![];
+        self.subscriber.step(self.now, input, &mut out);
+        note_asked(&mut self.asked, &out);
+        told(&replies(&out))
+    }
+
+    fn want(&mut self, records: u64) -> Vec<String> {
+        self.step(Input::Request { token: 5, request: Request::Want { records, bytes: 1 << 30 } })
+    }
+
+    fn says(&mut self, shard: u32, message: impl FnOnce(u64) -> shard::Message) -> Vec<String> {
+        let (node, request, ..) = self.asked[&shard];
+        self.step(from_shard(node, shard, message(request)))
+    }
+
+    fn deliver(&mut self, shard: u32, from: u64, records: Vec<Stored>, upto: u64) -> Vec<String> {
+        let (from, upto) = (Position(from), Position(upto));
+        self.says(shard, |request| shard::Message::Deliver { request, from, records, upto })
+    }
+
+    fn predict(&mut self, view: u64, shard: u32, from: u64, records: Vec<Stored>, upto: u64) -> Vec<String> {
+        self.predict_with(view, shard, from, (records, vec![]), upto)
+    }
+
+    fn predict_with(
+        &mut self,
+        view: u64,
+        shard: u32,
+        from: u64,
+        (records, empty): (Vec<Stored>, Vec<Span>),
+        upto: u64,
+    ) -> Vec<String> {
+        let (view, from, upto) = (ViewNumber(view), Position(from), Position(upto));
+        self.says(shard, |request| shard::Message::Predict { request, view, from, records, empty, upto })
+    }
+
+    fn holds(&mut self, view: u64, shard: u32, upto: u64) -> Vec<String> {
+        let (view, upto) = (ViewNumber(view), Position(upto));
+        self.says(shard, |request| shard::Message::Holds { request, view, upto })
+    }
+
+    /// The register tells of a view, and shards are asked anew.
+    fn enters(&mut self, entry: LogEntry) -> Vec<String> {
+        let told = self.step(from_register(control::Message::Registered { entry }));
+        self.step(Input::Wake);
+        told
+    }
+}
+
+#[test]
+fn what_is_predicted_is_confirmed_when_it_holds() {
+    let mut script = Script::new(1, None, speculative());
+    assert_eq!(script.deliver(0, 0, run([0, 1]), 2), ["0 1", "confirm 2"]);
+    assert_eq!(script.predict(1, 0, 2, run([2, 3]), 4), ["2? 3?"]);
+    assert_eq!(script.holds(1, 0, 3), ["confirm 3"]);
+    assert_eq!(script.predict(1, 0, 4, run([4]), 5), ["4?"]);
+    assert_eq!(script.holds(1, 0, 9), ["confirm 5"]);
+    assert_eq!(script.deliver(0, 5, run([5]), 6), ["5", "confirm 6"]);
+}
+
+#[test]
+fn one_shard_says_for_all_that_what_was_predicted_holds() {
+    let mut script = Script::new(2, None, speculative());
+    assert!(script.predict(1, 1, 0, run([4, 5]), 12).is_empty(), "positions before them are with shard 0");
+    assert_eq!(script.predict(1, 0, 0, run(0..4), 8), ["0? 1? 2? 3? 4? 5?"]);
+    assert_eq!(script.holds(1, 1, 5), ["confirm 5"]);
+    assert_eq!(script.holds(1, 0, 6), ["confirm 6"]);
+}
+
+#[test]
+fn another_view_takes_back_what_it_does_not_have() {
+    let mut script = Script::new(1, None, speculative());
+    assert_eq!(script.predict(1, 0, 0, run(0..6), 6), ["0? 1? 2? 3? 4? 5?"]);
+    // View 2 decides from 2 on, and begins at 4.
+    assert_eq!(script.enters(view(2, 1, 2, 4)), ["fail 4", "confirm 2"]);
+    let (node, _, from, _) = script.asked[&0];
+    assert_eq!((node, from), (20, Position(2)), "what is final is known");
+    assert_eq!(script.deliver(0, 2, vec![stored(2), says(3, "x")], 4), ["fail 3", "x", "confirm 4"]);
+    assert_eq!(script.predict(2, 0, 4, vec![says(4, "y")], 5), ["y?"]);
+    assert_eq!(script.holds(2, 0, 5), ["confirm 5"]);
+}
+
+#[test]
+fn a_view_that_has_it_all_fails_nothing() {
+    let mut script = Script::new(1, None, speculative());
+    script.predict(1, 0, 0, run(0..6), 6);
+    assert_eq!(script.enters(view(2, 1, 2, 6)), ["confirm 2"]);
+    assert_eq!(script.deliver(0, 2, run(2..6), 6), ["confirm 6"], "none of it is told again");
+}
+
+#[test]
+fn a_replica_may_know_of_a_view_before_the_reader_does() {
+    let mut script = Script::new(1, None, speculative());
+    script.predict(1, 0, 0, run(0..6), 6);
+    assert_eq!(script.deliver(0, 0, vec![stored(0), says(1, "x")], 2), ["fail 1", "x", "confirm 2"]);
+    assert!(script.predict(2, 0, 2, run([2]), 3).is_empty(), "a view that is not known yet");
+    assert!(script.holds(2, 0, 3).is_empty());
+    assert!(script.subscriber.deadline() <= Some(script.now), "the register is asked at once");
+    assert!(script.enters(view(2, 1, 1, 2)).is_empty());
+    assert_eq!(script.predict(2, 0, 2, run([2]), 3), ["2?"]);
+}
+
+#[test]
+fn a_no_op_that_became_a_record_takes_back_what_followed_it() {
+    let mut script = Script::new(1, None, speculative());
+    assert_eq!(script.predict(1, 0, 0, vec![no_op(0), stored(1)], 2), ["1?"]);
+    assert!(script.enters(view(2, 1, 0, 2)).is_empty(), "nothing is decided by that");
+    assert_eq!(script.deliver(0, 0, vec![says(0, "x"), stored(1)], 2), ["fail 0", "x 1", "confirm 2"]);
+}
+
+#[test]
+fn what_fails_may_begin_again_lower_when_another_shard_says_more() {
+    let mut script = Script::new(2, None, speculative());
+    let nothing = |position| vec![Span { first: Position(position), count: 1 }];
+    script.predict_with(1, 0, 0, (vec![], vec![Span { first: Position(0), count: 4 }]), 8);
+    assert_eq!(script.predict_with(1, 1, 0, (vec![stored(5)], nothing(4)), 12), ["5?"]);
+    script.enters(view(2, 2, 0, 8));
+    // First the later one of two positions turns out different.
+    assert_eq!(script.deliver(1, 0, vec![says(4, "x"), no_op(5), no_op(6), no_op(7)], 12), ["fail 5"]);
+    let told = script.deliver(0, 0, vec![says(0, "a"), no_op(1), no_op(2), no_op(3)], 8);
+    assert_eq!(told, ["a x", "confirm 8"]);
+}
+
+#[test]
+fn a_late_word_about_an_earlier_view_counts_for_nothing() {
+    let mut script = Script::new(1, None, speculative());
+    script.predict(1, 0, 0, run(0..3), 3);
+    let (node, request, ..) = script.asked[&0];
+    script.enters(view(2, 1, 0, 3));
+    let late = shard::Message::Holds { request, view: ViewNumber(1), upto: Position(3) };
+    assert!(script.step(from_shard(node, 0, late)).is_empty());
+    assert!(script.holds(1, 0, 3).is_empty(), "nor does one under the present number");
+    assert_eq!(script.deliver(0, 0, run(0..3), 3), ["confirm 3"]);
+}
+
+#[test]
+fn a_connection_that_is_lost_brings_predictions_again_and_tells_none_twice() {
+    let mut script = Script::new(1, None, speculative());
+    script.predict(1, 0, 0, run(0..3), 3);
+    script.step(Input::Disconnected(Peer::Node(NodeId(10))));
+    script.now = script.now + Duration::from_millis(50);
+    script.step(Input::Wake);
+    assert_eq!(script.asked[&0].2, Position(0));
+    assert!(script.predict(1, 0, 0, run(0..3), 3).is_empty());
+    assert_eq!(script.predict(1, 0, 3, run([3]), 4), ["3?"]);
+    assert_eq!(script.holds(1, 0, 4), ["confirm 4"]);
+}
+
+#[test]
+fn what_was_trimmed_before_it_was_known_to_hold_is_taken_back() {
+    let mut script = Script::new(1, None, speculative());
+    script.predict(1, 0, 0, run(0..3), 3);
+    let error = ReadError::Trimmed { first: Position(2) };
+    let told = script.says(0, |request| shard::Message::ReadFailed { request, error });
+    assert_eq!(told, ["fail 0", "trimmed 2", "2?"]);
+    script.now = script.now + Duration::from_millis(50);
+    script.step(Input::Wake);
+    assert_eq!(script.deliver(0, 2, run([2]), 3), ["confirm 3"]);
+}
+
+#[test]
+fn it_finishes_when_all_below_its_end_is_final() {
+    let mut script = Script::new(1, Some(2), speculative());
+    assert_eq!(script.predict(1, 0, 0, run(0..4), 4), ["0? 1?"]);
+    assert_eq!(script.holds(1, 0, 2), ["confirm 2", "finished"]);
+    assert!(script.asked.is_empty());
+}
+
+#[test]
+fn credit_comes_back_when_predictions_are_confirmed() {
+    let mut script = Script::new(1, None, speculative());
+    let half = limits::SUBSCRIPTION_BYTES as usize / 2 + 9;
+    let large =
+        |position| Stored { record: seriatim_model::Record::new(&vec![b'x'; half], 0), ..stored(position) };
+    script.predict(1, 0, 0, vec![large(0), large(1)], 2);
+    let granted = script.asked[&0].3;
+    assert_eq!(granted, limits::SUBSCRIPTION_BYTES, "they were handed over, and are kept");
+    assert!(script.subscriber.deadline().is_some(), "that they hold is to come");
+    script.holds(1, 0, 1);
+    assert!(script.asked[&0].3 > granted);
+}
+
+#[test]
+fn a_filter_and_shards_go_without_speculation() {
+    let filter = Some(Filter::key_prefix("eu/"));
+    let selection = Selection { filter: filter.clone(), ..Selection::default() };
+    let mut subscriber = Subscriber::with(
+        CONTROL,
+        view(1, 1, 0, 0),
+        (Position(0), None),
+        1 << 20,
+        selection,
+        Options::default(),
+    );
+    let mut out = vec![];
+    subscriber.step(Time(1), Input::Wake, &mut out);
+    let asked = to_shards(&out);
+    assert!(
+        matches!(&asked[0].2, shard::Message::SubscribeWith { speculative: false, filter: asked, .. } if *asked == filter)
+    );
+
+    let chosen = Selection { shards: Some([ShardId(1)].into()), ..Selection::default() };
+    let mut script = Script::new(2, None, chosen);
+    assert_eq!(script.asked.keys().copied().collect::<Vec<_>>(), [1]);
+    assert_eq!(
+        script.deliver(1, 0, run(4..8), 8),
+        ["4 5 6 7"],
+        "positions of shard 0 are none of its business"
+    );
+    assert_eq!(script.deliver(1, 8, run([12]), 13), ["12"]);
+}
+
+#[test]
+fn what_a_filter_leaves_out_is_confirmed_with_the_rest() {
+    let selection = Selection { filter: Some(Filter::key_prefix("eu/")), ..speculative() };
+    let mut script = Script::new(1, None, selection);
+    let empty = vec![Span { first: Position(0), count: 2 }, Span { first: Position(3), count: 1 }];
+    assert_eq!(script.predict_with(1, 0, 0, (run([2]), empty), 4), ["2?"]);
+    assert_eq!(script.holds(1, 0, 4), ["confirm 4"]);
+}
+
+#[test]
+fn a_reader_that_wants_nothing_is_told_nothing_and_kept_within_its_window() {
+    let mut script = Script::new(1, None, speculative());
+    script.predict(1, 0, 0, run(0..1000), 1000);
+    let record = seriatim_model::Record::new(&vec![b'x'; 1 << 16], 0);
+    let most = (4 * (limits::SUBSCRIPTION_BYTES + u64::from(limits::MAX_RECORD_BYTES))) >> 16;
+    let mut next = 1000;
+    while script.asked.contains_key(&0) && next < 1000 + most {
+        let large = Stored { record: record.clone(), ..stored(next) };
+        assert!(script.predict(1, 0, next, vec![large], next + 1).is_empty());
+        next += 1;
+    }
+    assert!(script.asked.is_empty(), "a shard that sends more than it may is not listened to");
+}

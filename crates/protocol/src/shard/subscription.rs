@@ -1,0 +1,218 @@
+//! One subscription at a replica: how far it is, which records it gets, and what it is told before that is final.
+
+use seriatim_model::storage::{Found, Stored};
+use seriatim_model::{Filter, Position, Span, limits};
+
+use super::message::Message;
+use super::readers::Bounds;
+
+/// Invariant: what was told ends at `next`; of one that takes predictions, what was told as final, or became so since, ends at
+/// `Predictions::confirmed`, which is not above.
+#[derive(Clone, Debug)]
+pub(super) struct Subscription {
+    pub(super) next: Position,
+    pub(super) credit: u64,
+    pub(super) is_reading: bool,
+    filter: Option<Filter>,
+    predictions: Option<Predictions>,
+}
+
+/// The state of one that takes predictions.
+#[derive(Clone, Copy, Debug)]
+struct Predictions {
+    /// Everything that was told below it is final.
+    confirmed: Position,
+    /// The last bound that it was told to hold.
+    held: Position,
+}
+
+impl Subscription {
+    /// From `first` on, with so much credit, all that is final.
+    pub(super) fn new(first: Position, credit: u64) -> Self {
+        Self { next: first, credit, is_reading: false, filter: None, predictions: None }
+    }
+
+    /// The same, of the records that a filter chooses, if there is one, and before they are final if it is `speculative`.
+    pub(super) fn with(self, speculative: bool, filter: Option<Filter>) -> Self {
+        let predictions = Predictions { confirmed: self.next, held: Position::ZERO };
+        Self { filter, predictions: speculative.then_some(predictions), ..self }
+    }
+
+    /// How far it may be told what is here.
+    pub(super) fn goal(&self, bounds: &Bounds) -> Position {
+        match self.predictions {
+            Some(_) => bounds.readable.max(bounds.predictable),
+            None => bounds.readable,
+        }
+    }
+
+    /// The messages that tell it what a read found, as far as that is known still. `early` is a defect: all is said to be final.
+    pub(super) fn found(&mut self, request: u64, found: Found, bounds: &Bounds, early: bool) -> Vec<Message> {
+        self.is_reading = false;
+        let Found { records, empty, upto } = self.chosen(found);
+        let Some(predictions) = &mut self.predictions else {
+            let from = std::mem::replace(&mut self.next, upto);
+            self.credit = self.credit.saturating_sub(size_of(&records, &empty));
+            return vec![deliver(request, from, records, empty, upto)];
+        };
+        // A write may have failed since.
+        let upto = upto.min(bounds.readable.max(bounds.predictable));
+        let from = self.next;
+        if upto <= from {
+            return vec![];
+        }
+        let split = bounds.readable.clamp(from, upto);
+        let (mut messages, mut sent) = (vec![], 0);
+        for (is_final, from, upto) in [(true, from, split), (false, split, upto)] {
+            if from >= upto {
+                continue;
+            }
+            let part = records.iter().filter(|stored| stored.position >= from && stored.position < upto);
+            let part: Vec<Stored> = part.cloned().collect();
+            let gone: Vec<Span> = empty.iter().filter_map(|span| span.within(from, upto)).collect();
+            sent += size_of(&part, &gone);
+            messages.push(match is_final {
+                true => deliver(request, from, part, gone, upto),
+                false => {
+                    Message::Predict { request, view: bounds.view, from, records: part, empty: gone, upto }
+                }
+            });
+        }
+        if predictions.confirmed == from {
+            predictions.confirmed = split;
+        }
+        if early {
+            messages.push(Message::Holds { request, view: bounds.view, upto });
+        }
+        self.next = upto;
+        self.credit = self.credit.saturating_sub(sent);
+        messages
+    }
+
+    /// Leaves out the records that it does not want.
+    fn chosen(&self, found: Found) -> Found {
+        let Some(filter) = &self.filter else { return found };
+        let Found { records, mut empty, upto } = found;
+        let (wanted, others): (Vec<Stored>, Vec<Stored>) =
+            records.into_iter().partition(|stored| filter.matches(&stored.record));
+        empty.extend(Span::of(others.iter().map(|stored| stored.position)));
+        empty.sort_unstable_by_key(|span| span.first);
+        let mut joined: Vec<Span> = Vec::with_capacity(empty.len());
+        for span in empty {
+            match joined.last_mut().filter(|last| last.end() == span.first) {
+                Some(last) => last.count += span.count,
+                None => joined.push(span),
+            }
+        }
+        Found { records: wanted, empty: joined, upto }
+    }
+
+    /// More is final: what it is told of that, if it is told predictions.
+    pub(super) fn hold(&mut self, request: u64, bounds: &Bounds) -> Option<Message> {
+        let predictions = self.predictions.as_mut()?;
+        let has_predicted = predictions.confirmed < self.next;
+        predictions.confirmed = self.next.min(bounds.readable).max(predictions.confirmed);
+        if !has_predicted || bounds.readable <= predictions.held {
+            return None;
+        }
+        predictions.held = bounds.readable;
+        Some(Message::Holds { request, view: bounds.view, upto: bounds.readable })
+    }
+
+    /// Everything that was predicted comes anew.
+    pub(super) fn forget_predictions(&mut self) {
+        if let Some(predictions) = &mut self.predictions {
+            self.next = predictions.confirmed;
+            predictions.held = Position::ZERO;
+        }
+    }
+}
+
+/// How much of the credit it takes to send this.
+fn size_of(records: &[Stored], empty: &[Span]) -> u64 {
+    let bytes: u64 = records.iter().map(|stored| stored.record.size() as u64).sum();
+    bytes + limits::SPAN_BYTES * empty.len() as u64
+}
+
+fn deliver(request: u64, from: Position, records: Vec<Stored>, empty: Vec<Span>, upto: Position) -> Message {
+    match empty.is_empty() {
+        true => Message::Deliver { request, from, records, upto },
+        false => Message::DeliverWith { request, from, records, empty, upto },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use seriatim_model::{Record, RecordId, SessionId, ViewNumber};
+
+    use super::*;
+
+    fn stored(position: u64, key: &[u8]) -> Stored {
+        let id = RecordId { session: SessionId(1), number: position };
+        Stored { position: Position(position), id, record: Record::build(b"", 0, Some(key), &[]) }
+    }
+
+    fn found(keys: &[&[u8]], upto: u64) -> Found {
+        let records = (0..).zip(keys).map(|(position, key)| stored(position, key)).collect();
+        Found { records, empty: vec![], upto: Position(upto) }
+    }
+
+    fn bounds(readable: u64, predictable: u64) -> Bounds {
+        Bounds {
+            readable: Position(readable),
+            predictable: Position(predictable),
+            mappable: Position(readable),
+            trim: Position::ZERO,
+            trim_is_known: true,
+            lacks: None,
+            lost: None,
+            is_mapped: true,
+            view: ViewNumber(3),
+        }
+    }
+
+    fn positions(records: &[Stored]) -> Vec<u64> {
+        records.iter().map(|stored| stored.position.0).collect()
+    }
+
+    #[test]
+    fn what_is_final_and_what_is_not_are_told_apart() {
+        let mut subscription = Subscription::new(Position(0), 100).with(true, None);
+        assert_eq!(subscription.goal(&bounds(2, 4)), Position(4));
+        let told = subscription.found(7, found(&[b"a".as_slice(); 4], 4), &bounds(2, 4), false);
+        let [Message::Deliver { records: first, .. }, Message::Predict { view, from, records, upto, .. }] =
+            &told[..]
+        else {
+            panic!("{told:?}")
+        };
+        assert_eq!((positions(first), positions(records)), (vec![0, 1], vec![2, 3]));
+        assert_eq!((*view, *from, *upto), (ViewNumber(3), Position(2), Position(4)));
+        let holds = subscription.hold(7, &bounds(3, 4));
+        let expected = Message::Holds { request: 7, view: ViewNumber(3), upto: Position(3) };
+        assert_eq!(holds, Some(expected));
+        assert_eq!(subscription.hold(7, &bounds(3, 4)), None, "it was told");
+        subscription.forget_predictions();
+        assert_eq!(subscription.next, Position(3), "what is final is not told again");
+    }
+
+    #[test]
+    fn a_write_that_failed_meanwhile_is_not_told() {
+        let mut subscription = Subscription::new(Position(0), 100).with(true, None);
+        let told = subscription.found(7, found(&[b"a".as_slice(); 4], 4), &bounds(0, 2), false);
+        assert!(matches!(&told[..], [Message::Predict { upto: Position(2), .. }]), "{told:?}");
+        assert_eq!(subscription.next, Position(2));
+    }
+
+    #[test]
+    fn records_that_a_filter_leaves_out_are_told_as_empty() {
+        let filter = Some(Filter::key_prefix("b"));
+        let mut subscription = Subscription::new(Position(0), 1000).with(false, filter);
+        let told = subscription.found(7, found(&[b"a", b"a", b"b", b"c"], 5), &bounds(5, 9), false);
+        let [Message::DeliverWith { records, empty, upto, .. }] = &told[..] else { panic!("{told:?}") };
+        let spans = vec![Span { first: Position(0), count: 2 }, Span { first: Position(3), count: 1 }];
+        assert_eq!((positions(records), empty, *upto), (vec![2], &spans, Position(5)));
+        let size = records[0].record.size() as u64;
+        assert_eq!(subscription.credit, 1000 - size - 2 * limits::SPAN_BYTES);
+        assert_eq!(subscription.goal(&bounds(5, 9)), Position(5), "it takes no predictions");
+    }
+}

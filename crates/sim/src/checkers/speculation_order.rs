@@ -1,0 +1,92 @@
+//! A subscription that takes predictions is told records in order, each once unless it was taken back; no no-op; and nothing
+//! is taken back below what was confirmed, nor at a position where nothing turned out different.
+
+use std::collections::BTreeMap;
+
+use seriatim_model::{Position, RecordId};
+
+use super::Finding;
+use crate::history::{End, Foretelling, History, Moment, Speculation};
+
+pub(super) fn check(history: &History) -> Finding {
+    history.speculations.iter().try_for_each(|speculation| follow(history, speculation))
+}
+
+fn follow(history: &History, speculation: &Speculation) -> Finding {
+    let (mut next, mut confirmed) = (Position::ZERO, Position::ZERO);
+    let mut standing: BTreeMap<Position, RecordId> = BTreeMap::new();
+    for told in &speculation.told {
+        let at = told.at;
+        match told.what {
+            Foretelling::Record { position, is_void: true, .. } => {
+                return Err(format!("the no-op at {position} was told at moment {at}"));
+            }
+            Foretelling::Record { position, id, .. } => {
+                if position < next {
+                    return Err(format!("{position} was told at moment {at}, where {next} was to come"));
+                }
+                next = position.next();
+                standing.insert(position, id);
+            }
+            Foretelling::Confirm(upto) => {
+                if upto <= confirmed || upto < standing.keys().next().map_or(upto, |first| first.next()) {
+                    return Err(format!(
+                        "{upto} was confirmed at moment {at}, and nothing new lies below it"
+                    ));
+                }
+                (confirmed, next) = (upto, next.max(upto));
+                standing = standing.split_off(&upto);
+            }
+            Foretelling::Fail(after) => {
+                if after < confirmed {
+                    return Err(format!(
+                        "{after} failed at moment {at}, and all below {confirmed} was confirmed"
+                    ));
+                }
+                let void = standing.split_off(&after);
+                if void.is_empty() {
+                    return Err(format!(
+                        "{after} failed at moment {at}, and nothing was told there or above"
+                    ));
+                }
+                turned_out_different(history, speculation, at, (after, void.get(&after).copied()))?;
+                // Below it a record may come where none was predicted, as long as all that stands comes before.
+                next = standing.keys().next_back().map_or(confirmed, |last| last.next()).min(after);
+            }
+            Foretelling::Trimmed(first) => {
+                if first < next {
+                    return Err(format!(
+                        "{first} is the first that is left, and {next} was to come, at moment {at}"
+                    ));
+                }
+                (confirmed, next) = (first, first);
+                standing.clear();
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Nothing that is in the log in the end was taken back, unless a view began below it: then nobody could know yet that it would come there
+/// again.
+fn turned_out_different(
+    history: &History,
+    speculation: &Speculation,
+    at: Moment,
+    (position, id): (Position, Option<RecordId>),
+) -> Finding {
+    let End::AtRest { trim, .. } = history.end else { return Ok(()) };
+    let views = history.views.values().filter(|registered| registered.at <= at);
+    let is_beyond = views.skip(1).any(|registered| registered.view.start <= position);
+    if position < trim || is_beyond || history.accepted.is_some() {
+        return Ok(());
+    }
+    let last = history.last.get(&position).filter(|_| history.is_wanted(speculation, position));
+    let last = last.map(|(id, _)| *id);
+    match last == id {
+        true => {
+            Err(format!("{position} failed at moment {at}, with {id:?}, and that is what the log has there"))
+        }
+        false => Ok(()),
+    }
+}

@@ -1,0 +1,68 @@
+//! The part of a history that subscriptions which take predictions were told.
+
+use seriatim_model::{Position, RecordId};
+
+use crate::client::key_of;
+use crate::history::{History, Moment};
+
+/// A thing that a subscription which takes predictions was told, and when.
+#[derive(Clone, Debug)]
+pub struct Foretold {
+    /// When.
+    pub at: Moment,
+    /// The thing.
+    pub what: Foretelling,
+}
+
+/// One thing that it is told.
+#[derive(Clone, Debug)]
+pub enum Foretelling {
+    /// A record that may fail, or not.
+    Record {
+        /// Its position.
+        position: Position,
+        /// Its name.
+        id: RecordId,
+        /// Whether it is a no-op, which nobody is to be given.
+        is_void: bool,
+    },
+    /// Everything that it was told below is final.
+    Confirm(Position),
+    /// Everything that it was told there or above is void.
+    Fail(Position),
+    /// Everything below is gone.
+    Trimmed(Position),
+}
+
+/// A subscription that takes predictions.
+#[derive(Clone, Debug, Default)]
+pub struct Speculation {
+    /// Which records it wants, by the first bytes of their keys; none: all.
+    pub prefix: Option<Vec<u8>>,
+    /// Everything that it was told.
+    pub told: Vec<Foretold>,
+    /// Its client is there still, and it has not come to what is lost.
+    pub goes_on: bool,
+}
+
+impl History {
+    /// A subscription that takes predictions begins. Returns its number.
+    pub fn speculate(&mut self, prefix: Option<Vec<u8>>) -> usize {
+        self.speculations.push(Speculation { prefix, told: vec![], goes_on: true });
+        self.speculations.len() - 1
+    }
+
+    /// It was told something.
+    pub fn foretell(&mut self, speculation: usize, what: Foretelling) {
+        let at = self.tick();
+        self.speculations[speculation].told.push(Foretold { at, what });
+    }
+
+    /// Whether there is a record at a position in the end, which a subscription wants.
+    #[must_use]
+    pub fn is_wanted(&self, speculation: &Speculation, position: Position) -> bool {
+        let Some(append) = self.last.get(&position).and_then(|(_, append)| *append) else { return false };
+        let has = |prefix: &Vec<u8>| key_of(&self.appends[append].payload).starts_with(prefix);
+        speculation.prefix.as_ref().is_none_or(has)
+    }
+}
