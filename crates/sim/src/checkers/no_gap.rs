@@ -33,21 +33,24 @@ pub(super) fn check(history: &History) -> Finding {
     stays_empty(history, &empty)?;
     delivered_in_order(history, &empty)?;
     let End::AtRest { trim, tail } = history.end else { return Ok(()) };
+    // The record at a position counts, also if the position was empty until an operator accepted a loss.
+    let pass = |mut position: Position, end: Position| {
+        let is_passed =
+            |position| empty.has(position) || history.excuse(Excuse::Gap, history.is_in_gap(position));
+        while position < end && is_passed(position) {
+            position = position.next();
+        }
+        position
+    };
     let mut expected = trim;
     for position in history.last.keys().filter(|position| **position >= trim) {
-        expected = empty.pass(expected);
-        while expected < *position && history.excuse(Excuse::Gap, history.is_in_gap(expected)) {
-            expected = empty.pass(expected.next());
-        }
+        expected = pass(expected, *position);
         if *position != expected {
             return Err(format!("the log has position {position} where {expected} was to come"));
         }
         expected = expected.next();
     }
-    expected = empty.pass(expected);
-    while expected < tail && history.excuse(Excuse::Gap, history.is_in_gap(expected)) {
-        expected = empty.pass(expected.next());
-    }
+    expected = pass(expected, tail);
     if expected != tail {
         return Err(format!("the log ends at {expected}, and its leader has ordered {tail}"));
     }
