@@ -39,8 +39,9 @@ const ASK_MOST: Duration = Duration::from_secs(1);
 pub(super) struct ClosingCut {
     claim: ViewNumber,
     of: ViewNumber,
-    /// The shards of the next view.
+    /// The shards of the next view, and those of them that the view which ends had.
     shards: Vec<ShardMembers>,
+    former: Vec<ShardId>,
     first: Position,
     /// The replicas that answered, each with whether it was a member of the view that ends.
     answered: BTreeMap<(ShardId, NodeId), bool>,
@@ -73,13 +74,13 @@ impl ClosingCut {
     pub(super) fn new(
         now: Time,
         (claim, of): (ViewNumber, ViewNumber),
-        shards: &[ShardMembers],
+        (shards, former): (&[ShardMembers], Vec<ShardId>),
         first: Position,
         out: &mut Vec<RoleEffect>,
     ) -> Self {
         let asks = Backoff::new(now, limits::RESEND_AFTER, ASK_MOST);
         let (answered, rests, shards) = (BTreeMap::new(), BTreeMap::new(), shards.to_vec());
-        let mut closing = Self { claim, of, shards, first, answered, rests, asks, parts: None };
+        let mut closing = Self { claim, of, shards, former, first, answered, rests, asks, parts: None };
         closing.ask(now, out);
         closing
     }
@@ -102,6 +103,12 @@ impl ClosingCut {
             (members.shard, members.replicas.iter().filter(survives).copied().collect())
         };
         self.shards.iter().map(of).collect()
+    }
+
+    /// Whether nobody is left of a shard: its loss was accepted. Its new replicas could get a closing cut from no one, and
+    /// would lack that for ever.
+    fn is_a_shard_lost(&self) -> bool {
+        self.survivors().iter().any(|(shard, members)| members.is_empty() && self.former.contains(shard))
     }
 
     fn ask(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
@@ -131,7 +138,10 @@ impl ClosingCut {
         out: &mut Vec<RoleEffect>,
     ) {
         if self.parts.is_none() && self.awaited().next().is_none() {
-            let unsent = self.cut(decided, filter, sessions);
+            let unsent = match self.is_a_shard_lost() {
+                true => VecDeque::new(),
+                false => self.cut(decided, filter, sessions),
+            };
             let end = unsent.back().map_or(self.first, Cut::end);
             let survivors = self.survivors();
             let routes = survivors.iter().map(|(shard, members)| (*shard, &members[..]));

@@ -1,7 +1,9 @@
 //! The part of a member of the ordering layer in a view change: it is sealed, the chosen member completes on the
 //! shards what it holds and closes the view, and the members of the next view are staged.
 
-use seriatim_model::{Address, Endpoint, Member, NodeId, Position, ShardId, Time, View, ViewNumber, limits};
+use seriatim_model::{
+    Address, Endpoint, Member, NodeId, Position, ShardId, ShardMembers, Time, View, ViewNumber, limits,
+};
 
 use super::closing::ClosingCut;
 use super::cut::Cut;
@@ -98,12 +100,24 @@ impl Sequencer {
             if !self.options.mutates(Mutation::CutsLost) {
                 self.cuts.iter().for_each(|cut| completed.push(now, cut.clone(), out));
             }
-            let closing = ClosingCut::new(now, numbers, &next.shards, completed.end(), out);
+            let shards = (&next.shards[..], self.former_shards(next, completed.end()));
+            let closing = ClosingCut::new(now, numbers, shards, completed.end(), out);
             let sessions = self.sessions.clone();
             self.flush = Some(Flush { claim, controller: from, completed, closing, sessions });
             self.go_on_closing(now, out);
         }
         self.report_flush(out);
+    }
+
+    /// The shards of the next view that this one has. A member that did not see it start does not know them: a shard that
+    /// joins begins behind the cuts.
+    fn former_shards(&self, next: &View, first: Position) -> Vec<ShardId> {
+        let old = self.membership.view.as_ref().filter(|view| view.number == self.membership.number);
+        let is_former = |members: &&ShardMembers| match old {
+            Some(view) => view.shard(members.shard).is_some(),
+            None => members.begins <= first,
+        };
+        next.shards.iter().filter(is_former).map(|members| members.shard).collect()
     }
 
     /// The replicas of a shard in the next view that were replicas in this one.
