@@ -377,6 +377,8 @@ pub struct History {
     pub claims: BTreeMap<Claimed, Moment>,
     /// Whether records have keys.
     pub keyed: bool,
+    /// The processes of nodes that ended, and when.
+    pub stopped: Vec<(NodeId, Moment)>,
     /// The subscriptions that take predictions.
     pub speculations: Vec<Speculation>,
     /// The registered views.
@@ -459,6 +461,7 @@ impl History {
             piece: Bytes::new(),
             claims: BTreeMap::new(),
             keyed: false,
+            stopped: vec![],
             speculations: vec![],
             views: BTreeMap::new(),
             kept: vec![],
@@ -490,6 +493,12 @@ impl History {
     pub fn tick(&mut self) -> Moment {
         self.moment += 1;
         self.moment
+    }
+
+    /// A node's process ends.
+    pub fn stops(&mut self, node: NodeId) {
+        let at = self.tick();
+        self.stopped.push((node, at));
     }
 
     /// A number for a session that an application begins.

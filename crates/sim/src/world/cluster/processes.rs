@@ -122,6 +122,7 @@ impl Cluster {
         node.end_incarnation();
         self.witness.copies.lose_sight_of(id);
         let incarnation = node.incarnation;
+        self.scene.history.stops(id);
         self.scene.tell(format_args!("node {id} is killed, power {power}"));
         self.hang_up(Party::Node(id));
         Witness::check_losses(&mut self.scene, &self.nodes);
@@ -153,6 +154,7 @@ impl Cluster {
         }
         let incarnations = node.incarnations(log, shards);
         let host = node.host.take().expect("just seen");
+        self.scene.history.stops(id);
         let has_returned = host.has_returned();
         match host.close() {
             Ok(()) => node.asleep = has_returned.then_some(incarnations),
