@@ -102,7 +102,7 @@ pub const MUTATIONS: [Detection; 111] = [
     detection(Mutation::FlushReversed, "assertion", 3, profiles::CHURN),
     detection(Mutation::AmnesiaAcknowledges, "amnesia", 40, profiles::ANY),
     detection(Mutation::ConfirmBeforeSync, "durability", 30, profiles::POWER_LOSSES),
-    detection(Mutation::MixedViews, "durability", 10, profiles::CHURN).from(50),
+    detection(Mutation::MixedViews, "durability", 15, profiles::HALF_SEEN).from(25),
     detection(Mutation::OneAcknowledgement, "durability", 20, profiles::DYING_LEADERS),
     detection(Mutation::TailFromLeader, "tail_above_acknowledged", 10, profiles::LEADER_CUT_OFF),
     detection(Mutation::TailIsMinimum, "tail_above_acknowledged", 5, profiles::HALF_SEEN),
