@@ -5,6 +5,8 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use crate::history::History;
+
 /// Why a broken promise is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Excuse {
@@ -59,6 +61,16 @@ impl Excuses {
     #[must_use]
     pub fn count(&self, excuse: Excuse) -> u64 {
         self.0.borrow().get(&excuse).copied().unwrap_or_default()
+    }
+}
+
+impl History {
+    /// Whether an excuse holds. That is counted: it is asked for only where a promise would be broken otherwise.
+    pub fn excuse(&self, excuse: Excuse, holds: bool) -> bool {
+        if holds {
+            self.excuses.note(excuse);
+        }
+        holds
     }
 }
 

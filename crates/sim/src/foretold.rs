@@ -1,6 +1,6 @@
 //! The part of a history that subscriptions which take predictions were told.
 
-use seriatim_model::{Position, RecordId};
+use seriatim_model::{NodeId, Position, RecordId};
 
 use crate::client::key_of;
 use crate::history::{History, Moment};
@@ -46,6 +46,12 @@ pub struct Speculation {
 }
 
 impl History {
+    /// A node's process ends.
+    pub fn stops(&mut self, node: NodeId) {
+        let at = self.tick();
+        self.stopped.push((node, at));
+    }
+
     /// A subscription that takes predictions begins. Returns its number.
     pub fn speculate(&mut self, prefix: Option<Vec<u8>>) -> usize {
         self.speculations.push(Speculation { prefix, told: vec![], goes_on: true });

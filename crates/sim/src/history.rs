@@ -495,12 +495,6 @@ impl History {
         self.moment
     }
 
-    /// A node's process ends.
-    pub fn stops(&mut self, node: NodeId) {
-        let at = self.tick();
-        self.stopped.push((node, at));
-    }
-
     /// A number for a session that an application begins.
     pub fn open_session(&mut self) -> u32 {
         self.sessions += 1;
@@ -686,14 +680,6 @@ impl History {
         let known = self.written.get(&shard).map_or(&[][..], Vec::as_slice);
         let index = known.partition_point(|(at, _)| *at <= moment);
         index.checked_sub(1).map_or(Position::ZERO, |index| known[index].1)
-    }
-
-    /// Whether an excuse holds. That is counted: it is asked for only where a promise would be broken otherwise.
-    pub fn excuse(&self, excuse: Excuse, holds: bool) -> bool {
-        if holds {
-            self.excuses.note(excuse);
-        }
-        holds
     }
 
     /// Whether what was known of a position at the earlier moment, if at any, need not be so later: an
