@@ -187,24 +187,14 @@ impl Feed {
     pub(crate) fn receive(
         &mut self,
         now: Time,
-        mut from: Position,
-        (mut records, mut empty): (Vec<Stored>, Vec<Span>),
+        from: Position,
+        found: (Vec<Stored>, Vec<Span>),
         upto: Position,
     ) -> Received {
-        if from > self.final_upto {
-            return Received::Hole;
-        }
-        if from < self.final_upto {
-            // A late delivery brought a part of it.
-            if upto <= self.final_upto {
-                return Received::Repeated;
-            }
-            from = self.final_upto;
-            not_below(from, &mut records, &mut empty);
-        }
-        if let Some(position) = disorder(from, &records, &empty, upto) {
-            return Received::Disordered(position);
-        }
+        let (records, empty) = match beyond(self.final_upto, from, found, upto) {
+            Ok(new) => new,
+            Err(received) => return received,
+        };
         // A replica that predicted this and says it again has forgotten what it predicted: another view decides.
         self.forget_predictions();
         if !self.take_in(records, empty) {
@@ -222,23 +212,14 @@ impl Feed {
     pub(crate) fn predict(
         &mut self,
         now: Time,
-        mut from: Position,
-        (mut records, mut empty): (Vec<Stored>, Vec<Span>),
+        from: Position,
+        found: (Vec<Stored>, Vec<Span>),
         upto: Position,
     ) -> Received {
-        if from > self.upto {
-            return Received::Hole;
-        }
-        if from < self.upto {
-            if upto <= self.upto {
-                return Received::Repeated;
-            }
-            from = self.upto;
-            not_below(from, &mut records, &mut empty);
-        }
-        if let Some(position) = disorder(from, &records, &empty, upto) {
-            return Received::Disordered(position);
-        }
+        let (records, empty) = match beyond(self.upto, from, found, upto) {
+            Ok(new) => new,
+            Err(received) => return received,
+        };
         if !self.take_in(records, empty) {
             return Received::TooMuch;
         }
@@ -410,6 +391,29 @@ fn size(stored: &Stored) -> u64 {
 
 fn bytes_of(records: &[Stored], empty: &[Span]) -> u64 {
     records.iter().map(size).sum::<u64>() + limits::SPAN_BYTES * empty.len() as u64
+}
+
+/// The part of `from..upto` from `known` on, if it is new there, in order, and leaves nothing out: a late delivery may have
+/// brought what is below.
+fn beyond(
+    known: Position,
+    from: Position,
+    (mut records, mut empty): (Vec<Stored>, Vec<Span>),
+    upto: Position,
+) -> Result<(Vec<Stored>, Vec<Span>), Received> {
+    if from > known {
+        return Err(Received::Hole);
+    }
+    if from < known {
+        if upto <= known {
+            return Err(Received::Repeated);
+        }
+        not_below(known, &mut records, &mut empty);
+    }
+    match disorder(known, &records, &empty, upto) {
+        Some(position) => Err(Received::Disordered(position)),
+        None => Ok((records, empty)),
+    }
 }
 
 /// Leaves out what lies below `from`.
