@@ -10,7 +10,7 @@
 //! ```
 //!
 //! It covers of each shard what all of these replicas have, in the order of the local log, as far as one of them knows that.
-//! Those who answer differ from attempt to attempt, and so may their closing cuts: only that of the claim which becomes a
+//! The replicas that answer differ from attempt to attempt, and so may the closing cuts: only that of the claim which becomes a
 //! view counts, and a claim has one, since a member makes none for a claim that it was sealed for before it restarted.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -86,14 +86,10 @@ impl ClosingCut {
     }
 
     /// The replicas that have not answered.
-    fn awaited(&self) -> impl Iterator<Item = (ShardId, NodeId)> {
-        let of = |members: &ShardMembers| (members.shard, members.replicas.clone());
-        let all = self
-            .shards
-            .iter()
-            .map(of)
-            .flat_map(|(shard, replicas)| replicas.into_iter().map(move |member| (shard, member.node)));
-        all.filter(|replica| !self.answered.contains_key(replica))
+    fn awaited<'a>(&'a self) -> impl Iterator<Item = (ShardId, NodeId)> + 'a {
+        let of =
+            |members: &'a ShardMembers| members.replicas.iter().map(|member| (members.shard, member.node));
+        self.shards.iter().flat_map(of).filter(|replica| !self.answered.contains_key(replica))
     }
 
     /// The replicas that were members of the view that ends: they have all that is covered of their shard.
@@ -103,12 +99,6 @@ impl ClosingCut {
             (members.shard, members.replicas.iter().filter(survives).copied().collect())
         };
         self.shards.iter().map(of).collect()
-    }
-
-    /// Whether nobody is left of a shard: its loss was accepted. Its new replicas could get a closing cut from no one, and
-    /// would lack that for ever.
-    fn is_a_shard_lost(&self) -> bool {
-        self.survivors().iter().any(|(shard, members)| members.is_empty() && self.former.contains(shard))
     }
 
     fn ask(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
@@ -138,12 +128,16 @@ impl ClosingCut {
         out: &mut Vec<RoleEffect>,
     ) {
         if self.parts.is_none() && self.awaited().next().is_none() {
-            let unsent = match self.is_a_shard_lost() {
+            let survivors = self.survivors();
+            // Nobody is left of such a shard: its loss was accepted. Its new replicas could get a closing cut from no one, and
+            // would lack that for ever.
+            let is_lost =
+                |(shard, members): &(ShardId, Vec<Member>)| members.is_empty() && self.former.contains(shard);
+            let unsent = match survivors.iter().any(is_lost) {
                 true => VecDeque::new(),
                 false => self.cut(decided, filter, sessions),
             };
             let end = unsent.back().map_or(self.first, Cut::end);
-            let survivors = self.survivors();
             let routes = survivors.iter().map(|(shard, members)| (*shard, &members[..]));
             let pusher = Pusher::closing(self.claim, routes, self.first);
             self.parts = Some(Parts { unsent, pusher, end });
