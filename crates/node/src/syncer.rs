@@ -6,14 +6,14 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use seriatim_host::{Event, FileWork};
-use seriatim_store::{Disk, JournalWrite, Preparation};
+use seriatim_store::{Advance, Disk, JournalWrite, Preparation};
 use tokio::sync::mpsc;
 
 use crate::driver::Arrival;
 use crate::progress::JournalProgress;
 
-/// How long the journal's next file waits between its pieces of 1 MiB, so that what is synced meanwhile does not wait for
-/// all of them.
+/// How long the journal's next file waits between its pieces of 1 MiB while it grows faster than the one before it fills, so
+/// that what is synced meanwhile does not wait for all of them.
 const NEXT_PIECE_AFTER: Duration = Duration::from_millis(20);
 
 /// Something that takes as long as the disk takes.
@@ -121,8 +121,12 @@ impl Job {
         Some(match self {
             Self::Write(write) => Event::JournalWritten(progress.during(|| write.perform(disk))),
             Self::Prepare(file) => {
-                while !inbox.is_closed() && file.advance(disk) {
-                    std::thread::sleep(NEXT_PIECE_AFTER);
+                while !inbox.is_closed() {
+                    match file.advance(disk) {
+                        Advance::Behind => {}
+                        Advance::Ahead => std::thread::sleep(NEXT_PIECE_AFTER),
+                        Advance::Ended => break,
+                    }
                 }
                 return None;
             }

@@ -41,7 +41,7 @@ use batch::{Entry, PendingBatch};
 use files::Files;
 
 pub use secret::Secret;
-pub use write::{JournalWrite, Preparation, WriteFailure};
+pub use write::{Advance, JournalWrite, Preparation, WriteFailure};
 
 /// The number of an entry: from 1, without gaps, for the whole journal. 0 is before the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

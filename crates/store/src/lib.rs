@@ -68,7 +68,7 @@ pub mod shard;
 pub use disk::{BoundedDisk, BytesBehind, Disk, MemoryDisk, VolatileDisk, sync_files};
 pub use error::OpenError;
 pub use journal::{
-    CheckpointId, Journal, JournalIdentity, JournalOptions, JournalWrite, Lsn, Preparation, Recovered,
-    RoleKey, Secret,
+    Advance, CheckpointId, Journal, JournalIdentity, JournalOptions, JournalWrite, Lsn, Preparation,
+    Recovered, RoleKey, Secret,
 };
 pub use shard::{Kept, OpenMode, Removal, ShardOptions, ShardStore, StoreError};

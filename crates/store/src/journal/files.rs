@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 
 use super::batch::{FILE_HEADER_BYTES, FILE_MAGIC, FileIdentity, PendingBatch};
-use super::write::{JournalWrite, Preparation, Step};
+use super::write::{JournalWrite, PREPARED_FROM, Preparation, Step};
 use super::{JournalIdentity, Lsn, Secret};
 use crate::format::encode_header;
 
@@ -114,13 +114,15 @@ impl Files {
     }
 
     /// The file that is needed when this one is full. Zeros that are written when a batch waits for them hold up
-    /// everyone; so another file is thought of in the middle of one.
+    /// everyone; so another file is thought of early in one, and grows as this one fills.
     fn next_file(&mut self) -> Option<Preparation> {
-        if self.spare.is_empty() && self.end > self.file_bytes / 2 {
+        if self.spare.is_empty() && self.end > self.file_bytes / PREPARED_FROM {
             let file = self.new_file();
             self.spare.push(file);
         }
-        self.spare.last()?.preparation.clone()
+        let preparation = self.spare.last()?.preparation.as_ref()?;
+        preparation.keep_up_with(self.end, self.file_bytes);
+        Some(preparation.clone())
     }
 
     /// Whether files could be used again that are needed.

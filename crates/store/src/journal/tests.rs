@@ -121,8 +121,8 @@ fn the_next_file_is_made_before_it_is_needed_by_whoever_has_time() {
             assert!(write.take_preparation().is_none(), "it is given out once");
             // Some are made in time, and some are not.
             if number % 3 > 0 {
-                while file.advance(&disk) {}
-                assert!(!file.advance(&disk));
+                while file.advance(&disk) != Advance::Ended {}
+                assert_eq!(file.advance(&disk), Advance::Ended);
             }
             prepared += 1;
         }
@@ -137,6 +137,29 @@ fn the_next_file_is_made_before_it_is_needed_by_whoever_has_time() {
 }
 
 #[test]
+fn the_next_file_grows_as_fast_as_the_one_before_it_fills() {
+    const MIB: u64 = 1 << 20;
+    let disk = MemoryDisk::new();
+    let options = JournalOptions { file_bytes: 16 * MIB, checkpoint_bytes: 1 << 30, ..OPTIONS };
+    let (mut journal, _) = open_with(&disk, options).unwrap();
+    let (mut next, mut most_missing) = (None, 0);
+    while journal.files.live.len() < 2 {
+        append(&mut journal, &vec![7; 1_900_000]);
+        let write = journal.next_write().unwrap();
+        next = write.take_preparation().or(next);
+        let needs_next = journal.files.live.len() > 1;
+        if let Some(next) = &next {
+            while next.advance(&disk) == Advance::Behind {}
+            let is = disk.len(&files::file_name(2)).unwrap();
+            most_missing = if needs_next { 16 * MIB - is } else { most_missing };
+            assert!(is <= 2 * journal.files.end || needs_next, "no sooner than it must: {is}");
+        }
+        journal.written(write.perform(&disk)).unwrap();
+    }
+    assert_eq!(most_missing, 0, "no batch waits for zeros");
+}
+
+#[test]
 fn a_file_that_could_not_be_synced_is_never_used() {
     let disk = MemoryDisk::new();
     let (mut journal, _) = open(&disk);
@@ -146,7 +169,7 @@ fn a_file_that_could_not_be_synced_is_never_used() {
         let Some(write) = journal.next_write() else { break };
         if let Some(file) = write.take_preparation() {
             disk.fail_syncs(1);
-            while file.advance(&disk) {}
+            while file.advance(&disk) != Advance::Ended {}
         }
         failed |= journal.written(write.perform(&disk)).is_err();
     }

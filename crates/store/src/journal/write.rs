@@ -1,7 +1,7 @@
 //! One write of the journal: the steps that make a batch durable; and what can be done before there is a batch.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -75,6 +75,22 @@ impl JournalWrite {
     }
 }
 
+/// The next file is prepared from the first of so many parts of a file on, so that a node that writes little has one file.
+pub(super) const PREPARED_FROM: u64 = 4;
+/// It is there once one of so many parts more is full: what is left of the file is room for its sync.
+const PREPARED_WITHIN: u64 = 2;
+
+/// How far a [`Preparation`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advance {
+    /// It grows more slowly than the file before it fills: the next piece is due.
+    Behind,
+    /// The next piece has time.
+    Ahead,
+    /// There is no more to do.
+    Ended,
+}
+
 /// A file of zeros, so that syncs of what is written over them find the file's blocks in place. Whoever needs it waits
 /// for whoever makes it.
 #[derive(Clone, Debug)]
@@ -83,31 +99,41 @@ pub struct Preparation {
     len: u64,
     /// Whether somebody was asked to make it.
     is_taken: Arc<AtomicBool>,
+    /// How long it should be by now, in bytes: it grows as the file before it fills.
+    wanted: Arc<AtomicU64>,
     /// Held by whoever writes a piece of it. Why it is not to be used, once a sync has failed: that is final.
     failure: Arc<Mutex<Option<String>>>,
 }
 
 impl Preparation {
     pub(super) fn new(name: String, len: u64) -> Self {
-        Self { name, len, is_taken: Arc::default(), failure: Arc::default() }
+        Self { name, len, is_taken: Arc::default(), wanted: Arc::default(), failure: Arc::default() }
     }
 
-    /// Writes the next piece of the file, or syncs it if that was the last, and says whether there is more to do. What
-    /// fails shows when the file is needed.
+    /// The file before it is filled to `end` of `len` bytes: once it is nearly full, this one should be there.
+    pub(super) fn keep_up_with(&self, end: u64, len: u64) {
+        let within = len / PREPARED_WITHIN;
+        let filled = end.saturating_sub(len / PREPARED_FROM).min(within);
+        self.wanted.store(self.len * filled / within.max(1), Ordering::Relaxed);
+    }
+
+    /// Writes the next piece of the file, or syncs it if that was the last. What fails shows when the file is needed.
     #[must_use]
-    pub fn advance(&self, disk: &dyn Disk) -> bool {
+    pub fn advance(&self, disk: &dyn Disk) -> Advance {
         let mut failure = self.failure();
         if failure.is_some() {
-            return false;
+            return Advance::Ended;
         }
         match self.write_piece(disk) {
-            Ok(false) => {}
-            outcome => return outcome.is_ok(),
+            Ok(Some(len)) if len < self.wanted.load(Ordering::Relaxed) => return Advance::Behind,
+            Ok(Some(_)) => return Advance::Ahead,
+            Ok(None) => {}
+            Err(_) => return Advance::Ended,
         }
         if let Err(cause) = disk.sync(&self.name) {
             *failure = Some(cause.to_string());
         }
-        false
+        Advance::Ended
     }
 
     /// Extends the file as far as it is not long enough.
@@ -115,22 +141,24 @@ impl Preparation {
         if let Some(cause) = &*self.failure() {
             return Err(io::Error::other(cause.clone()));
         }
-        while self.write_piece(disk)? {}
+        while self.write_piece(disk)?.is_some() {}
         Ok(())
     }
 
-    /// Extends the file with zeros that are written, not implied. Not if it is long enough.
-    fn write_piece(&self, disk: &dyn Disk) -> io::Result<bool> {
+    /// Extends the file with zeros that are written, not implied, and says how long it is then. Nothing if it is long enough.
+    fn write_piece(&self, disk: &dyn Disk) -> io::Result<Option<u64>> {
         let offset = match disk.len(&self.name) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => disk.create(&self.name).map(|()| 0)?,
             offset => offset?,
         };
-        let missing = usize::try_from(self.len.saturating_sub(offset)).unwrap_or(ZEROS);
-        let zeros = Bytes::from_static(&[0; ZEROS]).slice(..missing.min(ZEROS));
-        if missing > 0 {
-            disk.write_at(&self.name, offset, &[zeros])?;
+        if offset >= self.len {
+            return Ok(None);
         }
-        Ok(missing > 0)
+        let missing = usize::try_from(self.len - offset).unwrap_or(ZEROS);
+        let zeros = Bytes::from_static(&[0; ZEROS]).slice(..missing.min(ZEROS));
+        let len = offset + zeros.len() as u64;
+        disk.write_at(&self.name, offset, &[zeros])?;
+        Ok(Some(len))
     }
 
     fn failure(&self) -> MutexGuard<'_, Option<String>> {
