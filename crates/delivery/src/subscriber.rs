@@ -225,7 +225,7 @@ impl Subscriber {
                 policy.holds(view, upto);
                 None
             }
-            News::Final { from } if from < policy.next() => policy.compare(|at| self.source.peek(at)),
+            News::Final { from, upto } => policy.compare(from..upto, |at| self.source.peek(at)),
             News::Entered => {
                 let (number, start, history) = self.source.view().expect("it was just entered");
                 policy.entered(number, start, history)

@@ -4,6 +4,7 @@
 //! paper in that exactly that fails which turned out different, and what follows it, and not all that is unconfirmed.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use seriatim_model::{Position, RecordId, ViewHistory, ViewNumber};
 use seriatim_protocol::{Mutation, Options};
@@ -162,32 +163,37 @@ impl TwoBounds {
         }
     }
 
-    /// Compares what was given with what is known now: `know` tells of a position. Returns the lowest position at which
-    /// something else turned out to stand, or nothing.
-    pub(crate) fn compare(&mut self, mut know: impl FnMut(Position) -> Known) -> Option<Position> {
-        let mut known = VecDeque::with_capacity(self.given.len());
-        let mut differs = None;
-        for given in std::mem::take(&mut self.given) {
-            let mut rest = given;
-            while differs.is_none() && rest.basis != Basis::Final && rest.first < rest.end {
-                let (end, basis) = match (know(rest.first), rest.id) {
-                    (Known::Record { id, basis }, Some(given)) if id == given => (rest.end, basis),
-                    (Known::Empty { end, basis }, None) => (end.min(rest.end), basis),
-                    (Known::Record { .. } | Known::Empty { .. }, _) => {
-                        differs = Some(rest.first);
-                        break;
-                    }
-                    (Known::NotYet | Known::Lost { .. }, _) => break,
-                };
-                let basis = if basis == Basis::Final { basis } else { rest.basis };
-                known.push_back(Given { end, basis, ..rest });
-                rest.first = end;
+    /// Compares what was given of these positions with what is known now: `know` tells of a position. Returns the lowest position at
+    /// which something else turned out to stand, or nothing. What was given of others is not looked at: that may be much, and is
+    /// compared when something final comes of it.
+    pub(crate) fn compare(
+        &mut self,
+        range: Range<Position>,
+        mut know: impl FnMut(Position) -> Known,
+    ) -> Option<Position> {
+        let mut index = self.given.partition_point(|given| given.end <= range.start);
+        while let Some(given) = self.given.get(index).copied().filter(|given| given.first < range.end) {
+            index += 1;
+            if given.basis == Basis::Final {
+                continue;
             }
-            known.extend(Some(rest).filter(|rest| rest.first < rest.end));
+            let (end, basis) = match (know(given.first), given.id) {
+                (Known::Record { id, basis }, Some(given_id)) if id == given_id => (given.end, basis),
+                (Known::Empty { end, basis }, None) => (end.min(given.end), basis),
+                (Known::Record { .. } | Known::Empty { .. }, _) => return Some(given.first),
+                (Known::NotYet | Known::Lost { .. }, _) => continue,
+            };
+            if end < given.end {
+                // Less is known than was passed over: the rest is looked at by itself.
+                self.given.insert(index, Given { first: end, ..given });
+                self.predicted += 1;
+            }
+            let is_final = basis == Basis::Final;
+            self.predicted -= usize::from(is_final);
+            let basis = if is_final { basis } else { given.basis };
+            self.given[index - 1] = Given { end, basis, ..given };
         }
-        self.predicted = known.iter().filter(|given| given.basis != Basis::Final).count();
-        self.given = known;
-        differs
+        None
     }
 
     /// A view is registered, whose positions begin at `start`. What was predicted in earlier ones stays where these still decide,

@@ -89,6 +89,9 @@ fn a_long_empty_span_is_confirmed_in_parts() {
     assert!(policy.is_done());
 }
 
+/// Whatever was given is looked at.
+const ALL: Range<Position> = Position(0)..Position(u64::MAX);
+
 #[test]
 fn what_turned_out_different_fails_with_all_after_it_and_nothing_before() {
     let mut policy = policy();
@@ -98,7 +101,7 @@ fn what_turned_out_different_fails_with_all_after_it_and_nothing_before() {
         2 => record(7, FINAL),
         _ => Known::NotYet,
     };
-    assert_eq!(policy.compare(truth), Some(Position(2)));
+    assert_eq!(policy.compare(ALL, truth), Some(Position(2)));
     assert_eq!(policy.fail(Position(2)), Some(Position(2)));
     assert_eq!(policy.next(), Position(2));
     assert_eq!(policy.confirm(Position(0)), Some(Position(2)));
@@ -110,12 +113,12 @@ fn a_record_where_none_was_predicted_takes_back_what_came_after_it() {
     let known = [empty(1, predicted(1)), record(1, predicted(1))];
     let mut policy = policy();
     give(&mut policy, known);
-    assert_eq!(policy.compare(|_| record(9, FINAL)), Some(Position(0)));
+    assert_eq!(policy.compare(ALL, |_| record(9, FINAL)), Some(Position(0)));
     assert_eq!(policy.fail(Position(0)), Some(Position(0)));
     // Where no record was given, there is none to take back.
     give(&mut policy, [empty(3, predicted(1))]);
     assert_eq!(
-        policy.compare(|position| if position.0 < 2 { empty(2, FINAL) } else { record(9, FINAL) }),
+        policy.compare(ALL, |position| if position.0 < 2 { empty(2, FINAL) } else { record(9, FINAL) }),
         Some(Position(2))
     );
     assert_eq!((policy.fail(Position(2)), policy.next()), (None, Position(2)));
@@ -123,6 +126,33 @@ fn a_record_where_none_was_predicted_takes_back_what_came_after_it() {
     let mut policy = mutated(Mutation::EmptyNotGiven);
     give(&mut policy, known);
     assert_eq!(policy.confirm(Position(0)), Some(Position(1)));
+}
+
+#[test]
+fn what_comes_final_is_compared_with_what_was_given_there_and_nothing_else() {
+    let mut policy = TwoBounds::new(Position(0), Position(2000), Options::default());
+    give(&mut policy, (0..1000).map(|number| record(number, predicted(1))));
+    give(&mut policy, [empty(1010, predicted(1)), record(1010, predicted(1))]);
+    let mut asked = vec![];
+    let mut compare = |policy: &mut TwoBounds, from, upto, known: fn(u64) -> Known| {
+        asked.clear();
+        let differs = policy.compare(Position(from)..Position(upto), |at| {
+            asked.push(at.0);
+            known(at.0)
+        });
+        (differs, asked.clone())
+    };
+    assert_eq!(compare(&mut policy, 0, 0, |at| record(at, FINAL)), (None, vec![]));
+    assert_eq!(compare(&mut policy, 998, 1000, |at| record(at, FINAL)), (None, vec![998, 999]));
+    assert_eq!(compare(&mut policy, 998, 1000, |_| record(5, FINAL)), (None, vec![]), "both are final");
+    // An empty span becomes final in parts.
+    assert_eq!(compare(&mut policy, 1004, 1006, |at| empty(at.min(1000) + 6, FINAL)).0, None);
+    assert_eq!(compare(&mut policy, 1007, 1008, |_| Known::NotYet), (None, vec![1006]));
+    assert_eq!(compare(&mut policy, 1007, 1011, |_| record(7, FINAL)), (Some(Position(1006)), vec![1006]));
+    assert_eq!(policy.confirm(Position(0)), None);
+    assert_eq!(policy.confirm(Position(998)), Some(Position(1006)));
+    assert_eq!(policy.fail(Position(1006)), Some(Position(1006)));
+    assert_eq!(policy.predicted, 0);
 }
 
 #[test]
@@ -136,7 +166,7 @@ fn a_view_keeps_what_it_does_not_decide_and_voids_what_lies_beyond_its_start() {
     assert_eq!(policy.confirm(Position(0)), Some(Position(2)));
     policy.holds(ViewNumber(3), Position(9));
     assert_eq!(policy.confirm(Position(0)), None, "view 3 says nothing of predictions of view 1");
-    assert_eq!(policy.compare(|position| record(position.0, FINAL)), None);
+    assert_eq!(policy.compare(ALL, |position| record(position.0, FINAL)), None);
     assert_eq!(policy.confirm(Position(0)), Some(Position(6)));
 }
 
@@ -382,7 +412,7 @@ impl Both {
                     self.plain.holds = BTreeMap::from([(view, stable)]);
                 } else {
                     let world = &self.world;
-                    assert_eq!(self.policy.compare(|at| world.know(at)), None);
+                    assert_eq!(self.policy.compare(ALL, |at| world.know(at)), None);
                     assert_eq!(self.plain.differs(&self.world), None);
                     self.settled = stable;
                 }
@@ -395,7 +425,7 @@ impl Both {
                     }
                 }
                 let world = &self.world;
-                let differs = self.policy.compare(|at| world.know(at));
+                let differs = self.policy.compare(ALL, |at| world.know(at));
                 assert_eq!(differs.map(|at| at.0), self.plain.differs(&self.world));
                 self.failed(differs);
             }

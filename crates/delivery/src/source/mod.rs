@@ -83,10 +83,12 @@ pub(crate) enum News {
     Nothing,
     /// Positions may have another answer now.
     Changed,
-    /// The same, and what was given from this position on may turn out different: something final came.
+    /// The same, and what was given of these positions may turn out different: something final came.
     Final {
-        /// That position.
+        /// The first of them.
         from: Position,
+        /// The position after the last.
+        upto: Position,
     },
     /// The same, and there is a newer view.
     Entered,
@@ -292,7 +294,7 @@ impl Source {
                 // It may have been sent before the log was trimmed further.
                 feed.forget_below(wanted_from);
                 self.compare(now);
-                News::Final { from }
+                News::Final { from, upto }
             }
             Received::Repeated => News::Nothing,
             Received::Hole | Received::TooMuch => {
