@@ -8,8 +8,8 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use seriatim_client::Order;
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-use tokio::process::Child;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout};
 
 use crate::cluster::Cluster;
 use crate::command::{CommandLine, text};
@@ -197,6 +197,88 @@ async fn a_log_is_read_to_its_end_where_that_has_no_record_and_records_are_count
         }
         let (_, said) = cli.bad(&["read", "l", "--from", "6"]).await;
         assert!(said.contains('6') && said.contains('5'), "{said}");
+    })
+    .await;
+}
+
+/// Lines of JSON, as they come.
+struct Events(Lines<BufReader<ChildStdout>>);
+
+impl Events {
+    async fn next(&mut self) -> Value {
+        let line = tokio::time::timeout(TIMEOUT, self.0.next_line()).await.expect("something comes");
+        serde_json::from_str(&line.expect("it can be read").expect("a line")).expect("a line of JSON")
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_speculative_tail_is_given_each_record_and_told_that_it_is_final() {
+    for order in Order::ALL {
+        with_log(&order.to_string(), async |cli, _| {
+            let mut tail = cli.begin(&["tail", "l", "--from", "0", "--speculative", "--json"]);
+            let mut events = Events(BufReader::new(tail.stdout.take().expect("it is piped")).lines());
+            let mut predicted = 0;
+            for number in 0..50 {
+                cli.good_on(&["append", "l"], format!("line {number}\n").as_bytes()).await;
+                let record = events.next().await;
+                assert_eq!(record["record"], format!("line {number}"), "{order}");
+                predicted += u32::from(record["speculative"].as_bool().expect("it says so"));
+                let position = record["position"].as_u64().expect("a number");
+                // Positions without a record are confirmed alike.
+                while events.next().await["confirm"].as_u64().expect("nothing fails") <= position {}
+            }
+            assert!(predicted > 0 || !order.is_lazy(), "{order}: every record came when it was final");
+            assert!(predicted == 0 || order.is_lazy(), "{order}: nothing is to be told early");
+            signal(&tail, Signal::INT);
+            assert!(tail.wait().await.expect("it ends").success());
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_speculative_tail_wants_a_part_of_a_log_and_says_what_is_no_part() {
+    with_log("erwin-st", async |cli, _| {
+        let lines = concat!(
+            r#"{"record": "one", "key": "eu/1"}"#,
+            "\n",
+            r#"{"record": "two", "headers": [{"kind": 40000, "value": "urgent"}]}"#,
+            "\n",
+            r#"{"record": "three", "key": "us/1"}"#,
+            "\n",
+        );
+        cli.good_on(&["append", "l", "--input", "json"], lines.as_bytes()).await;
+        for (filter, wanted) in [("key=eu/", "one"), ("header:40000=urg", "two"), ("key=us/", "three")] {
+            let printed = cli
+                .good(&[
+                    "tail",
+                    "l",
+                    "--from",
+                    "0",
+                    "--until",
+                    "3",
+                    "--filter",
+                    filter,
+                    "--speculative",
+                    "--json",
+                ])
+                .await;
+            let lines =
+                text(&printed).lines().map(|line| serde_json::from_str(line).expect("a line of JSON"));
+            let lines: Vec<Value> = lines.collect();
+            let records: Vec<&Value> = lines.iter().filter(|line| !line["record"].is_null()).collect();
+            assert!(matches!(&records[..], [record] if record["record"] == wanted), "{filter}: {records:?}");
+            assert_eq!(lines.last().expect("a line")["confirm"], 3, "{filter}");
+        }
+        for wrong in [
+            &["tail", "l", "--speculative"][..],
+            &["tail", "l", "--speculative", "--json", "--filter", "value=x"],
+            &["tail", "l", "--speculative", "--json", "--filter", "header:x=y"],
+            &["tail", "l", "--shards", "x"],
+        ] {
+            let output = cli.run(wrong).await;
+            assert_eq!(output.status.code(), Some(2), "{wrong:?}: {}", text(&output.stderr));
+        }
     })
     .await;
 }

@@ -46,6 +46,7 @@ mod process;
 mod retention;
 mod serve;
 mod shards;
+mod speculating;
 mod status;
 mod surroundings;
 mod workload;

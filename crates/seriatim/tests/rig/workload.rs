@@ -16,12 +16,13 @@ use tokio::task::JoinSet;
 
 use crate::cluster::connect;
 use crate::history::{History, may_have_no_ops};
+use crate::speculating::speculate;
 
 /// How long an operation of a program may take, a restart of the cluster included.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// How long nothing may come before the tail is asked for again.
-const QUIET: Duration = Duration::from_secs(1);
+pub(crate) const QUIET: Duration = Duration::from_secs(1);
 
 /// The kind of a program that appends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +59,7 @@ pub(crate) struct Workload {
 }
 
 impl Workload {
-    /// Starts a program for each style, and one that reads along.
+    /// Starts a program for each style, one that reads along, and one that speculates.
     pub(crate) fn start(address: &str, name: &str, order: Order, seed: u64, styles: &[Style]) -> Self {
         let (history, stop) = (History::new(order), watch::Sender::new(false));
         let mut writers = JoinSet::new();
@@ -76,6 +77,7 @@ impl Workload {
             writers.spawn(writer.run());
         }
         writers.spawn(follow(address.to_owned(), name.to_owned(), history.clone(), stop.subscribe()));
+        writers.spawn(speculate(address.to_owned(), name.to_owned(), history.clone(), stop.subscribe()));
         Self { name: name.to_owned(), history, stop, writers, address: address.to_owned() }
     }
 
@@ -117,7 +119,7 @@ impl Workload {
     }
 }
 
-async fn open(address: &str, name: &str) -> Log {
+pub(crate) async fn open(address: &str, name: &str) -> Log {
     connect(address, DEADLINE).await.log(name).await.expect("the log is there")
 }
 

@@ -1,0 +1,114 @@
+//! A program that computes on records before they are final, and writes down what was confirmed to it.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use seriatim_client::{Event, Log, Position, RecordId, SubscribeOptions};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+
+use crate::history::History;
+use crate::workload::{DEADLINE, QUIET, open};
+
+/// What a subscription with two bounds was told.
+///
+/// Invariant: `given` is in the order of positions, all of them at `confirmed` or above.
+struct Told {
+    history: History,
+    confirmed: Position,
+    given: VecDeque<(Position, RecordId, Bytes)>,
+}
+
+impl Told {
+    fn new(history: History) -> Self {
+        Self { history, confirmed: Position(0), given: VecDeque::new() }
+    }
+
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Deliver { position, id, record, .. } => {
+                let next = self.given.back().map_or(self.confirmed, |(last, ..)| *last + 1);
+                if position < next {
+                    self.history
+                        .violation(format!("a speculating program was given {position} after {next}"));
+                }
+                self.given.push_back((position, id, record.payload().clone()));
+            }
+            Event::Confirm { upto } => self.confirm(upto),
+            Event::Fail { after } => {
+                let is_due = self.given.back().is_some_and(|(last, ..)| *last >= after);
+                if after < self.confirmed || !is_due {
+                    let confirmed = self.confirmed;
+                    self.history.violation(format!("{after} fails, with {confirmed} confirmed"));
+                }
+                self.given.retain(|(position, ..)| *position < after);
+            }
+            other => self.history.violation(format!("a speculating program was told {other:?}")),
+        }
+    }
+
+    /// What is confirmed counts as if it was read.
+    fn confirm(&mut self, upto: Position) {
+        if upto < self.confirmed {
+            self.history.violation(format!("{upto} is confirmed after {}", self.confirmed));
+        }
+        let below = self.given.partition_point(|(position, ..)| *position < upto);
+        for (position, id, payload) in self.given.drain(..below).collect::<Vec<_>>() {
+            self.passes_over(position);
+            self.history.observe(position, id, payload);
+            self.confirmed = position + 1;
+        }
+        self.passes_over(upto);
+        self.confirmed = self.confirmed.max(upto);
+    }
+
+    /// No record comes before `next`.
+    fn passes_over(&self, next: Position) {
+        if next <= self.confirmed {
+            return;
+        }
+        if self.history.may_have_no_ops() {
+            self.history.skip(self.confirmed, next);
+        } else {
+            let confirmed = self.confirmed;
+            self.history.violation(format!("confirmed up to {next}, and given nothing from {confirmed} on"));
+        }
+    }
+}
+
+/// Speculates along, until everything is confirmed that is there when the writers are done.
+pub(crate) async fn speculate(
+    address: String,
+    name: String,
+    history: History,
+    mut stop: watch::Receiver<bool>,
+) {
+    let log = open(&address, &name).await;
+    let options = SubscribeOptions::default().speculative();
+    let mut events = log.subscribe(Position(0), options).await.expect("a subscription");
+    let mut told = Told::new(history);
+    loop {
+        tokio::select! {
+            event = events.next() => told.take(event.expect("it has no end").expect("it outlives restarts")),
+            _ = stop.wait_for(|stop| *stop) => break,
+        }
+    }
+    let mut tail = tail_of(&log).await;
+    let mut quiet_since = Instant::now();
+    while told.confirmed < tail {
+        match timeout(QUIET, events.next()).await {
+            Ok(event) => {
+                told.take(event.expect("it has no end").expect("it outlives restarts"));
+                quiet_since = Instant::now();
+            }
+            // While replicas disagree the tail lies above the last record.
+            Err(_) => tail = tail.min(tail_of(&log).await),
+        }
+        let confirmed = told.confirmed;
+        assert!(quiet_since.elapsed() < DEADLINE, "{name}: nothing above {confirmed} of {tail} is confirmed");
+    }
+}
+
+async fn tail_of(log: &Log) -> Position {
+    log.check_tail().await.expect("the tail")
+}
