@@ -91,6 +91,7 @@ impl PositionMap {
             let gone = self.stretches.remove(&first).expect("it was there to be used");
             self.run_count -= gone.runs.len();
         }
+        self.assert_counted();
     }
 
     /// Forgets what lies below `first`: nobody reads there any more. What a stretch has on both sides stays.
@@ -99,6 +100,7 @@ impl PositionMap {
             let (lowest, _) = self.stretches.first_key_value().expect("just seen");
             self.remove(*lowest);
         }
+        self.assert_counted();
     }
 
     /// Forgets the owners of the positions from `first` on.
@@ -110,6 +112,14 @@ impl PositionMap {
         if let Some((start, runs)) = kept {
             self.insert(start, runs);
         }
+        self.assert_counted();
+    }
+
+    /// Each stretch is in the list of uses and has a run at least, and all runs belong to stretches.
+    fn assert_counted(&self) {
+        let (stretches, uses, runs) = (self.stretches.len(), self.by_use.len(), self.run_count);
+        let has_some = runs >= stretches && (runs == 0) == (stretches == 0);
+        assert!(uses == stretches && has_some, "{stretches} stretches, {uses} in use, {runs} runs");
     }
 
     /// The stretch that has `position`, and its first position.
@@ -120,6 +130,14 @@ impl PositionMap {
 
     /// Adds runs of positions that are not known, to the stretch before them if that is short enough.
     fn insert(&mut self, first: Position, runs: Vec<Run>) {
+        let (before, end) =
+            (self.stretches.range(..first).next_back(), runs.last().map_or(first, |run| run.0));
+        let is_free = before.is_none_or(|(_, stretch)| stretch.end() <= first)
+            && self.stretches.range(first..).next().is_none_or(|(next, _)| end <= *next);
+        assert!(
+            first < end && is_free,
+            "a stretch from {first} to {end} is empty, or not the only one there"
+        );
         self.run_count += runs.len();
         let before = self.stretches.range_mut(..first).next_back();
         let before = before.filter(|(_, stretch)| {

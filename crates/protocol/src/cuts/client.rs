@@ -319,6 +319,19 @@ impl LogClient {
         let again = self.pending.range((end - self.base) as usize..(self.sent - self.base) as usize);
         self.in_flight -= again.map(|pending| pending.record.size()).sum::<usize>();
         self.sent = end;
+        self.assert_submitted();
+    }
+
+    /// Records on their way were submitted, are counted, and are at one shard, or asked for.
+    fn assert_submitted(&self) {
+        let Self { base, sent, submitted, at, locate_at, in_flight, .. } = self;
+        let is_known = sent == base && *in_flight == 0
+            || base < sent && sent <= submitted && (at.is_some() || locate_at.is_some());
+        assert!(
+            is_known && *sent <= self.end(),
+            "from {base} to {sent} of {}, below {submitted}, at {at:?}: {in_flight} bytes",
+            self.end()
+        );
     }
 
     /// These are in the log, for good.
@@ -344,6 +357,7 @@ impl LogClient {
             self.base += 1;
         }
         self.sent = self.sent.max(self.base);
+        self.assert_submitted();
         // More may be submitted, at another shard, and who wants the session to end waits for this.
         self.work_is_due = true;
     }
@@ -483,6 +497,7 @@ impl LogClient {
             let Some(bytes) = self.send_batch(session, &view, (unsent, most), out) else { break };
             self.in_flight += bytes;
         }
+        self.assert_submitted();
     }
 
     /// Submits the first of these numbers that go to one shard, at most so many bytes of records. Returns how many.

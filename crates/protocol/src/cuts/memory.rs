@@ -103,8 +103,7 @@ impl Sequencer {
             JournalRecord::Held { bound, cut } => {
                 self.let_go_below(bound);
                 cut.apply(&mut self.sessions, self.options);
-                self.sweep(cut.end());
-                self.cuts.push_back(cut);
+                self.keep(cut);
             }
             JournalRecord::Claimed { claim, adopts } => {
                 self.membership.claim = claim;

@@ -55,6 +55,14 @@ impl Undecided {
             }
             index = end;
         }
+        self.assert_undecided();
+    }
+
+    /// Nothing that is known is lost: there are runs where something is known that is not decided, and else none.
+    fn assert_undecided(&self) {
+        let Self { runs, decided, named } = self;
+        let is_any = decided < named;
+        assert!(decided <= named && is_any != runs.is_empty(), "{decided} of {named} in {} runs", runs.len());
     }
 
     /// Decides about the next names below an index: at most one run, and of that only as much as lies below.
@@ -66,6 +74,7 @@ impl Undecided {
             self.runs.push_front(run.tail(next.ids.count));
         }
         self.decided += next.ids.count;
+        self.assert_undecided();
         Some(next)
     }
 

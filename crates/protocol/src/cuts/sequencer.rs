@@ -23,7 +23,7 @@ use crate::shard;
 
 /// One member of the ordering layer of one log.
 ///
-/// Invariants: `cuts` follow each other, from `bound` or below; everything below them is on all replicas of the
+/// Invariant: `cuts` follow each other, from `bound` on. Everything below them is on all replicas of the
 /// shards, or was when their view ended; `sessions` are those of all cuts that were ever held.
 #[derive(Clone, Debug)]
 pub struct Sequencer {
@@ -199,9 +199,16 @@ impl Sequencer {
         let record = JournalRecord::Held { bound: self.bound, cut };
         let ticket = self.persist(&record, out);
         let JournalRecord::Held { cut, .. } = record else { unreachable!("built above") };
+        self.keep(cut);
+        ticket
+    }
+
+    /// Keeps a cut that follows those that it has.
+    pub(super) fn keep(&mut self, cut: Cut) {
+        let (from, end) = (cut.from, self.end());
+        assert!(from == end, "a cut from {from} on follows those up to {end}");
         self.sweep(cut.end());
         self.cuts.push_back(cut);
-        ticket
     }
 
     /// Forgets sessions that are too old, and those that are too many, at the same cut on all members.

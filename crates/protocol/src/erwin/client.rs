@@ -301,6 +301,7 @@ impl LogClient {
             member.acknowledged = next;
         }
         member.sent = member.sent.max(next);
+        member.assert_within(&self.appends);
         let acknowledged = self.members.values().map(|member| member.acknowledged);
         let committed = if self.config.options.mutates(Mutation::OneAcknowledgement) {
             acknowledged.max().unwrap_or(0)
@@ -522,6 +523,7 @@ impl LogClient {
                 member.sent = member.sent.max(was_sent.take().unwrap_or(0));
                 out.push(send(*node, Message::Append { view, session, first, lowest: base, entries }));
             }
+            member.assert_within(&self.appends);
         }
         if has_timed_out {
             self.log.wonder(out);
@@ -536,6 +538,15 @@ impl LogClient {
         if let Some(member) = leader.and_then(|leader| self.members.get_mut(&leader)) {
             member.sent = self.appends.base();
         }
+    }
+}
+
+impl MemberProgress {
+    /// A member was sent, and acknowledged, nothing but what there is.
+    fn assert_within(&self, appends: &Appends) {
+        let Self { sent, acknowledged, .. } = self;
+        let end = appends.end();
+        assert!(*sent <= end && *acknowledged <= end, "sent {sent}, acknowledged {acknowledged} of {end}");
     }
 }
 

@@ -23,8 +23,8 @@ type Out = Vec<RoleEffect>;
 
 /// A replica without what its ordering decides.
 ///
-/// Invariants: it binds only what is pushed under `memory.claim`; `stable` never decreases and never
-/// exceeds what a leader of a registered view, or the register, announced.
+/// Invariants: it binds only what is pushed under `memory.claim`, which is not below its view; `trim` is not above `stable`.
+/// That does not go back, unless its store had no room for what told it more.
 #[derive(Clone, Debug)]
 pub struct Core {
     pub(super) node: NodeId,
@@ -325,6 +325,12 @@ impl Core {
         if self.writes.iter().any(|(_, under_way, _)| *under_way == write) {
             return None;
         }
+        let obeys_others = [Mutation::FenceSkipped, Mutation::DeposedPrimaryObeyed];
+        assert!(
+            write.view() == self.memory.claim || obeys_others.iter().any(|each| self.options.mutates(*each)),
+            "{write:?} is bound under claim {}",
+            self.memory.claim
+        );
         self.pushed = self.pushed.max(end);
         let ticket = self.gate.store(command, out);
         self.writes.push_back((ticket, write, end));

@@ -65,6 +65,9 @@ impl Machine for Replica {
             Input::Wake => self.timer(now, out),
             Input::Request { request, .. } => match request {},
         }
+        let Core { trim, stable, options, .. } = &self.core;
+        let is_final = trim <= stable || options.mutates(Mutation::RetainedUnstable);
+        assert!(is_final, "trimmed to {trim}, and what lies below {stable} is final");
     }
 
     fn deadline(&self) -> Option<Time> {

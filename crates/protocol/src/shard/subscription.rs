@@ -81,6 +81,7 @@ impl Subscription {
         if predictions.confirmed == from {
             predictions.confirmed = split;
         }
+        predictions.assert_told(upto);
         if early {
             messages.push(Message::Holds { request, view: bounds.view, upto });
         }
@@ -112,6 +113,7 @@ impl Subscription {
         let predictions = self.predictions.as_mut()?;
         let has_predicted = predictions.confirmed < self.next;
         predictions.confirmed = self.next.min(bounds.readable).max(predictions.confirmed);
+        predictions.assert_told(self.next);
         if !has_predicted || bounds.readable <= predictions.held {
             return None;
         }
@@ -125,6 +127,13 @@ impl Subscription {
             self.next = predictions.confirmed;
             predictions.held = Position::ZERO;
         }
+    }
+}
+
+impl Predictions {
+    /// No more can be final of what it was told than it was told.
+    fn assert_told(&self, next: Position) {
+        assert!(self.confirmed <= next, "told up to {next}, and up to {} as final", self.confirmed);
     }
 }
 

@@ -118,6 +118,7 @@ impl Core {
     /// Another attempt at a view asks what it holds.
     pub(super) fn trim_as_wanted(&mut self, out: &mut Vec<RoleEffect>) {
         let wanted = std::mem::take(&mut self.wanted_trim);
-        self.trim_below(wanted, out);
+        // A write that failed may have taken back what it knew as final.
+        self.trim_below(wanted.min(self.stable), out);
     }
 }

@@ -175,6 +175,8 @@ impl Core {
 
     /// Writes what is remembered, as it is now, in place of what it was `before`.
     pub(super) fn remember(&mut self, before: Before, out: &mut Out) {
+        let (claim, view) = (self.memory.claim, self.view_number());
+        assert!(claim >= view, "a replica of view {view} obeys claim {claim}");
         self.write_refused_trim(out);
         let memory = self.memory.clone();
         let command = match (before.missing, self.missing) {

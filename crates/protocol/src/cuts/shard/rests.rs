@@ -38,6 +38,11 @@ impl Frozen {
     /// The local log of view `of`, as far as it was not let go of.
     pub(super) fn new(of: ViewNumber, decided: u64, chunks: VecDeque<Chunk>) -> Self {
         let from = chunks.front().map_or(decided, |chunk| chunk.index);
+        let follows = |end, chunk: &Chunk| (chunk.index == end).then(|| chunk.end());
+        assert!(
+            chunks.iter().try_fold(from, follows).is_some(),
+            "the parts of a local log follow each other"
+        );
         let parts = chunks.into_iter().map(|chunk| (chunk.names, chunk.stored)).collect();
         Self { of, from, parts, asked: None }
     }
