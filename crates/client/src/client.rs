@@ -1,15 +1,14 @@
 //! A client: finding, creating and deleting logs.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rand::random;
 use seriatim_model::config::check_log_name;
-use seriatim_model::{Address, Endpoint, LogConfig, LogId, NodeId, Position, SessionId, ViewNumber, limits};
+use seriatim_model::{Endpoint, LogConfig, LogId, NodeId, Position, SessionId, ViewNumber, limits};
 use seriatim_net::{Connected, ConnectionOptions, DelayLine, Hello, connect};
 use seriatim_protocol::control::{
-    self, Awaited, Awaiting, Condition, LogEntry, NodeAddress, Poll, Recovered, Refusal, poll,
+    self, Awaited, Awaiting, Condition, Inventory, Known, LogEntry, NodeAddress, Poll, Recovered, Refusal,
 };
 use seriatim_protocol::{Message, Options};
 use tokio::sync::{mpsc, oneshot};
@@ -125,6 +124,12 @@ pub struct NodeStatus {
     pub node: NodeId,
     /// Where it listens.
     pub address: String,
+}
+
+impl NodeStatus {
+    fn of(NodeAddress { node, address }: NodeAddress) -> Self {
+        Self { node, address }
+    }
 }
 
 /// A log, as its replicas describe it.
@@ -321,8 +326,7 @@ impl Client {
     pub async fn list(&self) -> Result<(Vec<LogEntry>, Vec<NodeStatus>), ControlError> {
         match self.ask_register(|request| control::Message::List { request }).await? {
             control::Message::Listing { entries, nodes, .. } => {
-                let node = |NodeAddress { node, address }| NodeStatus { node, address };
-                Ok((entries, nodes.into_iter().map(node).collect()))
+                Ok((entries, nodes.into_iter().map(NodeStatus::of).collect()))
             }
             other => Err(refused(other)),
         }
@@ -332,27 +336,9 @@ impl Client {
     /// the order of names. None if the node that this client is connected to does not answer within a second.
     pub async fn known(&self) -> Option<(Vec<LogEntry>, Vec<NodeStatus>)> {
         let control = self.inner.control;
-        let first = self.poll_known(vec![control]).await;
-        let (_, nodes) = first.values().flatten().find_map(known)?;
-        let others = nodes.iter().map(|node| node.node).filter(|node| *node != control).collect();
-        let others = self.poll_known(others).await;
-        let told = first.values().chain(others.values()).flatten().filter_map(known);
-        let entries = newest(told.flat_map(|(entries, _)| entries));
-        let node = |NodeAddress { node, address }: &NodeAddress| NodeStatus {
-            node: *node,
-            address: address.clone(),
-        };
-        Some((entries, nodes.iter().map(node).collect()))
-    }
-
-    /// Asks nodes what they know.
-    async fn poll_known(&self, nodes: Vec<NodeId>) -> poll::Answers {
-        let question = |node| {
-            let message = control::Message::AskKnown { request: REQUEST };
-            (Address::Node(node, Endpoint::Node), message.into())
-        };
-        let polled = self.run(LogId(0), move |now, _| Poll::new(now, nodes.into_iter().map(question)));
-        polled.await.unwrap_or_default()
+        let asking = self.run(LogId(0), move |now, _| Inventory::new(now, control, Options::default()));
+        let Known { entries, nodes } = asking.await.flatten()?;
+        Some((entries, nodes.into_iter().map(NodeStatus::of).collect()))
     }
 
     /// Asks the replicas of a log how far they are. Those that do not answer within a second are left out.
@@ -477,28 +463,6 @@ async fn connect_to_one<'a>(
         return Err(ConnectError::NoAddress(addresses.to_owned()));
     }
     Err(ConnectError::NoNode(causes))
-}
-
-/// The account that a node gives of what it knows, if the answer is that.
-fn known(answer: &Message) -> Option<(&[LogEntry], &[NodeAddress])> {
-    match answer {
-        Message::Control(control::Message::KnownIs { entries, nodes, .. }) => Some((entries, nodes)),
-        _ => None,
-    }
-}
-
-/// The newest entry of each log, in the order of names.
-fn newest<'a>(entries: impl Iterator<Item = &'a LogEntry>) -> Vec<LogEntry> {
-    let mut newest: BTreeMap<LogId, &LogEntry> = BTreeMap::new();
-    for entry in entries {
-        let known = newest.entry(entry.id).or_insert(entry);
-        if known.version < entry.version {
-            *known = entry;
-        }
-    }
-    let mut entries: Vec<LogEntry> = newest.into_values().cloned().collect();
-    entries.sort_by(|one, other| one.name.cmp(&other.name));
-    entries
 }
 
 pub(crate) fn refused(message: control::Message) -> ControlError {

@@ -84,6 +84,8 @@ pub enum Mutation {
     RecoveryAcceptsUnasked,
     /// A log's status says what is stable by those shards alone that answered.
     StatusOfThoseHeard,
+    /// Of what several nodes know of a log, a client is told the oldest.
+    OldestKnown,
     /// Where positions come first, a view may write anew what some replica has trimmed.
     TrimmedFlushed,
     /// Which appends became no-ops is lost in a view change.

@@ -276,6 +276,8 @@ pub struct Coverage {
     pub accepted_losses: u64,
     /// Answers to an operator who asked how far the log is.
     pub statuses: u64,
+    /// Accounts of what nodes know, without the register.
+    pub inventories: u64,
     /// Nodes that all logs did without in the end.
     pub drained: u64,
     /// Nodes that were removed.
@@ -344,6 +346,7 @@ impl Coverage {
         self.put_aside += other.put_aside;
         self.accepted_losses += other.accepted_losses;
         self.statuses += other.statuses;
+        self.inventories += other.inventories;
         self.drained += other.drained;
         self.removed += other.removed;
         self.joins += other.joins;

@@ -9,7 +9,9 @@ use seriatim_model::{
     Address, Effect, Endpoint, Incarnation, Input, Machine, NodeId, Position, ShardId, Time, View, ViewNumber,
 };
 use seriatim_protocol::control::survey::TimeSearch;
-use seriatim_protocol::control::{Awaited, Awaiting, LogEntry, Poll, Recovered, Recovery, Status};
+use seriatim_protocol::control::{
+    Awaited, Awaiting, Inventory, Known, LogEntry, Poll, Recovered, Recovery, Status,
+};
 use seriatim_protocol::{Message, Options};
 
 use crate::history::{History, Moment, Sought};
@@ -24,6 +26,8 @@ const RECOVERY: u64 = 0;
 const SEARCH: u64 = 1;
 const AWAITING: u64 = 2;
 const FIRST_POLL: u64 = 3;
+/// The first machine that asks nodes what they know. Each is another, for the same reason.
+const FIRST_INVENTORY: u64 = 1 << 32;
 
 /// Positions of a shard that nobody holds: from the first one to the one after the last.
 pub type Gap = (ShardId, Position, Position);
@@ -62,6 +66,15 @@ pub enum Told {
     Sought(Sought),
     /// That a shard takes records, in this view.
     Takes(ShardId, ViewNumber),
+    /// The account that nodes gave.
+    Known {
+        /// The entries of the log.
+        entries: Vec<LogEntry>,
+        /// The version of its entry that the node which was asked first knew then, if its process ran from then on.
+        least: Option<u64>,
+        /// The version that the register had when the operator was told, if its node was there.
+        most: Option<u64>,
+    },
 }
 
 /// The outcome of one of the operator's machines.
@@ -75,6 +88,18 @@ pub enum Outcome {
     Sought(Sought),
     /// A shard takes records, in this view.
     Takes(ShardId, ViewNumber),
+    /// Nodes know that of the cluster.
+    Known(FirstAsked, Known),
+}
+
+/// The node that is asked first what it knows: the version of the log's entry that it knew then, and what tells its process
+/// from a later one.
+#[derive(Clone, Copy, Debug)]
+pub struct FirstAsked {
+    /// The version, if it knew one.
+    pub version: Option<u64>,
+    /// How often its process was started and ended.
+    pub incarnation: u64,
 }
 
 /// The replicas that are asked how far they are.
@@ -98,6 +123,8 @@ pub struct Operator {
     awaiting: Option<(Awaiting, ShardId)>,
     has_awaited: bool,
     polls: u64,
+    inventory: Option<(Inventory, FirstAsked)>,
+    inventories: u64,
     /// When the operator looks the next time.
     pub look_at: Time,
     /// The records that would be lost, as far as the operator was told when nothing went wrong any more.
@@ -143,6 +170,14 @@ impl Operator {
         self.status = Some((Poll::new(now, Status::questions(&asked.view, 1)), asked));
     }
 
+    /// Asks nodes what they know, unless that is asked already.
+    pub fn ask_nodes(&mut self, now: Time, first: NodeId, asked: FirstAsked, options: Options) {
+        if self.inventory.is_none() {
+            self.inventories += 1;
+            self.inventory = Some((Inventory::new(now, first, options), asked));
+        }
+    }
+
     /// Takes an answer about losses. It is believed if it was asked for when nothing went wrong any more.
     pub fn hears(&mut self, told: Recovered, is_calm: bool, history: &mut History) -> Told {
         let moment = history.tick();
@@ -177,7 +212,8 @@ impl Operator {
     pub fn wake(&mut self, now: Time, options: Options, sends: &mut Sends) -> Vec<Outcome> {
         self.look_at = now + LOOKS_EVERY;
         let mut outcomes = vec![];
-        for machine in [RECOVERY, SEARCH, AWAITING, FIRST_POLL + self.polls] {
+        let inventory = FIRST_INVENTORY + self.inventories;
+        for machine in [RECOVERY, SEARCH, AWAITING, FIRST_POLL + self.polls, inventory] {
             outcomes.extend(self.step(machine, now, Input::Wake, options, sends));
         }
         outcomes
@@ -189,7 +225,8 @@ impl Operator {
         let status = self.status.as_ref().and_then(|(poll, _)| poll.deadline());
         let search = self.search.as_ref().and_then(|(search, _)| search.deadline());
         let awaiting = self.awaiting.as_ref().and_then(|(awaiting, _)| awaiting.deadline());
-        [recovery, status, search, awaiting].into_iter().flatten().min()
+        let inventory = self.inventory.as_ref().and_then(|(inventory, _)| inventory.deadline());
+        [recovery, status, search, awaiting, inventory].into_iter().flatten().min()
     }
 
     /// Steps one of the machines, if it is there, and looks again when the first of them wants to be woken.
@@ -228,6 +265,10 @@ impl Operator {
             AWAITING => {
                 let (found, shard) = drive(&mut self.awaiting, turn, sends)?;
                 found.ok().map(|entry| Outcome::Takes(shard, entry.view_number()))
+            }
+            machine if machine == FIRST_INVENTORY + self.inventories => {
+                let (known, asked) = drive(&mut self.inventory, turn, sends)?;
+                known.map(|known| Outcome::Known(asked, known))
             }
             // The answer to a question that is over.
             machine if machine != FIRST_POLL + self.polls => None,

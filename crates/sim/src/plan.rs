@@ -216,6 +216,8 @@ pub struct Plan {
     pub may_lose_too_much: bool,
     /// Whether an operator accepts what is lost.
     pub has_operator: bool,
+    /// Whether the operator asks nodes what they know, as one does whose register does not answer.
+    pub asks_nodes: bool,
     /// How the log's shards are changed, and how long after it was created.
     pub reshapes: Vec<(Duration, Reshape)>,
     /// Which nodes leave, and how long after the log was created.
@@ -275,6 +277,7 @@ impl Plan {
             faults: vec![],
             may_lose_too_much,
             has_operator: may_lose_too_much && random.percent(50),
+            asks_nodes: false,
             reshapes: reshapes(seed),
             clocks: None,
             limit_changes: vec![],

@@ -51,6 +51,7 @@ fn quiet(seed: u64) -> Plan {
         faults: vec![],
         may_lose_too_much: false,
         has_operator: false,
+        asks_nodes: false,
         reshapes: vec![],
         ..Plan::from_seed(seed)
     }

@@ -1,7 +1,9 @@
 //! An operator is told nothing that is not so: a log's status says of no replica that it has what it has not, and counts each
-//! once; and the view with which a log is said to go on is one that the register has.
+//! once; the view with which a log is said to go on is one that the register has; and of what nodes know of the log it is told the
+//! newest.
 
 use seriatim_model::ViewNumber;
+use seriatim_protocol::control::LogEntry;
 
 use super::Finding;
 use crate::history::History;
@@ -40,7 +42,31 @@ fn check_told(history: &History, told: &Told) -> Finding {
             let takes = registered.is_some_and(|view| view.open_shards().contains(shard));
             if takes { Ok(()) } else { Err(format!("shard {shard} was said to take records in view {view}")) }
         }
+        Told::Known { entries, least, most } => check_known(history, entries, (*least, *most)),
         Told::Recovered(_) | Told::Sought(_) => Ok(()),
+    }
+}
+
+fn check_known(
+    history: &History,
+    entries: &[LogEntry],
+    (least, most): (Option<u64>, Option<u64>),
+) -> Finding {
+    let entry = match entries {
+        [] if least.is_none() => return Ok(()),
+        [entry] => entry,
+        _ => return Err(format!("nodes know one log, and it was told {} times", entries.len())),
+    };
+    let (view, version) = (entry.view_number(), entry.version);
+    if view != ViewNumber::NONE && !history.views.contains_key(&view) {
+        return Err(format!("nodes were said to know view {view}, which was never registered"));
+    }
+    let is_newest = least.is_none_or(|least| least <= version) && most.is_none_or(|most| version <= most);
+    match is_newest {
+        true => Ok(()),
+        false => Err(format!(
+            "version {version} of the log's entry was told: a node knew {least:?}, and the register {most:?}"
+        )),
     }
 }
 

@@ -77,7 +77,7 @@ fn for_good(seed: u64, kinds: &[FaultKind]) -> Plan {
 pub(super) fn absent_primaries(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xAB57);
     let mut plan = quiet(seed);
-    plan.has_operator = true;
+    (plan.has_operator, plan.asks_nodes) = (true, true);
     plan.network.noise_permille = (if random.percent(30) { 100 } else { 0 }, 20, 20);
     // Clocks that are right, so that the operator can look where a time begins.
     plan.clocks = Some(Clocks::default());

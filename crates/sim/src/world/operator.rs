@@ -1,7 +1,7 @@
 //! The operator of the log, in the world: when it asks, and what it is told.
 
 use seriatim_model::{Address, Endpoint, Input, ShardId, Time, View};
-use seriatim_protocol::control::Status;
+use seriatim_protocol::control::{Known, Status};
 use seriatim_protocol::shard::Replica;
 
 use super::CONTROL;
@@ -11,7 +11,7 @@ use super::frames::{frame, open};
 use super::limits::BEGAN_MS;
 use super::scene::{Flight, Happening};
 use crate::network::Party;
-use crate::operator::{Asked, Operator, Outcome, Sends, Told};
+use crate::operator::{Asked, FirstAsked, Operator, Outcome, Sends, Told};
 
 /// The operator, as a client.
 pub(super) const OPERATOR: u32 = 10_002;
@@ -74,9 +74,11 @@ fn take_outcomes(
             Outcome::Recovered(told, is_calm) => operator.hears(told, is_calm, &mut cluster.scene.history),
             Outcome::Sought(sought) => Told::Sought(sought),
             Outcome::Takes(shard, view) => Told::Takes(shard, view),
+            Outcome::Known(first, known) => known_beside_truth(cluster, first, known),
         };
         cluster.scene.coverage.accepted_losses = u64::from(operator.goes_on);
         cluster.scene.coverage.statuses += u64::from(matches!(told, Told::Status { .. }));
+        cluster.scene.coverage.inventories += u64::from(matches!(told, Told::Known { .. }));
         cluster.scene.tell(format_args!("the operator is told: {told:?}"));
         cluster.scene.history.told.push(told);
     }
@@ -88,6 +90,10 @@ fn begin_questions(operator: &mut Operator, cluster: &mut Cluster) {
     if let Some(view) = entry.view.clone().filter(|_| !operator.is_polling()) {
         let asked = asked(cluster, view);
         operator.poll(cluster.scene.now, asked);
+    }
+    if cluster.scene.plan.asks_nodes {
+        let scene = &cluster.scene;
+        operator.ask_nodes(scene.now, CONTROL, first_asked(cluster), scene.plan.options);
     }
     let scene = &mut cluster.scene;
     if !scene.plan.reshapes.is_empty() {
@@ -119,6 +125,24 @@ fn judged(cluster: &Cluster, asked: &Asked, status: Status) -> Told {
         sequencers: view.sequencers.len(),
         stable: same.map(|(shard, role)| (shard, role.stable())).collect(),
         absent: still.map(|(shard, _)| shard).collect(),
+    }
+}
+
+/// The node that is asked first, as it is now.
+fn first_asked(cluster: &Cluster) -> FirstAsked {
+    let node = cluster.node(CONTROL);
+    let entry = node.host.as_ref().and_then(|host| host.controller(cluster.scene.log)?.entry());
+    FirstAsked { version: entry.map(|entry| entry.version), incarnation: node.incarnation }
+}
+
+/// The account of nodes that is told now, beside the truth.
+fn known_beside_truth(cluster: &Cluster, first: FirstAsked, known: Known) -> Told {
+    let log = cluster.scene.log;
+    let is_same = cluster.node(CONTROL).incarnation == first.incarnation;
+    Told::Known {
+        entries: known.entries.into_iter().filter(|entry| entry.id == log).collect(),
+        least: first.version.filter(|_| is_same),
+        most: cluster.entry().map(|entry| entry.version),
     }
 }
 
