@@ -9,6 +9,7 @@ use seriatim_model::{
     Durability, LogConfig, Member, NodeId, Placement, Position, RecordId, Retention, SessionId, ShardId,
     Span, Time, View, ViewNumber,
 };
+use seriatim_protocol::control::placed_from;
 
 use crate::capacity::Capacity;
 use crate::excuses::{Excuse, Excuses};
@@ -515,7 +516,7 @@ impl History {
             Placement::new((0..self.config.shards).map(ShardId).collect(), self.config.stripe);
         for RegisteredView { view, .. } in self.views.values().filter(|known| known.at <= moment) {
             if view.open_shards() != placement.latest() {
-                let from = if self.config.order.is_lazy() { view.first } else { view.start };
+                let from = placed_from(self.config.order, view);
                 placement = placement.then(from, view.open_shards().to_vec());
             }
         }

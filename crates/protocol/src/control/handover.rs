@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use seriatim_model::storage::MissingRange;
-use seriatim_model::{Position, ShardMembers};
+use seriatim_model::{Order, Position, ShardMembers, View};
 
 use super::evidence::Evidence;
 use super::flush::{Flush, FlushRange};
@@ -66,13 +66,19 @@ pub(crate) trait Handover: Debug + Send + Sync {
     }
 }
 
+/// From there on, a registered view of a log of this ordering places positions on the shards that it opened: below, they are
+/// where the view before placed them. The attempt that forms a view and whoever judges where records are go by this one rule.
+#[must_use]
+pub fn placed_from(order: Order, view: &View) -> Position {
+    <dyn Handover>::of(order).joins_at(FlushRange::new(view.first, view.start))
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
 
     use seriatim_model::{
-        Incarnation, LogConfig, LogEntry, LogId, Member, NodeId, Order, Placement, ShardId, View,
-        ViewHistory, ViewNumber,
+        Incarnation, LogConfig, LogEntry, LogId, Member, NodeId, Placement, ShardId, ViewHistory, ViewNumber,
     };
 
     use super::*;

@@ -73,6 +73,7 @@ pub use condition::{Condition, LogCondition, ReplicaOf};
 pub(crate) use evidence::Evidence;
 pub(crate) use flush::{Flush, FlushRange};
 pub(crate) use handover::Handover;
+pub use handover::placed_from;
 pub use inventory::{Inventory, Known};
 pub use message::{Ailment, Heartbeat, Message, NodeAddress, Refusal, SealedState, StepTime};
 pub use parting::{NodeParting, Parting, PartingChange, Partings};

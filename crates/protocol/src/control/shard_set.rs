@@ -1,7 +1,7 @@
 //! Which shards a view has, and which of them take new records.
 //!
-//! A shard joins with the view that first names it, and holds nothing below where that view's flush starts. One that
-//! is to leave takes no new records from the next view on. It stays a shard like the others, so that what it holds can
+//! A shard joins with the view that first names it, and holds nothing below where the ordering's handover says that shards
+//! join. One that is to leave takes no new records from the next view on. It stays a shard like the others, so that what it holds can
 //! be read, until all of that is trimmed; then the next view does without it.
 
 use seriatim_model::{LogEntry, Placement, Position, ShardId, ShardMembers};

@@ -123,7 +123,7 @@ fn delivered_in_order(history: &History, empty: &Empty) -> Finding {
     let may_be_void = |position: Position| {
         // No reader can look any more at a position that is trimmed or was given up.
         let is_gone = position < end || history.may_be_gone(position);
-        let may_have_voids = !history.config.order.places_by_position() || !history.config.order.is_lazy();
+        let may_have_voids = !history.config.order.keeps_records();
         voids.contains(&position) || empty.has(position) || may_have_voids && is_gone
     };
     for delivered in &history.delivered {
