@@ -59,6 +59,8 @@ checks! {
     decisions,
     documents,
     named_files,
+    named_functions,
+    invariants,
     comments,
     questions,
 }

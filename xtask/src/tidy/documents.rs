@@ -185,6 +185,39 @@ pub(super) fn named(workspace: &Workspace) -> Vec<Finding> {
     findings
 }
 
+/// Checks that ARCHITECTURE's tables lead somewhere: a function that a row names is in the file that it names before it. A file
+/// without its folder is in that of the one before.
+pub(super) fn functions(workspace: &Workspace) -> Vec<Finding> {
+    const PATH: &str = "ARCHITECTURE.md";
+    let Some(page) = workspace.file(PATH) else { return vec![] };
+    let mut findings = Vec::new();
+    for (line, text) in page.lines().filter(|(_, text)| text.starts_with('|')) {
+        let mut named: Option<String> = None;
+        for word in text.split('`').skip(1).step_by(2) {
+            if word.ends_with(".rs") {
+                let folder = named.as_deref().and_then(|before| before.rsplit_once('/'));
+                named = Some(match folder {
+                    Some((folder, _)) if !word.contains('/') => format!("{folder}/{word}"),
+                    _ => word.to_owned(),
+                });
+            } else if let Some(file) = &named {
+                let mut files = workspace.rust().filter(|source| source.path.ends_with(&format!("/{file}")));
+                let defines = |code: &str| {
+                    [format!("fn {word}("), format!("fn {word}<")].iter().any(|start| code.contains(start))
+                };
+                if !files.any(|source| defines(&source.code)) {
+                    findings.push(Finding::new(
+                        PATH,
+                        line,
+                        format!("names `{word}`, which is not in {file}"),
+                    ));
+                }
+            }
+        }
+    }
+    findings
+}
+
 fn names_files(path: &str) -> bool {
     [".rs", ".md", ".txt", ".sh", ".toml"].iter().any(|end| path.ends_with(end))
 }
@@ -280,6 +313,18 @@ mod tests {
         );
         assert_eq!(with("crates/x/src/w.rs", "//! See gone.md.\nlet name = \"gone.md\";"), 1);
         assert_eq!(with("crates/x/src/w.rs", "/// All of `*.rs` and `.md`."), 0);
+    }
+
+    #[test]
+    fn functions_are_where_the_architecture_says() {
+        let with = |row: &str| {
+            let code = ("crates/x/src/y/z.rs", "fn begin() {}");
+            let other = ("crates/x/src/y/w.rs", "fn end<T>() {}");
+            functions(&Workspace::of(&[code, other, ("ARCHITECTURE.md", row)])).len()
+        };
+        assert_eq!(with("| `name` | `y/z.rs` `begin` answers, and `w.rs` `end` |"), 0);
+        assert_eq!(with("| `y/z.rs` `begin`, `end` | `y/w.rs` `begin` |"), 2);
+        assert_eq!(with("It is `y/z.rs` `end`."), 0, "no table");
     }
 
     #[test]

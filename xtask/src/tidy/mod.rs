@@ -3,6 +3,7 @@
 mod dependencies;
 mod documents;
 mod impls;
+mod invariants;
 mod layers;
 mod only_tests;
 mod orderings;
@@ -139,6 +140,16 @@ pub const CHECKS: &[Check] = &[
         name: "named_files",
         about: "every page and source file that a text names exists",
         run: documents::named,
+    },
+    Check {
+        name: "named_functions",
+        about: "every function that the table of ARCHITECTURE.md leads to is in the file beside it",
+        run: documents::functions,
+    },
+    Check {
+        name: "invariants",
+        about: "an invariant that a pure crate states is asserted",
+        run: invariants::check,
     },
     Check { name: "comments", about: "a comment begins with the role that acts", run: words::comments },
     Check {

@@ -5,7 +5,7 @@ use super::dependencies::{dependencies, manifests};
 use crate::workspace::{TextFile, Workspace};
 
 /// The pure crates, by folder. Their `clippy.toml` files are the same.
-const PURE: &[&str] = &["model", "protocol", "delivery", "store", "host"];
+pub(super) const PURE: &[&str] = &["model", "protocol", "delivery", "store", "host"];
 
 /// The packages of others that pure crates may use: data structures and checksums.
 const PURE_DEPENDENCIES: &[&str] = &["bytes", "crc32c", "rangemap", "thiserror"];
