@@ -5,8 +5,8 @@ use std::time::Duration;
 use seriatim_model::{Address, Effect, Endpoint, NodeId, Placement, Position, Time, View, ViewNumber};
 use seriatim_protocol::control::message::NEWS;
 use seriatim_protocol::control::{self, LogEntry};
-use seriatim_protocol::parts::KnownEntry;
 use seriatim_protocol::parts::known_entry::Heard;
+use seriatim_protocol::parts::{Backoff, KnownEntry};
 use seriatim_protocol::roles::Message;
 
 /// How long to wait before the register is asked again; doubled up to [`ASK_MOST`].
@@ -18,8 +18,8 @@ const ASK_MOST: Duration = Duration::from_secs(1);
 pub(crate) struct Directory {
     control: NodeId,
     known: KnownEntry,
-    ask_at: Option<Time>,
-    pause: Duration,
+    /// When it is asked again, as long as it is asked.
+    asks: Option<Backoff>,
     /// How many questions had a number.
     asked: u64,
     /// Which question is to be answered: any about news, or the one with this number.
@@ -42,8 +42,8 @@ pub(crate) enum Learned {
 
 impl Directory {
     pub(crate) fn new(control: NodeId, entry: LogEntry) -> Self {
-        let ask_at = entry.view.is_none().then_some(Time::ZERO);
-        Self { control, known: KnownEntry::new(entry), ask_at, pause: ASK_FIRST, asked: 0, awaited: NEWS }
+        let asks = entry.view.is_none().then(|| Backoff::new(Time::ZERO, ASK_FIRST, ASK_MOST));
+        Self { control, known: KnownEntry::new(entry), asks, asked: 0, awaited: NEWS }
     }
 
     pub(crate) fn entry(&self) -> &LogEntry {
@@ -67,15 +67,12 @@ impl Directory {
     }
 
     pub(crate) fn deadline(&self) -> Option<Time> {
-        self.ask_at
+        self.asks.map(|asks| asks.at())
     }
 
     /// Asks the register for news with the next timer, and again until it answers.
     pub(crate) fn ask(&mut self, now: Time) {
-        if self.ask_at.is_none() {
-            self.ask_at = Some(now);
-            self.pause = ASK_FIRST;
-        }
+        self.asks.get_or_insert(Backoff::new(now, ASK_FIRST, ASK_MOST));
     }
 
     /// Asks the register whether the view that is known is the latest: no answer counts that may be older than the
@@ -90,20 +87,17 @@ impl Directory {
 
     /// There is nobody left who wants to know.
     pub(crate) fn rest(&mut self) {
-        self.ask_at = None;
+        self.asks = None;
         self.awaited = NEWS;
     }
 
     pub(crate) fn timer<R>(&mut self, now: Time, out: &mut Vec<Effect<Message, R>>) {
-        if self.ask_at.is_none_or(|at| now < at) {
-            return;
-        }
+        let Some(asks) = self.asks.as_mut().filter(|asks| asks.is_due(now)) else { return };
+        asks.tried(now);
         if self.awaited != NEWS {
             self.asked += 1;
             self.awaited = self.asked;
         }
-        self.ask_at = Some(now + self.pause);
-        self.pause = (self.pause * 2).min(ASK_MOST);
         let message = control::Message::Lookup { request: self.awaited, name: self.entry().name.clone() };
         let to = Address::Node(self.control, Endpoint::Register);
         out.push(Effect::Send { to, message: message.into() });
