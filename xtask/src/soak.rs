@@ -62,7 +62,7 @@ pub struct Options {
     /// The first seed.
     pub from: u64,
     /// For how many minutes larger models of the view change are explored, after those that come to an end
-    /// in strides.
+    /// in macro steps.
     pub model_minutes: u64,
     /// How many real clusters whose processes are killed.
     pub kill_loops: u64,

@@ -293,9 +293,9 @@ impl Subscriber {
 
     /// Tells the reader what is final now, if it wants to know, and lets go of it.
     fn confirm(&mut self, out: &mut Out) {
-        let settled = self.source.settled();
+        let final_below = self.source.final_below();
         let Policy::TwoBounds(policy, is_speculative) = &mut self.policy else { return };
-        if let Some(upto) = policy.confirm(settled) {
+        if let Some(upto) = policy.confirm(final_below) {
             self.source.release(upto);
             if policy.takes_news() && *is_speculative {
                 self.sink.confirm(upto, out);

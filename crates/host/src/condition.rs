@@ -92,7 +92,7 @@ impl Host {
 
     /// The shard replicas that are incomplete, or take part in no view.
     fn incomplete(&self) -> Vec<ReplicaOf> {
-        let lacks = |key: &&RoleKey| match key.endpoint {
+        let is_incomplete = |key: &&RoleKey| match key.endpoint {
             Endpoint::Shard(shard) => {
                 let is_whole = |replica: &shard::Replica| replica.is_open() && replica.missing().is_none();
                 !self.replica(key.log, shard).is_some_and(is_whole)
@@ -103,7 +103,7 @@ impl Host {
             Endpoint::Shard(shard) => Some(ReplicaOf { log: key.log, shard }),
             _ => None,
         };
-        self.roles.keys().filter(lacks).filter_map(replica_of).take(limits::CONDITION_LOGS).collect()
+        self.roles.keys().filter(is_incomplete).filter_map(replica_of).take(limits::CONDITION_LOGS).collect()
     }
 
     fn log_conditions(&self, now: Time, usage: Option<&Usage>) -> Vec<LogCondition> {

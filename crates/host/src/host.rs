@@ -683,7 +683,7 @@ impl Host {
             (_, control::Message::Cluster { nodes }) => self.told_of(now, nodes),
             (_, control::Message::Elsewhere { version }) => self.move_here(version),
             (_, control::Message::Partings { partings }) => self.told_of_partings(now, partings),
-            (_, control::Message::Retire { log }) => self.retire(log),
+            (_, control::Message::RemoveLog { log }) => self.remove_log(log),
             (_, control::Message::Dismiss { log, role, view }) => {
                 self.dismiss(now, RoleKey { log, endpoint: role }, view)
             }

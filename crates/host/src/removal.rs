@@ -19,7 +19,7 @@ const UNKNOWN_FOR: Duration = Duration::from_secs(10);
 
 impl Host {
     /// The log was deleted: its roles go, with their stores.
-    pub(crate) fn retire(&mut self, log: LogId) {
+    pub(crate) fn remove_log(&mut self, log: LogId) {
         let keys: Vec<_> = self.roles.keys().copied().filter(|key| key.log == log).collect();
         for key in keys {
             self.remove(key);

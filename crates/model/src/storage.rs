@@ -203,7 +203,7 @@ pub enum StorageCommand {
     RememberMissing {
         /// The replica's memory.
         memory: HardState,
-        /// The range that is lacking, if any.
+        /// The range that is missing, if any.
         missing: Option<MissingRange>,
     },
     /// Hold these records, which have no positions yet. Putting the same record again is harmless.

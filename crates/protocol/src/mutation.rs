@@ -142,7 +142,7 @@ pub enum Mutation {
     CutsLost,
     /// A replica that is fenced discards what no cut covered of its local log.
     RestDropped,
-    /// A replica goes by what it was told in its present life whether it has what the closing cut covers.
+    /// A replica goes by what it was told since its process started whether it has what the closing cut covers.
     ClosedNotDurable,
     /// The next view does not know whose records the closing cut covers.
     ClosedUnlisted,

@@ -82,7 +82,7 @@ struct ShardPart {
     request: u64,
     /// When to ask, if no answer comes before; none when it answered.
     ask_at: Option<Time>,
-    patience: Duration,
+    timeout: Duration,
     /// Whether it ever answered this read.
     answered: bool,
     /// It lost what it had of the first position, if that was its own, and up to this one.
@@ -166,13 +166,13 @@ impl Read {
             if part.request != 0 {
                 // No answer: a lost message, or a replica that is gone or deposed.
                 part.cancel(*shard, shared, out);
-                part.patience = (part.patience * 2).min(RESEND_MOST);
+                part.timeout = (part.timeout * 2).min(RESEND_MOST);
                 shared.directory.ask(now);
             }
             let wait = self.until.since(now).min(POLL_FOR);
             part.request = shared.next_request();
             shared.askers.insert(part.request, self.token);
-            part.ask_at = Some(now + wait + part.patience);
+            part.ask_at = Some(now + wait + part.timeout);
             let message = shard::Message::Read {
                 request: part.request,
                 from: self.from,
@@ -227,8 +227,8 @@ impl Read {
             }
             ReadError::Disk { reason } => Failure::Disk { shard, reason },
             ReadError::Busy | ReadError::NotStable { .. } => {
-                part.rest(Some(now + part.patience), &mut shared.askers);
-                part.patience = (part.patience * 2).min(RESEND_MOST);
+                part.rest(Some(now + part.timeout), &mut shared.askers);
+                part.timeout = (part.timeout * 2).min(RESEND_MOST);
                 // A replica that is deposed and does not know may have no room for ever.
                 shared.directory.ask(now);
                 return None;
@@ -334,7 +334,7 @@ impl Read {
         let places = shared.directory.placement().is_some();
         if part.ask_at.is_some() {
             if !is_first {
-                // There is something to answer with: not much more patience for this shard.
+                // There is something to answer with: this shard is not waited for much longer.
                 self.give_up = self.give_up.min(now + RESEND_FIRST);
             }
             None
@@ -399,10 +399,10 @@ impl Read {
         if let Some(shard) = known.filter(|shard| *shard != ShardId::NOBODY) {
             return shard;
         }
-        let is_silent = |part: &ShardPart| part.ask_at.is_some() && part.upto <= next;
-        let silent = self.parts.iter().find(|(_, part)| is_silent(part));
+        let is_unanswered = |part: &ShardPart| part.ask_at.is_some() && part.upto <= next;
+        let unanswered = self.parts.iter().find(|(_, part)| is_unanswered(part));
         let behind = self.parts.iter().find(|(_, part)| part.upto <= next);
-        silent.or(behind).or(self.parts.iter().next()).map_or(ShardId(0), |(shard, _)| *shard)
+        unanswered.or(behind).or(self.parts.iter().next()).map_or(ShardId(0), |(shard, _)| *shard)
     }
 
     /// The first position that did not come.
@@ -453,7 +453,7 @@ impl ShardPart {
             missing_pause: MISSING_PAUSE,
             request: 0,
             ask_at: None,
-            patience: RESEND_FIRST,
+            timeout: RESEND_FIRST,
             answered: false,
             lost: None,
             records: vec![],

@@ -269,13 +269,13 @@ impl Plain {
         void
     }
 
-    fn confirm(&mut self, settled: u64) -> Option<u64> {
+    fn confirm(&mut self, final_below: u64) -> Option<u64> {
         let before = self.confirmed;
         while let Some((_, basis)) = self.given.get(&self.confirmed) {
             let is_right = match basis {
                 Basis::Final => true,
                 Basis::Predicted(view) => {
-                    self.confirmed < settled
+                    self.confirmed < final_below
                         || self.holds.get(&view.0).is_some_and(|held| self.confirmed < *held)
                 }
             };
@@ -359,7 +359,7 @@ struct Both {
     truth: BTreeMap<u64, Option<RecordId>>,
     handed_over: BTreeMap<u64, RecordId>,
     /// Below it all came as final records, and was compared.
-    settled: u64,
+    final_below: u64,
 }
 
 impl Both {
@@ -414,7 +414,7 @@ impl Both {
                     let world = &self.world;
                     assert_eq!(self.policy.compare(ALL, |at| world.know(at)), None);
                     assert_eq!(self.plain.differs(&self.world), None);
-                    self.settled = stable;
+                    self.final_below = stable;
                 }
             }
             Event::View(kept, same, empty) => self.change_view(kept.into(), same.into(), empty),
@@ -430,8 +430,8 @@ impl Both {
                 self.failed(differs);
             }
         }
-        let confirmed = self.policy.confirm(Position(self.settled));
-        assert_eq!(confirmed.map(|at| at.0), self.plain.confirm(self.settled));
+        let confirmed = self.policy.confirm(Position(self.final_below));
+        assert_eq!(confirmed.map(|at| at.0), self.plain.confirm(self.final_below));
         assert_eq!(self.policy.confirmed().0, self.plain.confirmed);
         for position in 0..self.plain.confirmed {
             let expected = self.truth[&position];
@@ -478,7 +478,7 @@ proptest! {
             world,
             truth: BTreeMap::new(),
             handed_over: BTreeMap::new(),
-            settled: 0,
+            final_below: 0,
         };
         for event in &events {
             both.step(event);

@@ -9,11 +9,11 @@ use seriatim_model::{NodeId, Position, Span, Time, limits};
 use super::credit::Credit;
 
 /// How long to wait for what should come before it is asked for again; doubled each time.
-pub(crate) const PATIENCE_FIRST: Duration = Duration::from_millis(200);
+pub(crate) const TIMEOUT_FIRST: Duration = Duration::from_millis(200);
 /// How long to wait where nothing need come, before making sure that the subscription still stands; and the longest wait
 /// for what another shard has already.
 pub(crate) const IDLE: Duration = Duration::from_secs(1);
-/// The longest wait for a first delivery: one that takes longer than the patience is on its way all the same.
+/// The longest wait for a first delivery: one that takes longer than the timeout is on its way all the same.
 const FIRST_MOST: Duration = Duration::from_secs(8);
 /// How long to wait before a node that disconnected is asked again.
 const RECONNECT_AFTER: Duration = Duration::from_millis(20);
@@ -49,7 +49,7 @@ pub(crate) struct Feed {
     since: Time,
     /// Since when another shard has been ahead of this one.
     owed_since: Option<Time>,
-    patience: Duration,
+    timeout: Duration,
     heard: bool,
 }
 
@@ -115,7 +115,7 @@ impl Feed {
             credit: Credit::new(window),
             since: now,
             owed_since: None,
-            patience: PATIENCE_FIRST,
+            timeout: TIMEOUT_FIRST,
             heard: false,
         }
     }
@@ -127,9 +127,9 @@ impl Feed {
             _ if self.request.is_none() => Some(self.since),
             // Where it is spent on predictions, the shard owes news of them.
             _ if self.credit.is_spent() && self.final_upto == self.upto => None,
-            Some(owed_since) => Some(self.since.max(owed_since) + self.patience),
+            Some(owed_since) => Some(self.since.max(owed_since) + self.timeout),
             None if self.heard => Some(self.since + IDLE),
-            None => Some(self.since + self.patience),
+            None => Some(self.since + self.timeout),
         }
     }
 
@@ -145,10 +145,10 @@ impl Feed {
     }
 
     /// Nothing came for too long: the next wait is longer.
-    pub(crate) fn was_silent(&mut self) {
+    pub(crate) fn timed_out(&mut self) {
         let was_idle = self.heard && self.owed_since.is_none();
         let most = if self.heard { IDLE } else { FIRST_MOST };
-        self.patience = if was_idle { IDLE } else { (self.patience * 2).min(most) };
+        self.timeout = if was_idle { IDLE } else { (self.timeout * 2).min(most) };
     }
 
     /// Whether a delivery that `node` made for `request` counts: the present subscription's, or a late one of those that
@@ -162,7 +162,7 @@ impl Feed {
         (self.node, self.replica) = (node, replica);
         self.since = now;
         self.lost = None;
-        self.patience = PATIENCE_FIRST;
+        self.timeout = TIMEOUT_FIRST;
         self.heard = false;
     }
 
@@ -180,8 +180,8 @@ impl Feed {
     /// The replica cannot serve it at present.
     pub(crate) fn refused(&mut self, now: Time) {
         self.request = None;
-        self.since = now + self.patience;
-        self.was_silent();
+        self.since = now + self.timeout;
+        self.timed_out();
     }
 
     pub(crate) fn receive(
@@ -240,7 +240,7 @@ impl Feed {
 
     /// It works: nothing need be asked for again.
     pub(crate) fn was_heard(&mut self, now: Time) {
-        (self.since, self.heard, self.patience) = (now, true, PATIENCE_FIRST);
+        (self.since, self.heard, self.timeout) = (now, true, TIMEOUT_FIRST);
     }
 
     /// Predictions below `upto` are final.

@@ -465,7 +465,7 @@ impl Source {
         if let Some(request) = feed.request.take() {
             // It fell silent: a lost message, or a replica that is deposed and does not know.
             cancel(shard, feed.node, Some(request), out);
-            feed.was_silent();
+            feed.timed_out();
             (feed.node, feed.replica) = (primary.unwrap_or(feed.node), 0);
             self.directory.ask(now);
         }

@@ -86,7 +86,7 @@ impl Source {
         }
         match self.look_at(position) {
             // Another shard may have moved to a view that is not known here, and have it.
-            (shard, Seen::Missing) if position < self.settled() => {
+            (shard, Seen::Missing) if position < self.final_below() => {
                 self.doubt.raise(now, position, shard, &mut self.directory);
                 Known::NotYet
             }
@@ -121,7 +121,7 @@ impl Source {
     }
 
     /// Below it all shards that are asked gave out everything as final.
-    pub(crate) fn settled(&self) -> Position {
+    pub(crate) fn final_below(&self) -> Position {
         self.feeds.values().map(|feed| feed.final_upto).min().unwrap_or_default()
     }
 
@@ -163,9 +163,9 @@ impl Source {
         if end <= position {
             return Known::NotYet;
         }
-        let settled = self.settled();
-        match position < settled {
-            true => Known::Empty { end: end.min(settled), basis: Basis::Final },
+        let final_below = self.final_below();
+        match position < final_below {
+            true => Known::Empty { end: end.min(final_below), basis: Basis::Final },
             false => Known::Empty { end, basis: Basis::Predicted(self.view_number()) },
         }
     }

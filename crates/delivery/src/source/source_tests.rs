@@ -333,7 +333,7 @@ fn lost_deliveries_are_asked_for_again_and_repeated_ones_ignored() {
 }
 
 #[test]
-fn a_shard_that_is_behind_the_others_is_asked_again_with_growing_patience() {
+fn a_shard_that_is_behind_the_others_is_asked_again_with_growing_timeouts() {
     let mut script = Script::new(entry(1, 2, 2), 0);
     script.deliver(0, 0, run([0, 1]), 4);
     let first = script.asked[&1].1;
@@ -349,7 +349,7 @@ fn a_shard_that_is_behind_the_others_is_asked_again_with_growing_patience() {
 }
 
 #[test]
-fn deliveries_that_take_longer_than_the_patience_are_taken_all_the_same() {
+fn deliveries_that_take_longer_than_the_timeout_are_taken_all_the_same() {
     let mut script = Script::new(entry(1, 1, 64), 0);
     let (mut on_the_way, mut last, mut asked, mut delivered) = (vec![], 0, 0, vec![]);
     for _ in 0..3000 {

@@ -80,7 +80,7 @@ kinds! {
         Report { view, cannot_start, incarnation }
         Registered { entry }
         Unavailable { why }
-        Retire { log }
+        RemoveLog { log }
         Retired { log, node }
         Delete { request, name, log }
         Unanswered { why }

@@ -16,7 +16,7 @@ use crate::common::{
 };
 
 fn retire(host: &mut Host, log: LogId) {
-    tell(host, Endpoint::Node, control::Message::Retire { log }.into());
+    tell(host, Endpoint::Node, control::Message::RemoveLog { log }.into());
 }
 
 fn dismiss(host: &mut Host) {

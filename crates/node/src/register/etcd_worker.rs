@@ -204,7 +204,7 @@ impl Teller {
 
     async fn remind(&self) {
         for log in &self.known.retiring {
-            self.tell(Message::Retire { log: *log }).await;
+            self.tell(Message::RemoveLog { log: *log }).await;
         }
     }
 

@@ -64,7 +64,7 @@ fn harmful(entry: &control::LogEntry) -> Vec<Message> {
     let address = NodeAddress { node: NodeId(2), address: "127.0.0.1:1".into() };
     let ours = control::SealedState { ordered: Position(0), held: 0 };
     vec![
-        control::Message::Retire { log }.into(),
+        control::Message::RemoveLog { log }.into(),
         control::Message::Retired { log, node: NodeId(2) }.into(),
         control::Message::Gone { log }.into(),
         control::Message::Join { node: address.clone() }.into(),

@@ -171,7 +171,7 @@ fn nodes_that_have_not_joined_again_are_told_of_a_deletion() {
         register.ask(HOST, asker, Message::Delete { request: 8, name, log });
         let mut told = BTreeSet::new();
         while let Some((to, message)) = register.hear(Duration::from_secs(10)) {
-            if message == (Message::Retire { log }) {
+            if message == (Message::RemoveLog { log }) {
                 told.insert(to);
             }
         }

@@ -166,7 +166,7 @@ fn answers_and_news_resume_after_a_kill() {
     // Nobody asks on behalf of the others: they learn it by themselves.
     talk.delete(NODES[0], "old", old);
     for node in NODES {
-        talk.hears(itself(node), |message| *message == Message::Retire { log: old });
+        talk.hears(itself(node), |message| *message == Message::RemoveLog { log: old });
     }
     talk.moves(NODES[0], "node-1:2");
     for node in NODES {

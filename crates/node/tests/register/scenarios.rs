@@ -297,7 +297,7 @@ fn deleted(talk: &mut Talk) {
     let next = talk.create(NODES[1], "orders");
     talk.delete(NODES[2], "orders", log);
     assert_eq!(talk.get(NODES[0], next).unwrap().name, "orders");
-    let is_reminder = |message: &Message| *message == Message::Retire { log };
+    let is_reminder = |message: &Message| *message == Message::RemoveLog { log };
     for node in NODES {
         // Again and again, until it says that it did.
         talk.hears(itself(node), is_reminder);

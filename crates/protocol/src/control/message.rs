@@ -316,7 +316,7 @@ pub enum Message {
         why: String,
     },
     /// Register to node: the log was deleted; forget its roles.
-    Retire {
+    RemoveLog {
         /// The log.
         log: LogId,
     },
@@ -565,7 +565,7 @@ wire_enum! {
         16 => Report { view, cannot_start, incarnation },
         17 => Registered { entry },
         18 => Unavailable { why },
-        19 => Retire { log },
+        19 => RemoveLog { log },
         20 => Retired { log, node },
         21 => Delete { request, name, log },
         22 => Unanswered { why },

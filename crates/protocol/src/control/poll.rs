@@ -75,9 +75,9 @@ impl Poll {
 
     fn ask(&mut self, now: Time, out: &mut Vec<Effect<Message, Answers>>) {
         self.ask_at = now + ASK_AGAIN;
-        let is_silent = |to: &Address| self.answers.get(to).is_some_and(Option::is_none);
-        let silent = self.questions.iter().filter(|(to, _)| is_silent(to));
-        out.extend(silent.map(|(to, question)| Effect::Send { to: *to, message: question.clone() }));
+        let is_unanswered = |to: &Address| self.answers.get(to).is_some_and(Option::is_none);
+        let unanswered = self.questions.iter().filter(|(to, _)| is_unanswered(to));
+        out.extend(unanswered.map(|(to, question)| Effect::Send { to: *to, message: question.clone() }));
     }
 }
 

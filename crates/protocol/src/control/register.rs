@@ -522,7 +522,7 @@ impl Register {
         for (log, nodes) in &self.retiring {
             for node in nodes {
                 let to = Address::Node(*node, Endpoint::Node);
-                self.gate.confirm(to, Message::Retire { log: *log }, out);
+                self.gate.confirm(to, Message::RemoveLog { log: *log }, out);
             }
         }
     }

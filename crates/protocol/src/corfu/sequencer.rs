@@ -335,10 +335,10 @@ impl Sequencer {
 
 /// Whether all of these positions are written, as far as their shards have said.
 fn is_written(view: &View, written: &BTreeMap<ShardId, Position>, first: Position, end: Position) -> bool {
-    let lacks = |(shard, known): (&ShardId, &Position)| {
+    let is_behind = |(shard, known): (&ShardId, &Position)| {
         view.placement.first_of(*shard, first.max(*known), end).is_some()
     };
-    !written.iter().any(lacks)
+    !written.iter().any(is_behind)
 }
 
 /// Whether a client of ours would ask that.

@@ -57,7 +57,7 @@ pub(super) struct CatchUp {
     turn: usize,
     /// The replica asks for nothing earlier, ...
     retry_at: Time,
-    /// ... and what is lacking not before this either.
+    /// ... and what is missing not before this either.
     copies_from: Time,
 }
 
@@ -131,11 +131,11 @@ impl CatchUp {
         let mut damaged = self.damaged.range(self.next_damaged..).chain(&self.damaged);
         let damaged =
             damaged.next().map(|(at, _)| (MissingRange { from: *at, end: at.next() }, About::Damage));
-        let lacking = missing.map(|range| match self.trim_is_known {
+        let missing = missing.map(|range| match self.trim_is_known {
             true => (range, About::Missing),
             false => (MissingRange { from: trim, end: trim }, About::Trim),
         });
-        damaged.or(lacking)
+        damaged.or(missing)
     }
 
     /// When to look again.
@@ -263,7 +263,7 @@ impl CatchUp {
         }
     }
 
-    /// Whether it may be written now that nothing is lacking any more. If there is no room for that, it is
+    /// Whether it may be written now that nothing is missing any more. If there is no room for that, it is
     /// tried again later.
     pub(super) fn may_finish(&mut self, now: Time) -> bool {
         let may = now >= self.retry_at;
@@ -286,7 +286,7 @@ impl CatchUp {
     /// Another replica does not know, or hold, what it was asked for. A position that no member of the view knows is
     /// lost:
     /// an operator accepted that.
-    pub(super) fn lacked(&mut self, now: Time, request: u64) {
+    pub(super) fn not_there(&mut self, now: Time, request: u64) {
         let Some((Question { about: About::Trim, .. }, source, _)) = self.asked(request) else {
             return self.refused(now, request);
         };
@@ -321,7 +321,7 @@ impl CatchUp {
         }
     }
 
-    /// All writes up to `ticket` are done. Returns what is still lacking if that became less.
+    /// All writes up to `ticket` are done. Returns what is still missing if that became less.
     pub(super) fn written(
         &mut self,
         ticket: Ticket,

@@ -196,7 +196,7 @@ impl Core {
         let mappable = if unbounded { Position(u64::MAX) } else { readable };
         let (trim, is_mapped, view) = (self.trim, !places, self.view_number());
         let predictable = self.predictable(path);
-        Bounds { readable, predictable, mappable, trim, trim_is_known, lacks: missing, lost, is_mapped, view }
+        Bounds { readable, predictable, mappable, trim, trim_is_known, missing, lost, is_mapped, view }
     }
 
     /// Whether no other replica could tell it more of the trim point.

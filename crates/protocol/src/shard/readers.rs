@@ -78,14 +78,14 @@ struct MappedAnswer {
 struct Reading {
     reader: Address,
     request: u64,
-    purpose: Purpose,
+    kind: ReadKind,
     range: ReadRange,
     /// Below it the reader may know what is empty, also beyond the range.
     empty_to: Position,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Purpose {
+enum ReadKind {
     Read,
     Subscription,
     /// Nobody waits for the records, only for whether they are whole.
@@ -108,7 +108,7 @@ pub(super) struct Bounds {
     /// (if that is known, or it is another replica that asks,)
     pub(super) trim_is_known: bool,
     /// ... but not these, ...
-    pub(super) lacks: Option<MissingRange>,
+    pub(super) missing: Option<MissingRange>,
     /// ... and these never again.
     pub(super) lost: Option<Lost>,
     /// Whether the log's positions are mapped to shards one by one.
@@ -128,9 +128,9 @@ pub(super) struct Lost {
 
 impl Reading {
     /// A read that the replica asks for itself.
-    fn for_nobody(request: u64, purpose: Purpose, range: ReadRange) -> Self {
+    fn for_nobody(request: u64, kind: ReadKind, range: ReadRange) -> Self {
         let reader = Address::Client(seriatim_model::ConnectionId(0), 0);
-        Self { reader, request, purpose, range, empty_to: range.end }
+        Self { reader, request, kind, range, empty_to: range.end }
     }
 }
 
@@ -158,13 +158,13 @@ impl Bounds {
             return Err(ReadError::Missing { position: from });
         }
         let lost = self.lost.as_ref().and_then(|lost| lost.next(from));
-        match (lost, self.lacks) {
+        match (lost, self.missing) {
             (Some((position, end)), _) if position == from => Err(ReadError::Lost { position, end }),
-            (_, Some(lacks)) if lacks.contains(from) => Err(ReadError::Missing { position: from }),
-            (lost, lacks) => {
-                let lacking = lacks.map(|lacks| lacks.from).filter(|lacking| *lacking > from);
+            (_, Some(missing)) if missing.contains(from) => Err(ReadError::Missing { position: from }),
+            (lost, missing) => {
+                let missing = missing.map(|range| range.from).filter(|missing| *missing > from);
                 let lost = lost.map(|(position, _)| position);
-                Ok([lacking, lost].into_iter().flatten().fold(most, Position::min))
+                Ok([missing, lost].into_iter().flatten().fold(most, Position::min))
             }
         }
     }
@@ -344,7 +344,7 @@ impl Readers {
         };
         // Another replica asks about the range, and a client about the records that come next.
         let empty_to = if matches!(reader, Address::Client(..)) { known } else { end };
-        self.read_store(Reading { reader, request, purpose: Purpose::Read, range, empty_to }, out);
+        self.read_store(Reading { reader, request, kind: ReadKind::Read, range, empty_to }, out);
     }
 
     fn read_store(&mut self, reading: Reading, out: &mut Vec<RoleEffect>) {
@@ -374,17 +374,14 @@ impl Readers {
             max_records: limits::READ_RECORDS,
             max_bytes: self.read_bytes.min(u32::try_from(subscription.credit).unwrap_or(u32::MAX)),
         };
-        self.read_store(
-            Reading { reader, request, purpose: Purpose::Subscription, range, empty_to: end },
-            out,
-        );
+        self.read_store(Reading { reader, request, kind: ReadKind::Subscription, range, empty_to: end }, out);
     }
 
     /// Looks whether the records in `from..end` are whole, as many of them as one read takes.
     pub(super) fn scrub(&mut self, from: Position, end: Position, out: &mut Vec<RoleEffect>) {
         let (max_records, max_bytes) = (limits::READ_RECORDS, SCRUB_BYTES);
         let range = ReadRange { from, end, max_records, max_bytes };
-        self.read_store(Reading::for_nobody(0, Purpose::Scrub, range), out);
+        self.read_store(Reading::for_nobody(0, ReadKind::Scrub, range), out);
     }
 
     /// Reads for the replica itself, as much as one read takes. `question` comes back with the outcome.
@@ -397,7 +394,7 @@ impl Readers {
     ) {
         let (max_records, max_bytes) = (limits::READ_RECORDS, self.read_bytes);
         let range = ReadRange { from, end, max_records, max_bytes };
-        self.read_store(Reading::for_nobody(question, Purpose::Own, range), out);
+        self.read_store(Reading::for_nobody(question, ReadKind::Own, range), out);
     }
 
     /// The store answered.
@@ -411,27 +408,27 @@ impl Readers {
         let Some(reading) = self.reading.remove(&ticket) else {
             return Outcome::default();
         };
-        let Reading { reader, request, purpose, range, empty_to } = reading;
+        let Reading { reader, request, kind, range, empty_to } = reading;
         let outcome = outcome.map(|found| found.below(empty_to.max(range.from)));
         let damaged = match &outcome {
             Err(ReadFailure::Damaged(position)) => Some(*position),
             _ => None,
         };
         let trim = bounds.trim;
-        if purpose == Purpose::Scrub {
+        if kind == ReadKind::Scrub {
             let upto = outcome.map_or_else(|_| damaged.map(Position::next), |found| Some(found.upto));
             // A disk that does not answer has more to worry about.
             return Outcome { damaged, scrubbed: Some(upto.unwrap_or(range.end)), own: None };
         }
-        if purpose == Purpose::Own {
+        if kind == ReadKind::Own {
             let outcome = outcome.map(|found| (found.records, found.upto));
             return Outcome { damaged, scrubbed: None, own: Some((request, outcome)) };
         }
         let outcome = if self.calls_too_much_empty { outcome.map(call_too_much_empty) } else { outcome };
         let answer = outcome.map_err(error_of);
         let answer = if range.from < trim { Err(ReadError::Trimmed { first: trim }) } else { answer };
-        match (purpose, answer) {
-            (Purpose::Read, Ok(Found { records, empty, upto })) => {
+        match (kind, answer) {
+            (ReadKind::Read, Ok(Found { records, empty, upto })) => {
                 if bounds.is_mapped && matches!(reader, Address::Node(..)) {
                     let answer = MappedAnswer { reader, request, records, from: range.from, upto };
                     self.map(Mapping::Copy(answer), range.from, upto, out);
@@ -441,7 +438,7 @@ impl Readers {
                     send(reader, Message::RecordsWith { request, records, empty, upto }, out);
                 }
             }
-            (Purpose::Subscription, Ok(found)) => {
+            (ReadKind::Subscription, Ok(found)) => {
                 let Some(subscription) = self.subscriptions.get_mut(&(reader, request)) else {
                     return Outcome::default();
                 };
@@ -454,7 +451,7 @@ impl Readers {
                 self.unsubscribe((reader, request));
                 fail(reader, request, error, out);
             }
-            (Purpose::Scrub | Purpose::Own, Ok(_)) => unreachable!("seen above"),
+            (ReadKind::Scrub | ReadKind::Own, Ok(_)) => unreachable!("seen above"),
         }
         Outcome { damaged, ..Outcome::default() }
     }
@@ -519,8 +516,8 @@ impl Readers {
     /// final; readers ask again.
     pub(super) fn discard_reads(&mut self) {
         self.mapping.clear();
-        for Reading { reader, request, purpose, .. } in std::mem::take(&mut self.reading).into_values() {
-            if purpose == Purpose::Subscription
+        for Reading { reader, request, kind, .. } in std::mem::take(&mut self.reading).into_values() {
+            if kind == ReadKind::Subscription
                 && let Some(subscription) = self.subscriptions.get_mut(&(reader, request))
             {
                 subscription.is_reading = false;
@@ -581,7 +578,7 @@ impl Readers {
             let Some(subscription) = self.subscriptions.get_mut(reader) else { continue };
             let is_beyond = |reading: &Reading| {
                 let is_own = (reading.reader, reading.request) == *reader;
-                is_own && reading.purpose == Purpose::Subscription && reading.range.end > stable
+                is_own && reading.kind == ReadKind::Subscription && reading.range.end > stable
             };
             let before = self.reading.len();
             self.reading.retain(|_, reading| !is_beyond(reading));

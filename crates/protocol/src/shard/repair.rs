@@ -65,7 +65,7 @@ impl Core {
                 self.catch_up.learned_trim(now, request);
                 self.trim_below(first, out);
             }
-            ReadError::Missing { .. } => self.catch_up.lacked(now, request),
+            ReadError::Missing { .. } => self.catch_up.not_there(now, request),
             // Also what is lost: this replica does not know that view yet.
             _ => self.catch_up.refused(now, request),
         }
@@ -81,7 +81,7 @@ impl Core {
         }
     }
 
-    /// Asks another replica for what is lacking or damaged.
+    /// Asks another replica for what is missing or damaged.
     pub(super) fn copy(&mut self, path: &dyn DataPath, now: Time, out: &mut Vec<RoleEffect>) {
         if !self.is_open() {
             return;

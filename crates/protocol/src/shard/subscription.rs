@@ -173,7 +173,7 @@ mod tests {
             mappable: Position(readable),
             trim: Position::ZERO,
             trim_is_known: true,
-            lacks: None,
+            missing: None,
             lost: None,
             is_mapped: true,
             view: ViewNumber(3),

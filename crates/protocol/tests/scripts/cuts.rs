@@ -112,8 +112,8 @@ pub(crate) fn shard(message: &ShardMessage) -> String {
             format!("closing v{view} batch={batch}{backups}{}", ordered(runs))
         }
         ReplicateClosing { view, batch, incarnation, runs } => {
-            let life = unless(1, "life", incarnation.0);
-            format!("replicate-closing v{view} batch={batch}{life}{}", ordered(runs))
+            let incarnation = unless(1, "incarnation", incarnation.0);
+            format!("replicate-closing v{view} batch={batch}{incarnation}{}", ordered(runs))
         }
     }
 }
@@ -251,7 +251,7 @@ fn read_closing(kind: &str, words: &mut Words) -> Parsed<Option<ShardMessage>> {
         }
         "closing" | "replicate-closing" => {
             let (view, batch) = (words.view()?, words.position("batch")?);
-            let incarnation = Incarnation(words.value("life")?.unwrap_or(1));
+            let incarnation = Incarnation(words.value("incarnation")?.unwrap_or(1));
             let backups = messages::backups(words)?;
             let runs = words.ordered();
             match kind {

@@ -399,7 +399,7 @@ fn catalog(message: &control::Message) -> String {
             format!("cluster {}", list(nodes, ",", place))
         }
         Elsewhere { version } => format!("elsewhere version={version}"),
-        Retire { log, .. } => format!("retire log={log}"),
+        RemoveLog { log, .. } => format!("remove log={log}"),
         Retired { log, node, .. } => format!("retired log={log} node={node}"),
         _ => unreachable!("the others are of view changes"),
     }

@@ -21,7 +21,7 @@
 //! request 9 append a2 again-until-ms=100                    the same, again if it became a no-op
 //! persisted | persisted 3                                   all writes, or those up to #3, are durable
 //! read 1 0:a0 | read 1 damaged=3                            the store's answer
-//! found 1 a0 a1 | mapped 1 owned=2*s0+1*s1                  the same, about names and about shards
+//! found 1 a0 a1 | mapped 1 owned=2*s0+1*s1                  the same, about ids and about shards
 //! silent 2 | heard 2                                        a node answers no more, or again
 //! pressed | relieved                                        its journal is behind, or not any more
 //! wait 100ms | disconnected client1 | disk full | store-failed 3

@@ -82,7 +82,7 @@ pub(crate) fn consecutive_records(words: &mut Words) -> Parsed<(SessionId, u64, 
 fn run(words: &mut Words) -> Parsed<IdRun> {
     match words.ids()[..] {
         [run] => Ok(run),
-        _ => Err("the names of one answer are consecutive ones of one session".into()),
+        _ => Err("the ids of one answer are consecutive ones of one session".into()),
     }
 }
 

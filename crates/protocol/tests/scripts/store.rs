@@ -47,7 +47,7 @@ pub(crate) fn recovered<'a>(
     found
 }
 
-/// The names of the records, and of the no-ops, that have no final position.
+/// The ids of the records, and of the no-ops, that have no final position.
 fn unordered<'a>(
     shard: ShardId,
     stable: Position,

@@ -106,7 +106,7 @@ impl Words {
         self.one("a record", read_record)
     }
 
-    /// Records, or names with the shards that they go to, and how many bytes their records take.
+    /// Records, or ids with the shards that they go to, and how many bytes their records take.
     pub(crate) fn entries(&mut self) -> Vec<(RecordId, Content)> {
         self.all(|word| match word.strip_prefix('s') {
             None => read_record(word).map(|(id, record)| (id, Content::Record(record))),
@@ -124,7 +124,7 @@ impl Words {
         runs_of(self.all(read_id).into_iter())
     }
 
-    /// The names in `what=a0,a1`; none if it is not there.
+    /// The ids in `what=a0,a1`; none if it is not there.
     pub(crate) fn ids_in(&mut self, what: &str) -> Parsed<Vec<IdRun>> {
         let text = self.value::<String>(what)?.unwrap_or_default();
         let ids = text.split(',').filter(|word| !word.is_empty());

@@ -1,6 +1,6 @@
 //! The same log in macro steps: what may as well happen together is one action, so larger models come to an end.
 //!
-//! A stride is a run of small steps in which nothing that happens meanwhile makes a difference. For every run
+//! A macro step is a run of small steps in which nothing that happens meanwhile makes a difference. For every run
 //! of small steps there is one of macro_steps that finds the same log and promised at least as much: [`sights`]
 //! compares the two where both come to an end, and what the arguments below count on is itself checked in
 //! every state ([`rules::DEAF`], [`rules::ANEW`]).
@@ -8,13 +8,13 @@
 //! * **A view is over for everyone when the first attempt recovers it.** After that its messages reach others
 //!   than the sealed replica and the fenced shard only. What these do then touches neither of the two, so it
 //!   may as well have happened before.
-//! * **[`Recover`](Stride::Recover) is one stride.** From the seal on, the chosen replica does nothing but what
+//! * **[`Recover`](Stride::Recover) is one macro step.** From the seal on, the chosen replica does nothing but what
 //!   the attempt asks, and so does the shard from the fence on. If a higher claim comes in between, the attempt
 //!   comes to nothing, and all that it did was to freeze: a frozen replica does nothing that it could not do
 //!   by being slow. A claim may as well be made when it is first used.
 //! * **Only the chosen replica is sealed.** The attempt goes on as soon as it has one to choose. To seal another
 //!   only freezes it.
-//! * **[`Register`](Stride::Register) is one stride.** To stage a replica freezes it, until its view is registered
+//! * **[`Register`](Stride::Register) is one macro step.** To stage a replica freezes it, until its view is registered
 //!   or it obeys a higher claim. What an attempt that is over staged matters only to the replica sealed or staged
 //!   next, and arrives just before that, if at all.
 //! * **A named replica starts at once**, and may then be slow. Before anyone starts, the rules are checked as well.
@@ -47,9 +47,9 @@ use crate::rules;
 /// A cluster whose shard has one replica. Each controller makes one attempt.
 pub(crate) struct MacroSteps(pub(crate) Cluster);
 
-/// A stride that can happen.
+/// A macro step that can happen.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Stride {
+pub(crate) enum MacroStep {
     Deliver(Arc<Packet>),
     /// A client begins.
     Begin(usize),
@@ -72,7 +72,7 @@ pub(crate) enum Stride {
 
 impl Model for MacroSteps {
     type State = State;
-    type Action = Stride;
+    type Action = MacroStep;
 
     fn init_states(&self) -> Vec<State> {
         assert_eq!(self.0.replicas, 1, "who of several is fenced is not modelled");
@@ -81,7 +81,7 @@ impl Model for MacroSteps {
         vec![state]
     }
 
-    fn actions(&self, state: &State, actions: &mut Vec<Stride>) {
+    fn actions(&self, state: &State, actions: &mut Vec<MacroStep>) {
         let Some(view) = &state.entry().view else { return };
         let claimed = state.entry().claimed;
         let is_open = claimed == view.number;
@@ -90,11 +90,11 @@ impl Model for MacroSteps {
             Part::Stage(claim) | Part::Registered(claim) => !is_open && claim < claimed,
             Part::Attempt(_) | Part::Answer => false,
         };
-        actions.extend(state.network.iter().filter(arrives).cloned().map(Stride::Deliver));
+        actions.extend(state.network.iter().filter(arrives).cloned().map(MacroStep::Deliver));
         for (index, placed) in state.machines.iter().enumerate() {
             match (&placed.role, placed.place) {
                 (Role::Client(_), Place::Client(number)) if is_open && !state.ghost.began(number) => {
-                    actions.push(Stride::Begin(index));
+                    actions.push(MacroStep::Begin(index));
                 }
                 (Role::Controller(controller), place) => {
                     if state.next_controller == Some(place) && claimed.0 <= self.0.claims {
@@ -105,17 +105,17 @@ impl Model for MacroSteps {
                     }
                 }
                 (Role::Sequencer(_), place) if state.crashes_left > 0 && is_staged(state, place, claimed) => {
-                    actions.push(Stride::Crash(index));
+                    actions.push(MacroStep::Crash(index));
                 }
                 _ => {}
             }
         }
     }
 
-    fn next_state(&self, last: &State, action: Stride) -> Option<State> {
+    fn next_state(&self, last: &State, action: MacroStep) -> Option<State> {
         let mut state = last.clone();
         match action {
-            Stride::Deliver(packet) => {
+            MacroStep::Deliver(packet) => {
                 if packet.is_question() || !matches!(packet.part(), Part::Data(_)) {
                     state.network.retain(|other| *other != packet);
                 }
@@ -123,15 +123,15 @@ impl Model for MacroSteps {
                     return None;
                 }
             }
-            Stride::Begin(index) => self.0.begin(&mut state, index),
-            Stride::Recover { controller, chosen, late, bound } => {
+            MacroStep::Begin(index) => self.0.begin(&mut state, index),
+            MacroStep::Recover { controller, chosen, late, bound } => {
                 for packet in bound {
                     deliver(&mut state, packet);
                 }
                 self.recover(&mut state, controller, chosen, late)?;
             }
-            Stride::Register { controller, members } => self.register(&mut state, controller, &members)?,
-            Stride::Crash(index) => self.0.crash(&mut state, index),
+            MacroStep::Register { controller, members } => self.register(&mut state, controller, &members)?,
+            MacroStep::Crash(index) => self.0.crash(&mut state, index),
         }
         self.quiesce(&mut state);
         self.0.forget_spent(&mut state);
@@ -145,7 +145,7 @@ impl Model for MacroSteps {
 }
 
 /// The replicas that can be recovered from, each after any of the batches reached the shard.
-fn recoveries(state: &State, view: &View, controller: usize, actions: &mut Vec<Stride>) {
+fn recoveries(state: &State, view: &View, controller: usize, actions: &mut Vec<MacroStep>) {
     let binds = state.network.iter().filter(|packet| {
         packet.part() == Part::Data(view.number)
             && matches!(packet.message, Message::Shard(shard::Message::Bind { .. }))
@@ -161,9 +161,9 @@ fn recoveries(state: &State, view: &View, controller: usize, actions: &mut Vec<S
         let may_be_late = state.network.iter().any(is_late);
         for bound in subsets(&binds) {
             if may_be_late {
-                actions.push(Stride::Recover { controller, chosen, late: true, bound: bound.clone() });
+                actions.push(MacroStep::Recover { controller, chosen, late: true, bound: bound.clone() });
             }
-            actions.push(Stride::Recover { controller, chosen, late: false, bound });
+            actions.push(MacroStep::Recover { controller, chosen, late: false, bound });
         }
     }
 }
@@ -180,13 +180,13 @@ impl MacroSteps {
         !is_empty || packet.from == Place::Client(0)
     }
 
-    fn registrations(&self, state: &State, controller: usize, actions: &mut Vec<Stride>) {
+    fn registrations(&self, state: &State, controller: usize, actions: &mut Vec<MacroStep>) {
         let claimed = state.entry().claimed;
         let candidates = (0..state.machines.len())
             .filter(|index| is_staged(state, state.machines[*index].place, claimed))
             .collect::<Vec<usize>>();
         let enough = subsets(&candidates).filter(|members| members.len() >= self.0.least as usize);
-        actions.extend(enough.map(|members| Stride::Register { controller, members }));
+        actions.extend(enough.map(|members| MacroStep::Register { controller, members }));
     }
 
     fn recover(&self, state: &mut State, controller: usize, chosen: usize, late: bool) -> Option<()> {

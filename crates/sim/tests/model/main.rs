@@ -101,7 +101,7 @@ const NEEDS_SMALL_STEPS: [Mutation; 3] =
 const FULL: Cluster = Cluster { sequencers: 3, least: 2, records: 2, crashes: 1, ..RACE };
 
 /// The models that a test has time for, in macro_steps.
-const SHORT_STRIDES: [(&str, Cluster); 4] = [
+const SHORT_MACRO_STEPS: [(&str, Cluster); 4] = [
     ("two attempts that race, in macro_steps", RACE),
     ("two attempts that race, and a crash, in macro_steps", Cluster { crashes: 1, ..RACE }),
     (
@@ -112,7 +112,7 @@ const SHORT_STRIDES: [(&str, Cluster); 4] = [
 ];
 
 /// The models that `cargo xtask soak` has time for, in macro_steps, to the end.
-const LONG_STRIDES: [(&str, Cluster); 2] = [
+const LONG_MACRO_STEPS: [(&str, Cluster); 2] = [
     ("the full model, in macro_steps", FULL),
     ("the full model with one record after the other, in macro_steps", Cluster { staggered: true, ..FULL }),
 ];
@@ -165,8 +165,8 @@ fn every_state_is_sound() {
 }
 
 #[test]
-fn every_stride_is_sound() {
-    for (name, cluster) in SHORT_STRIDES {
+fn every_macro_step_is_sound() {
+    for (name, cluster) in SHORT_MACRO_STEPS {
         explore(name, MacroSteps(cluster), ENOUGH);
     }
 }
@@ -176,7 +176,7 @@ fn every_stride_is_sound() {
 fn every_state_of_larger_models_is_sound() {
     let Ok(minutes) = std::env::var("SERIATIM_MODEL_MINUTES") else { return };
     let minutes: u32 = minutes.parse().expect("a number of minutes");
-    for (name, cluster) in LONG_STRIDES {
+    for (name, cluster) in LONG_MACRO_STEPS {
         explore(name, MacroSteps(cluster), ENOUGH);
     }
     for (name, cluster) in COMPARED_LONG {
@@ -204,7 +204,7 @@ fn every_defect_is_refuted() {
 
 /// By any property: what the arguments for macro_steps count on does not hold for a defect.
 #[test]
-fn every_defect_is_refuted_by_strides() {
+fn every_defect_is_refuted_by_macro_steps() {
     for (mutation, _, cluster) in REFUTED {
         if NEEDS_SMALL_STEPS.contains(&mutation) {
             continue;
@@ -219,6 +219,6 @@ fn every_defect_is_refuted_by_strides() {
 }
 
 #[test]
-fn strides_lose_nothing() {
+fn macro_steps_lose_nothing() {
     COMPARED.into_iter().for_each(|(name, cluster)| sights::compare(name, cluster));
 }

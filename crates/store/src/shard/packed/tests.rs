@@ -54,7 +54,7 @@ fn memory() -> HardState {
 }
 
 /// It travels as well, and so its numbers have a bound.
-fn lacking() -> impl Strategy<Value = MissingRange> {
+fn missing_range() -> impl Strategy<Value = MissingRange> {
     let position = || number().prop_map(|number| Position(number).min(Position::MAX));
     (position(), position()).prop_map(|(from, end)| MissingRange { from, end })
 }
@@ -91,7 +91,7 @@ fn binding() -> impl Strategy<Value = Binding> {
         (version(), run()).prop_map(|((view, first), run)| Binding::Refer { view, first, run }),
         number().prop_map(|position| Binding::Stable(Position(position))),
         Just(Binding::Remember(memory())),
-        prop::option::of(lacking())
+        prop::option::of(missing_range())
             .prop_map(|missing| Binding::RememberMissing { memory: memory(), missing }),
         (version(), prop::collection::vec(part(), 0..6)).prop_map(|((view, first), parts)| Binding::Order {
             view,
