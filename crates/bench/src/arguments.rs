@@ -40,6 +40,8 @@ pub(crate) enum BenchCommand {
     /// How long others wait for stable records when a client dies between its names and its records.
     #[command(mut_arg("rounds", |rounds| rounds.default_value("20")))]
     Stall(StallArguments),
+    /// How much sooner a program has its results that computes on records before they are final.
+    Speculate(SpeculateArguments),
     /// Draw charts of what was recorded with --json, and put tables of it into a page.
     Plot(PlotArguments),
 }
@@ -91,6 +93,38 @@ pub(crate) struct ReadBenchArguments {
     /// How many shards.
     #[arg(long, default_value_t = 1, value_parser = value_parser!(u32).range(1..=i64::from(MAX_SHARDS)))]
     pub(crate) shards: u32,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct SpeculateArguments {
+    #[command(flatten)]
+    pub(crate) comparison: ComparisonArguments,
+    #[command(flatten)]
+    pub(crate) paced: PacedArguments,
+    /// How many clients append.
+    #[arg(long, default_value_t = 4, value_parser = value_parser!(u32).range(1..=1024))]
+    pub(crate) clients: u32,
+    /// How many shards; several, separated by commas.
+    #[arg(long, default_value = "2", value_delimiter = ',', value_parser = value_parser!(u32).range(1..=i64::from(MAX_SHARDS)))]
+    pub(crate) shards: Vec<u32>,
+    /// How long a program computes on what has come, such as 1.5ms, however many records that are; several, separated by commas.
+    #[arg(long, default_value = "1.5ms", value_delimiter = ',', value_parser = duration)]
+    pub(crate) compute: Vec<Duration>,
+    /// Keep a processor busy while computing, instead of only taking the time.
+    #[arg(long)]
+    pub(crate) spin: bool,
+    /// The programs: one that reads the whole log, or one for each shard.
+    #[arg(long, value_enum, default_value_t = Subscribers::All)]
+    pub(crate) subscribe: Subscribers,
+}
+
+/// The programs that read a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Subscribers {
+    /// One, which reads all of it.
+    All,
+    /// One for each shard.
+    Shard,
 }
 
 #[derive(Clone, Debug, Args)]

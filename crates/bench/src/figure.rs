@@ -57,6 +57,38 @@ pub(super) enum Figure {
     BothP50,
     #[serde(rename = "append_and_read_p99_us")]
     BothP99,
+    /// From when an append should have begun until a subscription had its record, whether that was final or not.
+    #[serde(rename = "delivery_p50_us")]
+    DeliveryP50,
+    #[serde(rename = "delivery_p99_us")]
+    DeliveryP99,
+    #[serde(rename = "delivery_mean_us")]
+    DeliveryMean,
+    /// The same until the subscription was told that the record is final.
+    #[serde(rename = "confirm_p50_us")]
+    ConfirmP50,
+    #[serde(rename = "confirm_p99_us")]
+    ConfirmP99,
+    /// The same until the result of a computation on it was out.
+    #[serde(rename = "result_p50_us")]
+    ResultP50,
+    #[serde(rename = "result_p99_us")]
+    ResultP99,
+    #[serde(rename = "result_mean_us")]
+    ResultMean,
+    /// From delivery until the program was free to compute; and from when it had computed until the record was final.
+    #[serde(rename = "queue_mean_us")]
+    QueueMean,
+    #[serde(rename = "wait_mean_us")]
+    WaitMean,
+    /// How many of all records came before they were known to be final; and how many were taken back.
+    #[serde(rename = "predicted_percent")]
+    Predicted,
+    #[serde(rename = "failed")]
+    Failed,
+    /// How many of all positions have no record.
+    #[serde(rename = "empty_percent")]
+    Empty,
     /// How much of one processor was used, by all of the process; more than 100 on more than one.
     #[serde(rename = "cpu_percent")]
     Own,
@@ -141,6 +173,19 @@ impl Figure {
             Self::AppendP99 => "append p99 us",
             Self::BothP50 => "both p50 us",
             Self::BothP99 => "both p99 us",
+            Self::DeliveryP50 => "delivery p50 us",
+            Self::DeliveryP99 => "delivery p99 us",
+            Self::DeliveryMean => "delivery mean us",
+            Self::ConfirmP50 => "confirm p50 us",
+            Self::ConfirmP99 => "confirm p99 us",
+            Self::ResultP50 => "result p50 us",
+            Self::ResultP99 => "result p99 us",
+            Self::ResultMean => "result mean us",
+            Self::QueueMean => "queue mean us",
+            Self::WaitMean => "wait mean us",
+            Self::Predicted => "predicted %",
+            Self::Failed => "failed",
+            Self::Empty => "empty %",
             Self::Own => "cpu %",
             Self::Nodes => "nodes %",
             Self::Clients => "clients %",
@@ -169,7 +214,8 @@ impl Figure {
             _ if !value.is_finite() => return "-".to_owned(),
             Self::Rate | Self::Written | Self::Own | Self::Nodes | Self::Clients => 0,
             Self::Others | Self::Idle | Self::Foreign | Self::Names | Self::NamesOnTheClock => 0,
-            Self::WrongSuspicions => 0,
+            Self::WrongSuspicions | Self::Failed => 0,
+            Self::Predicted | Self::Empty => 1,
             _ if self.heading().contains(" us") => 1,
             _ => 2,
         };
@@ -200,6 +246,9 @@ pub(super) enum Setting {
     /// How often everything new is read.
     #[serde(rename = "period_ms")]
     Period,
+    /// How long a program computes on what has come.
+    #[serde(rename = "compute_ms")]
+    Compute,
 }
 
 impl Setting {
@@ -213,6 +262,7 @@ impl Setting {
             Self::Shards => "shards",
             Self::Lag => "lag ms",
             Self::Period => "period ms",
+            Self::Compute => "computing, ms",
         }
     }
 
@@ -227,6 +277,7 @@ impl Setting {
             Self::Shards => format!("{value} shards"),
             Self::Lag => format!("lag {value} ms"),
             Self::Period => format!("every {value} ms"),
+            Self::Compute => format!("computing for {value} ms"),
         }
     }
 }

@@ -18,6 +18,12 @@ pub(super) struct Latencies {
     span: Option<(Instant, Instant)>,
 }
 
+impl Default for Latencies {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Latencies {
     pub(super) fn new() -> Self {
         let histogram = Histogram::new_with_bounds(1, 600_000_000_000, 3).expect("the bounds are in order");

@@ -30,6 +30,7 @@ mod presentation;
 mod read;
 mod report;
 mod scale;
+mod speculate;
 mod stall;
 mod style;
 mod table;
@@ -81,5 +82,6 @@ async fn measure(command: &BenchCommand) -> Outcome {
         BenchCommand::Failover(arguments) => failover::run(arguments).await,
         BenchCommand::Metadata(arguments) => metadata::run(arguments),
         BenchCommand::Stall(arguments) => stall::run(arguments).await,
+        BenchCommand::Speculate(arguments) => speculate::run(arguments).await,
     }
 }

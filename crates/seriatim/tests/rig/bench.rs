@@ -69,6 +69,18 @@ async fn the_other_benches_measure_something() {
             1,
             &["rate_per_s", "stable_lag_ms", "stable_lag_p50_ms"][..],
         ),
+        (
+            "speculate --rate 100 --order corfu,erwin-st --subscribe shard --compute 0,1ms --duration 1",
+            3,
+            &[
+                "append_p50_us",
+                "delivery_p50_us",
+                "confirm_p50_us",
+                "result_mean_us",
+                "predicted_percent",
+                "compute_ms",
+            ],
+        ),
         ("scale --shards 1..2 --order erwin-st --duration 1", 2, &["rate_per_s", "cpu_percent", "shards"]),
         (
             "read --rate 100 --lag 1ms --order erwin-st --duration 1",
