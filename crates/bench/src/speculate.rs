@@ -76,7 +76,7 @@ pub(super) const PRESENTATION: Presentation = Presentation {
     },
 };
 
-/// What is varied beside size and rate.
+/// The settings beside size and rate.
 #[derive(Clone, Copy, Debug)]
 struct Consumption {
     shards: u32,
@@ -243,7 +243,7 @@ impl Out {
     }
 }
 
-/// What computing on a batch takes.
+/// The cost of computing on a batch.
 struct Work {
     timer: Timer,
     compute: Duration,

@@ -89,7 +89,7 @@ fn a_long_empty_span_is_confirmed_in_parts() {
     assert!(policy.is_done());
 }
 
-/// Whatever was given is looked at.
+/// All positions: everything that was given is looked at.
 const ALL: Range<Position> = Position(0)..Position(u64::MAX);
 
 #[test]

@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout};
 use crate::history::History;
 use crate::workload::{DEADLINE, QUIET, open};
 
-/// What a subscription with two bounds was told.
+/// The events of a subscription with two bounds.
 ///
 /// Invariant: `given` is in the order of positions, all of them at `confirmed` or above.
 struct Told {
@@ -47,7 +47,7 @@ impl Told {
         }
     }
 
-    /// What is confirmed counts as if it was read.
+    /// Records that are confirmed count as if they were read.
     fn confirm(&mut self, upto: Position) {
         if upto < self.confirmed {
             self.history.violation(format!("{upto} is confirmed after {}", self.confirmed));
