@@ -288,6 +288,28 @@ fn a_filter_and_shards_go_without_speculation() {
 }
 
 #[test]
+fn positions_of_shards_that_are_not_chosen_are_no_gaps_wherever_they_lie() {
+    for speculative in [false, true] {
+        // Positions do not say on which shard they are.
+        let mut log = view(1, 2, 0, 0);
+        log.config.order = seriatim_model::Order::Scalog;
+        let selection = Selection { shards: Some([ShardId(1)].into()), speculative, ..Selection::default() };
+        let (range, most) = ((Position(0), None), limits::SUBSCRIPTION_BYTES);
+        let subscriber = Subscriber::with(CONTROL, log, range, most, selection, Options::default());
+        let mut script = Script { subscriber, now: Time(1), asked: Asked::new() };
+        script.step(Input::Wake);
+        script.want(1000);
+        let confirms = |told: &str, upto: &str| match speculative {
+            true => vec![told.to_owned(), upto.to_owned()],
+            false => vec![told.to_owned()],
+        };
+        assert_eq!(script.deliver(1, 0, run([2, 5]), 9), confirms("2 5", "confirm 9"));
+        assert!(script.deliver(1, 9, vec![], 20).is_empty(), "nothing is there for it");
+        assert_eq!(script.deliver(1, 20, run([20, 22]), 23), confirms("20 22", "confirm 23"));
+    }
+}
+
+#[test]
 fn what_a_filter_leaves_out_is_confirmed_with_the_rest() {
     let selection = Selection { filter: Some(Filter::key_prefix("eu/")), ..speculative() };
     let mut script = Script::new(1, None, selection);

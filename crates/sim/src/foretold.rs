@@ -1,6 +1,6 @@
 //! The part of a history that subscriptions which take predictions were told.
 
-use seriatim_model::{NodeId, Position, RecordId};
+use seriatim_model::{NodeId, Position, RecordId, ShardId};
 
 use crate::client::key_of;
 use crate::history::{History, Moment};
@@ -39,6 +39,8 @@ pub enum Foretelling {
 pub struct Speculation {
     /// Which records it wants, by the first bytes of their keys; none: all.
     pub prefix: Option<Vec<u8>>,
+    /// The shard whose records it wants; none: all.
+    pub shard: Option<ShardId>,
     /// Everything that it was told.
     pub told: Vec<Foretold>,
     /// Its client is there still, and it has not come to what is lost.
@@ -53,8 +55,8 @@ impl History {
     }
 
     /// A subscription that takes predictions begins. Returns its number.
-    pub fn speculate(&mut self, prefix: Option<Vec<u8>>) -> usize {
-        self.speculations.push(Speculation { prefix, told: vec![], goes_on: true });
+    pub fn speculate(&mut self, prefix: Option<Vec<u8>>, shard: Option<ShardId>) -> usize {
+        self.speculations.push(Speculation { prefix, shard, told: vec![], goes_on: true });
         self.speculations.len() - 1
     }
 
@@ -69,6 +71,7 @@ impl History {
     pub fn is_wanted(&self, speculation: &Speculation, position: Position) -> bool {
         let Some(append) = self.last.get(&position).and_then(|(_, append)| *append) else { return false };
         let has = |prefix: &Vec<u8>| key_of(&self.appends[append].payload).starts_with(prefix);
-        speculation.prefix.as_ref().is_none_or(has)
+        let is_chosen = |shard: &ShardId| self.last_shards.get(&position) == Some(shard);
+        speculation.prefix.as_ref().is_none_or(has) && speculation.shard.as_ref().is_none_or(is_chosen)
     }
 }

@@ -394,6 +394,8 @@ pub struct History {
     pub written: BTreeMap<ShardId, Vec<(Moment, Position)>>,
     /// The log at the end: observations of the last reading, by position.
     pub last: BTreeMap<Position, (RecordId, Option<usize>)>,
+    /// Which shard had each of these.
+    pub last_shards: BTreeMap<Position, ShardId>,
     /// Whether more memory was lost than the log's durability can bear.
     pub lost_too_much: bool,
     /// When, if so.
@@ -470,6 +472,7 @@ impl History {
             stable: vec![],
             written: BTreeMap::new(),
             last: BTreeMap::new(),
+            last_shards: BTreeMap::new(),
             lost_too_much: false,
             lost_at: Time::ZERO,
             damaged: BTreeSet::new(),

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use seriatim_delivery::subscriber::{Event, Request};
 use seriatim_delivery::{Failure, Selection, Subscriber};
 use seriatim_model::storage::Stored;
-use seriatim_model::{Address, Effect, Filter, Input, Machine, NodeId, Peer, Position, Time};
+use seriatim_model::{Address, Effect, Filter, Input, Machine, NodeId, Peer, Position, ShardId, Time};
 use seriatim_protocol::Message;
 use seriatim_protocol::control::LogEntry;
 
@@ -41,6 +41,14 @@ struct Speculative {
     confirmed: Position,
 }
 
+/// The only shard whose records are wanted, if not all are; drawn apart from what the plan's other choices go by. A shard that
+/// leaves its log is wanted by nobody.
+fn chosen_shard(plan: &Plan) -> Option<ShardId> {
+    let mut random = Random::new(plan.seed ^ 0x0054_A8D5);
+    let is_chosen = random.percent(30) && plan.config.shards > 1 && plan.reshapes.is_empty();
+    is_chosen.then(|| ShardId(random.below(u64::from(plan.config.shards)) as u32))
+}
+
 impl Subscription {
     /// Subscribes from the beginning of the log, with so many bytes on their way. In half of all seeds it takes predictions.
     #[must_use]
@@ -56,12 +64,13 @@ impl Subscription {
         let speculative = Random::new(plan.seed ^ 0x5BEC).percent(50);
         let prefix = (plan.workload.keyed && speculative && random.percent(50)).then(|| b"k0".to_vec());
         let filter = prefix.clone().map(Filter::key_prefix);
-        let selection = Selection { speculative, filter, shards: None };
+        let shard = chosen_shard(plan).filter(|_| speculative);
+        let selection = Selection { speculative, filter, shards: shard.map(|shard| [shard].into()) };
         let range = (Position::ZERO, None);
         let machine = Subscriber::with(control, entry.clone(), range, window, selection, plan.options);
         let speculative = speculative.then(|| Speculative {
-            is_whole: prefix.is_none(),
-            number: history.speculate(prefix),
+            is_whole: prefix.is_none() && shard.is_none(),
+            number: history.speculate(prefix, shard),
             standing: VecDeque::new(),
             confirmed: Position::ZERO,
         });

@@ -86,7 +86,7 @@ impl Source {
         }
         match self.look_at(position) {
             // Another shard may have moved to a view that is not known here, and have it.
-            (shard, Seen::Missing) if position < self.final_below() => {
+            (shard, Seen::Missing) if position < self.final_below() && self.must_have_all() => {
                 self.doubt.raise(now, position, shard, &mut self.directory);
                 Known::NotYet
             }
@@ -148,6 +148,11 @@ impl Source {
             Seen::Lost(end) => Known::Lost { shard, end },
             Seen::NotYet | Seen::Missing => Known::NotYet,
         }
+    }
+
+    /// Whether a position that none of the asked shards has should be with one of them: all are asked, or it says with which it is.
+    fn must_have_all(&self) -> bool {
+        self.selection.shards.is_none() || self.directory.placement().is_some()
     }
 
     /// Tells of a position that no chosen shard has whether it is one that the reader has no concern with.

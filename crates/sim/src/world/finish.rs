@@ -160,6 +160,7 @@ impl World {
                     let history = history_of(&mut self.cluster.scene.history, judge);
                     for observation in &history.observations[first..] {
                         history.last.insert(observation.position, (observation.id, observation.append));
+                        history.last_shards.insert(observation.position, shard);
                     }
                 }
             }
