@@ -145,6 +145,23 @@ fn one_shard_says_for_all_that_what_was_predicted_holds() {
 }
 
 #[test]
+fn what_a_shard_predicted_and_does_not_give_out_as_final_is_not_confirmed() {
+    let mut script = Script::new(2, None, speculative());
+    script.predict(1, 0, 0, run(0..4), 8);
+    assert_eq!(script.predict(1, 1, 0, run(4..8), 12), ["4? 5? 6? 7?"]);
+    // Both go by a view that is not known here, and in which another shard has the positions from 4 on.
+    assert_eq!(script.deliver(0, 0, run(0..4), 8), ["confirm 4"]);
+    assert!(script.deliver(1, 0, vec![], 8).is_empty());
+    assert!(script.subscriber.deadline().is_some_and(|at| at <= script.now), "the register is asked");
+    let told = script.enters(view(2, 3, 4, 8));
+    assert!(told.is_empty());
+    assert_eq!(script.asked[&2].2, Position(4), "from there on it is asked for again");
+    let others = (4..8).map(|position| says(position, &format!("other {position}"))).collect();
+    let told = script.deliver(1, 4, others, 8);
+    assert_eq!(told, ["fail 4", "other 4 other 5 other 6 other 7", "confirm 8"]);
+}
+
+#[test]
 fn another_view_takes_back_what_it_does_not_have() {
     let mut script = Script::new(1, None, speculative());
     assert_eq!(script.predict(1, 0, 0, run(0..6), 6), ["0? 1? 2? 3? 4? 5?"]);

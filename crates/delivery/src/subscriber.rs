@@ -171,7 +171,7 @@ impl Subscriber {
                     self.hand_over(now, out);
                 }
                 Policy::TwoBounds(..) => {
-                    self.judge(news, out);
+                    self.judge(now, news, out);
                     self.hand_over_with_bounds(now, out);
                 }
             },
@@ -218,14 +218,27 @@ impl Subscriber {
     }
 
     /// Takes back what turned out different.
-    fn judge(&mut self, news: News, out: &mut Out) {
+    fn judge(&mut self, now: Time, news: News, out: &mut Out) {
         let Policy::TwoBounds(policy, _) = &mut self.policy else { return };
         let differs = match news {
             News::Holds { view, upto } => {
                 policy.holds(view, upto);
                 None
             }
-            News::Final { from, upto } => policy.compare(from..upto, |at| self.source.peek(at)),
+            News::Final { from, upto } => {
+                let mut withheld = None;
+                let differs = policy.compare(from..upto, |at| {
+                    let known = self.source.peek(at);
+                    if withheld.is_none() && self.source.is_withheld(at) {
+                        withheld = Some(at);
+                    }
+                    known
+                });
+                if let Some(at) = withheld {
+                    self.source.doubt(now, at);
+                }
+                differs
+            }
             News::Entered => {
                 let (number, start, history) = self.source.view().expect("it was just entered");
                 policy.entered(number, start, history)
@@ -293,9 +306,8 @@ impl Subscriber {
 
     /// Tells the reader what is final now, if it wants to know, and lets go of it.
     fn confirm(&mut self, out: &mut Out) {
-        let final_below = self.source.final_below();
         let Policy::TwoBounds(policy, is_speculative) = &mut self.policy else { return };
-        if let Some(upto) = policy.confirm(final_below) {
+        if let Some(upto) = policy.confirm() {
             self.source.release(upto);
             if policy.takes_news() && *is_speculative {
                 self.sink.confirm(upto, out);

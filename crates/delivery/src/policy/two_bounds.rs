@@ -260,16 +260,16 @@ impl TwoBounds {
         has_records.then_some(first)
     }
 
-    /// Everything below `final_below` is what the shards gave out as final, and was compared. Returns the bound below which all that was
-    /// given is final, if it rose.
-    pub(crate) fn confirm(&mut self, final_below: Position) -> Option<Position> {
+    /// Returns the bound below which all that was given is final, if it rose. It is if it came as final, or is told to hold: that shards
+    /// have given out more does not say so, since they may go by a view that places it elsewhere.
+    pub(crate) fn confirm(&mut self) -> Option<Position> {
         while let Some(given) = self.given.front_mut() {
             let bound = match given.basis {
                 Basis::Final => given.end,
                 Basis::Predicted(view) => {
                     let any = self.options.mutates(Mutation::HoldsAnyView);
                     let held = Some(self.holds.1).filter(|_| view == self.holds.0 || any);
-                    final_below.max(held.unwrap_or_default()).min(given.end)
+                    held.unwrap_or_default().min(given.end)
                 }
             };
             if bound < given.end {

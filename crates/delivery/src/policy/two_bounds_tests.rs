@@ -55,8 +55,8 @@ fn history(steps: &[(u64, u64)]) -> ViewHistory {
 fn final_records_are_confirmed_at_once() {
     let mut policy = policy();
     assert_eq!(give(&mut policy, [record(0, FINAL), empty(4, FINAL), record(4, FINAL)]), [false, false]);
-    assert_eq!(policy.confirm(Position(0)), Some(Position(5)));
-    assert_eq!(policy.confirm(Position(0)), None, "nothing new");
+    assert_eq!(policy.confirm(), Some(Position(5)));
+    assert_eq!(policy.confirm(), None, "nothing new");
 }
 
 #[test]
@@ -68,13 +68,13 @@ fn a_prediction_is_confirmed_when_its_view_holds_it() {
         [false, true, true, true],
         "what follows a prediction fails with it"
     );
-    assert_eq!(policy.confirm(Position(0)), Some(Position(1)));
+    assert_eq!(policy.confirm(), Some(Position(1)));
     policy.holds(ViewNumber(2), Position(9));
-    assert_eq!(policy.confirm(Position(0)), None, "another view says nothing of it");
+    assert_eq!(policy.confirm(), None, "another view says nothing of it");
     policy.holds(ViewNumber(3), Position(2));
-    assert_eq!(policy.confirm(Position(0)), Some(Position(3)));
+    assert_eq!(policy.confirm(), Some(Position(3)));
     policy.holds(ViewNumber(3), Position(4));
-    assert_eq!(policy.confirm(Position(0)), Some(Position(4)));
+    assert_eq!(policy.confirm(), Some(Position(4)));
 }
 
 #[test]
@@ -83,9 +83,10 @@ fn a_long_empty_span_is_confirmed_in_parts() {
     give(&mut policy, [empty(40, predicted(1)), empty(200, predicted(1))]);
     assert_eq!((policy.next(), policy.wanted()), (Position(100), None), "no further than the end");
     policy.holds(ViewNumber(1), Position(60));
-    assert_eq!(policy.confirm(Position(0)), Some(Position(60)));
+    assert_eq!(policy.confirm(), Some(Position(60)));
     assert!(!policy.is_done());
-    assert_eq!(policy.confirm(Position(100)), Some(Position(100)));
+    assert_eq!(policy.compare(Position(60)..Position(100), |_| empty(100, FINAL)), None);
+    assert_eq!(policy.confirm(), Some(Position(100)));
     assert!(policy.is_done());
 }
 
@@ -104,7 +105,7 @@ fn what_turned_out_different_fails_with_all_after_it_and_nothing_before() {
     assert_eq!(policy.compare(ALL, truth), Some(Position(2)));
     assert_eq!(policy.fail(Position(2)), Some(Position(2)));
     assert_eq!(policy.next(), Position(2));
-    assert_eq!(policy.confirm(Position(0)), Some(Position(2)));
+    assert_eq!(policy.confirm(), Some(Position(2)));
     assert_eq!(give(&mut policy, [record(7, FINAL)]), [false]);
 }
 
@@ -125,7 +126,7 @@ fn a_record_where_none_was_predicted_takes_back_what_came_after_it() {
     // The defect does not remember it.
     let mut policy = mutated(Mutation::EmptyNotGiven);
     give(&mut policy, known);
-    assert_eq!(policy.confirm(Position(0)), Some(Position(1)));
+    assert_eq!(policy.confirm(), Some(Position(1)));
 }
 
 #[test]
@@ -149,8 +150,9 @@ fn what_comes_final_is_compared_with_what_was_given_there_and_nothing_else() {
     assert_eq!(compare(&mut policy, 1004, 1006, |at| empty(at.min(1000) + 6, FINAL)).0, None);
     assert_eq!(compare(&mut policy, 1007, 1008, |_| Known::NotYet), (None, vec![1006]));
     assert_eq!(compare(&mut policy, 1007, 1011, |_| record(7, FINAL)), (Some(Position(1006)), vec![1006]));
-    assert_eq!(policy.confirm(Position(0)), None);
-    assert_eq!(policy.confirm(Position(998)), Some(Position(1006)));
+    assert_eq!(policy.confirm(), None);
+    policy.holds(ViewNumber(1), Position(998));
+    assert_eq!(policy.confirm(), Some(Position(1006)));
     assert_eq!(policy.fail(Position(1006)), Some(Position(1006)));
     assert_eq!(policy.predicted, 0);
 }
@@ -163,11 +165,11 @@ fn a_view_keeps_what_it_does_not_decide_and_voids_what_lies_beyond_its_start() {
     let history = history(&[(1, 0), (3, 2)]);
     assert_eq!(policy.entered(ViewNumber(3), Position(6), &history), Some(Position(6)));
     assert_eq!(policy.fail(Position(6)), Some(Position(6)));
-    assert_eq!(policy.confirm(Position(0)), Some(Position(2)));
+    assert_eq!(policy.confirm(), Some(Position(2)));
     policy.holds(ViewNumber(3), Position(9));
-    assert_eq!(policy.confirm(Position(0)), None, "view 3 says nothing of predictions of view 1");
+    assert_eq!(policy.confirm(), None, "view 3 says nothing of predictions of view 1");
     assert_eq!(policy.compare(ALL, |position| record(position.0, FINAL)), None);
-    assert_eq!(policy.confirm(Position(0)), Some(Position(6)));
+    assert_eq!(policy.confirm(), Some(Position(6)));
 }
 
 #[test]
@@ -176,8 +178,11 @@ fn an_empty_span_is_kept_as_far_as_its_view_decides() {
     give(&mut policy, [empty(9, predicted(1))]);
     assert_eq!(policy.entered(ViewNumber(2), Position(6), &history(&[(1, 0), (2, 4)])), Some(Position(6)));
     assert_eq!((policy.fail(Position(6)), policy.next()), (None, Position(6)));
-    assert_eq!(policy.confirm(Position(0)), Some(Position(4)));
-    assert_eq!(policy.confirm(Position(5)), Some(Position(5)), "the shards gave out all below as final");
+    assert_eq!(policy.confirm(), Some(Position(4)));
+    assert_eq!(policy.compare(Position(4)..Position(5), |_| empty(5, FINAL)), None);
+    assert_eq!(policy.confirm(), Some(Position(5)), "a shard gave that out as final");
+    assert_eq!(policy.compare(ALL, |_| Known::NotYet), None);
+    assert_eq!(policy.confirm(), None, "nobody has said that it holds");
 }
 
 #[test]
@@ -191,7 +196,7 @@ fn what_was_trimmed_undecided_is_void() {
     );
     assert_eq!((policy.next(), policy.confirmed()), (Position(2), Position(2)));
     assert_eq!(policy.trimmed(Position(7)), Trimmed { failed: None, next: Position(2), skips: true });
-    assert_eq!(policy.confirm(Position(0)), None, "the trim tells as much");
+    assert_eq!(policy.confirm(), None, "the trim tells as much");
 }
 
 #[test]
@@ -199,7 +204,7 @@ fn what_was_trimmed_undecided_is_void() {
 fn nothing_fails_that_was_confirmed() {
     let mut policy = policy();
     give(&mut policy, [record(0, FINAL)]);
-    policy.confirm(Position(0));
+    policy.confirm();
     policy.fail(Position(0));
 }
 
@@ -214,7 +219,7 @@ fn the_defects_confirm_and_fail_too_much() {
     let mut policy = mutated(Mutation::HoldsAnyView);
     give(&mut policy, [record(0, predicted(1))]);
     policy.holds(ViewNumber(2), Position(1));
-    assert_eq!(policy.confirm(Position(0)), Some(Position(1)));
+    assert_eq!(policy.confirm(), Some(Position(1)));
     let mut policy = mutated(Mutation::OldPredictionsKept);
     give(&mut policy, [record(0, predicted(1))]);
     assert_eq!(policy.entered(ViewNumber(2), Position(0), &history(&[(2, 0)])), None);
@@ -269,15 +274,12 @@ impl Plain {
         void
     }
 
-    fn confirm(&mut self, final_below: u64) -> Option<u64> {
+    fn confirm(&mut self) -> Option<u64> {
         let before = self.confirmed;
         while let Some((_, basis)) = self.given.get(&self.confirmed) {
             let is_right = match basis {
                 Basis::Final => true,
-                Basis::Predicted(view) => {
-                    self.confirmed < final_below
-                        || self.holds.get(&view.0).is_some_and(|held| self.confirmed < *held)
-                }
+                Basis::Predicted(view) => self.holds.get(&view.0).is_some_and(|held| self.confirmed < *held),
             };
             if !is_right {
                 break;
@@ -358,8 +360,6 @@ struct Both {
     /// The log in the end, below `world.stable` or the start of the view.
     truth: BTreeMap<u64, Option<RecordId>>,
     handed_over: BTreeMap<u64, RecordId>,
-    /// Below it all came as final records, and was compared.
-    final_below: u64,
 }
 
 impl Both {
@@ -414,7 +414,6 @@ impl Both {
                     let world = &self.world;
                     assert_eq!(self.policy.compare(ALL, |at| world.know(at)), None);
                     assert_eq!(self.plain.differs(&self.world), None);
-                    self.final_below = stable;
                 }
             }
             Event::View(kept, same, empty) => self.change_view(kept.into(), same.into(), empty),
@@ -430,8 +429,8 @@ impl Both {
                 self.failed(differs);
             }
         }
-        let confirmed = self.policy.confirm(Position(self.final_below));
-        assert_eq!(confirmed.map(|at| at.0), self.plain.confirm(self.final_below));
+        let confirmed = self.policy.confirm();
+        assert_eq!(confirmed.map(|at| at.0), self.plain.confirm());
         assert_eq!(self.policy.confirmed().0, self.plain.confirmed);
         for position in 0..self.plain.confirmed {
             let expected = self.truth[&position];
@@ -478,7 +477,6 @@ proptest! {
             world,
             truth: BTreeMap::new(),
             handed_over: BTreeMap::new(),
-            final_below: 0,
         };
         for event in &events {
             both.step(event);

@@ -84,14 +84,24 @@ impl Source {
         if self.doubt.is_open() || !self.has_view() {
             return Known::NotYet;
         }
-        match self.look_at(position) {
-            // Another shard may have moved to a view that is not known here, and have it.
-            (shard, Seen::Missing) if position < self.final_below() && self.must_have_all() => {
-                self.doubt.raise(now, position, shard, &mut self.directory);
-                Known::NotYet
-            }
-            (_, Seen::Missing | Seen::NotYet) => self.unconcerned(position),
-            (shard, seen) => self.known(shard, position, seen),
+        if self.is_withheld(position) {
+            self.doubt(now, position);
+            return Known::NotYet;
+        }
+        self.peek(position)
+    }
+
+    /// Whether a shard should have given out `position` as final, and did not.
+    pub(crate) fn is_withheld(&self, position: Position) -> bool {
+        let is_missing = matches!(self.look_at(position), (_, Seen::Missing));
+        is_missing && position < self.final_below() && self.must_have_all()
+    }
+
+    /// `position` is withheld: another shard may have moved to a view that is not known here, and have it. The register is asked.
+    pub(crate) fn doubt(&mut self, now: Time, position: Position) {
+        if !self.doubt.is_open() {
+            let (shard, _) = self.look_at(position);
+            self.doubt.raise(now, position, shard, &mut self.directory);
         }
     }
 
