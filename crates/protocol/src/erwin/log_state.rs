@@ -245,13 +245,12 @@ impl LogState {
     /// Admits nothing more of a session, unless it has ended. Says with which number it would go on, or where it ended.
     pub(super) fn freeze(&mut self, session: SessionId) -> u64 {
         // One that has ended is frozen for good: the question is late, or the leader has forgotten.
-        let end = self.sessions.end_of(session);
-        let next = end.or(self.sessions.next(session)).unwrap_or(0);
-        if end.is_none() {
-            // The first answer counts: the leader may have gone by it.
-            self.frozen.entry(session).or_insert(next);
+        if let Some(end) = self.sessions.end_of(session) {
+            return end;
         }
-        next
+        // The first answer counts, also once the session is forgotten here: the leader may have gone by it, or have missed it.
+        let next = self.sessions.next(session).unwrap_or(0);
+        *self.frozen.entry(session).or_insert(next)
     }
 
     /// The session is frozen no longer: it has ended, or is forgotten.
@@ -422,6 +421,17 @@ mod tests {
         let mut more = ids(4);
         log.cut(a, 3, Disk::default(), &mut more);
         assert_eq!(more.len(), 2, "a member may forward what is missing below the end");
+    }
+
+    #[test]
+    fn a_member_that_is_asked_again_says_the_same_although_it_has_forgotten_the_session() {
+        let (mut log, a) = (log(Limits::default()), session(1));
+        log.hold(Time::ZERO, a, (0, 0), ids(3), Ticket(1));
+        log.order(Position(0), &[BoundIds { ids: run(a, 0, 3), is_void: false }], false);
+        assert_eq!(log.freeze(a), 3);
+        log.expire(&[a]);
+        assert_eq!(log.sessions().next(a), None);
+        assert_eq!(log.freeze(a), 3, "the leader missed the first answer");
     }
 
     #[test]
