@@ -248,9 +248,10 @@ impl LogState {
         if let Some(end) = self.sessions.end_of(session) {
             return end;
         }
-        // The first answer counts, also once the session is forgotten here: the leader may have gone by it, or have missed it.
+        // The first answer counts, also once the session is forgotten here: the leader may have gone by it, or have missed it. What
+        // the leader has bound since counts as well.
         let next = self.sessions.next(session).unwrap_or(0);
-        *self.frozen.entry(session).or_insert(next)
+        next.max(*self.frozen.entry(session).or_insert(next))
     }
 
     /// The session is frozen no longer: it has ended, or is forgotten.
