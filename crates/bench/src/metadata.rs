@@ -19,7 +19,7 @@ use seriatim_model::{
 use seriatim_net::{FrameDecoder, message_frame, open_message};
 use seriatim_protocol::control::{self, LogEntry};
 use seriatim_protocol::erwin::Sequencer;
-use seriatim_protocol::parts::{Content, Sessions};
+use seriatim_protocol::parts::{Carried, Content};
 use seriatim_protocol::roles::SequencingRole;
 use seriatim_protocol::{Message, Options, erwin, shard};
 
@@ -167,11 +167,11 @@ impl<'a> Bench<'a> {
             ended: control::EndedSessions::default(),
         };
         let controller = Address::Node(NodeId(1), Endpoint::Controller);
-        let (ordered, sessions) = (Position(0), Sessions::default());
+        let (ordered, carried) = (Position(0), Carried::default());
         let old = ViewNumber::NONE;
         bench.step(
             controller,
-            control::Message::Stage { claim: VIEW, old, config, ordered, sessions }.into(),
+            control::Message::Stage { claim: VIEW, old, config, ordered, carried }.into(),
         )?;
         bench.step(controller, control::Message::Registered { entry }.into())?;
         if bench.machine.is_open() { Ok(bench) } else { Err(Failure::new("the replica does not lead")) }

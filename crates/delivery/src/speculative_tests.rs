@@ -113,7 +113,8 @@ impl Script {
 
     fn holds(&mut self, view: u64, shard: u32, upto: u64) -> Vec<String> {
         let (view, upto) = (ViewNumber(view), Position(upto));
-        self.says(shard, |request| shard::Message::Holds { request, view, upto })
+        let (from, void) = (Position::ZERO, vec![]);
+        self.says(shard, |request| shard::Message::Holds { request, view, from, upto, void })
     }
 
     /// The register tells of a view, and shards are asked anew.
@@ -221,7 +222,8 @@ fn a_late_word_about_an_earlier_view_counts_for_nothing() {
     script.predict(1, 0, 0, run(0..3), 3);
     let (node, request, ..) = script.asked[&0];
     script.enters(view(2, 1, 0, 3));
-    let late = shard::Message::Holds { request, view: ViewNumber(1), upto: Position(3) };
+    let (from, upto, void) = (Position::ZERO, Position(3), vec![]);
+    let late = shard::Message::Holds { request, view: ViewNumber(1), from, upto, void };
     assert!(script.step(from_shard(node, 0, late)).is_empty());
     assert!(script.holds(1, 0, 3).is_empty(), "nor does one under the present number");
     assert_eq!(script.deliver(0, 0, run(0..3), 3), ["confirm 3"]);
@@ -348,4 +350,68 @@ fn a_reader_that_wants_nothing_is_told_nothing_and_kept_within_its_window() {
         next += 1;
     }
     assert!(script.asked.is_empty(), "a shard that sends more than it may is not listened to");
+}
+
+/// Of a log whose positions do not say on which shard they are.
+fn unplaced(shards: u32) -> Script {
+    let mut log = view(1, shards, 0, 0);
+    log.config.order = seriatim_model::Order::Belfast;
+    let range = (Position(0), None);
+    let subscriber =
+        Subscriber::with(CONTROL, log, range, limits::SUBSCRIPTION_BYTES, speculative(), Options::default());
+    let mut script = Script { subscriber, now: Time(1), asked: Asked::new() };
+    script.step(Input::Wake);
+    script.want(1000);
+    script
+}
+
+fn span(first: u64, count: u64) -> Span {
+    Span { first: Position(first), count }
+}
+
+impl Script {
+    fn holds_but(&mut self, shard: u32, from: u64, upto: u64, void: Vec<Span>) -> Vec<String> {
+        let (view, from, upto) = (ViewNumber(1), Position(from), Position(upto));
+        self.says(shard, |request| shard::Message::Holds { request, view, from, upto, void })
+    }
+}
+
+#[test]
+fn what_was_passed_over_fails_and_what_follows_comes_again() {
+    let mut script = unplaced(1);
+    assert_eq!(script.predict(1, 0, 0, run(0..4), 4), ["0? 1? 2? 3?"]);
+    assert_eq!(script.holds_but(0, 0, 3, vec![span(1, 1)]), ["fail 1", "2", "3?", "confirm 3"]);
+    assert_eq!(script.holds_but(0, 3, 4, vec![]), ["confirm 4"]);
+}
+
+#[test]
+fn a_bound_whose_beginning_was_missed_confirms_nothing() {
+    let mut script = unplaced(1);
+    script.predict(1, 0, 0, run(0..4), 4);
+    assert!(script.holds_but(0, 2, 4, vec![]).is_empty(), "what was passed over before was lost");
+    script.step(Input::Wake);
+    assert_eq!(script.asked[&0].2, Position(0), "it is asked for again");
+    assert_eq!(script.deliver(0, 0, vec![stored(0), no_op(1), stored(2)], 3), ["fail 1", "2", "confirm 3"]);
+}
+
+#[test]
+fn a_shard_tells_what_another_one_predicted_and_was_passed_over() {
+    let mut script = unplaced(2);
+    // Shard 0 has positions 0 and 1, and shard 1 the next two.
+    let told = script.predict_with(1, 0, 0, (vec![stored(0), stored(1)], vec![]), 4);
+    assert_eq!(told, ["0? 1?"]);
+    assert_eq!(script.predict_with(1, 1, 0, (vec![stored(2)], vec![span(3, 1)]), 6), ["2?"]);
+    let told = script.holds_but(1, 0, 4, vec![span(1, 1)]);
+    assert_eq!(told, ["fail 1", "2", "confirm 4"], "although shard 0 has not said so");
+    assert!(script.holds_but(0, 0, 4, vec![span(1, 1)]).is_empty(), "it is known");
+    assert_eq!(script.predict_with(1, 0, 4, (vec![stored(4)], vec![span(5, 1)]), 8), ["4?"]);
+}
+
+#[test]
+fn a_prediction_that_comes_after_it_was_passed_over_is_not_given() {
+    let mut script = unplaced(2);
+    script.predict_with(1, 1, 0, (vec![stored(2)], vec![span(3, 1)]), 6);
+    assert!(script.holds_but(1, 0, 4, vec![span(1, 1)]).is_empty());
+    let told = script.predict_with(1, 0, 0, (vec![stored(0), stored(1)], vec![]), 4);
+    assert_eq!(told, ["0? 2?", "confirm 4"]);
 }

@@ -1,6 +1,6 @@
 //! Records from a position on, in order, as they become final.
 
-use seriatim_model::{Address, Effect, Endpoint, Input, Machine, NodeId, Peer, Position, Time};
+use seriatim_model::{Address, Effect, Endpoint, Input, Machine, NodeId, Peer, Position, Time, ViewHistory};
 use seriatim_protocol::Options;
 use seriatim_protocol::control::LogEntry;
 use seriatim_protocol::roles::Message;
@@ -221,9 +221,10 @@ impl Subscriber {
     fn judge(&mut self, now: Time, news: News, out: &mut Out) {
         let Policy::TwoBounds(policy, _) = &mut self.policy else { return };
         let differs = match news {
-            News::Holds { view, upto } => {
+            News::Holds { view, upto, void } => {
                 policy.holds(view, upto);
-                None
+                let from = policy.confirmed();
+                void.and_then(|_| policy.compare(from..upto, |at| self.source.peek(at)))
             }
             News::Final { from, upto } => {
                 let mut withheld = None;
@@ -241,7 +242,17 @@ impl Subscriber {
             }
             News::Entered => {
                 let (number, start, history) = self.source.view().expect("it was just entered");
-                policy.entered(number, start, history)
+                match self.source.may_pass_over() {
+                    false => policy.entered(number, start, history),
+                    true => {
+                        let void = policy.entered(number, start, &ViewHistory::default());
+                        // Records that are lost come from nobody.
+                        let (confirmed, next) = (policy.confirmed(), policy.next());
+                        let undecided = history.gaps().iter().filter(|gap| gap.end > confirmed);
+                        let lost = undecided.map(|gap| gap.from.max(confirmed)).min();
+                        void.into_iter().chain(lost.filter(|lost| *lost < next)).min()
+                    }
+                }
             }
             News::Trimmed { first } => {
                 // A record that holds and was trimmed holds all the same.

@@ -67,6 +67,8 @@ pub struct LogConfig {
     pub max_record_bytes: u32,
     /// How often it is ordered at most, in microseconds, where that is done by cuts.
     pub interval_us: u32,
+    /// For how many cuts quotas are fixed in advance, where shards have quotas.
+    pub window: u32,
     /// After how many positions in which nothing of it was bound a session is forgotten. Every replica goes by this number:
     /// those that admit what a session appends, and those that discard what will never be admitted.
     pub session_idle_positions: u64,
@@ -95,6 +97,9 @@ impl Wire for LogConfig {
         if self.order.has_cuts() {
             self.interval_us.encode(out);
         }
+        if self.order.has_quotas() {
+            self.window.encode(out);
+        }
         if !is_usual {
             self.session_idle_positions.encode(out);
         }
@@ -115,6 +120,7 @@ impl Wire for LogConfig {
         let max_record_bytes = Wire::decode(input)?;
         // Orders that came before cuts have no interval.
         let interval_us = if order.has_cuts() { Wire::decode(input)? } else { limits::DEFAULT_INTERVAL_US };
+        let window = if order.has_quotas() { Wire::decode(input)? } else { limits::DEFAULT_WINDOW };
         let session_idle_positions = match has_more {
             true => decode_number("LogConfig.session_idle_positions", input)?,
             false => limits::SESSION_IDLE_POSITIONS,
@@ -131,6 +137,7 @@ impl Wire for LogConfig {
             stripe,
             max_record_bytes,
             interval_us,
+            window,
             session_idle_positions,
             retention,
         })
@@ -164,6 +171,7 @@ impl Default for LogConfig {
             stripe: limits::DEFAULT_STRIPE,
             max_record_bytes: limits::DEFAULT_MAX_RECORD_BYTES,
             interval_us: limits::DEFAULT_INTERVAL_US,
+            window: limits::DEFAULT_WINDOW,
             session_idle_positions: limits::SESSION_IDLE_POSITIONS,
             retention: Retention::default(),
         }
@@ -207,6 +215,14 @@ impl LogConfig {
         Duration::from_micros(self.interval_us.into())
     }
 
+    /// After how many positions without it a session is forgotten: see [`LogConfig::session_idle_positions`]. Where shards
+    /// fill their turns, positions pass that nobody asked for.
+    #[must_use]
+    pub fn idle_positions(&self) -> u64 {
+        let times = if self.order.has_quotas() { limits::IDLE_TIMES_IF_PADDED } else { 1 };
+        self.session_idle_positions.saturating_mul(times)
+    }
+
     /// Whether a cluster of `nodes` nodes can hold such a log.
     ///
     /// # Errors
@@ -227,6 +243,10 @@ impl LogConfig {
         if self.order.has_cuts() && !limits::INTERVALS_US.contains(&self.interval_us) {
             let (least, most) = (limits::INTERVALS_US.start(), limits::INTERVALS_US.end());
             return Err(format!("an interval has {least} to {most} microseconds"));
+        }
+        if self.order.has_quotas() && !limits::WINDOWS.contains(&self.window) {
+            let (least, most) = (limits::WINDOWS.start(), limits::WINDOWS.end());
+            return Err(format!("a window has {least} to {most} cuts"));
         }
         if !limits::SESSION_IDLE.contains(&self.session_idle_positions) {
             let (least, most) = (limits::SESSION_IDLE.start(), limits::SESSION_IDLE.end());
@@ -273,6 +293,32 @@ mod tests {
         let first_format = [2, 1, 2, 0, 0, 0, 2, 0, 2, 0, 3, 0, 2, 0, 64, 0, 0, 0, 0, 0, 0, 0, 0, 0, 16, 0];
         assert_eq!(written, first_format[..]);
         assert_eq!(decode_one::<LogConfig>(written).unwrap(), LogConfig::default());
+    }
+
+    #[test]
+    fn an_interval_and_a_window_are_written_where_there_are_cuts_and_quotas() {
+        let head = [1, 2, 0, 0, 0, 2, 0, 2, 0, 3, 0, 2, 0, 64, 0, 0, 0, 0, 0, 0, 0, 0, 0, 16, 0];
+        let (interval, window) = ([232, 3, 0, 0], [7, 0, 0, 0]);
+        for (order, number, tail) in
+            [(Order::Scalog, 4, interval.to_vec()), (Order::Belfast, 5, [interval, window].concat())]
+        {
+            let window = if order.has_quotas() { 7 } else { limits::DEFAULT_WINDOW };
+            let config = LogConfig { order, window, ..LogConfig::default() };
+            let written = encode_one(&config);
+            assert_eq!(written, [&[number], &head[..], &tail].concat());
+            assert_eq!(decode_one::<LogConfig>(written).unwrap(), config);
+        }
+    }
+
+    #[test]
+    fn a_window_has_bounds() {
+        let check = |window| LogConfig { order: Order::Belfast, window, ..LogConfig::default() }.check(3);
+        assert_eq!([check(2), check(10_000)], [Ok(()), Ok(())]);
+        for wrong in [0, 1, 10_001] {
+            assert_eq!(check(wrong), Err("a window has 2 to 10000 cuts".into()));
+        }
+        let elsewhere = LogConfig { window: 0, ..LogConfig::default() };
+        assert_eq!(elsewhere.check(3), Ok(()), "nobody asks for it");
     }
 
     #[test]

@@ -45,6 +45,67 @@ pub const DEFAULT_INTERVAL_US: u32 = 1000;
 /// The intervals that such a log may choose, in microseconds.
 pub const INTERVALS_US: std::ops::RangeInclusive<u32> = 100..=1_000_000;
 
+/// How many cuts have their quotas fixed in advance, where that is done, unless a log says otherwise.
+pub const DEFAULT_WINDOW: u32 = 100;
+
+/// The numbers that such a log may choose.
+pub const WINDOWS: std::ops::RangeInclusive<u32> = 2..=10_000;
+
+/// With what quota a shard begins, in records.
+pub const FIRST_QUOTA: u32 = 10;
+
+/// The largest quota of a shard, in records.
+pub const MAX_QUOTA: u32 = 4096;
+
+/// The most shards that have a turn in one cut. Where there are more, they take turns.
+pub const STAGGER_ABOVE: usize = 6;
+
+/// The room that a shard without turns has in a window, as a number of its quotas, and at least.
+pub const ROOM_QUOTAS: u32 = 16;
+/// The least room of a shard without turns, in positions.
+pub const LEAST_ROOM: u32 = 256;
+
+/// A shard for which so many cuts in a row waited too long has no turns for a while.
+pub const LATE_TIMES: u32 = 3;
+/// For how many windows: the first time, and at most, if it is late again and again.
+pub const LENT_WINDOWS: u32 = 5;
+/// The most windows for which a shard has no turns.
+pub const MOST_LENT_WINDOWS: u32 = 80;
+
+/// So many windows in a row that are mostly empty, since the load comes in bursts, are followed by some without quotas.
+pub const BURSTY_WINDOWS: u32 = 3;
+/// By how many: the first time, and at most, if the load is the same after them.
+pub const FREE_WINDOWS: u32 = 10;
+/// The most windows without quotas.
+pub const MOST_FREE_WINDOWS: u32 = 160;
+/// After so many windows that were as they should be, the next exception is as short as the first.
+pub const STEADY_WINDOWS: u32 = 10;
+
+/// So many cuts behind what others wait for, a shard is asked for its turns.
+pub const FIX_LAG: u32 = 3;
+
+/// How long a record waits for others, in a shard's turn or for other shards' turns, where a log is ordered at most once in
+/// an interval.
+#[must_use]
+pub const fn pad_after(interval: Duration) -> Duration {
+    Duration::from_nanos(interval.as_nanos() as u64 / 2 * 3)
+}
+
+/// How long a record of a shard without turns waits for the end of its window, where no cut is made.
+#[must_use]
+pub const fn end_after(interval: Duration) -> Duration {
+    Duration::from_nanos(interval.as_nanos() as u64 * 2)
+}
+
+/// How long a cut waits for a shard, the only one that it waits for, until that is late.
+#[must_use]
+pub const fn late_after(interval: Duration) -> Duration {
+    Duration::from_nanos(interval.as_nanos() as u64 * 4)
+}
+
+/// How many times as many positions a session may be idle for, where shards fill their turns with empty positions.
+pub const IDLE_TIMES_IF_PADDED: u64 = 64;
+
 /// How many cuts may be on their way to followers and shards. What comes meanwhile is covered by the next one.
 pub const CUT_WINDOW: usize = 128;
 

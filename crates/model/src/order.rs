@@ -24,6 +24,9 @@ pub struct Properties {
     pub places_first: bool,
     /// Whether records are ordered by cuts: a layer above the shards counts what is durable on them.
     pub has_cuts: bool,
+    /// Whether the shards' parts of the next cuts are fixed in advance, so that a record's position can be told before a
+    /// cut orders it. What a shard does not bring leaves positions empty.
+    pub has_quotas: bool,
     /// The part of an append that its client gives to the sequencing replicas.
     pub announces: Announced,
     /// Whether the position of a record that comes too late is filled with a no-op: its append fails for certain.
@@ -92,6 +95,7 @@ orders! {
         places_by_position: true,
         places_first: false,
         has_cuts: false,
+        has_quotas: false,
         announces: Announced::Record,
         fills_late: false,
         has_one_sequencer: false,
@@ -111,6 +115,7 @@ orders! {
         places_by_position: false,
         places_first: false,
         has_cuts: false,
+        has_quotas: false,
         announces: Announced::Id,
         fills_late: true,
         has_one_sequencer: false,
@@ -129,6 +134,7 @@ orders! {
         places_by_position: true,
         places_first: true,
         has_cuts: false,
+        has_quotas: false,
         announces: Announced::Nothing,
         fills_late: true,
         has_one_sequencer: true,
@@ -147,6 +153,26 @@ orders! {
         places_by_position: false,
         places_first: false,
         has_cuts: true,
+        has_quotas: false,
+        announces: Announced::Nothing,
+        fills_late: false,
+        has_one_sequencer: false,
+        keeps_order: true,
+        remembers_sessions: true,
+        continues_sessions: false,
+        numbers_refused: false,
+    }
+    /// As with Scalog, by cuts whose quotas are fixed in advance: a record's position is known when it is durable
+    /// (SpecLog's Belfast, OSDI '25).
+    5 => Belfast {
+        name: "belfast",
+        about: "a record is durable on a shard that its client chooses, where its position is known at once, and ordered a little later",
+        wanted: "readers that compute on records before they are ordered, and confirm or undo later",
+        is_lazy: false,
+        places_by_position: false,
+        places_first: false,
+        has_cuts: true,
+        has_quotas: true,
         announces: Announced::Nothing,
         fills_late: false,
         has_one_sequencer: false,
@@ -182,6 +208,12 @@ impl Order {
         self.properties().has_cuts
     }
 
+    /// See [`Properties::has_quotas`].
+    #[must_use]
+    pub const fn has_quotas(self) -> bool {
+        self.properties().has_quotas
+    }
+
     /// Whether sequencing replicas keep the record of each append until its shard has it.
     #[must_use]
     pub fn keeps_records(self) -> bool {
@@ -214,7 +246,14 @@ impl Properties {
         // Naming all of them, so that none is forgotten.
         let Self { name: _, about, wanted, is_lazy, places_by_position, places_first, .. } = *self;
         let Self {
-            has_cuts, announces, fills_late, has_one_sequencer, keeps_order, remembers_sessions, ..
+            has_cuts,
+            has_quotas,
+            announces,
+            fills_late,
+            has_one_sequencer,
+            keeps_order,
+            remembers_sessions,
+            ..
         } = *self;
         let Self { continues_sessions, numbers_refused, .. } = *self;
         let holds = |holds: bool| if holds { "yes" } else { "no" };
@@ -233,6 +272,7 @@ impl Properties {
             ),
             ("a position is given out before its record is written", holds(places_first)),
             ("cuts order records, at most one in each interval", holds(has_cuts)),
+            ("a position can be told before a cut gives it; what is not brought is empty", holds(has_quotas)),
             ("the sequencing replicas get of an append", announced),
             (
                 "the position of a record that comes too late is filled, and its append fails",

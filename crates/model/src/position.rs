@@ -125,6 +125,24 @@ impl Span {
         (self.first.0..self.end().0).map(Position)
     }
 
+    /// The same positions in order, where spans that follow each other are one. No two of them may share a position.
+    ///
+    /// # Panics
+    /// If two do.
+    #[must_use]
+    pub fn joined(mut spans: Vec<Self>) -> Vec<Self> {
+        spans.sort_unstable_by_key(|span| span.first);
+        let mut joined: Vec<Self> = Vec::with_capacity(spans.len());
+        for span in spans {
+            assert!(joined.last().is_none_or(|last| last.end() <= span.first), "{span:?} is there twice");
+            match joined.last_mut().filter(|last| last.end() == span.first) {
+                Some(last) => last.count += span.count,
+                None => joined.push(span),
+            }
+        }
+        joined
+    }
+
     /// Joins positions in order that follow each other.
     #[must_use]
     pub fn of(positions: impl Iterator<Item = Position>) -> Vec<Self> {

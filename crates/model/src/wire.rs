@@ -151,6 +151,14 @@ impl Decoder {
         Ok(self.bytes.split_to(len))
     }
 
+    /// The value at the front, which stays there.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn peek<T: Wire>(&self) -> Result<T, WireError> {
+        T::decode(&mut Self { bytes: self.bytes.clone() })
+    }
+
     fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
         let bytes = self.bytes.get(..N).ok_or(WireError::Truncated)?;
         let array = bytes.try_into().expect("the slice has the array's length");

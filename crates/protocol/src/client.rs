@@ -54,7 +54,7 @@ impl LogClient {
         match entry.config.order {
             Order::ErwinBb | Order::ErwinSt => Self::Erwin(Box::new(erwin::LogClient::new(config, entry))),
             Order::Corfu => Self::Corfu(Box::new(corfu::LogClient::new(config, entry))),
-            Order::Scalog => Self::Cuts(Box::new(cuts::LogClient::new(config, entry))),
+            Order::Scalog | Order::Belfast => Self::Cuts(Box::new(cuts::LogClient::new(config, entry))),
         }
     }
 

@@ -50,7 +50,7 @@ impl Replica {
             Order::ErwinBb => Box::new(Pushed::default()),
             Order::ErwinSt => Box::new(ById::recover(put, void)),
             Order::Corfu => Box::new(Chain::default()),
-            Order::Scalog => Box::new(LocalLog::recover(put, core.stable)),
+            Order::Scalog | Order::Belfast => Box::new(LocalLog::recover(put, core.stable)),
         };
         Some(Self::of(core, path))
     }
@@ -62,7 +62,7 @@ impl dyn Handover {
         match order {
             Order::ErwinBb | Order::ErwinSt => &Unbound,
             Order::Corfu => &Chains,
-            Order::Scalog => &Cuts,
+            Order::Scalog | Order::Belfast => &Cuts,
         }
     }
 }

@@ -134,6 +134,8 @@ pub enum Mutation {
     WrittenWhileFenced,
     /// A cut counts what one replica of a shard has, whatever the others have.
     CutUnreplicated,
+    /// Padding of a shard's local log counts only for replicas that report it, and no backup takes it.
+    PaddingUncounted,
     /// The shards are told of a cut before all members of the ordering layer hold it.
     CutUncommitted,
     /// A shard gives a cut's names the positions after those that it gave out last, whatever the cut says.
@@ -146,6 +148,12 @@ pub enum Mutation {
     ClosedNotDurable,
     /// The next view does not know whose records the closing cut covers.
     ClosedUnlisted,
+    /// A shard that has no turns in a window foretells positions all the same.
+    LenderPredicts,
+    /// A closing cut ends with the last cut for which every shard has met its turns.
+    ClosedAtSlowest,
+    /// A closing cut gives what follows the positions of turns that are not met.
+    ClosedUnpadded,
     /// A replica that restarted takes part in the closing cut as if its local log had been empty.
     RestartedRest,
     /// A shard and the ordering layer take what is submitted again for new.
@@ -220,6 +228,20 @@ pub enum Mutation {
     PassedOverOrdered,
     /// A replica says of all that it predicted that it is final.
     HoldsUncommitted,
+    /// A primary foretells what it alone has.
+    PredictedUnreplicated,
+    /// A primary foretells beyond the windows that it was told, as if quotas never changed.
+    LeaseIgnored,
+    /// The shards are told a window before all members of the ordering layer hold it.
+    WindowEarly,
+    /// A cut of a window does not wait for a shard that has nothing.
+    CutUnmet,
+    /// A name that a cut of a window passes over gives up its position to those behind it.
+    PassedOverShifts,
+    /// The quotas of the next window count as soon as they are decided.
+    QuotaAtOnce,
+    /// A primary acknowledges what it foretells.
+    AcknowledgedOnPrediction,
     /// A reader takes for final what any view holds, whichever predicted it.
     HoldsAnyView,
     /// A reader keeps the predictions of the view before, also where the next one decides.

@@ -43,6 +43,11 @@ pub(crate) trait Family {
     fn unplaced(&self) -> Option<shard::Unplaced> {
         None
     }
+
+    /// For checkers: positions that are given in advance, or a committed cut gives.
+    fn placed(&self) -> Option<shard::Placed> {
+        None
+    }
 }
 
 /// Makes the enum of all messages from a line for each family: its number on the wire, its name, its messages.
@@ -143,6 +148,12 @@ impl Message {
     pub fn unplaced(&self) -> Option<shard::Unplaced> {
         self.family().unplaced()
     }
+
+    /// For checkers: positions that are given in advance, or a committed cut gives.
+    #[must_use]
+    pub fn placed(&self) -> Option<shard::Placed> {
+        self.family().placed()
+    }
 }
 
 /// The account that a sequencing role gives of itself, whatever its ordering.
@@ -220,7 +231,7 @@ pub fn recover_sequencing_role(
     Ok(match config.order {
         Order::ErwinBb | Order::ErwinSt => Box::new(erwin::Sequencer::recover(me, config, options, entries)?),
         Order::Corfu => Box::new(corfu::Sequencer::new(me, config, options)),
-        Order::Scalog => Box::new(cuts::Sequencer::recover(me, config, options, entries)?),
+        Order::Scalog | Order::Belfast => Box::new(cuts::Sequencer::recover(me, config, options, entries)?),
     })
 }
 

@@ -303,6 +303,11 @@ pub(crate) struct CreateArguments {
         Order::names_where(|order| order.has_cuts)
     ))]
     pub(crate) interval: Option<u32>,
+    #[arg(long, value_name = "CUTS", value_parser = window, help = format!(
+        "For how many cuts a log of order {} fixes the quotas of its shards in advance, 2 to 10000 [default: 100]",
+        Order::names_where(|order| order.has_quotas)
+    ))]
+    pub(crate) window: Option<u32>,
     /// After how many positions of the log, 1 to 10000000, a session that appended nothing meanwhile is forgotten
     /// [default: 10000000].
     #[arg(long, value_name = "N")]
@@ -328,6 +333,16 @@ fn each_order() -> String {
 /// The logs of which this is true.
 fn in_logs(is_one: impl Fn(Properties) -> bool) -> String {
     format!("in a log of order {}", Order::names_where(is_one))
+}
+
+/// A number of cuts.
+fn window(text: &str) -> Result<u32, String> {
+    let limits = seriatim_model::limits::WINDOWS;
+    let cuts = text.parse().map_err(|_| format!("'{text}' is no number of cuts"))?;
+    match limits.contains(&cuts) {
+        true => Ok(cuts),
+        false => Err(format!("a window has {} to {} cuts", limits.start(), limits.end())),
+    }
 }
 
 /// A time in microseconds.
@@ -502,6 +517,15 @@ pub(crate) enum AdminCommand {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_window_has_bounds() {
+        assert_eq!([window("2"), window("100"), window("10000")], [Ok(2), Ok(100), Ok(10_000)]);
+        for wrong in ["0", "1", "10001"] {
+            assert_eq!(window(wrong), Err("a window has 2 to 10000 cuts".into()));
+        }
+        assert_eq!(window("all"), Err("'all' is no number of cuts".into()));
+    }
 
     #[test]
     fn an_interval_has_a_unit_and_bounds() {

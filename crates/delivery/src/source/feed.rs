@@ -243,6 +243,60 @@ impl Feed {
         (self.since, self.heard, self.timeout) = (now, true, TIMEOUT_FIRST);
     }
 
+    /// Predictions below `upto` are final, but for those at `void`, which are all that were passed over from `from` on. Their
+    /// positions are empty from now on.
+    pub(crate) fn holds_but(&mut self, now: Time, from: Position, upto: Position, void: &[Span]) -> Received {
+        if from > self.final_upto {
+            return Received::Hole;
+        }
+        if let Some(position) = disorder(from, &[], void, upto) {
+            return Received::Disordered(position);
+        }
+        if void.last().is_some_and(|last| last.end() > self.upto) {
+            return Received::Hole;
+        }
+        if !self.credit.take_in(bytes_of(&[], void)) {
+            return Received::TooMuch;
+        }
+        for span in void {
+            self.drop_records(*span);
+            match self.add_empty(*span) {
+                0 => self.credit.free(limits::SPAN_BYTES),
+                // A filter left out positions within it.
+                parts if !self.credit.take_in((parts - 1) * limits::SPAN_BYTES) => return Received::TooMuch,
+                _ => {}
+            }
+        }
+        self.was_heard(now);
+        Received::Next
+    }
+
+    /// Forgets records that were predicted and passed over.
+    pub(crate) fn drop_records(&mut self, span: Span) {
+        let first = self.buffer.partition_point(|stored| stored.position < span.first);
+        let end = self.buffer.partition_point(|stored| stored.position < span.end());
+        for stored in self.buffer.drain(first..end) {
+            self.credit.free(size(&stored));
+        }
+    }
+
+    /// Notes that positions are empty, as far as that is not known. Says how many spans there are more.
+    fn add_empty(&mut self, span: Span) -> u64 {
+        let (mut first, mut added) = (span.first, 0);
+        while first < span.end() {
+            let at = self.empty.partition_point(|known| known.end() <= first);
+            let next = self.empty.get(at).copied();
+            if let Some(known) = next.filter(|known| known.first <= first) {
+                first = known.end();
+                continue;
+            }
+            let end = next.map_or(span.end(), |next| next.first.min(span.end()));
+            self.empty.insert(at, Span { first, count: end - first });
+            (first, added) = (end, added + 1);
+        }
+        added
+    }
+
     /// Predictions below `upto` are final.
     pub(crate) fn holds(&mut self, upto: Position) {
         self.final_upto = self.final_upto.max(upto.min(self.upto));

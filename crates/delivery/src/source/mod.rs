@@ -92,12 +92,15 @@ pub(crate) enum News {
     },
     /// The same, and there is a newer view.
     Entered,
-    /// Everything that was predicted in this view below the bound is final.
+    /// Everything that was predicted in this view below the bound is final, but for what was passed over.
     Holds {
         /// The view.
         view: ViewNumber,
         /// The bound.
         upto: Position,
+        /// The first position that turned out to be passed over, if there is one: what was given from there on may turn out
+        /// different.
+        void: Option<Position>,
     },
     /// The records that are wanted next were trimmed: the next one is at `first` or after it.
     Trimmed {
@@ -259,8 +262,8 @@ impl Source {
             shard::Message::Predict { request, view, from, records, empty, upto } => {
                 self.predicted(now, (node, shard, request), (view, from), (records, empty), upto, out)
             }
-            shard::Message::Holds { request, view, upto } => {
-                self.holds(now, (node, shard, request), view, upto)
+            shard::Message::Holds { request, view, from, upto, void } => {
+                self.holds(now, (node, shard, request), view, (from, upto, void), out)
             }
             shard::Message::ReadFailed { request, error } => {
                 let is_current = |feed: &&mut Feed| feed.node == node && feed.request == Some(request);
@@ -414,8 +417,11 @@ impl Source {
         let Some(view) = self.directory.view() else { return };
         self.doubt.enter_view(None);
         self.feeds.values_mut().for_each(|feed| feed.forget_from(lost_from));
-        // Predictions that are left are of positions about which the view before decides still.
-        self.feeds.values_mut().for_each(Feed::confirm_predictions);
+        // Predictions that are left are of positions about which the view before decides still. What may have been passed over comes
+        // again, as final.
+        let what_is_left =
+            if self.may_pass_over() { Feed::forget_predictions } else { Feed::confirm_predictions };
+        self.feeds.values_mut().for_each(what_is_left);
         let chosen = view.shards.iter().filter(|members| self.selection.chooses(members.shard));
         let primaries: Vec<(ShardId, NodeId)> =
             chosen.map(|members| (members.shard, members.primary().node)).collect();

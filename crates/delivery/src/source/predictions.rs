@@ -140,6 +140,12 @@ impl Source {
         self.directory.view().map(|view| (view.number, view.start, &self.directory.entry().history))
     }
 
+    /// Whether a record may be passed over after its position was predicted. Then that the view decides there which predicted it
+    /// does not say that the record is there: its shard does.
+    pub(crate) fn may_pass_over(&self) -> bool {
+        self.directory.entry().config.order.has_quotas()
+    }
+
     fn known(&self, shard: ShardId, position: Position, seen: Seen) -> Known {
         let basis = |end: Position| match self.feeds[&shard].final_upto >= end {
             true => Basis::Final,
@@ -236,23 +242,37 @@ impl Source {
         }
     }
 
-    /// A primary says that everything below `upto` holds that any shard predicted in `view`.
-    pub(super) fn holds(
+    /// A primary says that everything below `upto` holds that any shard predicted in `view`, but for the records at `void`: they
+    /// are all that were passed over from `from` on.
+    pub(super) fn holds<R>(
         &mut self,
         now: Time,
         (node, shard, request): (NodeId, ShardId, u64),
         view: ViewNumber,
-        upto: Position,
+        (from, upto, void): (Position, Position, Vec<Span>),
+        out: &mut Vec<Effect<Message, R>>,
     ) -> News {
         let is_awaited = self.feeds.get(&shard).is_some_and(|feed| feed.awaits(node, request));
         if !is_awaited || !self.check_view(now, view) {
             return News::Nothing;
         }
-        self.feeds.values_mut().for_each(|feed| feed.holds(upto));
-        if let Some(feed) = self.feeds.get_mut(&shard) {
-            feed.was_heard(now);
+        let feed = self.feeds.get_mut(&shard).expect("it is awaited");
+        match feed.holds_but(now, from, upto, &void) {
+            Received::Next => {}
+            Received::Repeated => return News::Nothing,
+            Received::Hole | Received::TooMuch => {
+                if feed.request == Some(request) {
+                    self.drop_subscription(now, shard, out);
+                }
+                return News::Nothing;
+            }
+            Received::Disordered(position) => return News::Failed(Failure::Disordered { position, shard }),
         }
-        News::Holds { view, upto }
+        for feed in self.feeds.values_mut() {
+            void.iter().for_each(|span| feed.drop_records(*span));
+            feed.holds(upto);
+        }
+        News::Holds { view, upto, void: void.first().map(|span| span.first) }
     }
 
     /// Asks for a newer view, if this is one; what is predicted in it comes again when it is known. Says whether this is the known one.

@@ -14,9 +14,10 @@ use seriatim_protocol::control::{
     Ailment, Condition, EndedSession, EndedSessions, Heartbeat, LogCondition, LogEntry, NodeAddress,
     NodeParting, Parting, PartingChange, Refusal, ReplicaOf, SealedState, StepTime,
 };
-use seriatim_protocol::cuts::message::{Cut, End, Place};
+use seriatim_protocol::cuts::message::{Course, Cut, End, Place};
+use seriatim_protocol::cuts::window::{Lender, NextWindow, Share, Window};
 use seriatim_protocol::cuts::{Rest, Submitted};
-use seriatim_protocol::parts::{Content, Sessions};
+use seriatim_protocol::parts::{Carried, Content, Sessions};
 use seriatim_protocol::shard::{Held, ReadError, Retain, Survey, Surveyed};
 
 use crate::cluster::{Known, NAME};
@@ -257,6 +258,12 @@ fn owner(draw: &mut Draw) -> ShardId {
     ShardId(draw.narrow(0))
 }
 
+impl Drawn for Carried {
+    fn drawn(draw: &mut Draw) -> Self {
+        Self { sessions: Drawn::drawn(draw), order: Bytes::from(draw.number(1).to_le_bytes().to_vec()) }
+    }
+}
+
 impl Drawn for Ordered {
     fn drawn(draw: &mut Draw) -> Self {
         Self { ids: Drawn::drawn(draw), shard: owner(draw), is_void: Drawn::drawn(draw) }
@@ -273,7 +280,8 @@ impl Drawn for Cut {
     fn drawn(draw: &mut Draw) -> Self {
         let (from, lengths) = (Drawn::drawn(draw), Drawn::drawn(draw));
         let names = vec![(owner(draw), Drawn::drawn(draw))];
-        Self { from, lengths, names, ends: Drawn::drawn(draw) }
+        let course = draw.order.has_quotas().then(|| Drawn::drawn(draw));
+        Self { from, lengths, names, ends: Drawn::drawn(draw), course }
     }
 }
 
@@ -338,7 +346,7 @@ drawn! {
     View { number, sequencers, leader, shards, placement, first, start }
     LogConfig {
         order, durability, shards, replicas, sequencers, min_replicas, min_sequencers, stripe, max_record_bytes,
-        interval_us, session_idle_positions, retention
+        interval_us, window, session_idle_positions, retention
     }
     Retention { age_ms, bytes, records }
     RetentionChange { age_ms, bytes, records }
@@ -366,6 +374,11 @@ drawn! {
     SealedState { ordered, held }
     Held { view, stable, missing, trim, end, knows }
     Submitted { ids, lowest }
+    Course { window, made, next }
+    Window { number, base, cuts, groups, shares, lenders }
+    NextWindow { cuts, keepers, lenders }
+    Share { shard, quota, index }
+    Lender { shard, quota }
     Span { first, count }
     Place { number, count, position }
     End { session, at, successor, shard }

@@ -94,8 +94,8 @@ kinds! {
         Sealed { claim, incarnation, state }
         Preempted { claim }
         Flush { claim, old, incarnation, view }
-        Flushed { claim, first, end, sessions }
-        Stage { claim, old, config, ordered, sessions }
+        Flushed { claim, first, end, carried }
+        Stage { claim, old, config, ordered, carried }
         Staged { claim, incarnation }
         Flushing { claim, bound }
         Ahead { claim, view }
@@ -154,7 +154,7 @@ kinds! {
         DeliverWith { request, from, records, empty, upto }
         SubscribeWith { request, from, credit, speculative, filter }
         Predict { request, view, from, records, empty, upto }
-        Holds { request, view, upto }
+        Holds { request, view, from, upto, void }
     }
 }
 
@@ -268,5 +268,9 @@ kinds! {
         RestIs { view, rest }
         Closing { view, batch, backups, runs }
         ReplicateClosing { view, batch, incarnation, runs }
+        Fix { view, length }
+        Windows { view, windows }
+        WindowsKnown { view, number }
+        LocalStored { view, length }
     }
 }

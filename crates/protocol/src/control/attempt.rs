@@ -17,7 +17,7 @@ use super::parting::{Group, Partings};
 use super::selection::{check_count, need};
 use super::{send, shard_set};
 use crate::mutation::{Mutation, Options};
-use crate::parts::Sessions;
+use crate::parts::Carried;
 use crate::roles::RoleEffect;
 use crate::shard::{self, Held};
 
@@ -198,10 +198,10 @@ impl Attempt {
         self.step < Step::Register && self.evidence.note_fenced(shard, node, incarnation, held)
     }
 
-    pub(super) fn note_flushed(&mut self, first: Position, end: Position, sessions: Sessions) -> bool {
+    pub(super) fn note_flushed(&mut self, first: Position, end: Position, carried: Carried) -> bool {
         // A range that ends before it begins is nothing that a replica would say.
         let flush = self.flush.as_mut().filter(|_| self.step == Step::Flush && first <= end);
-        flush.is_some_and(|flush| flush.note_flushed(FlushRange::new(first, end), sessions))
+        flush.is_some_and(|flush| flush.note_flushed(FlushRange::new(first, end), carried))
     }
 
     /// The chosen replica is on its way.
@@ -597,13 +597,12 @@ impl Attempt {
                 flush.ask(&self.evidence, self.view(liveness, options), out);
             }
             Step::Stage => {
-                let Outcome { range, sessions } = self.outcome().expect("staging follows the flush");
+                let Outcome { range, carried } = self.outcome().expect("staging follows the flush");
                 let to = self.to_stage(liveness).into_iter().filter(|node| !self.staged.contains_key(node));
                 for node in to {
-                    let sessions = sessions.clone();
-                    let config = config.clone();
+                    let (carried, config) = (carried.clone(), config.clone());
                     let (old, ordered) = (self.old(), range.end());
-                    let message = Message::Stage { claim, old, config, ordered, sessions };
+                    let message = Message::Stage { claim, old, config, ordered, carried };
                     send(to_sequencer(node), message, out);
                 }
             }

@@ -627,8 +627,8 @@ impl Controller {
                 attempt.note_sealed(node, incarnation, state)
             }
             Message::Flushing { claim, bound } if claim == ours => attempt.note_flushing(bound),
-            Message::Flushed { claim, first, end, sessions } if claim == ours => {
-                attempt.note_flushed(first, end, sessions)
+            Message::Flushed { claim, first, end, carried } if claim == ours => {
+                attempt.note_flushed(first, end, carried)
             }
             Message::Staged { claim, incarnation } if claim == ours => attempt.note_staged(node, incarnation),
             // While it is being registered, the view that they know may be ours.

@@ -7,7 +7,7 @@ use seriatim_model::{Address, Endpoint, Member, NodeId, Position, ShardId, View,
 use super::evidence::Evidence;
 use super::message::Message;
 use super::send;
-use crate::parts::Sessions;
+use crate::parts::Carried;
 use crate::roles::RoleEffect;
 use crate::shard;
 
@@ -74,17 +74,17 @@ enum By {
     Shards(BTreeMap<ShardId, (Member, Position)>),
 }
 
-/// The positions that a flush decided, and the sessions that the new view knows.
+/// The positions that a flush decided, and the knowledge that the new view begins with.
 #[derive(Clone, Debug)]
 pub(super) struct Outcome {
     pub(super) range: FlushRange,
-    pub(super) sessions: Sessions,
+    pub(super) carried: Carried,
 }
 
 impl Flush {
     /// There is nothing that anybody could flush.
     pub(crate) fn by_nobody(range: FlushRange) -> Self {
-        Self { by: By::Nobody, outcome: Some(Outcome { range, sessions: Sessions::default() }) }
+        Self { by: By::Nobody, outcome: Some(Outcome { range, carried: Carried::default() }) }
     }
 
     /// The chosen sequencing replica flushes what it holds. It says itself which positions that takes.
@@ -96,7 +96,7 @@ impl Flush {
     pub(crate) fn by_shards(range: FlushRange, sources: BTreeMap<ShardId, Member>) -> Self {
         assert!(sources.is_empty() || !range.is_empty(), "a shard that flushes has something to flush");
         let parts = sources.into_iter().map(|(shard, source)| (shard, (source, range.first)));
-        let outcome = Outcome { range, sessions: Sessions::default() };
+        let outcome = Outcome { range, carried: Carried::default() };
         Self { by: By::Shards(parts.collect()), outcome: Some(outcome) }
     }
 
@@ -139,10 +139,10 @@ impl Flush {
     }
 
     /// The chosen replica has flushed what it holds.
-    pub(super) fn note_flushed(&mut self, range: FlushRange, sessions: Sessions) -> bool {
+    pub(super) fn note_flushed(&mut self, range: FlushRange, carried: Carried) -> bool {
         let awaited = self.is_by_chosen();
         if awaited {
-            self.outcome = Some(Outcome { range, sessions });
+            self.outcome = Some(Outcome { range, carried });
         }
         awaited
     }

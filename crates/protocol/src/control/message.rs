@@ -8,7 +8,7 @@ use seriatim_model::{
 
 use super::condition::Condition;
 use super::parting::{NodeParting, PartingChange};
-use crate::parts::Sessions;
+use crate::parts::Carried;
 use crate::roles::{self, Family};
 
 /// The number of a lookup that is about news: the register answers at once with what it knows, under the same number, and
@@ -377,8 +377,8 @@ pub enum Message {
         first: Position,
         /// Where it ended.
         end: Position,
-        /// The sessions after it.
-        sessions: Sessions,
+        /// The knowledge that the next view begins with.
+        carried: Carried,
     },
     /// Controller to every replica that is to be a member: be prepared to start like this.
     Stage {
@@ -390,8 +390,8 @@ pub enum Message {
         config: LogConfig,
         /// `ordered` at the start.
         ordered: Position,
-        /// The sessions at the start.
-        sessions: Sessions,
+        /// The knowledge at the start.
+        carried: Carried,
     },
     /// Replica to controller: prepared, and durable so.
     Staged {
@@ -578,8 +578,8 @@ wire_enum! {
         31 => Sealed { claim, incarnation, state },
         32 => Preempted { claim },
         33 => Flush { claim, old, incarnation, view },
-        34 => Flushed { claim, first, end, sessions },
-        35 => Stage { claim, old, config, ordered, sessions },
+        34 => Flushed { claim, first, end, carried },
+        35 => Stage { claim, old, config, ordered, carried },
         36 => Staged { claim, incarnation },
         37 => Flushing { claim, bound },
         38 => Ahead { claim, view },

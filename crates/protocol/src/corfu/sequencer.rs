@@ -16,7 +16,7 @@ use super::tokens::{Answer, Tokens};
 use crate::control;
 use crate::mutation::{Mutation, Options};
 use crate::parts::membership::{Registered, Staged};
-use crate::parts::{Membership, Sessions, sequencing};
+use crate::parts::{Carried, Membership, sequencing};
 use crate::roles::{self, RoleEffect, RoleInput, SequencingRole};
 use crate::shard;
 
@@ -302,7 +302,7 @@ impl Sequencer {
         out: &mut Vec<RoleEffect>,
     ) {
         // It holds nothing, and so it is prepared for any view with nothing.
-        let staged = Staged { claim, ordered: Position::ZERO, sessions: Sessions::default() };
+        let staged = Staged { claim, ordered: Position::ZERO, carried: Carried::default() };
         if self.membership.stage(from, old, &staged, out).is_none() {
             return;
         }

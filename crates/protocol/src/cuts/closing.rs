@@ -9,9 +9,13 @@
 //!   |<- Bound ---------------------|    it is in all of their stores
 //! ```
 //!
-//! It covers of each shard what all of these replicas have, in the order of the local log, as far as one of them knows that.
+//! It covers of each shard what all of these replicas have, in the order of the local log, as far as one of them knows that
+//! (`closing/common.rs`); where positions are given in advance, at these (`closing/content.rs`).
 //! The replicas that answer differ from attempt to attempt, and so may the closing cuts: only that of the claim which becomes a
 //! view counts, and a claim has one, since a member makes none for a claim that it was sealed for before it restarted.
+
+mod common;
+mod content;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -22,18 +26,22 @@ use seriatim_model::{
 
 use super::ShardMessage;
 use super::cut::Cut;
-use super::free::{Filter, take};
+use super::free::Filter;
 use super::pushing::Pusher;
-use super::shard::{Rest, Submitted};
-use crate::parts::{Backoff, IdSet, Sessions};
+use super::shard::Rest;
+use super::window::Windows;
+use crate::parts::{Backoff, Sessions};
 use crate::roles::RoleEffect;
+
+use common::Common;
+use content::Content;
 
 /// The longest wait before a replica is asked again.
 const ASK_MOST: Duration = Duration::from_secs(1);
 
 /// A closing cut under way.
 ///
-/// Invariant: its parts follow each other from `first` on, and one is pushed when those before it are on all replicas that
+/// Its parts follow each other from `first` on, and one is pushed when those before it are on all replicas that
 /// are to hold them. So a store that has the last has all.
 #[derive(Clone, Debug)]
 pub(super) struct ClosingCut {
@@ -49,15 +57,6 @@ pub(super) struct ClosingCut {
     asks: Backoff,
     /// Once all have answered.
     parts: Option<Parts>,
-}
-
-/// The records of a shard that all of its replicas have, as far as they have answered.
-#[derive(Clone, Debug, Default)]
-struct Common {
-    /// The part of the local log that all those have that know its order: the index of its first record, and ids.
-    ordered: Option<(u64, Vec<Submitted>)>,
-    /// The records of each of the others.
-    unordered: Vec<IdSet>,
 }
 
 /// The parts of a closing cut.
@@ -119,11 +118,12 @@ impl ClosingCut {
     }
 
     /// Makes the cut as soon as everybody has answered, and pushes what is next of it. `decided` says how much of each
-    /// shard's local log the cuts decide that the member holds; `sessions` take note of what is ordered.
+    /// shard's local log the cuts decide that the member holds, and the windows how far these are; `sessions` take note of
+    /// what is ordered.
     pub(super) fn go_on(
         &mut self,
         now: Time,
-        decided: impl Fn(ShardId) -> u64,
+        (decided, windows): (impl Fn(ShardId) -> u64, Option<&Windows>),
         (filter, sessions): (Filter, &mut Sessions),
         out: &mut Vec<RoleEffect>,
     ) {
@@ -135,7 +135,7 @@ impl ClosingCut {
                 |(shard, members): &(ShardId, Vec<Member>)| members.is_empty() && self.former.contains(shard);
             let unsent = match survivors.iter().any(is_lost) {
                 true => VecDeque::new(),
-                false => self.cut(decided, filter, sessions),
+                false => Content::new(self.first, &self.rests, filter, sessions).parts(decided, windows),
             };
             let end = unsent.back().map_or(self.first, Cut::end);
             let routes = survivors.iter().map(|(shard, members)| (*shard, &members[..]));
@@ -148,38 +148,6 @@ impl ClosingCut {
         {
             pusher.push(now, part, out);
         }
-    }
-
-    /// The parts of the cut, each with as many ids as a cut has at most.
-    fn cut(
-        &self,
-        decided: impl Fn(ShardId) -> u64,
-        filter: Filter,
-        sessions: &mut Sessions,
-    ) -> VecDeque<Cut> {
-        let mut parts = VecDeque::new();
-        let mut part = Cut::empty(self.first);
-        for (shard, common) in &self.rests {
-            for told in common.undecided(decided(*shard)) {
-                if part.names.len() >= filter.most_names() {
-                    let next = Cut::empty(part.end());
-                    parts.push_back(std::mem::replace(&mut part, next));
-                }
-                let Some(new) = filter.new_of(told, &part, sessions) else { continue };
-                let held = common.held_of(new);
-                if held.ids.count > 0 {
-                    take((*shard, held), &mut part, sessions);
-                }
-                if held != new {
-                    // Nothing behind it in the local log is covered: a session's records keep their order.
-                    break;
-                }
-            }
-        }
-        if part.end() > part.from {
-            parts.push_back(part);
-        }
-        parts
     }
 
     /// A shard holds a part of it.
@@ -215,125 +183,5 @@ impl ClosingCut {
             Some(parts) => parts.pusher.deadline(),
             None => Some(self.asks.at()),
         }
-    }
-}
-
-impl Common {
-    /// One more replica has this.
-    fn add(&mut self, rest: Rest) {
-        match rest {
-            Rest::LocalLog { from, names } => {
-                self.ordered = Some(match self.ordered.take() {
-                    Some(known) => common_part(known, (from, names)),
-                    None => (from, names),
-                });
-            }
-            Rest::Unordered { names } => self.unordered.push(names.into_iter().collect()),
-        }
-    }
-
-    /// The ids of the local log that no cut is known to decide about: replicas that let go of something knew that it is
-    /// decided, and the member may hold cuts that they were not told of.
-    fn undecided(&self, decided: u64) -> Vec<Submitted> {
-        let Some((from, names)) = &self.ordered else { return vec![] };
-        part_of((*from, names), decided, u64::MAX)
-    }
-
-    /// The first of these ids, as far as the records are in all stores.
-    fn held_of(&self, names: Submitted) -> Submitted {
-        let gaps = self.unordered.iter().filter_map(|held| held.missing(names.ids).first().copied());
-        let end = gaps.map(|gap| gap.first).min().unwrap_or(names.ids.end());
-        names.head(end - names.ids.first)
-    }
-}
-
-/// The part of a local log that two replicas of its shard have.
-fn common_part(one: (u64, Vec<Submitted>), other: (u64, Vec<Submitted>)) -> (u64, Vec<Submitted>) {
-    let from = one.0.max(other.0);
-    let end = length(&one).min(length(&other)).max(from);
-    let part = part_of((one.0, &one.1), from, end);
-    let same = part_of((other.0, &other.1), from, end);
-    assert!(singly(&same).eq(singly(&part)), "a shard's local logs differ: {one:?}, {other:?}");
-    (from, part)
-}
-
-fn length((from, names): &(u64, Vec<Submitted>)) -> u64 {
-    names.iter().fold(*from, |length, names| length.saturating_add(names.ids.count))
-}
-
-fn singly(names: &[Submitted]) -> impl Iterator<Item = seriatim_model::RecordId> {
-    names.iter().flat_map(|names| names.ids.ids())
-}
-
-/// The ids of a local log from one index to before another.
-fn part_of((mut index, names): (u64, &[Submitted]), from: u64, end: u64) -> Vec<Submitted> {
-    let mut part = vec![];
-    for names in names {
-        let next = index.saturating_add(names.ids.count);
-        let (first, last) = (from.max(index), end.min(next));
-        if first < last {
-            part.push(names.tail(first - index).head(last - first));
-        }
-        index = next;
-    }
-    part
-}
-
-#[cfg(test)]
-mod tests {
-    use seriatim_model::{IdRun, SessionId};
-
-    use super::*;
-
-    fn names(session: u64, first: u64, count: u64) -> Submitted {
-        Submitted { ids: IdRun { session: SessionId(session.into()), first, count }, lowest: 0 }
-    }
-
-    fn log(from: u64, names: &[Submitted]) -> Rest {
-        Rest::LocalLog { from, names: names.to_vec() }
-    }
-
-    fn common(rests: &[Rest]) -> Common {
-        let mut common = Common::default();
-        rests.iter().cloned().for_each(|rest| common.add(rest));
-        common
-    }
-
-    #[test]
-    fn what_all_have_is_covered_from_where_nothing_is_decided() {
-        let (a, b, c) = (names(1, 0, 3), names(2, 0, 2), names(1, 3, 4));
-        let (long, short) = (log(0, &[a, b, c]), log(3, &[b]));
-        let both = common(&[long.clone(), short.clone()]);
-        assert_eq!(both.undecided(0), [b], "one let go of what is decided");
-        assert_eq!(both.undecided(7), []);
-        let alone = common(std::slice::from_ref(&long));
-        assert_eq!(alone.undecided(0), [a, b, c]);
-        assert_eq!(alone.undecided(6), [c.tail(1)], "cuts decide within a run");
-        assert_eq!(common(&[long.clone(), log(7, &[c.tail(2)])]).undecided(0), [c.tail(2)]);
-        assert_eq!(common(&[short, long, log(5, &[])]).undecided(0), []);
-        assert_eq!(common(&[]).undecided(4), []);
-    }
-
-    #[test]
-    fn a_replica_that_let_go_of_more_than_another_has_leaves_nothing_to_cover() {
-        let (a, b) = (names(1, 0, 3), names(2, 0, 2));
-        assert_eq!(common(&[log(0, &[a]), log(3, &[b])]).undecided(0), []);
-        assert_eq!(common(&[log(0, &[a]), log(5, &[])]).undecided(0), []);
-    }
-
-    #[test]
-    fn a_record_that_a_restarted_replica_lacks_is_not_covered() {
-        let a = names(1, 3, 4);
-        let unordered = |first, count| Rest::Unordered { names: vec![names(1, first, count).ids] };
-        assert_eq!(common(&[log(0, &[a]), unordered(0, 9)]).held_of(a), a);
-        assert_eq!(common(&[log(0, &[a]), unordered(0, 9), unordered(0, 5)]).held_of(a), a.head(2));
-        assert_eq!(common(&[log(0, &[a]), unordered(4, 9)]).held_of(a).ids.count, 0);
-        assert_eq!(common(&[unordered(0, 9)]).undecided(0), [], "nobody knows the order");
-    }
-
-    #[test]
-    #[should_panic(expected = "local logs differ")]
-    fn two_local_logs_of_a_shard_are_one() {
-        common(&[log(0, &[names(1, 0, 2)]), log(0, &[names(2, 0, 2)])]);
     }
 }

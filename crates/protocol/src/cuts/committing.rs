@@ -67,6 +67,11 @@ impl Commits {
         self.committed
     }
 
+    /// The same, once all members are known to have entered the view.
+    pub(super) fn known_committed(&self) -> Option<Position> {
+        self.followers.values().all(|follower| follower.is_there).then_some(self.committed)
+    }
+
     /// Everything below is on all replicas of the shards.
     pub(super) fn bound(&self) -> Position {
         self.pusher.bound()

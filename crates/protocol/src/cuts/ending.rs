@@ -105,7 +105,7 @@ impl Sequencer {
 
     /// Whether nothing of a session can be ordered any more, because it is not known.
     pub(super) fn has_expired(&self, session: SessionId) -> bool {
-        self.sessions.has_expired(session, self.end(), self.config.session_idle_positions)
+        self.sessions.has_expired(session, self.end(), self.config.idle_positions())
     }
 
     /// Whether the first numbers of a session that is not known may be ordered.

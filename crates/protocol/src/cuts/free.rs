@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use seriatim_model::{IdRun, LogConfig, Position, ShardId, Time, limits};
+use seriatim_model::{IdRun, LogConfig, Position, SessionId, ShardId, Time, limits};
 
-use super::cut::{Cut, End};
+use super::cut::{Course, Cut, End};
 use super::ending::{self, Closing};
 use super::reports::Reports;
 use super::shard::Submitted;
 use crate::mutation::{Mutation, Options};
+use crate::parts::junk::is_of_nobody;
 use crate::parts::{Admission, Sessions};
 
 /// Makes cuts.
@@ -27,6 +28,8 @@ pub(super) struct FreeCuts {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Filter {
     idle_positions: u64,
+    /// Whether the positions stay empty that a name would have which is passed over, so that nobody else's move.
+    keeps_positions: bool,
     options: Options,
 }
 
@@ -44,7 +47,8 @@ impl FreeCuts {
         (has_room && (ends || reports.is_any_new())).then(|| self.cut_at.map_or(Time::ZERO, |at| at + pause))
     }
 
-    /// Makes the next cut, which is due, from a position on. `sessions` say what is ordered already.
+    /// Makes the next cut, which is due, from a position on. `sessions` say what is ordered already, and the course how far the
+    /// windows are with it, if it is of one.
     pub(super) fn make(
         &mut self,
         now: Time,
@@ -52,10 +56,11 @@ impl FreeCuts {
         reports: &mut Reports,
         closings: &mut [Closing],
         sessions: &mut Sessions,
+        course: Option<Course>,
     ) -> Option<Cut> {
         self.cut_at = Some(now);
         self.is_behind = false;
-        let mut cut = Cut::empty(from);
+        let mut cut = Cut { course, ..Cut::empty(from) };
         let padding = if self.filter.options.leaves_empty { padding_at(from) } else { Padding::default() };
         cut.pad(padding.before);
         // Each shard has its part of a cut, however much others bring.
@@ -69,14 +74,23 @@ impl FreeCuts {
                 }
                 let Some(told) = names.decide_next(length) else { break };
                 taken += 1;
+                // Padding is left of a window that had quotas.
+                if is_of_nobody(told.ids.session) {
+                    continue;
+                }
                 self.filter.order((shard, told), &mut cut, sessions);
             }
             cut.lengths.push((shard, names.decided()));
         }
         cut.pad(padding.after);
+        if cut.course.is_some() && cut.end() == from && closings.iter().any(|closing| !closing.is_cut) {
+            // In a window sessions end at a position that is there.
+            cut.pad(1);
+        }
         self.end_sessions(&mut cut, closings, sessions);
         // If all of it was ordered before, or never will be, whoever reports again is told.
-        (cut.end() > cut.from + padding.before + padding.after).then_some(cut)
+        let orders = cut.end() > cut.from + padding.before + padding.after;
+        (orders || !cut.ends.is_empty()).then_some(cut)
     }
 
     /// Ends those sessions that are to end, behind what the cut orders of them.
@@ -84,9 +98,9 @@ impl FreeCuts {
         for closing in closings.iter_mut().filter(|closing| !closing.is_cut) {
             closing.is_cut = true;
             let Closing { session, successor, .. } = *closing;
-            let has_expired = sessions.has_expired(session, cut.end(), self.filter.idle_positions);
+            let has_expired = self.filter.has_expired(session, cut.end(), sessions);
             if let Some(at) = ending::end_of(closing, sessions).filter(|_| !has_expired) {
-                sessions.end_in_log(session, at, successor, cut.end());
+                sessions.end_in_log(session, at, successor, cut.next_end());
                 cut.ends.push(End { session, at, successor, shard: self.ends_on });
             }
         }
@@ -98,7 +112,12 @@ impl FreeCuts {
 
 impl Filter {
     pub(super) fn new(config: &LogConfig, options: Options) -> Self {
-        Self { idle_positions: config.session_idle_positions, options }
+        let keeps_positions = config.order.has_quotas() || options.leaves_empty;
+        Self { idle_positions: config.idle_positions(), keeps_positions, options }
+    }
+
+    pub(super) fn mutates(self, mutation: Mutation) -> bool {
+        self.options.mutates(mutation)
     }
 
     /// How many runs of names a cut has at most.
@@ -114,9 +133,10 @@ impl Filter {
         self.pass_over(told.tail(new.ids.end() - told.ids.first), cut);
     }
 
-    /// Names that get no position.
-    fn pass_over(self, told: Submitted, cut: &mut Cut) {
-        if self.options.leaves_empty && told.ids.count > 0 {
+    /// Names that get no position, though theirs stay empty where positions are given in advance.
+    pub(super) fn pass_over(self, told: Submitted, cut: &mut Cut) {
+        let keeps = self.keeps_positions && !self.options.mutates(Mutation::PassedOverShifts);
+        if keeps && told.ids.count > 0 {
             cut.names.push((ShardId::NOBODY, told));
         }
     }
@@ -142,6 +162,11 @@ impl Filter {
             _ => None,
         }
         .filter(|new| new.count > 0)
+    }
+
+    /// Whether a session cannot end any more, where positions below `ordered` are given.
+    pub(super) fn has_expired(self, session: SessionId, ordered: Position, sessions: &Sessions) -> bool {
+        sessions.has_expired(session, ordered, self.idle_positions)
     }
 }
 

@@ -9,9 +9,12 @@ use super::ShardMessage;
 use super::committing::Commits;
 use super::cut::Cut;
 use super::ending::Closing;
+use super::fixed::Fix;
 use super::free::FreeCuts;
 use super::reports::Reports;
 use super::shard::Submitted;
+use super::window::Windows;
+use super::windowed::WindowedCuts;
 use crate::mutation::Options;
 use crate::parts::{Gate, Sessions, Shares};
 use crate::roles::RoleEffect;
@@ -24,7 +27,7 @@ pub(super) struct Leader {
     /// crash, and give the same positions to others.
     starting: Option<Ticket>,
     reports: Reports,
-    free: FreeCuts,
+    deciding: Deciding,
     pub(super) commits: Commits,
     /// The clients that want sessions to end.
     pub(super) closings: Vec<Closing>,
@@ -32,18 +35,33 @@ pub(super) struct Leader {
     pub(super) closers: Shares<Peer>,
 }
 
+/// How the next cut is decided.
+#[derive(Clone, Debug)]
+enum Deciding {
+    /// It takes whatever all replicas have.
+    Free(FreeCuts),
+    /// Its positions are fixed in advance, most of the time.
+    Windowed(Box<WindowedCuts>),
+}
+
 impl Leader {
     pub(super) fn new(
         view: &View,
         me: NodeId,
         started: Ticket,
-        config: &LogConfig,
+        (config, windows): (&LogConfig, Option<&Windows>),
         options: Options,
     ) -> Self {
+        let deciding = match windows {
+            None => Deciding::Free(FreeCuts::new(config, view.open_shards()[0], options)),
+            Some(windows) => {
+                Deciding::Windowed(Box::new(WindowedCuts::new(view, config, windows.clone(), options)))
+            }
+        };
         Self {
             starting: Some(started),
             reports: Reports::new(&view.shards, options),
-            free: FreeCuts::new(config, view.open_shards()[0], options),
+            deciding,
             commits: Commits::new(view, me, options),
             closings: vec![],
             closers: Shares::default(),
@@ -66,12 +84,16 @@ impl Leader {
     /// A replica of a shard reports. One that does so for the first time may have missed what was sent before.
     pub(super) fn reported(
         &mut self,
+        now: Time,
         from: (ShardId, NodeId),
         length: u64,
         names: (u64, Vec<Submitted>),
         out: &mut Vec<RoleEffect>,
     ) {
         let Some(heard) = self.reports.note(from, length, names) else { return };
+        if let Deciding::Windowed(cuts) = &mut self.deciding {
+            cuts.reported(now, &self.reports);
+        }
         if heard.enters {
             self.commits.send_again(from.0, out);
         }
@@ -85,7 +107,11 @@ impl Leader {
         if self.starting.is_some() {
             return None;
         }
-        self.free.due_at(&self.reports, &self.closings, self.commits.under_way())
+        let under_way = self.commits.under_way();
+        match &self.deciding {
+            Deciding::Free(cuts) => cuts.due_at(&self.reports, &self.closings, under_way),
+            Deciding::Windowed(cuts) => cuts.due_at(&self.reports, &self.closings, under_way),
+        }
     }
 
     /// Makes the next cut, if it is due. `sessions` say what is ordered already.
@@ -93,7 +119,35 @@ impl Leader {
         if self.due_at().is_none_or(|at| now < at) {
             return None;
         }
-        self.free.make(now, self.commits.end(), &mut self.reports, &mut self.closings, sessions)
+        let (from, reports, closings) = (self.commits.end(), &mut self.reports, &mut self.closings);
+        match &mut self.deciding {
+            Deciding::Free(cuts) => cuts.make(now, from, reports, closings, sessions, None),
+            Deciding::Windowed(cuts) => cuts.make(now, from, reports, closings, sessions),
+        }
+    }
+
+    /// Asks shards for their turns, where others wait for them, and tells replicas the windows that are certain.
+    pub(super) fn ask_and_tell(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
+        let Deciding::Windowed(cuts) = &mut self.deciding else { return };
+        if self.starting.is_some() {
+            return;
+        }
+        for Fix { shard, length } in cuts.fix(now, &self.reports, &self.closings) {
+            let message = ShardMessage::Fix { view: self.view.number, length };
+            let primary = self.reports.primary(shard);
+            out.push(RoleEffect::Send {
+                to: Address::Node(primary, Endpoint::Shard(shard)),
+                message: message.into(),
+            });
+        }
+        cuts.tell(now, self.commits.known_committed(), &self.view, out);
+    }
+
+    /// A replica of a shard knows the windows up to this one.
+    pub(super) fn windows_known(&mut self, from: (ShardId, NodeId), number: u32) {
+        if let Deciding::Windowed(cuts) = &mut self.deciding {
+            cuts.note_known(from, number);
+        }
     }
 
     /// Takes note of what is durable here.
@@ -114,6 +168,12 @@ impl Leader {
 
     /// When a cut is due, or something is to be sent again.
     pub(super) fn deadline(&self) -> Option<Time> {
-        [self.due_at(), self.commits.deadline()].into_iter().flatten().min()
+        let asks_or_tells = match &self.deciding {
+            Deciding::Windowed(cuts) if self.starting.is_none() => {
+                cuts.deadline(self.commits.known_committed(), &self.reports, &self.closings)
+            }
+            _ => None,
+        };
+        [self.due_at(), self.commits.deadline(), asks_or_tells].into_iter().flatten().min()
     }
 }

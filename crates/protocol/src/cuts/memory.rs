@@ -7,7 +7,9 @@ use seriatim_model::wire::{Encoder, Wire, WireError, decode_one, wire_enum, wire
 use seriatim_model::{Durability, LogConfig, Member, Position, Ticket, View, ViewNumber};
 
 use super::cut::Cut;
+use super::quotas::Quotas;
 use super::sequencer::Sequencer;
+use super::window::Windows;
 use crate::mutation::Options;
 use crate::parts::Sessions;
 use crate::parts::membership::Staged;
@@ -30,6 +32,12 @@ pub(super) enum JournalRecord {
         view: View,
     },
     Snapshot(Snapshot),
+    /// The whole state, where shards have quotas.
+    SnapshotWithin {
+        snapshot: Snapshot,
+        quotas: Bytes,
+        windows: Option<Windows>,
+    },
 }
 
 wire_enum! {
@@ -39,6 +47,7 @@ wire_enum! {
         3 => Staged(staged),
         4 => Started { view },
         5 => Snapshot(snapshot),
+        6 => SnapshotWithin { snapshot, quotas, windows },
     }
 }
 
@@ -77,7 +86,7 @@ impl Sequencer {
     /// The whole state as one journal entry, in place of all entries so far.
     pub(super) fn whole_state(&self) -> Vec<Bytes> {
         let mut out = Encoder::new();
-        JournalRecord::Snapshot(Snapshot {
+        let snapshot = Snapshot {
             claim: self.membership.claim,
             number: self.membership.number,
             view: self.membership.view.clone(),
@@ -85,7 +94,14 @@ impl Sequencer {
             cuts: self.cuts.iter().cloned().collect(),
             sessions: self.sessions.clone(),
             staged: self.membership.staged.clone(),
-        })
+        };
+        match self.config.order.has_quotas() {
+            false => JournalRecord::Snapshot(snapshot),
+            true => {
+                let (quotas, windows) = (self.quotas.carried(), self.windows.clone());
+                JournalRecord::SnapshotWithin { snapshot, quotas, windows }
+            }
+        }
         .encode(&mut out);
         out.finish()
     }
@@ -103,6 +119,7 @@ impl Sequencer {
             JournalRecord::Held { bound, cut } => {
                 self.let_go_below(bound);
                 cut.apply(&mut self.sessions, self.options);
+                self.take_course(&cut);
                 self.keep(cut);
             }
             JournalRecord::Claimed { claim, adopts } => {
@@ -116,6 +133,10 @@ impl Sequencer {
                 self.start(&view, self.gate.issued());
                 self.leader = None;
                 self.membership.was_restarted();
+            }
+            JournalRecord::SnapshotWithin { snapshot, quotas, windows } => {
+                self.replay(JournalRecord::Snapshot(snapshot));
+                (self.quotas, self.windows) = (Quotas::of_carried(&quotas), windows);
             }
             JournalRecord::Snapshot(Snapshot { claim, number, view, bound, cuts, sessions, staged }) => {
                 (self.membership.claim, self.membership.number, self.membership.view) = (claim, number, view);

@@ -7,7 +7,7 @@ use seriatim_model::{Endpoint, Position, SessionId, ViewNumber};
 use crate::parts::sequencing;
 use crate::roles::{self, Family};
 
-pub use super::cut::{Cut, End};
+pub use super::cut::{Course, Cut, End};
 
 /// Consecutive numbers of a session that are in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

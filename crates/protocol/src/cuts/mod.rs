@@ -32,6 +32,26 @@
 //! starts after the last. What that does not cover either is discarded, and submitted again by its client, which asks the
 //! new leader what became of its records.
 //!
+//! **Quotas** (SpecLog's Belfast, OSDI '25). Of a log whose shards have quotas the next cuts are fixed in advance: a *window* says how many
+//! indexes of its local log each shard brings to each of them ([`window`]). What a shard does not bring is *padding*, and
+//! its positions are empty. So the primary reckons the position of a record as soon as all replicas have it, and tells readers that
+//! take predictions:
+//!
+//! ```text
+//! client        primary      backup        leader      followers      reader
+//!   |-- Submit -->|            |             |             |             |
+//!   |             |LocalAppend>|             |             |             |
+//!   |             |<LocalStored|             |             |             |
+//!   |             |------------|-------------|- Predict ---|------------>|    4 delays
+//!   |             |-- Report --|------------>|             |             |
+//!   |             |            |             |-- Cut ----->|             |
+//!   |             |            |             |<- Held -----|             |
+//!   |             |<- Cover ---|-------------|             |             |
+//!   |             |------------|-------------|-- Holds ----|------------>|    7 delays
+//! ```
+//!
+//! See docs/design/belfast.md.
+//!
 //! **Where we deviate from the paper**: cuts carry names; the layer is a group under the view register instead of
 //! Paxos; intervals begin when there is something to do. See docs/design/scalog.md.
 
@@ -40,18 +60,26 @@ mod closing;
 mod committing;
 mod cut;
 mod ending;
+mod fixed;
 mod free;
 pub(crate) mod handover;
+mod lateness;
 mod leader;
 mod memory;
 pub mod message;
+mod planner;
 mod pushing;
+mod quotas;
+mod rates;
 mod reports;
 mod resuming;
 pub mod sequencer;
 pub(crate) mod shard;
 mod tail;
+mod telling;
 mod view_change;
+pub mod window;
+mod windowed;
 
 pub use client::LogClient;
 pub use message::Message;

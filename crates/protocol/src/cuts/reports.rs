@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use seriatim_model::{NodeId, ShardId, ShardMembers};
+use seriatim_model::{IdRun, NodeId, ShardId, ShardMembers};
 
 use super::shard::Submitted;
 use crate::mutation::{Mutation, Options};
+use crate::parts::junk::is_of_nobody;
 
 /// The reports of all shards of a view.
 #[derive(Clone, Debug)]
@@ -32,6 +33,8 @@ pub(super) struct Undecided {
     runs: VecDeque<Submitted>,
     decided: u64,
     named: u64,
+    /// The padding that is not all decided, by its first index: where it ends. No two spans touch.
+    padding: BTreeMap<u64, u64>,
 }
 
 /// The consequence of a report for the leader.
@@ -50,7 +53,9 @@ impl Undecided {
         for run in runs {
             let end = index + run.ids.count;
             if index <= self.named && self.named < end {
-                self.runs.push_back(run.tail(self.named - index));
+                let new = run.tail(self.named - index);
+                self.note_padding(new.ids);
+                self.runs.push_back(new);
                 self.named = end;
             }
             index = end;
@@ -60,7 +65,7 @@ impl Undecided {
 
     /// Nothing that is known is lost: there are runs where something is known that is not decided, and else none.
     fn assert_undecided(&self) {
-        let Self { runs, decided, named } = self;
+        let Self { runs, decided, named, .. } = self;
         let is_any = decided < named;
         assert!(decided <= named && is_any != runs.is_empty(), "{decided} of {named} in {} runs", runs.len());
     }
@@ -74,8 +79,45 @@ impl Undecided {
             self.runs.push_front(run.tail(next.ids.count));
         }
         self.decided += next.ids.count;
+        while self.padding.first_key_value().is_some_and(|(_, end)| *end <= self.decided) {
+            self.padding.pop_first();
+        }
         self.assert_undecided();
         Some(next)
+    }
+
+    /// Takes note of names that follow, if they are padding.
+    fn note_padding(&mut self, ids: IdRun) {
+        if !is_of_nobody(ids.session) {
+            return;
+        }
+        let end = self.named + ids.count;
+        match self.padding.last_entry().filter(|last| *last.get() == self.named) {
+            Some(mut last) => *last.get_mut() = end,
+            None => _ = self.padding.insert(self.named, end),
+        }
+    }
+
+    /// The index behind the padding that lies at an index, or the index itself.
+    fn over_padding(&self, index: u64) -> u64 {
+        let span = self.padding.range(..=index).next_back();
+        span.map_or(index, |(_, end)| index.max(*end))
+    }
+
+    /// The index behind the last record, if one is not decided.
+    fn records_end(&self) -> Option<u64> {
+        let end = match self.padding.last_key_value() {
+            Some((first, end)) if *end == self.named => *first,
+            _ => self.named,
+        };
+        Some(end).filter(|end| *end > self.decided)
+    }
+
+    /// The deliberate defect: nothing that is not named below an index ever will be. Says how much that is.
+    pub(super) fn give_up_below(&mut self, end: u64) -> u64 {
+        let missing = end.saturating_sub(self.decided);
+        (self.decided, self.named) = (self.decided + missing, self.named + missing);
+        missing
     }
 
     /// Below this index it is known whose records these are.
@@ -96,6 +138,20 @@ impl LocalLog {
         let lengths = self.lengths.values().copied();
         let length = if unreplicated { lengths.max() } else { lengths.min() };
         length.unwrap_or(0).min(self.names.end())
+    }
+
+    /// The same, where padding counts by the primary's word. What is decided was there, or is padding.
+    fn reach(&self, options: Options) -> u64 {
+        let counts_padding = !options.mutates(Mutation::PaddingUncounted);
+        let reaches = self.lengths.values().map(|length| match counts_padding {
+            true => {
+                self.names.over_padding(length.max(&self.names.decided).min(&self.names.named).to_owned())
+            }
+            false => length.min(&self.names.named).to_owned(),
+        });
+        let unreplicated = options.mutates(Mutation::CutUnreplicated);
+        let reach = if unreplicated { reaches.max() } else { reaches.min() };
+        reach.unwrap_or(0)
     }
 }
 
@@ -137,6 +193,11 @@ impl Reports {
         Some(Heard { enters, is_told: (says_again || misses_names).then_some(decided) })
     }
 
+    /// The primary of a shard.
+    pub(super) fn primary(&self, shard: ShardId) -> NodeId {
+        self.shards[&shard].primary
+    }
+
     /// Whether something can be decided.
     pub(super) fn is_any_new(&self) -> bool {
         self.shards.values().any(|log| log.length(self.options) > log.names.decided())
@@ -146,6 +207,35 @@ impl Reports {
     pub(super) fn reached(&mut self) -> impl Iterator<Item = (ShardId, u64, &mut Undecided)> {
         let options = self.options;
         self.shards.iter_mut().map(move |(shard, log)| (*shard, log.length(options), &mut log.names))
+    }
+
+    /// How much of a shard's local log all its replicas have, where padding counts by the primary's word.
+    pub(super) fn reach(&self, shard: ShardId) -> u64 {
+        let goes_on = self.options.mutates(Mutation::CutUnmet) && self.is_idle(shard);
+        if goes_on && self.shards.keys().any(|other| !self.is_idle(*other)) {
+            return u64::MAX / 2;
+        }
+        self.shards.get(&shard).map_or(0, |log| log.reach(self.options))
+    }
+
+    /// The names of a shard's local log.
+    pub(super) fn names(&mut self, shard: ShardId) -> &mut Undecided {
+        &mut self.shards.get_mut(&shard).expect("the shard is one of the view").names
+    }
+
+    /// How much of each local log is decided.
+    pub(super) fn decided(&self) -> impl Iterator<Item = (ShardId, u64)> {
+        self.shards.iter().map(|(shard, log)| (*shard, log.names.decided()))
+    }
+
+    /// The index behind the last record of a shard that is named and not decided, if there is one.
+    pub(super) fn records_end(&self, shard: ShardId) -> Option<u64> {
+        self.shards.get(&shard)?.names.records_end()
+    }
+
+    /// Whether nothing of a shard is named beyond what is decided: it will not report by itself.
+    pub(super) fn is_idle(&self, shard: ShardId) -> bool {
+        self.shards.get(&shard).is_none_or(|log| log.names.end() == log.names.decided())
     }
 
     /// How many shards there are.

@@ -13,7 +13,9 @@ use super::cut::Cut;
 use super::leader::Leader;
 use super::memory::JournalRecord;
 use super::message::{Message, Place};
+use super::quotas::Quotas;
 use super::view_change::Flush;
+use super::window::{Window, Windows};
 use crate::control;
 use crate::mutation::{Mutation, Options};
 use crate::parts::membership::Staged;
@@ -39,6 +41,11 @@ pub struct Sequencer {
     pub(super) sealed_for: ViewNumber,
     pub(super) flush: Option<Flush>,
     pub(super) leader: Option<Leader>,
+    /// The quotas that its view began with, where shards have quotas.
+    pub(super) quotas: Quotas,
+    /// How far the windows of its view are with its cuts, if it has seen that start. Nobody else knows a window of a view that
+    /// one of its members has not seen start.
+    pub(super) windows: Option<Windows>,
 }
 
 impl Machine for Sequencer {
@@ -122,6 +129,8 @@ impl Sequencer {
             sealed_for: ViewNumber::NONE,
             flush: None,
             leader: None,
+            quotas: Quotas::default(),
+            windows: None,
         }
     }
 
@@ -184,6 +193,7 @@ impl Sequencer {
         if is_next {
             self.let_go_below(bound);
             cut.apply(&mut self.sessions, self.options);
+            self.take_course(&cut);
             self.hold(cut, out);
         }
         let (view, end) = (self.membership.number, self.end());
@@ -192,6 +202,13 @@ impl Sequencer {
             return reply(leader, held, out);
         }
         self.gate.confirm(leader, held, out);
+    }
+
+    /// Takes note of how far the windows are with a cut.
+    pub(super) fn take_course(&mut self, cut: &Cut) {
+        if let Some(windows) = &mut self.windows {
+            windows.take(cut);
+        }
     }
 
     /// Keeps a cut whose names the sessions know.
@@ -275,7 +292,14 @@ impl Sequencer {
                 if self.membership.accepts(view) =>
             {
                 if let Some(leader) = &mut self.leader {
-                    leader.reported((shard, node), length, (from, names), out);
+                    leader.reported(now, (shard, node), length, (from, names), out);
+                }
+            }
+            roles::Message::CutsShard(ShardMessage::WindowsKnown { view, number })
+                if self.membership.accepts(view) =>
+            {
+                if let Some(leader) = &mut self.leader {
+                    leader.windows_known((shard, node), number);
                 }
             }
             roles::Message::Shard(shard::Message::Bound { view, batch, .. })
@@ -306,8 +330,8 @@ impl Sequencer {
             {
                 self.begin_flush(now, from, claim, &view, out);
             }
-            control::Message::Stage { claim, old, ordered, sessions, .. } => {
-                self.stage(from, old, Staged { claim, ordered, sessions }, out);
+            control::Message::Stage { claim, old, ordered, carried, .. } => {
+                self.stage(from, old, Staged { claim, ordered, carried }, out);
             }
             control::Message::Registered { entry } => self.registered(now, entry, out),
             control::Message::Unavailable { why } => self.membership.note_unavailable(why),
@@ -317,12 +341,19 @@ impl Sequencer {
 
     pub(super) fn start(&mut self, view: &View, started: Ticket) {
         self.adopt_staged(view.number, view.start);
+        self.windows = self.first_window(view).map(Windows::begin);
         let (me, leads) = (self.membership.me.node, self.membership.start(view));
-        self.leader = leads.then(|| Leader::new(view, me, started, &self.config, self.options));
+        self.leader = leads
+            .then(|| Leader::new(view, me, started, (&self.config, self.windows.as_ref()), self.options));
         if let Some(leader) = &mut self.leader {
             leader.persisted(&self.gate);
         }
         self.flush = None;
+    }
+
+    /// The first window of a view, where shards have quotas.
+    fn first_window(&self, view: &View) -> Option<Window> {
+        self.config.order.has_quotas().then(|| self.quotas.first_window(view, &self.config))
     }
 
     fn timer(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
@@ -332,6 +363,7 @@ impl Sequencer {
         }
         let Some(leader) = &mut self.leader else { return };
         if let Some(cut) = leader.make_cut(now, &mut self.sessions) {
+            self.take_course(&cut);
             let ticket = self.hold(cut.clone(), out);
             if let Some(leader) = &mut self.leader {
                 leader.commits.hold(now, cut, ticket, out);
@@ -339,6 +371,7 @@ impl Sequencer {
             self.commit(now, out);
         }
         if let Some(leader) = &mut self.leader {
+            leader.ask_and_tell(now, out);
             leader.resend(now, &self.cuts, out);
         }
     }
@@ -347,7 +380,7 @@ impl Sequencer {
 /// Forgets sessions that are too old where so much is ordered, and those that are too many.
 pub(super) fn sweep(sessions: &mut Sessions, ordered: Position, config: &LogConfig, options: Options) {
     let limits = options.limits;
-    sessions.sweep(ordered, config.session_idle_positions, false, |_| false);
+    sessions.sweep(ordered, config.idle_positions(), false, |_| false);
     if sessions.len() > limits.max_sessions {
         let oldest = sessions.least_recent((ordered, ordered), limits.max_sessions, |_| false);
         sessions.expire(&oldest);

@@ -20,7 +20,9 @@
 
 mod applied_cuts;
 mod closing;
+mod foretelling;
 mod message;
+mod padding;
 mod rests;
 
 pub use message::{Message, Rest, Submitted};
@@ -35,9 +37,12 @@ use seriatim_model::{
 
 use crate::mutation::Mutation;
 use crate::parts::HeldIds;
+use crate::parts::junk::is_of_nobody;
 use crate::roles::{self, RoleEffect};
-use crate::shard::{self, Applied, Core, DataPath, Write, send};
+use crate::shard::{self, Applied, Core, DataPath, Foretold, Write, send};
 
+use foretelling::Foretelling;
+use padding::Turns;
 use rests::Frozen;
 
 type Out = Vec<RoleEffect>;
@@ -82,6 +87,13 @@ struct Local {
     backups: BTreeMap<NodeId, Backup>,
     /// Backup: from where on the primary was asked to go on.
     asked_from: Option<u64>,
+    /// The turns of the shard, where it has a quota, and up to which length of the local log others wait for it.
+    turns: Turns,
+    fixed: u64,
+    /// Primary: what readers may be told before it is final.
+    foretelling: Foretelling,
+    /// Backup: how much the primary was told is durable here.
+    told_stored: u64,
     /// The write that tells that the view was entered. What is done before it is durable might be done again, otherwise,
     /// by a replica that was restarted.
     began: Ticket,
@@ -115,6 +127,8 @@ struct Submitter {
 struct Backup {
     incarnation: Incarnation,
     followed: u64,
+    /// So much is durable there.
+    stored: u64,
     /// When something was last sent to it, or came from it.
     heard_at: Time,
 }
@@ -144,8 +158,12 @@ impl Local {
         let chunk = Chunk { index: self.length, names, records, stored: Stored::Writing(ticket) };
         self.records += chunk.records.len();
         self.bytes += chunk.bytes();
+        self.push(chunk);
+    }
+
+    fn push(&mut self, chunk: Chunk) {
         let end = self.chunks.back().map_or(chunk.index, Chunk::end);
-        assert_eq!(end, chunk.index, "the local log goes on where it ends");
+        assert!(end == chunk.index && end == self.length, "the local log goes on where it ends");
         self.length = chunk.end();
         self.chunks.push_back(chunk);
     }
@@ -191,6 +209,7 @@ impl Local {
             self.bytes -= chunk.bytes();
             done.push(chunk.names.ids);
         }
+        self.catch_up_with_padding();
         done
     }
 
@@ -198,6 +217,9 @@ impl Local {
     fn report_at(&self, interval: std::time::Duration) -> Option<Time> {
         let durable = self.durable();
         if durable > self.reported {
+            if self.is_awaited(durable) {
+                return Some(Time::ZERO);
+            }
             return Some(self.reported_at.map_or(Time::ZERO, |at| at + interval));
         }
         self.reported_at.filter(|_| durable > self.decided).map(|at| at + interval + limits::RESEND_AFTER)
@@ -249,6 +271,9 @@ impl DataPath for LocalLog {
             {
                 self.followed(core, now, from, (length, asks), out);
             }
+            Message::LocalStored { view, length } if self.has_begun(core) && view == core.view_number() => {
+                self.stored_at_backup(core, from, length, out);
+            }
             Message::CutAck { view, end, length } if core.is_open() && view == core.view_number() => {
                 // The leader may have missed what came in between.
                 self.local.told = self.local.told.min(length);
@@ -278,6 +303,12 @@ impl DataPath for LocalLog {
             {
                 self.replicate_closing(core, from, (view, batch), runs, out);
             }
+            Message::Fix { view, length } if core.is_open() && view == core.view_number() => {
+                self.fix(core, length, out);
+            }
+            Message::Windows { view, windows } if core.is_open() && view == core.view_number() => {
+                self.told_windows(core, from, windows, out);
+            }
             // The rest are answers to others, or meant for another incarnation.
             _ => {}
         }
@@ -287,6 +318,8 @@ impl DataPath for LocalLog {
         self.local.persisted(ticket);
         self.rest_stored(ticket, out);
         self.cuts_stored(core, ticket, out);
+        self.tell_stored(core, out);
+        self.foretell(core, out);
     }
 
     /// A write had no room. If it was one of the local log, it is made again later.
@@ -364,7 +397,9 @@ impl DataPath for LocalLog {
         if !core.is_open() {
             return;
         }
-        self.local = Local { of: core.view_number(), began: core.gate.issued(), ..Local::default() };
+        let foretelling = Foretelling::begin(core.stable);
+        let (of, began) = (core.view_number(), core.gate.issued());
+        self.local = Local { of, began, foretelling, ..Local::default() };
         self.ids.forget_placed();
         self.discard_unplaced(core, out);
         let Some(members) = core.members().cloned() else { return };
@@ -372,7 +407,7 @@ impl DataPath for LocalLog {
         if core.is_primary() {
             let backup = |member: &Member| {
                 let incarnation = member.incarnation;
-                (member.node, Backup { incarnation, followed: 0, heard_at: now })
+                (member.node, Backup { incarnation, followed: 0, stored: 0, heard_at: now })
             };
             self.local.backups = members.replicas[1..].iter().map(backup).collect();
         } else {
@@ -402,6 +437,18 @@ impl DataPath for LocalLog {
         Some(&self.applied)
     }
 
+    fn predictable(&self, core: &Core) -> Position {
+        self.foretold_upto().max(core.stable)
+    }
+
+    fn committed(&self, core: &Core) -> Position {
+        self.committed_upto().max(core.stable)
+    }
+
+    fn memory(&self) -> Option<&dyn Foretold> {
+        (!self.local.turns.is_empty()).then_some(self)
+    }
+
     fn unplaced(&self) -> u64 {
         self.ids.loose_count()
     }
@@ -412,7 +459,8 @@ impl DataPath for LocalLog {
             return None;
         }
         let report = self.local.report_at(core.memory.config.interval());
-        [report, self.local.retry_at(), self.local.follow_at()].into_iter().flatten().min()
+        let pad = self.pad_at(core);
+        [report, pad, self.local.retry_at(), self.local.follow_at()].into_iter().flatten().min()
     }
 
     fn timer(&mut self, core: &mut Core, now: Time, out: &mut Out) {
@@ -435,6 +483,7 @@ impl DataPath for LocalLog {
             self.local.backups.iter().filter(|(_, backup)| is_late(backup)).map(|(node, _)| *node).collect();
         late.into_iter().for_each(|node| self.send_again(core, now, node, out));
         self.local.asked_from = None;
+        self.pad_if_due(core, now, out);
         self.report(core, now, out);
     }
 }
@@ -508,6 +557,7 @@ impl LocalLog {
             send(Address::Node(*node, Endpoint::Shard(core.shard)), message, out);
         }
         self.append(core, names, records, out);
+        self.pad_if_due(core, now, out);
     }
 
     /// Writes what comes next in the local log.
@@ -541,7 +591,12 @@ impl LocalLog {
             }
             return;
         }
-        if index == self.local.length {
+        if is_of_nobody(names.ids.session) && core.options.mutates(Mutation::PaddingUncounted) {
+            return;
+        }
+        if is_of_nobody(names.ids.session) {
+            self.local.add_padding(index + names.ids.count);
+        } else if index == self.local.length {
             self.append(core, names, records, out);
         }
         send(primary, Message::LocalAck { view, length: self.local.length, asks: false }, out);
@@ -597,7 +652,10 @@ impl LocalLog {
 
     /// The replica lets go of what is final. A record that a cut passed over will never get a position.
     pub(super) fn finish_decided(&mut self, core: &mut Core, out: &mut Out) {
-        for ids in self.local.decide(core.stable) {
+        let decided = self.local.decide(core.stable);
+        self.forget_foretold(core);
+        self.foretell(core, out);
+        for ids in decided.into_iter().filter(|ids| !is_of_nobody(ids.session)) {
             for passed_over in self.ids.within(ids) {
                 if self.local.names(passed_over) {
                     // They were submitted twice, and may be ordered yet.
@@ -635,9 +693,10 @@ impl LocalLog {
         let from = if length > self.local.reported { self.local.told } else { self.local.decided };
         // The leader's word may be old: it knows whose the records are that were let go of.
         let from = self.local.chunks.front().map_or(from, |chunk| from.max(chunk.index));
-        let new = self.local.chunks.iter().filter(|chunk| chunk.index >= from && chunk.end() <= length);
+        let new = self.local.chunks.iter().filter(|chunk| chunk.end() > from && chunk.end() <= length);
         let names: Vec<Submitted> = match core.is_primary() {
-            true => new.map(|chunk| chunk.names).collect(),
+            // A turn may have ended within the first of them.
+            true => new.map(|chunk| chunk.names.tail(from.saturating_sub(chunk.index))).collect(),
             false => vec![],
         };
         tell_leader(core, (length, from), names, out);

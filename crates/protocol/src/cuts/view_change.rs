@@ -10,12 +10,13 @@ use super::cut::Cut;
 use super::free::Filter;
 use super::memory::JournalRecord;
 use super::pushing::Pusher;
+use super::quotas::Quotas;
 use super::sequencer::{Sequencer, reply, sweep};
 use super::shard::Rest;
 use crate::control::{self, Message, SealedState};
 use crate::mutation::Mutation;
-use crate::parts::Sessions;
 use crate::parts::membership::{Registered, SealOutcome, Staged};
+use crate::parts::{Carried, Sessions};
 use crate::roles::RoleEffect;
 
 /// The cuts that the chosen member completes on behalf of a claim, and the closing cut behind them. Its own state stays as it is: an attempt that
@@ -132,7 +133,7 @@ impl Sequencer {
         let Some(flush) = &mut self.flush else { return };
         let decided = |shard| self.cuts.back().map_or(0, |cut: &Cut| cut.length(shard));
         let filter = Filter::new(&self.config, self.options);
-        flush.closing.go_on(now, decided, (filter, &mut flush.sessions), out);
+        flush.closing.go_on(now, (decided, self.windows.as_ref()), (filter, &mut flush.sessions), out);
     }
 
     /// Says how far the cuts are on the shards.
@@ -145,7 +146,9 @@ impl Sequencer {
                 let mut sessions = if unlisted { self.sessions.clone() } else { flush.sessions.clone() };
                 sweep(&mut sessions, end, &self.config, self.options);
                 sessions.prune(limits::MAX_BOUND_RUNS, self.options.limits.void_runs);
-                Message::Flushed { claim, first: flush.completed.end(), end, sessions }
+                let quotas = self.windows.as_ref().map_or_else(|| self.quotas.clone(), Quotas::of);
+                let carried = Carried { sessions, order: quotas.carried() };
+                Message::Flushed { claim, first: flush.completed.end(), end, carried }
             }
             None => Message::Flushing { claim, bound: flush.bound() },
         };
@@ -253,7 +256,8 @@ impl Sequencer {
         self.leader = None;
         self.cuts.clear();
         self.bound = staged.ordered;
-        self.sessions = staged.sessions;
+        self.sessions = staged.carried.sessions;
+        (self.quotas, self.windows) = (Quotas::of_carried(&staged.carried.order), None);
         if self.options.mutates(Mutation::SuccessorForgotten) {
             self.sessions.forget_successors();
         }

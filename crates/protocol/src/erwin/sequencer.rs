@@ -466,8 +466,8 @@ impl Sequencer {
             {
                 self.begin_flush(now, from, claim, view, out);
             }
-            control::Message::Stage { claim, old, ordered, sessions, .. } => {
-                self.stage(from, old, Staged { claim, ordered, sessions }, out);
+            control::Message::Stage { claim, old, ordered, carried, .. } => {
+                self.stage(from, old, Staged { claim, ordered, carried }, out);
             }
             control::Message::Registered { entry } => self.registered(now, entry, out),
             control::Message::Unavailable { why } => self.membership.note_unavailable(why),
@@ -503,7 +503,7 @@ impl Sequencer {
     pub(super) fn adopt_staged(&mut self, number: ViewNumber, start: Position) {
         let staged = self.membership.adopt(number, start);
         self.orderer = None;
-        self.log.adopt(staged.ordered, staged.sessions);
+        self.log.adopt(staged.ordered, staged.carried.sessions);
     }
 
     fn disconnected(&mut self, peer: Peer) {

@@ -73,7 +73,7 @@ impl Flush {
             claim: self.claim,
             first: self.first,
             end: self.pusher.end(),
-            sessions: self.sessions.clone(),
+            carried: self.sessions.clone().into(),
         }
     }
 
@@ -180,7 +180,7 @@ impl Sequencer {
             }
             self.persist_staged(&staged, out);
             if self.options.mutates(Mutation::StageDestroys) {
-                self.log.restore(staged.ordered, staged.sessions.clone(), vec![]);
+                self.log.restore(staged.ordered, staged.carried.sessions.clone(), vec![]);
             }
             self.membership.prepare(staged);
         }

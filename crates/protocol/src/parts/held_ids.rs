@@ -164,7 +164,7 @@ impl HeldIds {
     /// admit what is discarded here.
     #[must_use]
     pub fn over_after(config: &LogConfig, limits: Limits) -> u64 {
-        config.session_idle_positions.saturating_mul(2).saturating_add(limits.largest_ring_records as u64)
+        config.idle_positions().saturating_mul(2).saturating_add(limits.largest_ring_records as u64)
     }
 
     /// Forgets sessions of which nothing came, and nothing became final, for so many positions that no sequencing

@@ -5,7 +5,7 @@ use seriatim_model::wire::wire_struct;
 use seriatim_model::{Address, Member, Position, Time, View, ViewNumber};
 
 use super::claims;
-use super::{Reports, Sessions, sequencing};
+use super::{Carried, Reports, sequencing};
 use crate::control::message::Message;
 use crate::mutation::{Mutation, Options};
 use crate::roles::RoleEffect;
@@ -40,11 +40,11 @@ pub struct Staged {
     pub claim: ViewNumber,
     /// How far the log is ordered when it starts.
     pub ordered: Position,
-    /// The part of each session that was ordered by then.
-    pub sessions: Sessions,
+    /// The knowledge of the view before.
+    pub carried: Carried,
 }
 
-wire_struct! { Staged { claim, ordered, sessions } }
+wire_struct! { Staged { claim, ordered, carried } }
 
 /// The consequence for a replica of being sealed, or staged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -211,7 +211,7 @@ impl Membership {
         self.number = number;
         self.view = None;
         let staged = self.staged.take().filter(|staged| staged.claim == number);
-        staged.unwrap_or(Staged { claim: number, ordered: start, sessions: Sessions::default() })
+        staged.unwrap_or(Staged { claim: number, ordered: start, carried: Carried::default() })
     }
 
     /// The view that was adopted is registered. Says whether this replica leads it.

@@ -2,6 +2,7 @@
 
 pub mod appending;
 pub mod backoff;
+pub mod carried;
 pub(crate) mod claims;
 pub mod content;
 pub mod conversation;
@@ -31,6 +32,7 @@ pub mod window;
 
 pub use appending::ShardChoice;
 pub use backoff::Backoff;
+pub use carried::Carried;
 pub use content::Content;
 pub use conversation::Conversation;
 pub use gate::Gate;

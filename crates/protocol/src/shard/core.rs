@@ -183,7 +183,7 @@ impl Core {
         self.memory.view.as_ref().is_some_and(|view| !view.open_shards().contains(&self.shard))
     }
 
-    pub(super) fn bounds(&self, path: &dyn DataPath) -> Bounds {
+    pub(super) fn bounds<'a>(&self, path: &'a dyn DataPath) -> Bounds<'a> {
         // One that no view counts on may give out what it knows as final, for want of anybody else.
         let trim_is_known = self.missing.is_none() || !self.is_named() || self.knows_trim();
         let missing = self.missing.filter(|_| !self.options.mutates(Mutation::MissingServed));
@@ -195,8 +195,25 @@ impl Core {
         let unbounded = self.options.mutates(Mutation::MapBeyondStable);
         let mappable = if unbounded { Position(u64::MAX) } else { readable };
         let (trim, is_mapped, view) = (self.trim, !places, self.view_number());
-        let predictable = self.predictable(path);
-        Bounds { readable, predictable, mappable, trim, trim_is_known, missing, lost, is_mapped, view }
+        let predicts = self.is_open() && self.is_primary();
+        let (predictable, committed) = match predicts {
+            true => (path.predictable(self), path.committed(self)),
+            false => (self.stable, self.stable),
+        };
+        Bounds {
+            readable,
+            predictable,
+            memory: path.memory().filter(|_| predicts),
+            // Everything that may be read is called final.
+            committed: committed.max(readable),
+            mappable,
+            trim,
+            trim_is_known,
+            missing,
+            lost,
+            is_mapped,
+            view,
+        }
     }
 
     /// Whether no other replica could tell it more of the trim point.
@@ -457,16 +474,11 @@ impl Core {
         self.readers.stable_advanced(&self.bounds(path), out);
     }
 
-    /// More may be predicted: readers that take predictions get it.
+    /// More may be predicted, or what is predicted became final: readers that take predictions are told.
     pub(crate) fn predict(&mut self, path: &dyn DataPath, out: &mut Out) {
         if self.readers.take_predictions() {
             self.readers.predicted(&self.bounds(path), out);
         }
-    }
-
-    /// How far readers that take predictions may be told what is here.
-    fn predictable(&self, path: &dyn DataPath) -> Position {
-        if self.is_open() && self.is_primary() { path.predictable(self) } else { self.stable }
     }
 
     /// Has the store read `from..end` for the data path, as much as one read takes. `question` comes back with the outcome.

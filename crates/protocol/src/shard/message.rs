@@ -1,9 +1,9 @@
 //! The messages of the shard contract. See the [module](super) for what they promise.
 
-use seriatim_model::storage::{MissingRange, Owned, Run, Stored};
+use seriatim_model::storage::{MissingRange, Ordered, Owned, Run, Stored};
 use seriatim_model::wire::{wire_enum, wire_struct};
 use seriatim_model::{
-    Endpoint, Filter, IdRun, Incarnation, LogEntry, Member, Placement, Position, Span, ViewHistory,
+    Endpoint, Filter, IdRun, Incarnation, LogEntry, Member, Placement, Position, ShardId, Span, ViewHistory,
     ViewNumber,
 };
 
@@ -65,6 +65,53 @@ pub struct Unplaced {
     pub from: u64,
     /// Names, in order.
     pub names: Vec<IdRun>,
+}
+
+/// The part of a message that tells of positions which are given in advance, or by a committed cut.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Placed {
+    /// A replica is told windows of a view.
+    Windows {
+        /// The view.
+        view: ViewNumber,
+        /// The windows.
+        windows: Vec<Turns>,
+    },
+    /// A cut is committed that was made in a view, or it is completed for a claim.
+    Cut {
+        /// The view.
+        view: ViewNumber,
+        /// Its first position.
+        first: Position,
+        /// The names that have the positions.
+        runs: Vec<Ordered>,
+    },
+    /// A part of the closing cut that a claim makes.
+    Closing {
+        /// The claim.
+        claim: ViewNumber,
+        /// Its first position.
+        first: Position,
+        /// The names that have the positions.
+        runs: Vec<Ordered>,
+    },
+}
+
+/// A window, as far as shards have turns in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Turns {
+    /// Which one of its view.
+    pub number: u32,
+    /// Its first position.
+    pub base: Position,
+    /// How many cuts it has.
+    pub cuts: u32,
+    /// In how many groups the shards take turns.
+    pub groups: u32,
+    /// The shards, each with its quota and the index of its local log at which it begins.
+    pub shares: Vec<(ShardId, u32, u64)>,
+    /// The shards that have no turns, each with how many positions it has behind all turns.
+    pub rooms: Vec<(ShardId, u32)>,
 }
 
 /// Messages of the shard contract.
@@ -318,14 +365,20 @@ pub enum Message {
         /// Everything of this shard below it is told: it may be the shard's next position, far above the tail.
         upto: Position,
     },
-    /// Primary to a reader that takes predictions: below `upto` all that any shard predicted in this view is final.
+    /// Primary to a reader that takes predictions: below `upto` all that any shard predicted in this view is final, but for
+    /// what was passed over.
     Holds {
         /// The subscription.
         request: u64,
         /// The view.
         view: ViewNumber,
+        /// The bound below which the reader was told before of all that was passed over.
+        from: Position,
         /// The bound.
         upto: Position,
+        /// The positions in `from..upto` of records that were passed over, in order: these are empty. Each of these spans takes
+        /// [`SPAN_BYTES`](seriatim_model::limits::SPAN_BYTES) of the credit.
+        void: Vec<Span>,
     },
     /// Reader to replica: that many more bytes may be sent.
     Credit {
@@ -472,6 +525,6 @@ wire_enum! {
         65 => DeliverWith { request, from, records, empty, upto },
         66 => SubscribeWith { request, from, credit, speculative, filter },
         67 => Predict { request, view, from, records, empty, upto },
-        68 => Holds { request, view, upto },
+        68 => Holds { request, view, from, upto, void },
     }
 }

@@ -2,9 +2,9 @@
 
 use std::fmt::Debug;
 
-use seriatim_model::storage::MissingRange;
+use seriatim_model::storage::{Found, MissingRange};
 use seriatim_model::{
-    Address, IdRun, Peer, Position, Record, RecordId, Ticket, Time, View, ViewHistory, ViewNumber,
+    Address, IdRun, Peer, Position, Record, RecordId, Span, Ticket, Time, View, ViewHistory, ViewNumber,
 };
 
 use super::applied::Applied;
@@ -90,6 +90,16 @@ pub trait DataPath: Debug + Send + Sync {
         core.stable
     }
 
+    /// Below it everything is final, whether the replica's store has it yet or not.
+    fn committed(&self, core: &Core) -> Position {
+        core.stable
+    }
+
+    /// Primary: where what is beyond the stable bound is read from, if that is memory. Otherwise it is in the store.
+    fn memory(&self) -> Option<&dyn Foretold> {
+        None
+    }
+
     /// More is final.
     fn stable_raised(&mut self, _: &mut Core, _: &mut Out) {}
 
@@ -128,6 +138,17 @@ pub trait DataPath: Debug + Send + Sync {
 
     /// The store holds records without positions under these ids.
     fn measured(&mut self, _: &mut Core, _: Vec<IdRun>, _: &mut Out) {}
+}
+
+/// The records of a shard that have positions and are not in its store with them yet.
+pub trait Foretold: Debug {
+    /// Everything of this shard in `from..`, as far as it is foretold, and no more than so much; and, of what is committed, the
+    /// positions of all shards that were passed over. `from` is not below what is stable.
+    fn foretold(&self, from: Position, max_records: u32, max_bytes: u32) -> Found;
+
+    /// The positions in `from..upto` of records that were passed over, of any shard: these are empty. All is committed there, and
+    /// nothing is stable.
+    fn passed_over(&self, from: Position, upto: Position) -> Vec<Span>;
 }
 
 impl Clone for Box<dyn DataPath> {

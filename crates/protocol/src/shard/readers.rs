@@ -12,6 +12,7 @@ use seriatim_model::{Address, Gap, Peer, Placement, Position, Ticket, Time, View
 
 use super::core::send;
 use super::message::Message;
+use super::path::Foretold;
 use super::read_error::ReadError;
 use super::subscription::Subscription;
 use crate::mutation::{Mutation, Options};
@@ -96,11 +97,15 @@ enum ReadKind {
 
 /// The positions that may be read.
 #[derive(Clone, Debug)]
-pub(super) struct Bounds {
+pub(super) struct Bounds<'a> {
     /// Positions below it, ...
     pub(super) readable: Position,
     /// (and below this one those of this shard, by readers that take predictions,)
     pub(super) predictable: Position,
+    /// (from memory, if not from the store,)
+    pub(super) memory: Option<&'a dyn Foretold>,
+    /// (and all below this one is final, whether it may be read or not,)
+    pub(super) committed: Position,
     /// (and the owners of those below this one,)
     pub(super) mappable: Position,
     /// ... from here on, ...
@@ -149,7 +154,7 @@ impl Lost {
     }
 }
 
-impl Bounds {
+impl Bounds<'_> {
     /// Why there is nothing to be read at `from`, if that is so; otherwise how far a read may go from there,
     /// if it may go to `most` at all.
     fn end_from(&self, reader: Address, from: Position, most: Position) -> Result<Position, ReadError> {
@@ -356,6 +361,13 @@ impl Readers {
     /// Sends a subscription what it may know, as far as its credit goes.
     fn feed(&mut self, reader: Address, request: u64, bounds: &Bounds, out: &mut Vec<RoleEffect>) {
         let Some(subscription) = self.subscriptions.get_mut(&(reader, request)) else { return };
+        loop {
+            let foretold = subscription.foretell(request, bounds, self.read_bytes, self.holds_early);
+            if foretold.is_empty() {
+                break;
+            }
+            foretold.into_iter().for_each(|message| send(reader, message, out));
+        }
         let (next, goal) = (subscription.next, subscription.goal(bounds));
         if subscription.is_reading || subscription.credit == 0 || next >= goal {
             return;
@@ -539,13 +551,16 @@ impl Readers {
         }
         let keys: Vec<_> = self.subscriptions.keys().copied().collect();
         for (reader, request) in keys {
-            if self.speculative.contains(&(reader, request))
-                && let Some(subscription) = self.subscriptions.get_mut(&(reader, request))
-                && let Some(message) = subscription.hold(request, bounds)
-            {
-                send(reader, message, out);
-            }
+            self.hold(reader, request, bounds, out);
             self.feed(reader, request, bounds, out);
+        }
+    }
+
+    /// Tells a subscription that takes predictions which of them are final.
+    fn hold(&mut self, reader: Address, request: u64, bounds: &Bounds, out: &mut Vec<RoleEffect>) {
+        if let Some(subscription) = self.subscriptions.get_mut(&(reader, request)) {
+            let held = subscription.hold(request, bounds);
+            held.into_iter().for_each(|message| send(reader, message, out));
         }
     }
 
@@ -554,9 +569,10 @@ impl Readers {
         !self.speculative.is_empty()
     }
 
-    /// More may be predicted.
+    /// More may be predicted, or what is predicted became final.
     pub(super) fn predicted(&mut self, bounds: &Bounds, out: &mut Vec<RoleEffect>) {
         for (reader, request) in self.speculative.iter().copied().collect::<Vec<_>>() {
+            self.hold(reader, request, bounds, out);
             self.feed(reader, request, bounds, out);
         }
     }

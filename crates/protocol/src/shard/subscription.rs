@@ -1,7 +1,9 @@
 //! One subscription at a replica: how far it is, which records it gets, and what it is told before that is final.
 
+use std::ops::Range;
+
 use seriatim_model::storage::{Found, Stored};
-use seriatim_model::{Filter, Position, Span, limits};
+use seriatim_model::{Filter, Position, Span, ViewNumber, limits};
 
 use super::message::Message;
 use super::readers::Bounds;
@@ -38,12 +40,25 @@ impl Subscription {
         Self { filter, predictions: speculative.then_some(predictions), ..self }
     }
 
-    /// How far it may be told what is here.
+    /// How far it may be told what is in the store.
     pub(super) fn goal(&self, bounds: &Bounds) -> Position {
         match self.predictions {
-            Some(_) => bounds.readable.max(bounds.predictable),
-            None => bounds.readable,
+            Some(_) if bounds.memory.is_none() => bounds.readable.max(bounds.predictable),
+            _ => bounds.readable,
         }
+    }
+
+    /// The messages that tell it the next of what is foretold in memory, at most `most` bytes. None, if there is no more, it has no
+    /// credit, or it has yet to get what comes before from the store.
+    pub(super) fn foretell(&mut self, request: u64, bounds: &Bounds, most: u32, early: bool) -> Vec<Message> {
+        let Some(memory) = bounds.memory.filter(|_| self.predictions.is_some()) else { return vec![] };
+        let is_there = bounds.readable <= self.next && self.next < bounds.predictable;
+        if self.is_reading || self.credit == 0 || !is_there {
+            return vec![];
+        }
+        let most = most.min(u32::try_from(self.credit).unwrap_or(u32::MAX));
+        let found = memory.foretold(self.next, limits::READ_RECORDS, most);
+        self.found(request, found, bounds, early)
     }
 
     /// The messages that tell it what a read found, as far as that is known still. `early` is a defect: all is said to be final.
@@ -61,7 +76,7 @@ impl Subscription {
         if upto <= from {
             return vec![];
         }
-        let split = bounds.readable.clamp(from, upto);
+        let split = bounds.committed.clamp(from, upto);
         let (mut messages, mut sent) = (vec![], 0);
         for (is_final, from, upto) in [(true, from, split), (false, split, upto)] {
             if from >= upto {
@@ -83,7 +98,7 @@ impl Subscription {
         }
         predictions.assert_told(upto);
         if early {
-            messages.push(Message::Holds { request, view: bounds.view, upto });
+            messages.push(holds(request, bounds.view, Position::ZERO..upto, vec![]));
         }
         self.next = upto;
         self.credit = self.credit.saturating_sub(sent);
@@ -97,28 +112,35 @@ impl Subscription {
         let (wanted, others): (Vec<Stored>, Vec<Stored>) =
             records.into_iter().partition(|stored| filter.matches(&stored.record));
         empty.extend(Span::of(others.iter().map(|stored| stored.position)));
-        empty.sort_unstable_by_key(|span| span.first);
-        let mut joined: Vec<Span> = Vec::with_capacity(empty.len());
-        for span in empty {
-            match joined.last_mut().filter(|last| last.end() == span.first) {
-                Some(last) => last.count += span.count,
-                None => joined.push(span),
-            }
-        }
-        Found { records: wanted, empty: joined, upto }
+        Found { records: wanted, empty: Span::joined(empty), upto }
     }
 
     /// More is final: what it is told of that, if it is told predictions.
-    pub(super) fn hold(&mut self, request: u64, bounds: &Bounds) -> Option<Message> {
-        let predictions = self.predictions.as_mut()?;
-        let has_predicted = predictions.confirmed < self.next;
-        predictions.confirmed = self.next.min(bounds.readable).max(predictions.confirmed);
+    pub(super) fn hold(&mut self, request: u64, bounds: &Bounds) -> Vec<Message> {
+        let Some(predictions) = self.predictions.as_mut() else { return vec![] };
+        let (before, committed) = (predictions.confirmed, bounds.committed);
+        let has_predicted = before < self.next;
+        predictions.confirmed = self.next.min(committed).max(before);
         predictions.assert_told(self.next);
-        if !has_predicted || bounds.readable <= predictions.held {
-            return None;
+        // Records that are passed over beyond its next position are told with that.
+        let upto = if bounds.memory.is_some() { committed.min(self.next) } else { committed };
+        if !has_predicted || upto <= predictions.held.max(before) {
+            return vec![];
         }
-        predictions.held = bounds.readable;
-        Some(Message::Holds { request, view: bounds.view, upto: bounds.readable })
+        predictions.held = upto;
+        let Some(memory) = bounds.memory else {
+            return vec![holds(request, bounds.view, Position::ZERO..upto, vec![])];
+        };
+        let void = memory.passed_over(before, upto);
+        self.credit = self.credit.saturating_sub(limits::SPAN_BYTES * void.len() as u64);
+        let (mut from, mut rest, mut messages) = (before, void.as_slice(), vec![]);
+        while rest.len() > limits::READ_SPANS {
+            let (part, others) = rest.split_at(limits::READ_SPANS);
+            messages.push(holds(request, bounds.view, from..others[0].first, part.to_vec()));
+            (from, rest) = (others[0].first, others);
+        }
+        messages.push(holds(request, bounds.view, from..upto, rest.to_vec()));
+        messages
     }
 
     /// Everything that was predicted comes anew.
@@ -150,9 +172,13 @@ fn deliver(request: u64, from: Position, records: Vec<Stored>, empty: Vec<Span>,
     }
 }
 
+fn holds(request: u64, view: ViewNumber, Range { start, end }: Range<Position>, void: Vec<Span>) -> Message {
+    Message::Holds { request, view, from: start, upto: end, void }
+}
+
 #[cfg(test)]
 mod tests {
-    use seriatim_model::{Record, RecordId, SessionId, ViewNumber};
+    use seriatim_model::{Record, RecordId, SessionId};
 
     use super::*;
 
@@ -166,10 +192,12 @@ mod tests {
         Found { records, empty: vec![], upto: Position(upto) }
     }
 
-    fn bounds(readable: u64, predictable: u64) -> Bounds {
+    fn bounds(readable: u64, predictable: u64) -> Bounds<'static> {
         Bounds {
             readable: Position(readable),
             predictable: Position(predictable),
+            committed: Position(readable),
+            memory: None,
             mappable: Position(readable),
             trim: Position::ZERO,
             trim_is_known: true,
@@ -196,10 +224,10 @@ mod tests {
         };
         assert_eq!((positions(first), positions(records)), (vec![0, 1], vec![2, 3]));
         assert_eq!((*view, *from, *upto), (ViewNumber(3), Position(2), Position(4)));
-        let holds = subscription.hold(7, &bounds(3, 4));
-        let expected = Message::Holds { request: 7, view: ViewNumber(3), upto: Position(3) };
-        assert_eq!(holds, Some(expected));
-        assert_eq!(subscription.hold(7, &bounds(3, 4)), None, "it was told");
+        let told = subscription.hold(7, &bounds(3, 4));
+        let expected = holds(7, ViewNumber(3), Position::ZERO..Position(3), vec![]);
+        assert_eq!(told, [expected]);
+        assert_eq!(subscription.hold(7, &bounds(3, 4)), [], "it was told");
         subscription.forget_predictions();
         assert_eq!(subscription.next, Position(3), "what is final is not told again");
     }

@@ -1,7 +1,8 @@
 //! How the messages of logs are written and read that are ordered by cuts.
 
-use seriatim_model::{IdRun, Incarnation, SessionId, ShardId};
-use seriatim_protocol::cuts::message::{Cut, End, Place};
+use seriatim_model::{IdRun, Incarnation, Position, SessionId, ShardId};
+use seriatim_protocol::cuts::message::{Course, Cut, End, Place};
+use seriatim_protocol::cuts::window::{Lender, NextWindow, Share, Window};
 use seriatim_protocol::cuts::{Rest, ShardMessage, Submitted};
 use seriatim_protocol::{Message, cuts};
 
@@ -14,9 +15,83 @@ fn submitted(names: &[Submitted]) -> String {
     names.iter().map(|names| format!("{}/{}", run(names.ids), names.lowest)).collect()
 }
 
-/// ` a0,a1`.
+/// ` a0,a1`, or ` empty@3*2` for padding.
 fn run(of: IdRun) -> String {
+    if of.session == SessionId::NOBODY {
+        return format!(" {}", words::empty(of));
+    }
     format!(" {}", ids(&[of]).trim_start().replace(' ', ","))
+}
+
+/// `w0@0*4/1:s0*10@0,s1*10@0+s2*7`: its number, base, cuts and groups; of each shard that keeps a quota this, and the index where
+/// it begins; and the quotas of those that lend.
+fn window(of: &Window) -> String {
+    let share = |share: &Share| format!("s{}*{}@{}", share.shard, share.quota, share.index);
+    let shares = list(&of.shares, ",", share);
+    format!("w{}@{}*{}/{}:{shares}{}", of.number, of.base, of.cuts, of.groups, lenders(&of.lenders))
+}
+
+fn lenders(lenders: &[Lender]) -> String {
+    let lenders = list(lenders, ",", |lender| format!("s{}*{}", lender.shard, lender.quota));
+    if lenders.is_empty() { lenders } else { format!("+{lenders}") }
+}
+
+/// Quotas as in `s0*10,s1*10`.
+fn read_quotas(text: &str) -> Parsed<Vec<(ShardId, u32)>> {
+    let quota = |text: &str| {
+        let (shard, quota) = text.trim_start_matches('s').split_once('*')?;
+        Some((ShardId(shard.parse().ok()?), quota.parse().ok()?))
+    };
+    let quotas = text.split(',').filter(|text| !text.is_empty()).map(quota);
+    quotas.collect::<Option<Vec<_>>>().ok_or_else(|| format!("which quotas are '{text}'?"))
+}
+
+/// That which is before the lenders, and these.
+fn read_lenders(text: &str) -> Parsed<(&str, Vec<Lender>)> {
+    let (before, lenders) = text.split_once('+').unwrap_or((text, ""));
+    let lenders = read_quotas(lenders)?.into_iter().map(|(shard, quota)| Lender { shard, quota });
+    Ok((before, lenders.collect()))
+}
+
+/// `4:s0*10,s1*10+s2*7`: its cuts, and the quotas of the shards that keep one, and of the others.
+fn next_window(of: &NextWindow) -> String {
+    let keepers = list(&of.keepers, ",", |(shard, quota)| format!("s{shard}*{quota}"));
+    format!("{}:{keepers}{}", of.cuts, lenders(&of.lenders))
+}
+
+fn read_next_window(word: &str) -> Parsed<NextWindow> {
+    let wrong = || format!("which window is '{word}'?");
+    let (cuts, keepers) = word.split_once(':').ok_or_else(wrong)?;
+    let (keepers, lenders) = read_lenders(keepers)?;
+    Ok(NextWindow { cuts: cuts.parse().map_err(|_| wrong())?, keepers: read_quotas(keepers)?, lenders })
+}
+
+fn read_window(word: &str) -> Parsed<Window> {
+    let wrong = || format!("which window is '{word}'?");
+    let parts = |text: &str| -> Option<Vec<u64>> {
+        text.split(['@', '*', '/']).map(|part| part.trim_start_matches(['w', 's']).parse().ok()).collect()
+    };
+    let (window, shares) = word.split_once(':').ok_or_else(wrong)?;
+    let (shares, lenders) = read_lenders(shares)?;
+    let share = |text: &str| match parts(text)?[..] {
+        [shard, quota, index] => Some(Share { shard: ShardId(shard as u32), quota: quota as u32, index }),
+        _ => None,
+    };
+    let shares = shares.split(',').map(share).collect::<Option<Vec<_>>>().ok_or_else(wrong)?;
+    match parts(window).ok_or_else(wrong)?[..] {
+        [number, base, cuts, groups] => {
+            let (number, cuts, groups) = (number as u32, cuts as u32, groups as u32);
+            Ok(Window { number, base: Position(base), cuts, groups, shares, lenders })
+        }
+        _ => Err(wrong()),
+    }
+}
+
+/// ` course=0.1 next=4:s0*10`, unless there is none.
+fn course(course: Option<&Course>) -> String {
+    let Some(Course { window: of, made, next }) = course else { return String::new() };
+    let next = next.as_ref().map(|next| format!(" next={}", next_window(next))).unwrap_or_default();
+    format!(" course={of}.{made}{next}")
 }
 
 fn cut(cut: &Cut) -> String {
@@ -34,7 +109,7 @@ fn cut(cut: &Cut) -> String {
         format!(" {of}->{successor}@{}/s{}", end.at, end.shard)
     };
     let ends: String = cut.ends.iter().map(end).collect();
-    format!("from={} lengths={lengths}{names}{ends}", cut.from)
+    format!("from={} lengths={lengths}{}{names}{ends}", cut.from, course(cut.course.as_ref()))
 }
 
 pub(crate) fn sequencing(message: &cuts::Message) -> String {
@@ -80,7 +155,10 @@ pub(crate) fn shard(message: &ShardMessage) -> String {
         }
         LocalAppend { view, incarnation, index, names, records } => {
             let incarnation = unless(1, "incarnation", incarnation.0);
-            let (lowest, records) = (names.lowest, contents(names.ids, records));
+            let (lowest, records) = match records.is_empty() {
+                true => (names.lowest, run(names.ids)),
+                false => (names.lowest, contents(names.ids, records)),
+            };
             format!("local-append v{view} index={index} lowest={lowest}{incarnation}{records}")
         }
         LocalAck { view, length, asks } => {
@@ -99,6 +177,13 @@ pub(crate) fn shard(message: &ShardMessage) -> String {
             let (incarnation, of) = (unless(1, "incarnation", incarnation.0), unless(view.0, "of", of.0));
             format!("replicate-cover v{view} batch={batch} length={length}{incarnation}{of}{}", ordered(runs))
         }
+        Fix { view, length } => format!("fix v{view} length={length}"),
+        LocalStored { view, length } => format!("local-stored v{view} length={length}"),
+        Windows { view, windows } => {
+            let windows: String = windows.iter().map(|of| format!(" {}", window(of))).collect();
+            format!("windows v{view}{windows}")
+        }
+        WindowsKnown { view, number } => format!("windows-known v{view} number={number}"),
         AskRest { view, of } => format!("ask-rest v{view} of={of}"),
         RestIs { view, rest: None } => format!("no-rest v{view}"),
         RestIs { view, rest: Some(Rest::LocalLog { from, names }) } => {
@@ -126,6 +211,9 @@ fn read_submitted(word: &str) -> Parsed<Submitted> {
 }
 
 fn read_run(names: &str) -> Parsed<IdRun> {
+    if let Some(empty) = words::read_empty(names) {
+        return Ok(empty);
+    }
     let runs = Words::new(&names.replace(',', " ")).ids();
     let [ids] = runs[..] else { return Err(format!("'{names}' is not one run")) };
     Ok(ids)
@@ -133,6 +221,7 @@ fn read_run(names: &str) -> Parsed<IdRun> {
 
 fn read_cut(words: &mut Words) -> Parsed<Cut> {
     let from = words.position("from")?;
+    let course = read_course(words)?;
     let lengths = words.value::<String>("lengths")?.ok_or("how long are the shards?")?;
     let number = |text: &str| text.parse::<u64>().map_err(|_| format!("what is '{text}'?"));
     let pair = |text: &str| {
@@ -158,7 +247,15 @@ fn read_cut(words: &mut Words) -> Parsed<Cut> {
         let (shard, rest) = word.split_once(':').ok_or_else(|| format!("what is '{word}'?"))?;
         names.push((ShardId(number(shard.trim_start_matches('s'))? as u32), read_submitted(rest)?));
     }
-    Ok(Cut { from, lengths, names, ends })
+    Ok(Cut { from, lengths, names, ends, course })
+}
+
+fn read_course(words: &mut Words) -> Parsed<Option<Course>> {
+    let Some(text) = words.value::<String>("course")? else { return Ok(None) };
+    let next = words.value::<String>("next")?.map(|next| read_next_window(&next)).transpose()?;
+    let parts = text.split_once('.').and_then(|(of, made)| Some((of.parse().ok()?, made.parse().ok()?)));
+    let (window, made) = parts.ok_or_else(|| format!("what is the course '{text}'?"))?;
+    Ok(Some(Course { window, made, next }))
 }
 
 /// A message of such a log; nothing if it is one that all orders have.
@@ -190,6 +287,10 @@ pub(crate) fn read(
         "local-append" => {
             let (view, index, lowest) = (words.view()?, words.number("index")?, words.number("lowest")?);
             let incarnation = Incarnation(words.value("incarnation")?.unwrap_or(1));
+            if let Some(ids) = words.padding() {
+                let names = Submitted { ids, lowest };
+                return Ok(Some(LocalAppend { view, incarnation, index, names, records: vec![] }.into()));
+            }
             let (session, first, records) = messages::consecutive_records(words)?;
             let ids = IdRun { session, first, count: records.len() as u64 };
             LocalAppend { view, incarnation, index, names: Submitted { ids, lowest }, records }
@@ -220,8 +321,33 @@ pub(crate) fn read(
                 _ => ReplicateCover { view, of, batch, incarnation, length, runs },
             }
         }
-        _ => return Ok(read_closing(kind, words)?.map(Message::from)),
+        _ => match read_windows(kind, words)? {
+            Some(message) => message,
+            None => return Ok(read_closing(kind, words)?.map(Message::from)),
+        },
     })))
+}
+
+/// A message about turns and windows.
+fn read_windows(kind: &str, words: &mut Words) -> Parsed<Option<ShardMessage>> {
+    use ShardMessage::*;
+    Ok(Some(match kind {
+        "fix" => Fix { view: words.view()?, length: words.number("length")? },
+        "local-stored" => LocalStored { view: words.view()?, length: words.number("length")? },
+        "windows" => {
+            let view = words.view()?;
+            let mut windows = vec![];
+            while let Ok(word) = words.next() {
+                windows.push(read_window(&word)?);
+            }
+            Windows { view, windows }
+        }
+        "windows-known" => {
+            let view = words.view()?;
+            WindowsKnown { view, number: words.value("number")?.ok_or("which is the last?")? }
+        }
+        _ => return Ok(None),
+    }))
 }
 
 /// A message about the end of a view.

@@ -198,7 +198,11 @@ fn predictions(message: &shard::Message) -> String {
             let (records, empty) = (stored(records), chains::spans(empty));
             format!("predict request={request} view={view} from={from}{records} empty={empty} upto={upto}")
         }
-        Holds { request, view, upto } => format!("holds request={request} view={view} upto={upto}"),
+        Holds { request, view, from, upto, void } => {
+            let from = unless(0, "from", from.0);
+            let void = if void.is_empty() { String::new() } else { format!(" void={}", chains::spans(void)) };
+            format!("holds request={request} view={view}{from} upto={upto}{void}")
+        }
         _ => unreachable!("not of predictions"),
     }
 }
@@ -351,11 +355,14 @@ fn view_change(message: &control::Message) -> Option<String> {
         Preempted { claim, .. } => format!("preempted v{claim}"),
         Ahead { claim, view } => format!("ahead v{claim} view=v{view}"),
         Flush { claim, view, .. } => format!("flush v{claim} shards={}", words::shards(&view.shards)),
-        Flushed { first, end, claim, sessions, .. } => {
-            format!("flushed v{claim} first={first} end={end} sessions={}", words::sessions(sessions))
+        Flushed { first, end, claim, carried, .. } => {
+            format!(
+                "flushed v{claim} first={first} end={end} sessions={}",
+                words::sessions(&carried.sessions)
+            )
         }
-        Stage { claim, ordered, sessions, .. } => {
-            format!("stage v{claim} ordered={ordered} sessions={}", words::sessions(sessions))
+        Stage { claim, ordered, carried, .. } => {
+            format!("stage v{claim} ordered={ordered} sessions={}", words::sessions(&carried.sessions))
         }
         Underway { claim } => format!("underway v{claim}"),
         Probe => "probe".to_owned(),

@@ -409,8 +409,8 @@ fn stage(words: &mut Words, entry: &LogEntry) -> Parsed<control::Message> {
     let (claim, ordered) = (words.view()?, words.position("ordered")?);
     let registered = Some(entry.view_number()).filter(|view| *view < claim);
     let old = old.or(registered).unwrap_or(ViewNumber::NONE);
-    let (config, sessions) = (entry.config.clone(), words.sessions(ordered)?);
-    Ok(control::Message::Stage { claim, old, config, ordered, sessions })
+    let (config, carried) = (entry.config.clone(), words.sessions(ordered)?.into());
+    Ok(control::Message::Stage { claim, old, config, ordered, carried })
 }
 
 fn view_change(
@@ -462,7 +462,7 @@ fn view_change(
         }
         "flushed" => {
             let (claim, end) = (words.view()?, words.position("end")?);
-            Flushed { claim, first: words.position("first")?, end, sessions: words.sessions(end)? }
+            Flushed { claim, first: words.position("first")?, end, carried: words.sessions(end)?.into() }
         }
         "stage" => stage(words, entry)?,
         "flushing" => Flushing { claim: words.view()?, bound: words.position("bound")? },

@@ -137,6 +137,11 @@ impl Words {
         marked(&self.all(read_marked))
     }
 
+    /// The first word for names that nobody has.
+    pub(crate) fn padding(&mut self) -> Option<IdRun> {
+        self.one("padding", read_empty).ok()
+    }
+
     /// Names with their shards; `!` for no-ops. Those that nobody has are empty, as `empty:a0` or `empty@7*5`.
     pub(crate) fn ordered(&mut self) -> Vec<Ordered> {
         let runs = self.all(|word| {

@@ -185,6 +185,7 @@ impl World {
         config.durability = words.value("durability")?.unwrap_or(Durability::Memory);
         config.order = words.value("order")?.unwrap_or(Order::ErwinBb);
         config.stripe = words.value("stripe")?.unwrap_or(1);
+        config.window = words.value("window")?.unwrap_or(config.window);
         config.shards = entry.shards.len() as u32;
         config.sequencers = entry.sequencers.len() as u32;
         config.replicas = entry.shards.iter().map(Vec::len).max().unwrap_or(1) as u32;

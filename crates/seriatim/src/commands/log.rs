@@ -69,6 +69,10 @@ async fn create(client: &Client, arguments: CreateArguments) -> Outcome {
     if arguments.interval.is_some() && !properties.has_cuts {
         return Err(Failure::new(format!("a log of order {} has no ordering interval", arguments.order)));
     }
+    if arguments.window.is_some() && !properties.has_quotas {
+        let order = arguments.order;
+        return Err(Failure::new(format!("a log of order {order} fixes no quotas, so it has no window")));
+    }
     if arguments.session_idle_positions.is_some() && !properties.remembers_sessions {
         return Err(Failure::new(format!("a log of order {} remembers no sessions", arguments.order)));
     }
@@ -93,6 +97,7 @@ async fn create(client: &Client, arguments: CreateArguments) -> Outcome {
         stripe: arguments.stripe,
         max_record_bytes: arguments.max_record_bytes,
         interval_us: arguments.interval.unwrap_or(limits::DEFAULT_INTERVAL_US),
+        window: arguments.window.unwrap_or(limits::DEFAULT_WINDOW),
         session_idle_positions: arguments.session_idle_positions.unwrap_or(limits::SESSION_IDLE_POSITIONS),
         retention: arguments.retention.limits(),
     };
@@ -111,8 +116,11 @@ fn show(entry: &LogEntry, usage: &LogUse) {
     if config.order.has_cuts() {
         print_line(format_args!("interval          {} ms", f64::from(config.interval_us) / 1000.0));
     }
+    if config.order.has_quotas() {
+        print_line(format_args!("window            {} cuts", config.window));
+    }
     if config.order.properties().remembers_sessions {
-        print_line(format_args!("forgets sessions  after {} positions", config.session_idle_positions));
+        print_line(format_args!("forgets sessions  after {} positions", config.idle_positions()));
     }
     print_line(format_args!("keeps             {}", keeps(&config.retention)));
     match &entry.view {

@@ -76,7 +76,7 @@ impl History {
         Self { inner: Arc::new(Mutex::new(inner)), acknowledged: watch::Sender::new(0) }
     }
 
-    /// Whether positions may hold no-ops, which readers skip.
+    /// Whether positions may hold nothing, so that readers skip them.
     pub(crate) fn may_have_no_ops(&self) -> bool {
         may_have_no_ops(self.lock().order)
     }
@@ -211,8 +211,9 @@ impl Inner {
         let least: u64 = self.appends.iter().map(no_ops).sum();
         let is_open = |append: &&Append| append.acknowledged.is_none() && !append.refused;
         let open = self.appends.iter().filter(is_open).count() as u64;
-        // An append that gets its position first may take several before one is its own.
-        let most = if self.order.places_first() { u64::MAX } else { least + open };
+        // An append that gets its position first may take several before one is its own, and turns have any length.
+        let is_bounded = !self.order.places_first() && !self.order.has_quotas();
+        let most = if is_bounded { least + open } else { u64::MAX };
         if may_have_no_ops(self.order) && !(least..=most).contains(&missing) {
             wrong.push(format!("gap: {missing} positions hold nothing, and {least} appends failed"));
         }
@@ -299,9 +300,9 @@ impl Inner {
     }
 }
 
-/// Whether positions may hold no-ops in logs of this order.
+/// Whether positions may hold nothing in logs of this order: a no-op, or what a shard did not bring to its turn.
 pub(crate) fn may_have_no_ops(order: Order) -> bool {
-    order.properties().fills_late
+    order.properties().fills_late || order.has_quotas()
 }
 
 /// An append that was acknowledged before another was asked for has the lower position. Scanned from the end: no

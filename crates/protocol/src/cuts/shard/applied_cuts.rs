@@ -35,6 +35,7 @@ impl LocalLog {
         let first = if arrival { self.ids.placed_end().max(core.stable) } else { batch };
         if of == core.view_number() && core.is_open() {
             self.answer_submitters(core, own(core.shard, first, &runs), out);
+            self.note_committed(core, first, &runs, out);
         }
         let held_here = core.begin_batch(leader, (view, batch), &backups, vec![]);
         for backup in &backups {

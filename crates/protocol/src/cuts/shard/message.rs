@@ -4,6 +4,7 @@ use seriatim_model::storage::Ordered;
 use seriatim_model::wire::{wire_enum, wire_struct};
 use seriatim_model::{Endpoint, IdRun, Incarnation, Member, Position, Record, SessionId, ViewNumber};
 
+use crate::cuts::window::Window;
 use crate::roles::{self, Family};
 use crate::shard;
 
@@ -110,6 +111,13 @@ pub enum Message {
         /// Whether something is missing from there on.
         asks: bool,
     },
+    /// Backup to primary, where records are foretold: everything below this index is here as durably as the log promises.
+    LocalStored {
+        /// The view.
+        view: ViewNumber,
+        /// The index.
+        length: u64,
+    },
     /// Replica to leader: so long is the local log here, as durably as the log promises.
     Report {
         /// The view.
@@ -129,6 +137,27 @@ pub enum Message {
         end: Position,
         /// The index.
         length: u64,
+    },
+    /// Leader to primary: others wait for this shard's turns. It fills its local log up to this length, and reports.
+    Fix {
+        /// The view.
+        view: ViewNumber,
+        /// The length.
+        length: u64,
+    },
+    /// Leader to replica: the windows that follow those which it knows.
+    Windows {
+        /// The view.
+        view: ViewNumber,
+        /// The windows, in order.
+        windows: Vec<Window>,
+    },
+    /// Replica to leader: it knows the windows up to this one.
+    WindowsKnown {
+        /// The view.
+        view: ViewNumber,
+        /// The number of the last one.
+        number: u32,
     },
     /// Sequencing layer to primary: a committed cut. The positions from `batch` on belong to these names, one after
     /// another. Every shard is told of all of them.
@@ -222,6 +251,22 @@ impl Family for Message {
         let names = names.iter().map(|names| names.ids).collect();
         Some(shard::Unplaced { view: *view, length: *length, from: *from, names })
     }
+
+    fn placed(&self) -> Option<shard::Placed> {
+        match self {
+            Self::Windows { view, windows } => {
+                let windows = windows.iter().map(Window::told).collect();
+                Some(shard::Placed::Windows { view: *view, windows })
+            }
+            Self::Cover { of, batch, runs, .. } => {
+                Some(shard::Placed::Cut { view: *of, first: *batch, runs: runs.clone() })
+            }
+            Self::Closing { view, batch, runs, .. } => {
+                Some(shard::Placed::Closing { claim: *view, first: *batch, runs: runs.clone() })
+            }
+            _ => None,
+        }
+    }
 }
 
 wire_enum! {
@@ -239,5 +284,9 @@ wire_enum! {
         11 => RestIs { view, rest },
         12 => Closing { view, batch, backups, runs },
         13 => ReplicateClosing { view, batch, incarnation, runs },
+        14 => Fix { view, length as number },
+        15 => Windows { view, windows },
+        16 => WindowsKnown { view, number },
+        17 => LocalStored { view, length as number },
     }
 }

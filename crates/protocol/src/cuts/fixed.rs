@@ -1,0 +1,278 @@
+//! Cuts of windows (SpecLog §3.2, §4.2): when all shards have met their turns, and what a lagging one is asked for.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use seriatim_model::{LogConfig, Position, ShardId, Time, limits};
+
+use super::cut::{Course, Cut, End};
+use super::ending::{self, Closing};
+use super::free::Filter;
+use super::reports::Reports;
+use super::window::{Turn, Window, Windows};
+use crate::mutation::{Mutation, Options};
+use crate::parts::Sessions;
+use crate::parts::junk::is_of_nobody;
+
+/// Makes the cuts of windows.
+#[derive(Clone, Debug)]
+pub(super) struct FixedCuts {
+    filter: Filter,
+    options: Options,
+    /// How long the oldest record waits before other shards are asked for their turns.
+    patience: Duration,
+    /// How long one of a shard without turns waits for the end of the window, where no cut is made.
+    end_after: Duration,
+    /// For each shard that was asked for its turns, up to which length of its local log, and when.
+    asked: BTreeMap<ShardId, (u64, Time)>,
+    /// Whether one of them was asked since the last cut that had something to bring.
+    hurried: bool,
+    /// Since when some record waits for a cut, and none was made.
+    waiting_since: Option<Time>,
+}
+
+/// A shard is asked to fill its local log up to a length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Fix {
+    pub(super) shard: ShardId,
+    pub(super) length: u64,
+}
+
+/// That which waits for a cut, and for which.
+#[derive(Clone, Copy, Debug)]
+struct Wanted {
+    /// The last cut of the window that a record of a turn waits for, or a session that is to end.
+    by_turns: Option<u32>,
+    /// Whether a shard without turns has records.
+    by_lenders: bool,
+}
+
+/// How far a log with windows is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Progress<'a> {
+    pub(super) windows: &'a Windows,
+    pub(super) reports: &'a Reports,
+    pub(super) closings: &'a [Closing],
+    /// Whether the window is to end as soon as something waits for a cut.
+    pub(super) ends_window: bool,
+}
+
+impl FixedCuts {
+    pub(super) fn new(config: &LogConfig, options: Options) -> Self {
+        Self {
+            filter: Filter::new(config, options),
+            options,
+            patience: limits::pad_after(config.interval()),
+            end_after: limits::end_after(config.interval()),
+            asked: BTreeMap::new(),
+            hurried: false,
+            waiting_since: None,
+        }
+    }
+
+    /// The number of cuts of the window for which every shard has met its turns.
+    fn reach(window: &Window, reports: &Reports) -> u32 {
+        Self::awaited(window, reports).map(|(_, cut)| cut).min().unwrap_or(0).min(window.cuts)
+    }
+
+    /// The shards that have turns, each with the first cut for which it has not met its own.
+    fn awaited(window: &Window, reports: &Reports) -> impl Iterator<Item = (ShardId, u32)> {
+        window.shares.iter().map(|share| {
+            let awaited = window.awaited(share.shard, reports.reach(share.shard));
+            (share.shard, awaited.expect("it has a share"))
+        })
+    }
+
+    /// The shards that the next cut waits for.
+    pub(super) fn awaited_next(windows: &Windows, reports: &Reports) -> impl Iterator<Item = ShardId> {
+        let next = windows.made;
+        Self::awaited(&windows.now, reports).filter(move |(_, cut)| *cut <= next).map(|(shard, _)| shard)
+    }
+
+    /// Whether a shard was asked for its turn in the next cut.
+    pub(super) fn was_asked(&self, windows: &Windows, shard: ShardId) -> bool {
+        let length = windows.now.length(shard, windows.made);
+        self.asked.get(&shard).is_some_and(|(asked, _)| length.is_some_and(|length| length <= *asked))
+    }
+
+    /// Whether a cut can be made.
+    pub(super) fn is_due(windows: &Windows, reports: &Reports, under_way: usize) -> bool {
+        under_way < limits::CUT_WINDOW && Self::reach(&windows.now, reports) > windows.made
+    }
+
+    /// Makes one cut of as many cuts of the window as all shards have met, from a position on. `sessions` say what is
+    /// ordered already.
+    pub(super) fn make(
+        &mut self,
+        now: Time,
+        from: Position,
+        windows: &Windows,
+        reports: &mut Reports,
+        closings: &mut [Closing],
+        sessions: &mut Sessions,
+    ) -> Option<Cut> {
+        let (window, mut made) = (&windows.now, windows.made);
+        let reach = Self::reach(window, reports);
+        if reach <= made {
+            return None;
+        }
+        let mut cut = Cut::empty(from);
+        while made < reach && cut.names.len() < self.options.limits.batch_records {
+            window.turns_in(made).for_each(|turn| self.fill(turn, &mut cut, reports, sessions));
+            made += 1;
+        }
+        if made == window.cuts {
+            for lender in &window.lenders {
+                self.fill_room((lender.shard, lender.room()), &mut cut, reports, sessions);
+            }
+        }
+        cut.lengths = reports.decided().collect();
+        cut.course = Some(Course { window: window.number, made, next: None });
+        self.end_sessions(&mut cut, closings, sessions);
+        self.waiting_since = Some(now);
+        Some(cut)
+    }
+
+    /// Whether a busy shard was asked for its turns since this was asked the last time: its quota is too large at the moment.
+    pub(super) fn take_hurried(&mut self) -> bool {
+        std::mem::take(&mut self.hurried)
+    }
+
+    /// Orders a shard's turn: what is new of it keeps its positions, and all else leaves them empty.
+    fn fill(&self, turn: Turn, cut: &mut Cut, reports: &mut Reports, sessions: &mut Sessions) {
+        let end = turn.index + u64::from(turn.quota);
+        let decided = reports.names(turn.shard).decided();
+        assert_eq!(decided, turn.index, "turns follow each other in the local log of {:?}", turn.shard);
+        let first = cut.end();
+        let mut decided = self.take_names((turn.shard, end), cut, reports, sessions);
+        if self.options.mutates(Mutation::CutUnmet) {
+            let missing = reports.names(turn.shard).give_up_below(end);
+            cut.pad(missing);
+            decided += missing;
+        }
+        if self.options.mutates(Mutation::PassedOverShifts) {
+            cut.pad(u64::from(turn.quota) - cut.end().since(first));
+        }
+        assert_eq!(decided, end, "a turn that was met is named");
+    }
+
+    /// Orders what all replicas of a shard without turns have, as far as it has room.
+    fn fill_room(
+        &self,
+        (shard, room): (ShardId, u32),
+        cut: &mut Cut,
+        reports: &mut Reports,
+        sessions: &mut Sessions,
+    ) {
+        let (decided, reach) = (reports.names(shard).decided(), reports.reach(shard));
+        let end = decided + u64::from(room);
+        let decided = self.take_names((shard, reach.min(end)), cut, reports, sessions);
+        cut.pad(end - decided);
+    }
+
+    /// Orders the names of a shard below an index. Says below which everything is decided then.
+    fn take_names(
+        &self,
+        (shard, end): (ShardId, u64),
+        cut: &mut Cut,
+        reports: &mut Reports,
+        sessions: &mut Sessions,
+    ) -> u64 {
+        let names = reports.names(shard);
+        while let Some(told) = names.decide_next(end) {
+            // A name that is passed over keeps its positions, so that nobody else's move.
+            match is_of_nobody(told.ids.session) {
+                true => cut.pad(told.ids.count),
+                false => self.filter.order((shard, told), cut, sessions),
+            }
+        }
+        names.decided()
+    }
+
+    /// Ends those sessions that are to end, behind what the cut orders of them.
+    fn end_sessions(&self, cut: &mut Cut, closings: &mut [Closing], sessions: &mut Sessions) {
+        let shard = cut.lengths[0].0;
+        for closing in closings.iter_mut().filter(|closing| !closing.is_cut) {
+            closing.is_cut = true;
+            let Closing { session, successor, .. } = *closing;
+            let has_expired = self.filter.has_expired(session, cut.end(), sessions);
+            if let Some(at) = ending::end_of(closing, sessions).filter(|_| !has_expired) {
+                sessions.end_in_log(session, at, successor, cut.next_end());
+                cut.ends.push(End { session, at, successor, shard });
+            }
+        }
+        if self.options.mutates(Mutation::EndedOrdered) {
+            sessions.forget_ends();
+        }
+    }
+
+    /// The shards that are to fill their local logs now, and how far, so that what waits gets its cut (SpecLog §4.3). They
+    /// count as asked.
+    pub(super) fn fix(&mut self, now: Time, progress: Progress<'_>) -> Vec<Fix> {
+        let Some(wanted) = progress.wanted() else {
+            self.waiting_since = None;
+            return vec![];
+        };
+        let since = *self.waiting_since.get_or_insert(now);
+        let ends = self.ends(now, since, wanted, progress);
+        let top = if ends { Some(progress.windows.now.cuts - 1) } else { wanted.by_turns };
+        let Some(top) = top else { return vec![] };
+        let due: Vec<Fix> =
+            self.dues(top, since, progress).filter(|(_, at)| *at <= now).map(|(fix, _)| fix).collect();
+        self.hurried |= !ends && due.iter().any(|fix| !progress.reports.is_idle(fix.shard));
+        self.asked.extend(due.iter().map(|fix| (fix.shard, (fix.length, now))));
+        due
+    }
+
+    /// Whether shards are asked for all their turns, so that the window ends.
+    fn ends(&self, now: Time, since: Time, wanted: Wanted, progress: Progress<'_>) -> bool {
+        progress.ends_window || wanted.by_lenders && now >= since + self.end_after
+    }
+
+    /// The shards that have not met their turns up to a cut, and when each is to be asked for them: at once if it lags far behind,
+    /// or will not report by itself; otherwise when others have waited. And again when it does not answer.
+    fn dues(&self, top: u32, since: Time, progress: Progress<'_>) -> impl Iterator<Item = (Fix, Time)> {
+        let (window, reports) = (&progress.windows.now, progress.reports);
+        let behind = Self::awaited(window, reports).filter(move |(_, awaited)| *awaited <= top);
+        behind.map(move |(shard, awaited)| {
+            let length = window.length(shard, top).expect("it has a share");
+            let lags = reports.is_idle(shard) || top - awaited >= limits::FIX_LAG;
+            let first = if lags { Time::ZERO } else { since + self.patience };
+            let asked = self.asked.get(&shard).filter(|(asked, _)| *asked >= length);
+            let again = asked.map(|(_, at)| *at + limits::RESEND_AFTER);
+            (Fix { shard, length }, again.map_or(first, |again| again.max(first)))
+        })
+    }
+
+    /// When a shard may have to be asked, though nothing comes: what waits has waited, or an answer is late.
+    pub(super) fn fix_at(&self, progress: Progress<'_>) -> Option<Time> {
+        let wanted = progress.wanted()?;
+        let Some(since) = self.waiting_since else { return Some(Time::ZERO) };
+        let ends_at = match progress.ends_window {
+            true => Some(since),
+            false => wanted.by_lenders.then_some(since + self.end_after),
+        };
+        let last = progress.windows.now.cuts - 1;
+        let before = wanted.by_turns.into_iter().flat_map(|top| self.dues(top, since, progress));
+        let then = ends_at.into_iter().flat_map(|_| self.dues(last, since, progress));
+        // That which is due when the window is to end is due no sooner than that.
+        let then = then.map(|(_, at)| at.max(ends_at.unwrap_or(since)));
+        before.map(|(_, at)| at).chain(then).min()
+    }
+}
+
+impl Progress<'_> {
+    /// That which waits for a cut, if something does.
+    fn wanted(self) -> Option<Wanted> {
+        let Self { windows, reports, closings, .. } = self;
+        let window = &windows.now;
+        let of_records = window.shares.iter().filter_map(|share| {
+            let last = reports.records_end(share.shard)?.checked_sub(1)?;
+            window.awaited(share.shard, last)
+        });
+        let of_ends = closings.iter().any(|closing| !closing.is_cut).then_some(windows.made);
+        let by_turns = of_records.chain(of_ends).max().map(|cut| cut.min(window.cuts - 1));
+        let by_lenders = window.lenders.iter().any(|lender| reports.records_end(lender.shard).is_some());
+        (by_turns.is_some() || by_lenders).then_some(Wanted { by_turns, by_lenders })
+    }
+}

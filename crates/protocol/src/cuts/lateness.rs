@@ -1,0 +1,171 @@
+//! Shards for which others wait again and again: they lend their turns for a while (SpecLog §4.5).
+//!
+//! A shard is late when it was the only one that a cut waited for, several times in a row, each time for long, though it was
+//! asked for its turns. It has none in the next windows. Then it keeps a quota again; and if it is late soon after, for twice as
+//! long it does not.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use seriatim_model::{ShardId, Time, limits};
+
+/// How late the shards are.
+#[derive(Clone, Debug)]
+pub(super) struct Lateness {
+    late_after: Duration,
+    /// The only shard that the next cut waits for, and since when.
+    awaited: Option<(ShardId, Time)>,
+    /// The shard for which the last cuts waited too long, and how many.
+    in_row: Option<(ShardId, u32)>,
+    /// The shards that are to lend from the next window on that is decided.
+    found: BTreeSet<ShardId>,
+    loans: BTreeMap<ShardId, Loan>,
+}
+
+/// A shard lends, or did.
+#[derive(Clone, Copy, Debug)]
+struct Loan {
+    /// For how many windows.
+    windows: u32,
+    /// In how many more it will.
+    left: u32,
+    /// How many windows were decided since in which it kept a quota.
+    kept: u32,
+}
+
+impl Lateness {
+    pub(super) fn new(interval: Duration) -> Self {
+        let late_after = limits::late_after(interval);
+        Self { late_after, awaited: None, in_row: None, found: BTreeSet::new(), loans: BTreeMap::new() }
+    }
+
+    /// The next cut waits for these shards. If there are none, it is about to be made.
+    pub(super) fn note_awaited(&mut self, now: Time, mut shards: impl Iterator<Item = ShardId>) {
+        let Some(first) = shards.next() else { return };
+        let only = shards.next().is_none().then_some(first);
+        if self.awaited.map(|(shard, _)| shard) != only {
+            self.awaited = only.map(|shard| (shard, now));
+        }
+    }
+
+    /// A cut is made. `was_asked` says whether a shard was asked for its turn in it.
+    pub(super) fn note_cut(&mut self, now: Time, was_asked: impl Fn(ShardId) -> bool) {
+        let waited = self.awaited.take().filter(|(_, since)| now.since(*since) > self.late_after);
+        let late = waited.map(|(shard, _)| shard).filter(|shard| was_asked(*shard));
+        let before = |shard| self.in_row.filter(|(row, _)| *row == shard).map_or(0, |(_, times)| times);
+        self.in_row = late.map(|shard| (shard, before(shard) + 1));
+        if let Some((shard, _)) = self.in_row.take_if(|(_, times)| *times >= limits::LATE_TIMES) {
+            self.found.insert(shard);
+        }
+    }
+
+    /// Whether the window is to end early, so that a shard can lend.
+    pub(super) fn ends_window(&self) -> bool {
+        !self.found.is_empty()
+    }
+
+    /// A window is decided. Says which of its shards lend in it: not all of them.
+    pub(super) fn decide(&mut self, shards: impl Iterator<Item = ShardId>) -> BTreeSet<ShardId> {
+        let shards: BTreeSet<ShardId> = shards.collect();
+        let mut lenders = BTreeSet::new();
+        for shard in &shards {
+            let is_found = self.found.contains(shard);
+            if is_found {
+                let last = self.loans.get(shard).filter(|last| last.kept < limits::STEADY_WINDOWS);
+                let windows = last.map_or(limits::LENT_WINDOWS, |last| last.windows.saturating_mul(2));
+                let windows = windows.min(limits::MOST_LENT_WINDOWS);
+                self.loans.insert(*shard, Loan { windows, left: windows, kept: 0 });
+            }
+            let Some(loan) = self.loans.get_mut(shard) else { continue };
+            match loan.left.checked_sub(1) {
+                Some(left) if lenders.len() + 1 < shards.len() => {
+                    loan.left = left;
+                    lenders.insert(*shard);
+                }
+                _ => (loan.left, loan.kept) = (0, loan.kept.saturating_add(1)),
+            }
+        }
+        self.found.clear();
+        lenders
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INTERVAL: Duration = Duration::from_millis(1);
+    const LATE: ShardId = ShardId(1);
+
+    fn shards() -> impl Iterator<Item = ShardId> {
+        (0..3).map(ShardId)
+    }
+
+    fn lateness() -> Lateness {
+        Lateness::new(INTERVAL)
+    }
+
+    /// A cut that waits for shards, and is made so many intervals later.
+    fn cut(lateness: &mut Lateness, awaited: &[ShardId], intervals: u32, was_asked: bool) {
+        lateness.note_awaited(Time::ZERO, awaited.iter().copied());
+        lateness.note_awaited(Time::ZERO + INTERVAL * intervals, std::iter::empty());
+        lateness.note_cut(Time::ZERO + INTERVAL * intervals, |_| was_asked);
+    }
+
+    fn is_late(lateness: &mut Lateness) {
+        (0..limits::LATE_TIMES).for_each(|_| cut(lateness, &[LATE], 5, true));
+    }
+
+    fn lends(lateness: &mut Lateness) -> bool {
+        lateness.decide(shards()).contains(&LATE)
+    }
+
+    #[test]
+    fn a_shard_is_late_that_was_waited_for_alone_in_vain_and_again_and_again() {
+        let tries: [(&[ShardId], u32, bool); 4] =
+            [(&[LATE], 4, true), (&[LATE], 5, false), (&[LATE, ShardId(2)], 5, true), (&[], 5, true)];
+        for (awaited, intervals, was_asked) in tries {
+            let mut lateness = lateness();
+            (0..2).for_each(|_| cut(&mut lateness, &[LATE], 5, true));
+            cut(&mut lateness, awaited, intervals, was_asked);
+            (0..2).for_each(|_| cut(&mut lateness, &[LATE], 5, true));
+            assert!(!lateness.ends_window(), "{awaited:?} {intervals} {was_asked}");
+            cut(&mut lateness, &[LATE], 5, true);
+            assert!(lateness.ends_window());
+        }
+    }
+
+    #[test]
+    fn waiting_begins_when_no_other_shard_is_waited_for() {
+        let mut lateness = lateness();
+        for _ in 0..9 {
+            lateness.note_awaited(Time::ZERO, [LATE, ShardId(2)].into_iter());
+            lateness.note_awaited(Time::ZERO + INTERVAL * 2, [LATE].into_iter());
+            lateness.note_awaited(Time::ZERO + INTERVAL * 3, [LATE].into_iter());
+            lateness.note_awaited(Time::ZERO + INTERVAL * 6, std::iter::empty());
+            lateness.note_cut(Time::ZERO + INTERVAL * 6, |_| true);
+        }
+        assert!(!lateness.ends_window());
+    }
+
+    #[test]
+    fn a_loan_is_twice_as_long_if_the_shard_is_late_again_soon() {
+        let mut lateness = lateness();
+        for windows in [5, 10, 20, 40, 80, 80] {
+            is_late(&mut lateness);
+            let lent = (0..100).take_while(|_| lends(&mut lateness)).count();
+            assert_eq!(lent, windows);
+        }
+        (0..limits::STEADY_WINDOWS).for_each(|_| assert!(!lends(&mut lateness)));
+        is_late(&mut lateness);
+        assert_eq!((0..100).take_while(|_| lends(&mut lateness)).count(), 5);
+    }
+
+    #[test]
+    fn some_shard_keeps_its_quota() {
+        let mut lateness = lateness();
+        is_late(&mut lateness);
+        assert_eq!(lateness.decide([LATE].into_iter()), BTreeSet::new());
+        assert!(!lateness.ends_window());
+    }
+}

@@ -1,0 +1,101 @@
+//! The replicas of the shards are told the windows: with these they know when their turns are met, and what positions their
+//! records get.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use seriatim_model::{Address, Endpoint, NodeId, Position, ShardId, Time, View, ViewNumber, limits};
+
+use super::ShardMessage;
+use super::window::Window;
+use crate::mutation::{Mutation, Options};
+use crate::roles::RoleEffect;
+
+/// The knowledge that replicas have of the windows of a view.
+///
+/// No window is told before the cut that names it is committed, and none of a view that one of its members has not
+/// seen start. So each member of the layer that is sealed knows every window that a replica knows.
+#[derive(Clone, Debug)]
+pub(super) struct Telling {
+    /// The windows that some replica does not know, and those of the next cuts, each with the end of the cut that names it.
+    windows: VecDeque<(Position, Window)>,
+    replicas: BTreeMap<(ShardId, NodeId), Known>,
+    options: Options,
+}
+
+/// How far one replica is.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    /// Windows with lower numbers are known.
+    below: u32,
+    /// Up to which it was told, and when.
+    told: Option<(u32, Time)>,
+}
+
+impl Telling {
+    pub(super) fn new(view: &View, options: Options) -> Self {
+        let replicas = view.shards.iter().flat_map(|members| {
+            members.replicas.iter().map(|member| ((members.shard, member.node), Known::default()))
+        });
+        Self { replicas: replicas.collect(), windows: VecDeque::new(), options }
+    }
+
+    /// With the cuts that end there, all of a window is known.
+    pub(super) fn name(&mut self, end: Position, window: &Window) {
+        if self.windows.back().is_none_or(|(_, last)| last.number < window.number) {
+            self.windows.push_back((end, window.clone()));
+        }
+    }
+
+    /// A replica knows the windows up to one.
+    pub(super) fn note_known(&mut self, replica: (ShardId, NodeId), number: u32) {
+        if let Some(known) = self.replicas.get_mut(&replica) {
+            known.below = known.below.max(number + 1);
+        }
+        let all = self.replicas.values().map(|known| known.below).min().unwrap_or(0);
+        // The last two are those of the next cuts.
+        while self.windows.len() > 2 && self.windows[0].1.number < all {
+            self.windows.pop_front();
+        }
+    }
+
+    /// The number behind the last window that may be told: nothing is, where it is not known how far cuts are committed.
+    fn certain(&self, committed: Option<Position>) -> u32 {
+        let early = self.options.mutates(Mutation::WindowEarly);
+        let is_certain = |named: Position| early || committed.is_some_and(|committed| named <= committed);
+        let mut certain = self.windows.iter().filter(|(named, _)| is_certain(*named));
+        certain.next_back().map_or(0, |(_, window)| window.number + 1)
+    }
+
+    /// When a replica is to be told, at once or again.
+    fn due_at(known: &Known, certain: u32) -> Option<Time> {
+        let told = known.told.filter(|(below, _)| *below >= certain);
+        (known.below < certain).then(|| told.map_or(Time::ZERO, |(_, at)| at + limits::RESEND_AFTER))
+    }
+
+    pub(super) fn deadline(&self, committed: Option<Position>) -> Option<Time> {
+        let certain = self.certain(committed);
+        self.replicas.values().filter_map(|known| Self::due_at(known, certain)).min()
+    }
+
+    /// Tells replicas the windows that they do not know, as far as these are certain.
+    pub(super) fn tell(
+        &mut self,
+        now: Time,
+        committed: Option<Position>,
+        view: ViewNumber,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        let certain = self.certain(committed);
+        for ((shard, node), known) in &mut self.replicas {
+            if Self::due_at(known, certain).is_none_or(|at| now < at) {
+                continue;
+            }
+            known.told = Some((certain, now));
+            let new =
+                self.windows.iter().filter(|(_, window)| (known.below..certain).contains(&window.number));
+            let windows = new.map(|(_, window)| window.clone()).collect();
+            let to = Address::Node(*node, Endpoint::Shard(*shard));
+            out.push(RoleEffect::Send { to, message: ShardMessage::Windows { view, windows }.into() });
+        }
+    }
+}
