@@ -10,6 +10,7 @@ mod confirmed_is_final;
 mod drained;
 mod durability;
 mod fair;
+mod foretold;
 mod goodput;
 mod integrity;
 mod kept_promises;
@@ -50,7 +51,7 @@ pub type Finding = Result<(), String>;
 pub type Checker = (&'static str, fn(&History) -> Finding);
 
 /// All checkers.
-pub const ALL: [Checker; 35] = [
+pub const ALL: [Checker; 36] = [
     ("total_order", total_order::check),
     ("real_time_order", real_time_order::check),
     ("receipts", receipts::check),
@@ -82,6 +83,7 @@ pub const ALL: [Checker; 35] = [
     ("position_at", position_at::check),
     ("drained", drained::check),
     ("operator", operator::check),
+    ("foretold", foretold::check),
     ("confirmed_is_final", confirmed_is_final::check),
     ("speculation_order", speculation_order::check),
     ("speculation_holds", speculation_holds::check),

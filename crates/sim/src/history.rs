@@ -16,6 +16,7 @@ use crate::excuses::{Excuse, Excuses};
 pub use crate::foretold::{Foretelling, Foretold, Speculation};
 use crate::kept::Kept;
 use crate::operator::{Acceptance, Told};
+use crate::slots::Slots;
 
 /// Counts events of the history: of two, the lower happened first. Finer than virtual time.
 pub type Moment = u64;
@@ -382,6 +383,8 @@ pub struct History {
     pub stopped: Vec<(NodeId, Moment)>,
     /// The subscriptions that take predictions.
     pub speculations: Vec<Speculation>,
+    /// The positions that were given in advance.
+    pub slots: Slots,
     /// The registered views.
     pub views: BTreeMap<ViewNumber, RegisteredView>,
     /// Records without positions that were kept from one view to the next.
@@ -466,6 +469,7 @@ impl History {
             keyed: false,
             stopped: vec![],
             speculations: vec![],
+            slots: Slots::default(),
             views: BTreeMap::new(),
             kept: vec![],
             heard: BTreeMap::new(),

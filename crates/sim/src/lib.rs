@@ -23,6 +23,7 @@ pub mod profiles;
 pub mod random;
 pub mod reader;
 pub mod run;
+pub mod slots;
 pub mod subscription;
 pub mod trace;
 pub mod trimmer;

@@ -71,6 +71,7 @@ pub const fn detection(
 
 const PLACES_FIRST: fn(&Properties) -> bool = |order| order.places_first;
 const HAS_CUTS: fn(&Properties) -> bool = |order| order.has_cuts;
+const HAS_QUOTAS: fn(&Properties) -> bool = |order| order.has_quotas;
 const SHARDS_CHOSEN: fn(&Properties) -> bool = |order| !order.places_by_position;
 const NAMES_APART: fn(&Properties) -> bool = |order| matches!(order.announces, Announced::Id);
 
@@ -86,7 +87,7 @@ const PASSED_WHILE_REPEATED: Profile = Profile {
 };
 
 /// All of them.
-pub const MUTATIONS: [Detection; 112] = [
+pub const MUTATIONS: [Detection; 124] = [
     detection(Mutation::StableEarly, "no_unstable_reads", 3, profiles::QUIET),
     detection(Mutation::FilterForgotten, "at_most_once", 5, profiles::CHURN),
     detection(Mutation::FilterUnion, "durability", 20, profiles::HALF_SEEN),
@@ -163,6 +164,9 @@ pub const MUTATIONS: [Detection; 112] = [
     detection(Mutation::PositionsByArrival, "total_order", 5, profiles::CUTS),
     detection(Mutation::CutsLost, "total_order", 5, profiles::CUTS),
     detection(Mutation::RestDropped, "no_needless_resubmission", 20, profiles::CUTS),
+    detection(Mutation::ClosedAtSlowest, "speculation_holds", 20, profiles::BURSTS).from(20),
+    detection(Mutation::LenderPredicts, "foretold", 40, profiles::SLOW_SHARDS),
+    detection(Mutation::ClosedUnpadded, "speculation_holds", 40, profiles::FORETOLD),
     detection(Mutation::RestartedRest, "no_needless_resubmission", 100, profiles::CUTS),
     detection(Mutation::ClosedUnlisted, "at_most_once", 20, profiles::CUTS),
     detection(Mutation::ClosedNotDurable, "liveness", 100, profiles::ANY).of(HAS_CUTS),
@@ -200,6 +204,16 @@ pub const MUTATIONS: [Detection; 112] = [
     detection(Mutation::MarkedEarlier, "position_at", 10, profiles::LIMITED),
     detection(Mutation::DrainedUncopied, "drained", 10, profiles::DEPARTURES),
     detection(Mutation::HoldsUncommitted, "confirmed_is_final", 10, profiles::LOST_LEADERS),
+    detection(Mutation::HoldsUncommitted, "confirmed_is_final", 20, profiles::FORETOLD),
+    detection(Mutation::PredictedUnreplicated, "speculation_holds", 60, profiles::FORETOLD),
+    detection(Mutation::LeaseIgnored, "foretold", 20, profiles::FORETOLD),
+    detection(Mutation::WindowEarly, "speculation_holds", 40, profiles::LOST_LEADERS).of(HAS_QUOTAS).from(40),
+    detection(Mutation::CutUnmet, "foretold", 20, profiles::FORETOLD),
+    detection(Mutation::PassedOverShifts, "foretold", 12, profiles::MANY_SESSIONS).of(HAS_QUOTAS),
+    // Found by the assertion that a cut ends where its window says.
+    detection(Mutation::QuotaAtOnce, "assertion", 10, profiles::FORETOLD),
+    detection(Mutation::AcknowledgedOnPrediction, "real_time_order", 20, profiles::FORETOLD),
+    detection(Mutation::PaddingUncounted, "liveness", 20, profiles::FORETOLD),
     detection(Mutation::HoldsAnyView, "confirmed_is_final", 20, profiles::LOST_LEADERS).from(40),
     detection(Mutation::OldPredictionsKept, "confirmed_is_final", 20, profiles::LOST_LEADERS).from(40),
     detection(Mutation::EmptyNotGiven, "confirmed_is_final", 10, profiles::LOST_LEADERS),

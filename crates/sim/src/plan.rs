@@ -356,6 +356,11 @@ impl Plan {
         if order.has_cuts() {
             self.config.interval_us = [100, 1000, 5000][(self.seed % 3) as usize];
         }
+        if order.has_quotas() {
+            // Windows end often in half of the runs, and hardly ever in others.
+            let mut random = Random::new(self.seed ^ 0x37_1D05);
+            self.config.window = if random.percent(50) { random.between(2, 6) as u32 } else { 20 };
+        }
         self
     }
 

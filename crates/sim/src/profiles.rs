@@ -4,6 +4,7 @@ mod harder;
 mod lasting;
 mod overload;
 mod table;
+mod windows;
 
 use std::time::Duration;
 
@@ -288,6 +289,37 @@ fn lost_leaders(seed: u64) -> Plan {
         if random.percent(40) {
             plan.faults.push(at(&mut random, FaultKind::Kill, Target::Shard, from, to));
         }
+    }
+    plan
+}
+
+/// Processes are killed or cut off one after the other, of every role, while positions are told before cuts give them: what was told
+/// holds, since something of each shard goes on.
+fn foretold(seed: u64) -> Plan {
+    let mut random = Random::new(seed ^ 0xF0_7E_11);
+    let mut plan = quiet(seed);
+    plan.network.noise_permille = (random.pick(&[0, 30, 200]), 0, random.pick(&[0, 100, 300]));
+    plan.config.replicas = random.pick(&[2, 2, 3]);
+    // They append as long as something goes wrong.
+    let burst = random.pick(&[1, 2, 4]);
+    plan.workload = Workload {
+        clients: 3,
+        sessions: 1,
+        appends: 150 * burst,
+        window: 20,
+        burst,
+        think_us: 16_000,
+        keyed: random.percent(30),
+        resume_percent: 30,
+        ..busy()
+    };
+    for round in 0..4 {
+        let target = random.pick(&[Target::Leader, Target::Follower, Target::Primary, Target::Shard]);
+        let kind = random.pick(&[FaultKind::Kill, FaultKind::PowerLoss, FaultKind::Partition]);
+        let (from, to) = (50 + round * 350, 150 + round * 350);
+        let fault = at(&mut random, kind, target, from, to);
+        let lasting = if kind == FaultKind::Partition { random.millis(100, 300) } else { fault.lasting };
+        plan.faults.push(Fault { lasting, ..fault });
     }
     plan
 }

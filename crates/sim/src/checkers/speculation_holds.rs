@@ -1,14 +1,18 @@
 //! A prediction of an ordering that orders later fails only with the view's leader: not if its process goes on to lead the next view, and,
 //! where clients put records on the shards themselves, the primaries' go on as well. A process that comes back with its memory is the
 //! same member, and does not know what it had bound.
+//!
+//! Where positions are given in advance it fails only with all of its shard: not if the process of one of its replicas goes on into the
+//! next view. But a name that a cut passes over keeps its position, without a record.
 
-use seriatim_model::{Announced, NodeId, Position};
+use seriatim_model::{Announced, Member, NodeId, Position, ShardId, ViewNumber};
 
 use super::Finding;
-use crate::history::{Foretelling, History, Moment, RegisteredView};
+use crate::history::{Foretelling, History, Moment, RegisteredView, Speculation};
 
 pub(super) fn check(history: &History) -> Finding {
-    if !history.config.order.is_lazy() || history.accepted.is_some() {
+    let order = history.config.order;
+    if !(order.is_lazy() || order.has_quotas()) || history.accepted.is_some() {
         return Ok(());
     }
     for speculation in &history.speculations {
@@ -26,7 +30,10 @@ pub(super) fn check(history: &History) -> Finding {
                 _ => None,
             });
             let since = since.min().unwrap_or(told.at);
-            holds(history, (since, told.at), after)?;
+            match order.has_quotas() {
+                true => holds_with_its_shard(history, speculation, index, after)?,
+                false => holds(history, (since, told.at), after)?,
+            }
         }
     }
     Ok(())
@@ -44,6 +51,57 @@ fn holds(history: &History, (since, at): (Moment, Moment), after: Position) -> F
     Err(format!(
         "{after} failed at moment {at}, and since moment {since} the leader of each view went on to lead the next"
     ))
+}
+
+/// Judges a failure where positions are given in advance: of what was predicted at its position, or in vain to be empty.
+fn holds_with_its_shard(
+    history: &History,
+    speculation: &Speculation,
+    failed: usize,
+    after: Position,
+) -> Finding {
+    let slots = &history.slots;
+    let told = speculation.told[..failed].iter().rev().find_map(|earlier| match earlier.what {
+        Foretelling::Record { position, id, .. } if position == after => Some(id),
+        _ => None,
+    });
+    let predicted = slots.predictions.iter().filter(|prediction| match told {
+        Some(id) => prediction.records.contains(&(after, id)),
+        None => prediction.empty.iter().any(|span| span.contains(after)),
+    });
+    let mut is_known = false;
+    for prediction in predicted {
+        is_known = true;
+        let was_passed_over = told.is_some_and(|id| slots.was_passed_over(prediction.view, after, id));
+        if was_passed_over || loses_shard(history, prediction.view, prediction.shard) {
+            return Ok(());
+        }
+    }
+    let at = speculation.told[failed].at;
+    match is_known || told.is_some() {
+        true => {
+            Err(format!("{after} failed at moment {at}, and the shard that predicted {told:?} there goes on"))
+        }
+        // It was said to be empty by what was told of the positions around it.
+        false => Ok(()),
+    }
+}
+
+/// Whether no process of a shard's replicas of a view goes on into the next, or there is none.
+fn loses_shard(history: &History, view: ViewNumber, shard: ShardId) -> bool {
+    let Some(old) = history.views.get(&view) else { return true };
+    let Some(next) = history.views.range(view.next()..).next().map(|(_, next)| next) else { return true };
+    if history.disks_failed {
+        return true;
+    }
+    let goes_on = |member: &&Member| {
+        let is_it =
+            |(stopped, at): &&(NodeId, Moment)| *stopped == member.node && old.at <= *at && *at <= next.at;
+        let is_member = next.view.shard(shard).is_some_and(|later| later.replicas.contains(member));
+        is_member && !history.stopped.iter().any(|stopped| is_it(&stopped))
+    };
+    let replicas = old.view.shard(shard).map_or(&[][..], |members| &members.replicas);
+    !replicas.iter().any(|member| goes_on(&member))
 }
 
 /// Whether what was predicted in a view may fail in the next, before a moment.

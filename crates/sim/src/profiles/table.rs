@@ -3,7 +3,7 @@
 
 use seriatim_model::{Announced, Order, Properties};
 
-use super::{harder, lasting, overload};
+use super::{harder, lasting, overload, windows};
 use crate::plan::Plan;
 
 /// A kind of plans.
@@ -63,7 +63,10 @@ const PLACES_FIRST: Need = Need {
     why_not: "no client has a position before its record is written",
 };
 const HAS_CUTS: Need = Need { is_met: |order| order.has_cuts, why_not: "no cuts order its records" };
-const PREDICTS: Need = Need { is_met: |order| order.is_lazy, why_not: "nothing is told before it is final" };
+const PREDICTS: Need =
+    Need { is_met: |order| order.is_lazy || order.has_quotas, why_not: "nothing is told before it is final" };
+const HAS_QUOTAS: Need =
+    Need { is_met: |order| order.has_quotas, why_not: "no position is given in advance" };
 const RECORDS_PUT: Need = Need {
     is_met: |order| !matches!(order.announces, Announced::Record),
     why_not: "clients give no records to shards",
@@ -112,6 +115,10 @@ profiles! {
     DISORDER: "disorder", super::disorder, 10;
     DYING_LEADERS: "dying-leaders", super::dying_leaders, 10;
     LOST_LEADERS: "lost-leaders", super::lost_leaders, 20, PREDICTS;
+    FORETOLD: "foretold", super::foretold, 20, HAS_QUOTAS;
+    BURSTS: "bursts", windows::bursts, 10, HAS_QUOTAS;
+    WAVES: "waves", windows::waves, 10, HAS_QUOTAS;
+    SLOW_SHARDS: "slow-shards", windows::slow_shards, 10, HAS_QUOTAS;
     FORGETFUL: "forgetful", super::forgetful, 10;
     HALF_SEEN: "half-seen", super::half_seen, 10;
     LOST_RECORDS: "lost-records", super::lost_records, 20, RECORDS_PUT;

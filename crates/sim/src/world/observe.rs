@@ -44,6 +44,7 @@ impl Witness {
         self.promises.heard(scene, nodes, id, outgoing);
         Self::note_end(scene, outgoing);
         self.survivors.sent(id, outgoing);
+        scene.history.slots.sent(outgoing);
         if let Message::Shard(shard::Message::ReadFailed { error: ReadError::Damaged { position }, .. }) =
             &outgoing.message
         {

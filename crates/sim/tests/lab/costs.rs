@@ -118,7 +118,8 @@ fn measure_predictions(order: Order, durability: Durability) -> (Spent, Spent) {
         lab.append(APPENDER, number + 1, AppendSpec::default());
         lab.wait(SOON);
         let foretold = lab.handed_over(APPENDER, number + 1).expect("it is delivered");
-        let confirmed = lab.confirmed(Position(number)).expect("it is confirmed");
+        let position = lab.position(APPENDER, number + 1).expect("it is delivered");
+        let confirmed = lab.confirmed(position).expect("it is confirmed");
         // The first append opens what the others find open.
         if number > 0 {
             most.0 = most.0.max(Spent::between(began, foretold));
@@ -131,20 +132,20 @@ fn measure_predictions(order: Order, durability: Durability) -> (Spent, Spent) {
 
 fn append_and_read(lab: &mut Lab, view: &View, number: u64) -> Costs {
     let token = number * 10;
-    // The first record was not the last: two are appended each time.
-    let position = Position(2 * number - 1);
     let (node, shard) = primary(view);
+    let before = lab.stable(node, shard);
     let (began, messages, syncs) = (lab.now, lab.messages, lab.syncs);
     lab.append(APPENDER, token, AppendSpec::default());
     assert!(lab.wait_until(SOON, |lab| lab.told(APPENDER, token).is_some()), "it is acknowledged");
     let acknowledged = Spent::between(began, lab.now);
     let messages_before = lab.messages - messages;
-    assert!(lab.wait_until(SOON, |lab| lab.stable(node, shard) > position), "it is final");
+    assert!(lab.wait_until(SOON, |lab| lab.stable(node, shard) > before), "it is final");
     let stable = Spent::between(began, lab.now);
     lab.wait(SOON);
     let (messages, syncs) = (lab.messages - messages, lab.syncs - syncs);
     let delivered = Spent::between(began, lab.handed_over(APPENDER, token).expect("it is delivered"));
 
+    let position = lab.position(APPENDER, token).expect("it is delivered");
     let read = answer(lab, READER, token + 1, Ask::Read(position)).0;
     let tail = answer(lab, APPENDER, token + 2, Ask::CheckTail).0;
     let began = lab.now;
@@ -210,9 +211,9 @@ fn a_chain_costs_two_delays_for_each_of_its_replicas() {
 const CUT_PATH: u64 = 7;
 
 /// A log that is ordered by cuts, with a client that appends to it.
-fn with_cuts(interval_us: u32) -> Lab {
+fn with_cuts(order: Order, interval_us: u32) -> Lab {
     let mut lab = Lab::new(Pace::DELAYS);
-    let (order, durability) = (Order::Scalog, Durability::Memory);
+    let durability = Durability::Memory;
     let entry = lab.open_log(LogConfig { order, durability, interval_us, ..LogConfig::default() });
     lab.start(APPENDER, Program::appender(&entry, 7));
     lab.start(SUBSCRIBER, Program::subscriber(&entry, Position::ZERO));
@@ -224,7 +225,7 @@ fn with_cuts(interval_us: u32) -> Lab {
 #[test]
 fn with_cuts_an_append_takes_its_path_and_at_most_two_intervals() {
     for interval_us in [100, 1000, 5000] {
-        let mut lab = with_cuts(interval_us);
+        let mut lab = with_cuts(Order::Scalog, interval_us);
         let interval = u64::from(interval_us) * 1000;
         let mut began = vec![];
         for token in 1..=40 {
@@ -249,15 +250,82 @@ fn with_cuts_an_append_takes_its_path_and_at_most_two_intervals() {
     }
 }
 
+/// The orderings in which positions are given in advance.
+fn with_quotas() -> impl Iterator<Item = Order> {
+    Order::ALL.into_iter().filter(|order| order.has_quotas())
+}
+
+#[test]
+fn a_record_is_foretold_when_its_replicas_have_it_however_many_shards_there_are() {
+    for (order, shards) in with_quotas().flat_map(|order| [(order, 1), (order, 2), (order, 3)]) {
+        let mut lab = Lab::new(Pace::DELAYS);
+        let durability = Durability::Memory;
+        let entry = lab.open_log(LogConfig { order, durability, shards, ..LogConfig::default() });
+        lab.start(APPENDER, Program::appender(&entry, 7));
+        lab.start(SUBSCRIBER, Program::speculator(&entry, Position::ZERO));
+        lab.ask(APPENDER, 0, Ask::OpenSession);
+        lab.wait(SOON);
+        for token in 1..=200 {
+            let began = lab.now;
+            lab.append(APPENDER, token, AppendSpec::default());
+            lab.wait(SOON);
+            let position = lab.position(APPENDER, token).expect("it is delivered");
+            let foretold = lab.handed_over(APPENDER, token).expect("it is delivered") - began;
+            let confirmed = lab.confirmed(position).expect("it is confirmed") - began;
+            let told = lab.told(APPENDER, token).expect("it is acknowledged").at - began;
+            // The other shards are asked for their turns, which is a delay more.
+            let most = if shards == 1 { CUT_PATH } else { CUT_PATH + 1 };
+            assert_eq!(foretold.as_nanos(), 4, "append {token} of {shards} shards");
+            assert!(
+                u64::try_from(confirmed.as_nanos()).is_ok_and(|took| took <= most),
+                "{token}: {confirmed:?}"
+            );
+            assert!(u64::try_from(told.as_nanos()).is_ok_and(|took| took <= most), "{token}: {told:?}");
+        }
+        assert!(!lab.took_back(), "nothing was lost");
+    }
+}
+
 #[test]
 fn a_log_with_cuts_that_nobody_uses_says_nothing_and_writes_nothing() {
-    let mut lab = with_cuts(1000);
-    lab.append(APPENDER, 1, AppendSpec::default());
-    lab.wait(Duration::from_secs(1));
-    assert!(lab.told(APPENDER, 1).is_some(), "it is acknowledged");
-    let (messages, syncs) = (lab.messages, lab.syncs);
-    lab.wait(Duration::from_secs(100));
-    assert_eq!((lab.messages - messages, lab.syncs - syncs), (0, 0));
+    for order in Order::ALL.into_iter().filter(|order| order.has_cuts()) {
+        let mut lab = with_cuts(order, 1000);
+        for token in 1..=7 {
+            lab.append(APPENDER, token, AppendSpec::default());
+            lab.wait(Duration::from_secs(1));
+            assert!(lab.told(APPENDER, token).is_some(), "it is acknowledged");
+            let (messages, syncs) = (lab.messages, lab.syncs);
+            lab.wait(Duration::from_secs(100));
+            assert_eq!((lab.messages - messages, lab.syncs - syncs), (0, 0));
+        }
+    }
+}
+
+#[test]
+fn a_log_whose_shards_have_quotas_says_nothing_either_whatever_is_half_met() {
+    for (shards, window) in [(1, 100), (2, 3), (3, 100), (8, 4)] {
+        let mut lab = Lab::new(Pace::DELAYS);
+        let (order, durability) = (Order::Belfast, Durability::Memory);
+        let entry =
+            lab.create(LogConfig { order, durability, shards, window, replicas: 1, ..LogConfig::default() });
+        lab.start(APPENDER, Program::appender(&entry, 7));
+        lab.start(SUBSCRIBER, Program::speculator(&entry, Position::ZERO));
+        lab.ask(APPENDER, 0, Ask::OpenSession);
+        lab.wait(SOON);
+        // One record, then a few windows, and one that has begun.
+        for appends in [1, 40, 3] {
+            let last = lab.told.iter().map(|told| told.token).max().unwrap_or(0);
+            for token in last + 1..=last + appends {
+                lab.append(APPENDER, token, AppendSpec::default());
+                lab.wait(Duration::from_micros(300));
+            }
+            lab.wait(Duration::from_secs(1));
+            assert!(lab.told(APPENDER, last + appends).is_some(), "{shards} shards: it is acknowledged");
+            let (messages, syncs) = (lab.messages, lab.syncs);
+            lab.wait(Duration::from_secs(100));
+            assert_eq!((lab.messages - messages, lab.syncs - syncs), (0, 0), "{shards} shards");
+        }
+    }
 }
 
 #[test]

@@ -108,7 +108,17 @@ pub(crate) fn measure(order: Order, victim: Victim, is_noticed: bool) -> Option<
 /// which.
 fn crash(order: Order, victim: Victim, is_noticed: bool, moment: u64, half: bool) -> Option<Recovery> {
     let (mut lab, view) = prepared(Pace::DELAYS, order, Durability::Memory);
-    let node = node_of(victim, &view)?;
+    strike(&mut lab, &view, victim, is_noticed, (moment, half))
+}
+
+fn strike(
+    lab: &mut Lab,
+    view: &View,
+    victim: Victim,
+    is_noticed: bool,
+    (moment, half): (u64, bool),
+) -> Option<Recovery> {
+    let node = node_of(victim, view)?;
     let entry = lab.look_up();
     lab.start(NEXT, Program::appender(&entry, 8));
     lab.ask(NEXT, 0, Ask::OpenSession);
@@ -116,7 +126,7 @@ fn crash(order: Order, victim: Victim, is_noticed: bool, moment: u64, half: bool
     lab.wait(Duration::from_millis(100 + moment * 3 + u64::from(half) * 10));
     if victim == Victim::Controller {
         lab.claimant = None;
-        lab.stop_node(backup(&view), true);
+        lab.stop_node(backup(view), true);
         assert!(lab.wait_until(TIMEOUT, |lab| lab.claimant == Some(node)), "the backup is replaced");
     }
     let mut sent = vec![];
@@ -138,7 +148,7 @@ fn crash(order: Order, victim: Victim, is_noticed: bool, moment: u64, half: bool
     }
     lab.append(NEXT, AFTER, AppendSpec::default());
     lab.ask(READER, AFTER, Ask::Read(Position::ZERO));
-    Some(outcome(&mut lab, victim, struck, &sent))
+    Some(outcome(lab, victim, struck, &sent))
 }
 
 /// How long an append takes at most that is made while the victim, whose process died, returns; nothing if the order has
@@ -214,4 +224,24 @@ fn outcome(lab: &mut Lab, victim: Victim, struck: Time, sent: &[u64]) -> Recover
     assert!(matches!(&read.answer, Answer::Read(reply) if found(reply)), "{read:?}");
     recovery.read = Spent::between(struck, read.at);
     recovery
+}
+
+/// The client that takes predictions.
+const SPECULATOR: u64 = 5;
+
+/// A loss of one process takes back nothing that was told before it was ordered, whichever it is and whenever it strikes.
+#[test]
+fn where_positions_are_given_in_advance_a_crash_takes_back_nothing() {
+    let orders = Order::ALL.into_iter().filter(|order| order.has_quotas());
+    let moments = (0..MOMENTS).flat_map(|moment| [(moment, true), (moment, false)]);
+    let crashes = moments.flat_map(|(moment, noticed)| Victim::ALL.map(|victim| (moment, noticed, victim)));
+    for (order, (moment, is_noticed, victim)) in
+        orders.flat_map(|order| crashes.clone().map(move |at| (order, at)))
+    {
+        let (mut lab, view) = prepared(Pace::DELAYS, order, Durability::Memory);
+        let entry = lab.look_up();
+        lab.start(SPECULATOR, Program::speculator(&entry, Position::ZERO));
+        let recovery = strike(&mut lab, &view, victim, is_noticed, (moment, false));
+        assert!(recovery.is_some() && !lab.took_back(), "{victim:?} at {moment}, noticed: {is_noticed}");
+    }
 }

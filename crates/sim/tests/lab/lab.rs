@@ -145,7 +145,8 @@ impl Lab {
         entry
     }
 
-    fn create(&mut self, config: LogConfig) -> LogEntry {
+    /// Creates a log.
+    pub(crate) fn create(&mut self, config: LogConfig) -> LogEntry {
         let create = control::Message::Create { request: 0, name: "log".into(), config };
         self.say(OPERATOR, REGISTER, Endpoint::Register, LogId(0), create.into());
         self.wait(Duration::from_millis(200));
@@ -194,7 +195,13 @@ impl Lab {
     /// When the record that a client appended with `token` was handed over to a subscriber.
     pub(crate) fn handed_over(&self, client: u64, token: u64) -> Option<Time> {
         let payload = payload(client, token);
-        self.told.iter().find(|told| told.answer.hands_over(&payload)).map(|told| told.at)
+        self.told.iter().find(|told| told.answer.hands_over(&payload).is_some()).map(|told| told.at)
+    }
+
+    /// The position at which that was.
+    pub(crate) fn position(&self, client: u64, token: u64) -> Option<Position> {
+        let payload = payload(client, token);
+        self.told.iter().find_map(|told| told.answer.hands_over(&payload))
     }
 
     /// When a subscriber was told that what a position has is final.

@@ -36,10 +36,10 @@ pub(crate) enum Answer {
 }
 
 impl Answer {
-    /// Whether it hands over a record with this payload.
-    pub(crate) fn hands_over(&self, payload: &[u8]) -> bool {
-        let Self::Subscription(subscriber::Event::Deliver { records, .. }) = self else { return false };
-        records.iter().any(|stored| stored.record.payload() == payload)
+    /// The position at which it hands over a record with this payload, if it does.
+    pub(crate) fn hands_over(&self, payload: &[u8]) -> Option<Position> {
+        let Self::Subscription(subscriber::Event::Deliver { records, .. }) = self else { return None };
+        records.iter().find(|stored| stored.record.payload() == payload).map(|stored| stored.position)
     }
 
     /// Whether it says that what a position has is final.

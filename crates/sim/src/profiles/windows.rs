@@ -1,0 +1,77 @@
+//! Plans for logs whose shards have quotas: load that comes in bursts, and shards that others wait for.
+
+use std::time::Duration;
+
+use super::{at, busy, quiet};
+use crate::coverage::FaultKind;
+use crate::plan::{Fault, Plan, Target, Trigger, Workload};
+use crate::random::Random;
+
+/// One shard is busy and others are not, in turn, so that quotas never fit, while views change now and then.
+pub(super) fn bursts(seed: u64) -> Plan {
+    let mut random = Random::new(seed ^ 0xB5_57);
+    let mut plan = quiet(seed);
+    plan.config.shards = random.pick(&[2, 3]);
+    plan.config.stripe = random.pick(&[1, 20, 60]);
+    plan.workload = Workload {
+        clients: 3,
+        sessions: 1,
+        appends: 200,
+        window: 60,
+        burst: random.pick(&[10, 30, 50]),
+        think_us: random.pick(&[10_000, 30_000]),
+        resume_percent: 30,
+        ..busy()
+    };
+    for round in 0..random.below(4) {
+        let target = random.pick(&[Target::Leader, Target::Follower, Target::Shard, Target::Primary]);
+        let kind = random.pick(&[FaultKind::Kill, FaultKind::PowerLoss]);
+        plan.faults.push(at(&mut random, kind, target, 100 + round * 500, 500 + round * 500));
+    }
+    plan
+}
+
+/// Bursts of all clients together with long pauses in between: windows have quotas, and have none, and have some again.
+pub(super) fn waves(seed: u64) -> Plan {
+    let mut random = Random::new(seed ^ 0x3A_7E);
+    let mut plan = bursts(seed);
+    plan.workload = Workload {
+        clients: 4,
+        appends: 400,
+        window: random.pick(&[20, 60]),
+        burst: random.pick(&[1, 20, 40]),
+        think_us: random.pick(&[3000, 12_000]),
+        ..plan.workload
+    };
+    plan.faults.truncate(2);
+    plan
+}
+
+/// The replicas of one shard after the other are slow, for so long that the shard loses its turns, while now and then a node
+/// dies.
+pub(super) fn slow_shards(seed: u64) -> Plan {
+    let mut random = Random::new(seed ^ 0x51_0A);
+    let mut plan = quiet(seed);
+    plan.config.shards = random.pick(&[2, 2, 3]);
+    plan.workload = Workload {
+        appends: 150,
+        window: 20,
+        burst: random.pick(&[2, 8]),
+        think_us: random.pick(&[2000, 6000]),
+        resume_percent: 30,
+        ..busy()
+    };
+    for round in 0..4 {
+        let (from, to) = (50 + round * 400, 250 + round * 400);
+        let kind = random.pick(&[FaultKind::SlowNode, FaultKind::SlowDisk, FaultKind::SlowLinks]);
+        let slow = at(&mut random, kind, Target::Shard, from, to);
+        plan.faults.push(Fault { lasting: random.millis(100, 700), ..slow });
+        if random.percent(25) {
+            let target = random.pick(&[Target::Leader, Target::Shard, Target::Primary]);
+            let trigger = Trigger::At(random.millis(from, to));
+            let lasting = Duration::from_millis(random.between(5, 60));
+            plan.faults.push(Fault { trigger, kind: FaultKind::Kill, target, lasting });
+        }
+    }
+    plan
+}
