@@ -767,12 +767,6 @@ impl History {
         }
     }
 
-    /// How many appends were acknowledged.
-    #[must_use]
-    pub fn acknowledged(&self) -> usize {
-        self.appends.iter().filter(|append| append.outcome == Outcome::Acknowledged).count()
-    }
-
     /// Where each append is, as far as anybody saw: at the end, by a reader, or by its own client.
     #[must_use]
     pub fn positions(&self) -> BTreeMap<usize, Position> {

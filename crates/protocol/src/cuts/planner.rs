@@ -92,7 +92,7 @@ impl Planner {
         };
         let mut quotas: Vec<(ShardId, u32)> = now.quotas().map(quota).collect();
         quotas.sort_unstable();
-        let lenders: BTreeSet<ShardId> = match self.is_next_free(now.is_free(), is_bursty, span) {
+        let lenders: BTreeSet<ShardId> = match self.takes_free_next(now.is_free(), is_bursty, span) {
             true => quotas.iter().map(|(shard, _)| *shard).collect(),
             false => self.lateness.decide(quotas.iter().map(|(shard, _)| *shard)),
         };
@@ -103,7 +103,7 @@ impl Planner {
     }
 
     /// Whether the next window has no quotas: where the load comes in bursts, most of them would stay empty.
-    fn is_next_free(&mut self, is_free: bool, is_bursty: bool, span: Span) -> bool {
+    fn takes_free_next(&mut self, is_free: bool, is_bursty: bool, span: Span) -> bool {
         if !is_free {
             let is_wasteful = is_bursty && span.records * 2 < span.positions;
             self.wasteful = if is_wasteful { self.wasteful + 1 } else { 0 };
