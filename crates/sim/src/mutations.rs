@@ -207,7 +207,7 @@ pub const MUTATIONS: [Detection; 124] = [
     detection(Mutation::HoldsUncommitted, "confirmed_is_final", 20, profiles::FORETOLD),
     detection(Mutation::PredictedUnreplicated, "speculation_holds", 60, profiles::FORETOLD),
     detection(Mutation::LeaseIgnored, "foretold", 20, profiles::FORETOLD),
-    detection(Mutation::WindowEarly, "speculation_holds", 40, profiles::LOST_LEADERS).of(HAS_QUOTAS).from(40),
+    detection(Mutation::WindowEarly, "speculation_holds", 40, profiles::FORETOLD),
     detection(Mutation::CutUnmet, "foretold", 20, profiles::FORETOLD),
     detection(Mutation::PassedOverShifts, "foretold", 12, profiles::MANY_SESSIONS).of(HAS_QUOTAS),
     // Found by the assertion that a cut ends where its window says.
