@@ -181,7 +181,7 @@ impl Local {
         let bytes: usize = records.iter().map(Record::size).sum();
         let fits =
             self.records + records.len() <= limits.ring_records && self.bytes + bytes <= limits.ring_bytes;
-        fits || self.chunks.is_empty()
+        fits || self.records == 0
     }
 
     fn is_full(&self) -> bool {

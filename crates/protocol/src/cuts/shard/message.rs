@@ -258,10 +258,10 @@ impl Family for Message {
                 let windows = windows.iter().map(Window::told).collect();
                 Some(shard::Placed::Windows { view: *view, windows })
             }
-            Self::Cover { of, batch, runs, .. } => {
+            Self::Cover { of, batch, runs, .. } | Self::ReplicateCover { of, batch, runs, .. } => {
                 Some(shard::Placed::Cut { view: *of, first: *batch, runs: runs.clone() })
             }
-            Self::Closing { view, batch, runs, .. } => {
+            Self::Closing { view, batch, runs, .. } | Self::ReplicateClosing { view, batch, runs, .. } => {
                 Some(shard::Placed::Closing { claim: *view, first: *batch, runs: runs.clone() })
             }
             _ => None,
