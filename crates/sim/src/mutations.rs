@@ -87,7 +87,7 @@ const PASSED_WHILE_REPEATED: Profile = Profile {
 };
 
 /// All of them.
-pub const MUTATIONS: [Detection; 124] = [
+pub const MUTATIONS: [Detection; 123] = [
     detection(Mutation::StableEarly, "no_unstable_reads", 3, profiles::QUIET),
     detection(Mutation::FilterForgotten, "at_most_once", 5, profiles::CHURN),
     detection(Mutation::FilterUnion, "durability", 20, profiles::HALF_SEEN),
@@ -164,7 +164,7 @@ pub const MUTATIONS: [Detection; 124] = [
     detection(Mutation::PositionsByArrival, "total_order", 5, profiles::CUTS),
     detection(Mutation::CutsLost, "total_order", 5, profiles::CUTS),
     detection(Mutation::RestDropped, "no_needless_resubmission", 20, profiles::CUTS),
-    detection(Mutation::ClosedAtSlowest, "speculation_holds", 20, profiles::BURSTS).from(20),
+    detection(Mutation::ClosedAtSlowest, "speculation_holds", 20, profiles::FORETOLD).from(45),
     detection(Mutation::LenderPredicts, "foretold", 40, profiles::SLOW_SHARDS),
     detection(Mutation::ClosedUnpadded, "speculation_holds", 40, profiles::FORETOLD),
     detection(Mutation::RestartedRest, "no_needless_resubmission", 100, profiles::CUTS),
@@ -204,7 +204,6 @@ pub const MUTATIONS: [Detection; 124] = [
     detection(Mutation::MarkedEarlier, "position_at", 10, profiles::LIMITED),
     detection(Mutation::DrainedUncopied, "drained", 10, profiles::DEPARTURES),
     detection(Mutation::HoldsUncommitted, "confirmed_is_final", 10, profiles::LOST_LEADERS),
-    detection(Mutation::HoldsUncommitted, "confirmed_is_final", 20, profiles::FORETOLD),
     detection(Mutation::PredictedUnreplicated, "speculation_holds", 60, profiles::FORETOLD),
     detection(Mutation::LeaseIgnored, "foretold", 20, profiles::FORETOLD),
     detection(Mutation::WindowEarly, "speculation_holds", 40, profiles::FORETOLD),

@@ -39,6 +39,14 @@ fn successors_that_a_view_change_of_scalog_forgets_are_missed() {
     assert!(detection.caught().is_some(), "nothing was in the log twice");
 }
 
+/// The list has one order for each defect; where positions are given in advance, a cut that is not on all members confirms.
+#[test]
+fn predictions_of_belfast_that_are_confirmed_too_early_are_taken_back() {
+    let (mutation, checker) = (Mutation::HoldsUncommitted, "confirmed_is_final");
+    let detection = detection(mutation, checker, 20, profiles::FORETOLD).of(|order| order.has_quotas);
+    assert!(detection.caught().is_some(), "nothing was confirmed that is not final");
+}
+
 /// The list has one order for each defect, and in this one a replica says itself how far it has what cuts bind. It passes for
 /// whole only in the view that it left; then it takes no cut of records that it has lost, and the log stands still.
 #[test]
