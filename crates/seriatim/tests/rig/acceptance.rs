@@ -130,6 +130,8 @@ async fn lines_go_to_the_shard_that_is_named() {
 
 /// A file comes back as it went in, through kills and trims.
 pub(crate) async fn accept(order: Order) {
+    // Where positions are given in advance, some have no record.
+    let has_empty = order.has_quotas();
     let order = order.properties().name;
     let mut cluster = Cluster::start(&[]).await;
     let cli = CommandLine::new(cluster.address());
@@ -141,25 +143,30 @@ pub(crate) async fn accept(order: Order) {
 
     assert_eq!(cli.good(&["log", "create", "orders", "--order", order, "--shards", "2"]).await, b"");
     assert_eq!(cli.good(&["log", "list"]).await, b"orders\n");
+    let is_tail =
+        |tail: u64, lines: usize| if has_empty { tail >= lines as u64 } else { tail == lines as u64 };
     assert_eq!(cli.good(&["append", "orders", "--file", file]).await, b"");
-    assert_eq!(cli.tail_of("orders").await, lines as u64);
+    assert!(is_tail(cli.tail_of("orders").await, lines));
     cli.good_into(&["read", "orders"], &output).await;
     assert!(fs::read(&output).expect("the output") == input, "what was read is what was appended");
 
     cluster.kill_and_restart().await;
-    assert_eq!(cli.tail_of("orders").await, lines as u64);
+    assert!(is_tail(cli.tail_of("orders").await, lines));
     cli.good_into(&["read", "orders"], &output).await;
     assert!(fs::read(&output).expect("the output") == input, "nor does a kill change it");
     assert_eq!(cli.good(&["append", "orders", "--file", file]).await, b"");
-    assert_eq!(cli.tail_of("orders").await, 2 * lines as u64);
+    assert!(is_tail(cli.tail_of("orders").await, 2 * lines));
     cli.good_into(&["read", "orders"], &output).await;
     assert!(
         fs::read(&output).expect("the output") == [&input[..], &input].concat(),
         "it goes on where it was"
     );
 
-    trimmed(&mut cluster, &cli, &input).await;
-    followed(&cli, 2 * lines as u64).await;
+    // The rest takes lines for positions.
+    if !has_empty {
+        trimmed(&mut cluster, &cli, &input).await;
+        followed(&cli, 2 * lines as u64).await;
+    }
     assert_eq!(cluster.complaints(), "", "nothing is worth a warning");
 }
 
