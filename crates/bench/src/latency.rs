@@ -150,7 +150,8 @@ async fn appends(
     }
     let rate = paced.rate;
     for (log, pace) in logs.into_iter().zip(Pace::split(rate, clients, comparison.duration)?) {
-        tasks.spawn(append_on_schedule(log, payload.clone(), pace));
+        let payload = payload.clone();
+        tasks.spawn(append_on_schedule(log, pace, move |_| payload.clone()));
     }
     Ok(Measured::scheduled(all(tasks).await?, rate, cpu_time() - cpu))
 }
@@ -166,8 +167,13 @@ async fn append_until(log: Log, payload: Bytes, stop: Instant) -> Result<Latenci
     Ok(latencies)
 }
 
-/// Open loop: appends begin on a schedule, whatever happens to those before.
-async fn append_on_schedule(log: Log, payload: Bytes, mut pace: Pace) -> Result<Latencies, Failure> {
+/// Open loop: appends begin on a schedule, whatever happens to those before. `payload` makes that of an append which should begin
+/// at an instant.
+pub(super) async fn append_on_schedule(
+    log: Log,
+    mut pace: Pace,
+    payload: impl Fn(Instant) -> Bytes,
+) -> Result<Latencies, Failure> {
     let (appends, mut in_flight) = mpsc::channel::<(Instant, Append)>(BACKLOG);
     let completions = tokio::spawn(async move {
         let mut latencies = Latencies::new();
@@ -179,7 +185,7 @@ async fn append_on_schedule(log: Log, payload: Bytes, mut pace: Pace) -> Result<
         Ok::<_, Failure>(latencies)
     });
     while let Some(scheduled) = pace.next().await {
-        let append = log.submit(payload.clone()).await?;
+        let append = log.submit(payload(scheduled)).await?;
         if appends.send((scheduled, append)).await.is_err() {
             break;
         }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use seriatim_client::{Append, Event, Log, Order, Position, StoredRecord, SubscribeOptions, Subscription};
+use seriatim_client::{Event, Order, Position, StoredRecord, SubscribeOptions, Subscription};
 use seriatim_net::Timer;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc};
@@ -23,7 +23,7 @@ use super::figure::{Figure, Setting};
 use super::figures::Measured;
 use super::floor::all;
 use super::latencies::Latencies;
-use super::latency::{BACKLOG, Paced};
+use super::latency::{BACKLOG, Paced, append_on_schedule};
 use super::machine::cpu_time;
 use super::pace::Pace;
 use super::presentation::{Presentation, remark_ratios};
@@ -141,7 +141,8 @@ async fn speculate(
     }
     let (cpu, mut appending) = (cpu_time(), JoinSet::new());
     for (log, pace) in logs.into_iter().zip(Pace::split(paced.rate, clients, duration)?) {
-        appending.spawn(append(log, paced.size, pace, began));
+        let payload = move |scheduled: Instant| stamped(paced.size, nanos_since(began, scheduled));
+        appending.spawn(append_on_schedule(log, pace, payload));
     }
     let appends = all(appending).await?;
     out.reaches(appends.count()).await?;
@@ -177,32 +178,14 @@ fn stamped(size: usize, nanos: u64) -> Bytes {
     payload.into()
 }
 
+fn nanos_since(began: Instant, scheduled: Instant) -> u64 {
+    u64::try_from((scheduled - began).as_nanos()).unwrap_or(WARM_UP - 1)
+}
+
 /// When a record should have been appended; nothing for one that does not count.
 fn stamp_of(record: &StoredRecord, began: Instant) -> Option<Instant> {
     let stamp = record.payload().first_chunk::<STAMP_BYTES>().map(|bytes| u64::from_le_bytes(*bytes))?;
     (stamp != WARM_UP).then(|| began + Duration::from_nanos(stamp))
-}
-
-/// Appends on a schedule; how long each took to be acknowledged.
-async fn append(log: Log, size: usize, mut pace: Pace, began: Instant) -> Result<Latencies, Failure> {
-    let (appends, mut in_flight) = mpsc::channel::<(Instant, Append)>(BACKLOG);
-    let completions = tokio::spawn(async move {
-        let mut latencies = Latencies::new();
-        while let Some((scheduled, append)) = in_flight.recv().await {
-            append.await?;
-            latencies.record(scheduled);
-        }
-        Ok::<_, Failure>(latencies)
-    });
-    while let Some(scheduled) = pace.next().await {
-        let stamp = u64::try_from((scheduled - began).as_nanos()).unwrap_or(WARM_UP - 1);
-        let append = log.submit(stamped(size, stamp)).await?;
-        if appends.send((scheduled, append)).await.is_err() {
-            break;
-        }
-    }
-    drop(appends);
-    completions.await?
 }
 
 /// Notes when each event came, whatever the program is at.
