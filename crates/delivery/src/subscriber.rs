@@ -230,7 +230,7 @@ impl Subscriber {
                 let mut withheld = None;
                 let differs = policy.compare(from..upto, |at| {
                     let known = self.source.peek(at);
-                    if withheld.is_none() && self.source.is_withheld(at) {
+                    if known == Known::NotYet && withheld.is_none() && self.source.is_withheld(at) {
                         withheld = Some(at);
                     }
                     known

@@ -299,10 +299,23 @@ impl Source {
                 self.compare(now);
                 News::Final { from, upto }
             }
-            Received::Repeated => News::Nothing,
+            received => self.refuse(now, (shard, request), received, out),
+        }
+    }
+
+    /// A shard said something that is not what comes next.
+    fn refuse<R>(
+        &mut self,
+        now: Time,
+        (shard, request): (ShardId, u64),
+        received: Received,
+        out: &mut Vec<Effect<Message, R>>,
+    ) -> News {
+        match received {
+            Received::Next | Received::Repeated => News::Nothing,
             Received::Hole | Received::TooMuch => {
                 // One that is late says nothing of the present subscription.
-                if feed.request == Some(request) {
+                if self.feeds[&shard].request == Some(request) {
                     self.drop_subscription(now, shard, out);
                 }
                 News::Nothing

@@ -11,7 +11,6 @@ use seriatim_protocol::roles::Message;
 
 use super::feed::{Received, Seen};
 use super::{News, Source};
-use crate::failure::Failure;
 
 /// The part of a log that a reader wants, if not all that is final.
 #[derive(Clone, Debug, Default)]
@@ -84,11 +83,11 @@ impl Source {
         if self.doubt.is_open() || !self.has_view() {
             return Known::NotYet;
         }
-        if self.is_withheld(position) {
+        let known = self.peek(position);
+        if known == Known::NotYet && self.is_withheld(position) {
             self.doubt(now, position);
-            return Known::NotYet;
         }
-        self.peek(position)
+        known
     }
 
     /// Whether a shard should have given out `position` as final, and did not.
@@ -231,14 +230,7 @@ impl Source {
                 self.compare(now);
                 News::Changed
             }
-            Received::Repeated => News::Nothing,
-            Received::Hole | Received::TooMuch => {
-                if feed.request == Some(request) {
-                    self.drop_subscription(now, shard, out);
-                }
-                News::Nothing
-            }
-            Received::Disordered(position) => News::Failed(Failure::Disordered { position, shard }),
+            received => self.refuse(now, (shard, request), received, out),
         }
     }
 
@@ -259,14 +251,7 @@ impl Source {
         let feed = self.feeds.get_mut(&shard).expect("it is awaited");
         match feed.holds_but(now, from, upto, &void) {
             Received::Next => {}
-            Received::Repeated => return News::Nothing,
-            Received::Hole | Received::TooMuch => {
-                if feed.request == Some(request) {
-                    self.drop_subscription(now, shard, out);
-                }
-                return News::Nothing;
-            }
-            Received::Disordered(position) => return News::Failed(Failure::Disordered { position, shard }),
+            received => return self.refuse(now, (shard, request), received, out),
         }
         for feed in self.feeds.values_mut() {
             void.iter().for_each(|span| feed.drop_records(*span));
