@@ -8,7 +8,7 @@ use crate::control::Handover;
 use crate::corfu::handover::Chains;
 use crate::corfu::shard::Chain;
 use crate::cuts::handover::Cuts;
-use crate::cuts::shard::LocalLog;
+use crate::cuts::shard::LocalPath;
 use crate::erwin::handover::Unbound;
 use crate::erwin::shard::{ById, Pushed};
 use crate::mutation::Options;
@@ -50,7 +50,7 @@ impl Replica {
             Order::ErwinBb => Box::new(Pushed::default()),
             Order::ErwinSt => Box::new(ById::recover(put, void)),
             Order::Corfu => Box::new(Chain::default()),
-            Order::Scalog | Order::Belfast => Box::new(LocalLog::recover(put, core.stable)),
+            Order::Scalog | Order::Belfast => Box::new(LocalPath::recover(put, core.stable)),
         };
         Some(Self::of(core, path))
     }

@@ -53,7 +53,7 @@ pub struct LogClient {
     at: Option<ShardId>,
     /// How many bytes of records it submitted there since it came.
     turn_bytes: usize,
-    /// When to ask the leader again for the fate of the records that were on their way when the view began.
+    /// When to ask the leader again what became of the records that were on their way when the view began.
     locate_at: Option<Time>,
     /// How long the leader may take to say so.
     locate_patience: Duration,
@@ -73,7 +73,7 @@ pub struct LogClient {
 pub(super) struct Pending {
     pub(super) token: u64,
     pub(super) record: Record,
-    pub(super) terms: AppendSpec,
+    pub(super) spec: AppendSpec,
     completed: bool,
 }
 
@@ -86,8 +86,8 @@ impl Machine for LogClient {
 
     fn step(&mut self, now: Time, input: Input<roles::Message, Request>, out: &mut Out) {
         match input {
-            Input::Request { token, request: Request::Append { record, spec: terms } } => {
-                self.submit(token, record, terms, out);
+            Input::Request { token, request: Request::Append { record, spec } } => {
+                self.submit(token, record, spec, out);
             }
             Input::Request { token, request: Request::CheckTail } => self.ask_tail(now, Some(token), out),
             Input::Request { token, request: Request::EndSession } => {
@@ -206,25 +206,25 @@ impl LogClient {
         self.in_flight() > 0 || !self.tails.is_empty() || resumes
     }
 
-    fn submit(&mut self, token: u64, record: Record, terms: AppendSpec, out: &mut Out) {
+    fn submit(&mut self, token: u64, record: Record, spec: AppendSpec, out: &mut Out) {
         self.work_is_due = true;
         // No append of an earlier run is objected to, and it is not known yet which those are while this one resumes.
         if self.past.claim(token, true) {
             return;
         }
         if self.resuming.is_none()
-            && let Some(failure) = self.objection(&record, terms)
+            && let Some(failure) = self.objection(&record, spec)
         {
             return out.push(reply(token, Reply::Failed(failure)));
         }
-        self.pending.push_back(Pending { token, record, terms, completed: false });
+        self.pending.push_back(Pending { token, record, spec, completed: false });
     }
 
     /// Why a record is not appended, if it is not.
-    pub(super) fn objection(&self, record: &Record, terms: AppendSpec) -> Option<Failure> {
+    pub(super) fn objection(&self, record: &Record, spec: AppendSpec) -> Option<Failure> {
         let config = self.log.config();
         let open = self.log.view().map(View::open_shards);
-        match (terms.shard, open) {
+        match (spec.shard, open) {
             (ShardChoice::Fixed(shard), Some(open)) if !open.contains(&shard) => {
                 Some(Failure::NoSuchShard { shard, open: open.to_vec() })
             }
@@ -342,12 +342,12 @@ impl LogClient {
                 continue;
             }
             let id = RecordId { session: ids.session, number };
-            let told = match first {
+            let answer = match first {
                 Some(first) => Reply::Appended { id, position: Some(first + (number - ids.first)), again: 0 },
                 // It is in the log, but where was not worth remembering any more.
                 None => Reply::Failed(Failure::Stale(id)),
             };
-            out.push(reply(pending.token, told));
+            out.push(reply(pending.token, answer));
         }
         while self.pending.front().is_some_and(|pending| pending.completed) {
             let pending = self.pending.pop_front().expect("the front was just seen");
@@ -358,7 +358,7 @@ impl LogClient {
         }
         self.sent = self.sent.max(self.base);
         self.assert_submitted();
-        // More may be submitted, at another shard, and who wants the session to end waits for this.
+        // More may be submitted, at another shard, and the session may be waiting for this to end.
         self.work_is_due = true;
     }
 
@@ -439,8 +439,8 @@ impl LogClient {
 
     /// Once everything is completed, nothing of the session is on its way that could still get into the log.
     fn end_session(&mut self, out: &mut Out) {
-        let is_settled = self.in_flight() == 0 && self.resuming.is_none();
-        while let Some(token) = self.askers.take_end(is_settled) {
+        let is_completed = self.in_flight() == 0 && self.resuming.is_none();
+        while let Some(token) = self.askers.take_end(is_completed) {
             out.push(reply(token, Reply::Ended(self.session.map(|session| (session, self.end())))));
             self.forget_session();
         }
@@ -516,14 +516,14 @@ impl LogClient {
         let unsent = numbers.zip(self.pending.range((first - self.base) as usize..));
         for (number, pending) in unsent.take(limits.batch_records) {
             let id = RecordId { session, number };
-            let terms = pending.terms.shard;
-            let shard = terms.of(id, &pending.record, stripe, view.open_shards());
+            let choice = pending.spec.shard;
+            let shard = choice.of(id, &pending.record, stripe, view.open_shards());
             let size = pending.record.size();
             let is_full = !records.is_empty() && bytes + size > most;
             // A record that may be at a shard in this view is submitted nowhere else in it. To go on elsewhere costs a
             // round.
             let stays = number < self.submitted
-                || terms.is_in_turn(&pending.record) && self.turn_bytes + bytes < turn_bytes;
+                || choice.is_in_turn(&pending.record) && self.turn_bytes + bytes < turn_bytes;
             if is_full || *self.at.get_or_insert(shard) != shard && !stays {
                 break;
             }

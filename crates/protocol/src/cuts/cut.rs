@@ -62,7 +62,7 @@ const HAS_ENDS: u64 = 1 << 63;
 const HAS_COURSE: u64 = 1 << 62;
 const _: () = assert!(limits::MAX_NUMBER < HAS_COURSE);
 
-/// Names of a cut, and who has their positions.
+/// Names of a cut, and the shard that has their positions.
 #[derive(Debug)]
 struct Given(ShardId, Submitted);
 

@@ -20,7 +20,7 @@ pub(super) struct FixedCuts {
     filter: Filter,
     options: Options,
     /// How long the oldest record waits before other shards are asked for their turns.
-    patience: Duration,
+    ask_after: Duration,
     /// How long one of a shard without turns waits for the end of the window, where no cut is made.
     end_after: Duration,
     /// For each shard that was asked for its turns, up to which length of its local log, and when.
@@ -62,7 +62,7 @@ impl FixedCuts {
         Self {
             filter: Filter::new(config, options),
             options,
-            patience: limits::pad_after(config.interval()),
+            ask_after: limits::pad_after(config.interval()),
             end_after: limits::end_after(config.interval()),
             asked: BTreeMap::new(),
             hurried: false,
@@ -71,14 +71,14 @@ impl FixedCuts {
     }
 
     /// The number of cuts of the window for which every shard has met its turns.
-    fn reach(window: &Window, reports: &Reports) -> u32 {
+    fn met(window: &Window, reports: &Reports) -> u32 {
         Self::awaited(window, reports).map(|(_, cut)| cut).min().unwrap_or(0).min(window.cuts)
     }
 
     /// The shards that have turns, each with the first cut for which it has not met its own.
     fn awaited(window: &Window, reports: &Reports) -> impl Iterator<Item = (ShardId, u32)> {
         window.shares.iter().map(|share| {
-            let awaited = window.awaited(share.shard, reports.reach(share.shard));
+            let awaited = window.awaited(share.shard, reports.everywhere(share.shard));
             (share.shard, awaited.expect("it has a share"))
         })
     }
@@ -97,7 +97,7 @@ impl FixedCuts {
 
     /// Whether a cut can be made.
     pub(super) fn is_due(windows: &Windows, reports: &Reports, under_way: usize) -> bool {
-        under_way < limits::CUT_WINDOW && Self::reach(&windows.now, reports) > windows.made
+        under_way < limits::CUT_WINDOW && Self::met(&windows.now, reports) > windows.made
     }
 
     /// Makes one cut of as many cuts of the window as all shards have met, from a position on. `sessions` say what is
@@ -112,12 +112,12 @@ impl FixedCuts {
         sessions: &mut Sessions,
     ) -> Option<Cut> {
         let (window, mut made) = (&windows.now, windows.made);
-        let reach = Self::reach(window, reports);
-        if reach <= made {
+        let met = Self::met(window, reports);
+        if met <= made {
             return None;
         }
         let mut cut = Cut::empty(from);
-        while made < reach && cut.names.len() < self.options.limits.batch_records {
+        while made < met && cut.names.len() < self.options.limits.batch_records {
             window.turns_in(made).for_each(|turn| self.fill(turn, &mut cut, reports, sessions));
             made += 1;
         }
@@ -164,9 +164,9 @@ impl FixedCuts {
         reports: &mut Reports,
         sessions: &mut Sessions,
     ) {
-        let (decided, reach) = (reports.names(shard).decided(), reports.reach(shard));
+        let (decided, everywhere) = (reports.names(shard).decided(), reports.everywhere(shard));
         let end = decided + u64::from(room);
-        let decided = self.take_names((shard, reach.min(end)), cut, reports, sessions);
+        let decided = self.take_names((shard, everywhere.min(end)), cut, reports, sessions);
         cut.pad(end - decided);
     }
 
@@ -179,11 +179,11 @@ impl FixedCuts {
         sessions: &mut Sessions,
     ) -> u64 {
         let names = reports.names(shard);
-        while let Some(told) = names.decide_next(end) {
+        while let Some(next) = names.decide_next(end) {
             // A name that is passed over keeps its positions, so that nobody else's move.
-            match is_of_nobody(told.ids.session) {
-                true => cut.pad(told.ids.count),
-                false => self.filter.order((shard, told), cut, sessions),
+            match is_of_nobody(next.ids.session) {
+                true => cut.pad(next.ids.count),
+                false => self.filter.order((shard, next), cut, sessions),
             }
         }
         names.decided()
@@ -237,7 +237,7 @@ impl FixedCuts {
         behind.map(move |(shard, awaited)| {
             let length = window.length(shard, top).expect("it has a share");
             let lags = reports.is_idle(shard) || top - awaited >= limits::FIX_LAG;
-            let first = if lags { Time::ZERO } else { since + self.patience };
+            let first = if lags { Time::ZERO } else { since + self.ask_after };
             let asked = self.asked.get(&shard).filter(|(asked, _)| *asked >= length);
             let again = asked.map(|(_, at)| *at + limits::RESEND_AFTER);
             (Fix { shard, length }, again.map_or(first, |again| again.max(first)))

@@ -65,20 +65,20 @@ impl FreeCuts {
         cut.pad(padding.before);
         // Each shard has its part of a cut, however much others bring.
         let most = (self.filter.most_names() / reports.shards().max(1)).max(1);
-        for (shard, length, names) in reports.reached() {
+        for (shard, length, names) in reports.by_shard() {
             let mut taken = 0;
             while names.decided() < length {
                 if taken == most {
                     self.is_behind = true;
                     break;
                 }
-                let Some(told) = names.decide_next(length) else { break };
+                let Some(next) = names.decide_next(length) else { break };
                 taken += 1;
                 // Padding is left of a window that had quotas.
-                if is_of_nobody(told.ids.session) {
+                if is_of_nobody(next.ids.session) {
                     continue;
                 }
-                self.filter.order((shard, told), &mut cut, sessions);
+                self.filter.order((shard, next), &mut cut, sessions);
             }
             cut.lengths.push((shard, names.decided()));
         }
@@ -88,7 +88,7 @@ impl FreeCuts {
             cut.pad(1);
         }
         self.end_sessions(&mut cut, closings, sessions);
-        // If all of it was ordered before, or never will be, whoever reports again is told.
+        // If all of it was ordered before, or never will be, the replicas that report again are told.
         let orders = cut.end() > cut.from + padding.before + padding.after;
         (orders || !cut.ends.is_empty()).then_some(cut)
     }
@@ -126,36 +126,36 @@ impl Filter {
     }
 
     /// Gives a shard's names the next positions of a cut, as far as they are new.
-    pub(super) fn order(self, (shard, told): (ShardId, Submitted), cut: &mut Cut, sessions: &mut Sessions) {
-        let Some(new) = self.new_of(told, cut, sessions) else { return self.pass_over(told, cut) };
-        self.pass_over(told.head(new.ids.first - told.ids.first), cut);
+    pub(super) fn order(self, (shard, names): (ShardId, Submitted), cut: &mut Cut, sessions: &mut Sessions) {
+        let Some(new) = self.new_of(names, cut, sessions) else { return self.pass_over(names, cut) };
+        self.pass_over(names.head(new.ids.first - names.ids.first), cut);
         take((shard, new), cut, sessions);
-        self.pass_over(told.tail(new.ids.end() - told.ids.first), cut);
+        self.pass_over(names.tail(new.ids.end() - names.ids.first), cut);
     }
 
     /// Names that get no position, though theirs stay empty where positions are given in advance.
-    pub(super) fn pass_over(self, told: Submitted, cut: &mut Cut) {
+    pub(super) fn pass_over(self, names: Submitted, cut: &mut Cut) {
         let keeps = self.keeps_positions && !self.options.mutates(Mutation::PassedOverShifts);
-        if keeps && told.ids.count > 0 {
-            cut.names.push((ShardId::NOBODY, told));
+        if keeps && names.ids.count > 0 {
+            cut.names.push((ShardId::NOBODY, names));
         }
     }
 
     /// The names that are new at the end of a cut.
-    pub(super) fn new_of(self, told: Submitted, cut: &Cut, sessions: &Sessions) -> Option<Submitted> {
+    pub(super) fn new_of(self, names: Submitted, cut: &Cut, sessions: &Sessions) -> Option<Submitted> {
         let twice = self.options.mutates(Mutation::SubmittedTwice);
-        let new = if twice { Some(told.ids) } else { self.admitted(told.ids, sessions, cut.end()) };
-        new.map(|ids| Submitted { ids, ..told })
+        let new = if twice { Some(names.ids) } else { self.admitted(names.ids, sessions, cut.end()) };
+        new.map(|ids| Submitted { ids, ..names })
     }
 
     /// The names that go on where their session is.
-    fn admitted(self, told: IdRun, sessions: &Sessions, ordered: Position) -> Option<IdRun> {
-        if sessions.is_too_many_ahead(told.session, ordered, self.options.limits.max_sessions) {
+    fn admitted(self, ids: IdRun, sessions: &Sessions, ordered: Position) -> Option<IdRun> {
+        if sessions.is_too_many_ahead(ids.session, ordered, self.options.limits.max_sessions) {
             return None;
         }
-        match sessions.admission(told, ordered, self.idle_positions) {
+        match sessions.admission(ids, ordered, self.idle_positions) {
             Admission::Admit { skip } => {
-                let new = told.tail(skip);
+                let new = ids.tail(skip);
                 // Its first numbers may be ordered, and the rest be refused since the session ended.
                 Some(new.head(sessions.room(new.session, new.first).min(new.count)))
             }
@@ -186,7 +186,7 @@ struct Padding {
     after: u64,
 }
 
-/// Padding of different lengths for the cuts of a log, and for most of them none: the same whoever leads.
+/// Padding of different lengths for the cuts of a log, and for most of them none: the same for every leader.
 fn padding_at(from: Position) -> Padding {
     let mixed = (from.0 ^ 0x5EED).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
     let count = [1, 1, 3, 40][(mixed / 16 % 4) as usize];

@@ -71,11 +71,11 @@ impl Leader {
 
     /// Asks the replicas of the shards to report again: this member did not take their reports before it led.
     pub(super) fn ask_for_reports(&self, out: &mut Vec<RoleEffect>) {
-        self.reports.replicas().for_each(|replica| self.say_decided(replica, 0, out));
+        self.reports.replicas().for_each(|replica| self.send_cut_ack(replica, 0, out));
     }
 
     /// Tells a replica how much of its local log is decided.
-    fn say_decided(&self, (shard, node): (ShardId, NodeId), length: u64, out: &mut Vec<RoleEffect>) {
+    fn send_cut_ack(&self, (shard, node): (ShardId, NodeId), length: u64, out: &mut Vec<RoleEffect>) {
         let message = ShardMessage::CutAck { view: self.view.number, end: self.commits.end(), length };
         let to = Address::Node(node, Endpoint::Shard(shard));
         out.push(RoleEffect::Send { to, message: message.into() });
@@ -97,8 +97,8 @@ impl Leader {
         if heard.enters {
             self.commits.send_again(from.0, out);
         }
-        if let Some(decided) = heard.is_told {
-            self.say_decided(from, decided, out);
+        if let Some(decided) = heard.ack {
+            self.send_cut_ack(from, decided, out);
         }
     }
 

@@ -1,4 +1,4 @@
-//! Cuts on their way to the shards, from their leader or from whoever completes them for the next view.
+//! Cuts on their way to the shards, from their leader or from the member that completes them for the next view.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;

@@ -11,13 +11,13 @@ use crate::parts::junk::is_of_nobody;
 /// The reports of all shards of a view.
 #[derive(Clone, Debug)]
 pub(super) struct Reports {
-    shards: BTreeMap<ShardId, LocalLog>,
+    shards: BTreeMap<ShardId, ReportedLog>,
     options: Options,
 }
 
 /// The local log of a shard, as far as it was reported.
 #[derive(Clone, Debug, Default)]
-pub(super) struct LocalLog {
+pub(super) struct ReportedLog {
     lengths: BTreeMap<NodeId, u64>,
     /// The replicas that are known to have entered the view. Before, they take nothing.
     there: BTreeSet<NodeId>,
@@ -42,8 +42,8 @@ pub(super) struct Undecided {
 pub(super) struct Heard {
     /// The replica is known to be in the view from now on: it may have missed what was sent before.
     pub(super) enters: bool,
-    /// How much of its local log is decided, if it is to be told.
-    pub(super) is_told: Option<u64>,
+    /// How much of its local log is decided, if that is to be acknowledged again.
+    pub(super) ack: Option<u64>,
 }
 
 impl Undecided {
@@ -131,7 +131,7 @@ impl Undecided {
     }
 }
 
-impl LocalLog {
+impl ReportedLog {
     /// How much all replicas have, as far as it is known whose it is.
     fn length(&self, options: Options) -> u64 {
         let unreplicated = options.mutates(Mutation::CutUnreplicated);
@@ -141,17 +141,17 @@ impl LocalLog {
     }
 
     /// The same, where padding counts by the primary's word. What is decided was there, or is padding.
-    fn reach(&self, options: Options) -> u64 {
+    fn everywhere(&self, options: Options) -> u64 {
         let counts_padding = !options.mutates(Mutation::PaddingUncounted);
-        let reaches = self.lengths.values().map(|length| match counts_padding {
+        let lengths = self.lengths.values().map(|length| match counts_padding {
             true => {
                 self.names.over_padding(length.max(&self.names.decided).min(&self.names.named).to_owned())
             }
             false => length.min(&self.names.named).to_owned(),
         });
         let unreplicated = options.mutates(Mutation::CutUnreplicated);
-        let reach = if unreplicated { reaches.max() } else { reaches.min() };
-        reach.unwrap_or(0)
+        let length = if unreplicated { lengths.max() } else { lengths.min() };
+        length.unwrap_or(0)
     }
 }
 
@@ -161,7 +161,7 @@ impl Reports {
         let of = |members: &ShardMembers| {
             let lengths = members.replicas.iter().map(|member| (member.node, 0)).collect();
             let primary = members.primary().node;
-            (members.shard, LocalLog { lengths, primary, ..LocalLog::default() })
+            (members.shard, ReportedLog { lengths, primary, ..ReportedLog::default() })
         };
         Self { shards: shards.iter().map(of).collect(), options }
     }
@@ -190,7 +190,7 @@ impl Reports {
             log.names.tell(from, names);
         }
         let enters = log.there.insert(node);
-        Some(Heard { enters, is_told: (says_again || misses_names).then_some(decided) })
+        Some(Heard { enters, ack: (says_again || misses_names).then_some(decided) })
     }
 
     /// The primary of a shard.
@@ -203,19 +203,19 @@ impl Reports {
         self.shards.values().any(|log| log.length(self.options) > log.names.decided())
     }
 
-    /// The shards in order, each with how much of its local log all of its replicas have, and with the names.
-    pub(super) fn reached(&mut self) -> impl Iterator<Item = (ShardId, u64, &mut Undecided)> {
+    /// The shards in order, each with the length of its local log that all of its replicas have, and with the names.
+    pub(super) fn by_shard(&mut self) -> impl Iterator<Item = (ShardId, u64, &mut Undecided)> {
         let options = self.options;
         self.shards.iter_mut().map(move |(shard, log)| (*shard, log.length(options), &mut log.names))
     }
 
     /// How much of a shard's local log all its replicas have, where padding counts by the primary's word.
-    pub(super) fn reach(&self, shard: ShardId) -> u64 {
+    pub(super) fn everywhere(&self, shard: ShardId) -> u64 {
         let goes_on = self.options.mutates(Mutation::CutUnmet) && self.is_idle(shard);
         if goes_on && self.shards.keys().any(|other| !self.is_idle(*other)) {
             return u64::MAX / 2;
         }
-        self.shards.get(&shard).map_or(0, |log| log.reach(self.options))
+        self.shards.get(&shard).map_or(0, |log| log.everywhere(self.options))
     }
 
     /// The names of a shard's local log.

@@ -114,7 +114,7 @@ impl LogClient {
             if self.past.claim(pending.token, true) {
                 continue;
             }
-            match self.objection(&pending.record, pending.terms) {
+            match self.objection(&pending.record, pending.spec) {
                 Some(failure) => out.push(reply(pending.token, Reply::Failed(failure))),
                 None => self.pending.push_back(pending),
             }

@@ -142,7 +142,7 @@ impl Sequencer {
     fn receive(&mut self, now: Time, from: Address, message: Message, out: &mut Vec<RoleEffect>) {
         match message {
             Message::Cut { view, bound, cut } if self.membership.accepts(view) => {
-                self.follow(from, bound, cut, out);
+                self.hold_next(from, bound, cut, out);
             }
             Message::Held { view, end } if self.membership.accepts(view) => {
                 let (Some(leader), Address::Node(node, _)) = (&mut self.leader, from) else { return };
@@ -184,7 +184,7 @@ impl Sequencer {
     }
 
     /// Follower: holds the next cut.
-    fn follow(&mut self, leader: Address, bound: Position, cut: Cut, out: &mut Vec<RoleEffect>) {
+    fn hold_next(&mut self, leader: Address, bound: Position, cut: Cut, out: &mut Vec<RoleEffect>) {
         let differs = |held: &Cut| held.from <= cut.from && cut.from < held.end() && *held != cut;
         let is_next = cut.from == self.end();
         if self.leader.is_some() || cut.from > self.end() || !is_next && self.cuts.iter().any(differs) {
@@ -265,7 +265,7 @@ impl Sequencer {
         for number in first..first.saturating_add(count.min(limits::MAX_IN_FLIGHT as u64)).min(next) {
             let position = self.sessions.position(session, number);
             if position.is_some_and(|position| position >= leader.commits.committed()) {
-                // It may still be lost. Who asks does so again.
+                // It may still be lost. The client asks again.
                 break;
             }
             match places.last_mut().filter(|last| {

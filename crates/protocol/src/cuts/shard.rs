@@ -50,8 +50,8 @@ type Out = Vec<RoleEffect>;
 /// The data path of a log that is ordered by cuts: records are submitted to a shard's local log, and cuts give them
 /// positions.
 #[derive(Clone, Debug)]
-pub(crate) struct LocalLog {
-    local: Local,
+pub(crate) struct LocalPath {
+    local: LocalLog,
     /// The local log of a view that is over, until it is known what follows that.
     frozen: Option<Frozen>,
     /// The records of the local log by their ids, until cuts have given them final positions.
@@ -64,7 +64,7 @@ pub(crate) struct LocalLog {
 ///
 /// Invariant: `chunks` follow each other from `decided` or below up to `length`; `durable <= length`.
 #[derive(Clone, Debug, Default)]
-struct Local {
+struct LocalLog {
     /// The view from whose start on indexes count; none while there is no local log.
     of: ViewNumber,
     chunks: VecDeque<Chunk>,
@@ -75,25 +75,26 @@ struct Local {
     /// Below this index every record has its position, or will never get one.
     decided: u64,
     /// Primary: below this index the leader was told whose records they are.
-    told: u64,
+    named: u64,
     /// The length that the leader was told last, and when.
     reported: u64,
     reported_at: Option<Time>,
     /// How much of the local log is decided when positions below the key are final here.
     decisions: BTreeMap<Position, u64>,
-    /// Primary: who submits.
+    /// Primary: the clients that submit, by their sessions.
     submitters: BTreeMap<SessionId, Submitter>,
     /// Primary: how far the backups are.
     backups: BTreeMap<NodeId, Backup>,
     /// Backup: from where on the primary was asked to go on.
     asked_from: Option<u64>,
-    /// The turns of the shard, where it has a quota, and up to which length of the local log others wait for it.
+    /// The turns of the shard, where it has a quota.
     turns: Turns,
-    fixed: u64,
+    /// Primary: the length of the local log up to which others wait for it.
+    awaited_to: u64,
     /// Primary: what readers may be told before it is final.
     foretelling: Foretelling,
-    /// Backup: how much the primary was told is durable here.
-    told_stored: u64,
+    /// Backup: how much it acknowledged to the primary as durable.
+    acknowledged: u64,
     /// The write that tells that the view was entered. What is done before it is durable might be done again, otherwise,
     /// by a replica that was restarted.
     began: Ticket,
@@ -126,7 +127,8 @@ struct Submitter {
 #[derive(Clone, Copy, Debug)]
 struct Backup {
     incarnation: Incarnation,
-    followed: u64,
+    /// So much has come there.
+    received: u64,
     /// So much is durable there.
     stored: u64,
     /// When something was last sent to it, or came from it.
@@ -147,7 +149,7 @@ impl Chunk {
     }
 }
 
-impl Local {
+impl LocalLog {
     /// How much is durable here.
     fn durable(&self) -> u64 {
         let waiting = self.chunks.iter().find(|chunk| chunk.stored != Stored::Durable);
@@ -233,21 +235,21 @@ impl Local {
         times.min()
     }
 
-    fn follow_at(&self) -> Option<Time> {
-        let behind = self.backups.values().filter(|backup| backup.followed < self.length);
+    fn resend_at(&self) -> Option<Time> {
+        let behind = self.backups.values().filter(|backup| backup.received < self.length);
         behind.map(|backup| backup.heard_at + limits::RESEND_AFTER).min()
     }
 }
 
-impl LocalLog {
+impl LocalPath {
     /// The records that a store holds when it is opened again, where everything below `stable` is in it.
     pub(crate) fn recover(put: Vec<IdRun>, stable: Position) -> Self {
         let (ids, applied) = (HeldIds::recover(put), Applied::from(stable));
-        Self { local: Local::default(), frozen: None, ids, applied }
+        Self { local: LocalLog::default(), frozen: None, ids, applied }
     }
 }
 
-impl DataPath for LocalLog {
+impl DataPath for LocalPath {
     fn boxed(&self) -> Box<dyn DataPath> {
         Box::new(self.clone())
     }
@@ -264,21 +266,21 @@ impl DataPath for LocalLog {
                     && core.accepts(from, view, out)
                     && self.has_begun(core) =>
             {
-                self.follow(core, from, index, names, records, out);
+                self.local_append(core, from, index, names, records, out);
             }
             Message::LocalAck { view, length, asks }
                 if self.has_begun(core) && view == core.view_number() =>
             {
-                self.followed(core, now, from, (length, asks), out);
+                self.local_ack(core, now, from, (length, asks), out);
             }
             Message::LocalStored { view, length } if self.has_begun(core) && view == core.view_number() => {
                 self.stored_at_backup(core, from, length, out);
             }
             Message::CutAck { view, end, length } if core.is_open() && view == core.view_number() => {
                 // The leader may have missed what came in between.
-                self.local.told = self.local.told.min(length);
+                self.local.named = self.local.named.min(length);
                 self.local.reported = self.local.reported.min(length);
-                self.decided_at(core, end, length, out);
+                self.note_decided(core, end, length, out);
             }
             Message::Cover { view, of, batch, backups, length, runs }
                 if applied_cuts::is_obeyed(core, from, view, of, out) =>
@@ -307,7 +309,7 @@ impl DataPath for LocalLog {
                 self.fix(core, length, out);
             }
             Message::Windows { view, windows } if core.is_open() && view == core.view_number() => {
-                self.told_windows(core, from, windows, out);
+                self.learn_windows(core, from, windows, out);
             }
             // The rest are answers to others, or meant for another incarnation.
             _ => {}
@@ -347,7 +349,7 @@ impl DataPath for LocalLog {
         core.sit_out();
     }
 
-    /// The view is over. Whoever submitted what no cut is known to cover is told, and asks in the next one, which may have it
+    /// The view is over. Clients are told that submitted what no cut is known to cover, and ask in the next one, which may have it
     /// all the same: it is kept as far as names go, for the records are in the store.
     fn stopped(&mut self, core: &mut Core, out: &mut Out) {
         let local = std::mem::take(&mut self.local);
@@ -365,7 +367,7 @@ impl DataPath for LocalLog {
     }
 
     fn discard_unplaced(&mut self, core: &mut Core, out: &mut Out) {
-        for ids in std::mem::take(&mut self.ids).loose() {
+        for ids in std::mem::take(&mut self.ids).unplaced() {
             core.gate.store(StorageCommand::Discard(ids), out);
         }
     }
@@ -378,7 +380,7 @@ impl DataPath for LocalLog {
     }
 
     fn missing(&self, core: &Core, view: &View, _: &ViewHistory, begins: Position) -> Option<MissingRange> {
-        Self::lacks_below(core, view, begins)
+        Self::missing_below(core, view, begins)
     }
 
     fn learned(&mut self, view: &View) {
@@ -399,7 +401,7 @@ impl DataPath for LocalLog {
         }
         let foretelling = Foretelling::begin(core.stable);
         let (of, began) = (core.view_number(), core.gate.issued());
-        self.local = Local { of, began, foretelling, ..Local::default() };
+        self.local = LocalLog { of, began, foretelling, ..LocalLog::default() };
         self.ids.forget_placed();
         self.discard_unplaced(core, out);
         let Some(members) = core.members().cloned() else { return };
@@ -407,7 +409,7 @@ impl DataPath for LocalLog {
         if core.is_primary() {
             let backup = |member: &Member| {
                 let incarnation = member.incarnation;
-                (member.node, Backup { incarnation, followed: 0, stored: 0, heard_at: now })
+                (member.node, Backup { incarnation, received: 0, stored: 0, heard_at: now })
             };
             self.local.backups = members.replicas[1..].iter().map(backup).collect();
         } else {
@@ -450,7 +452,7 @@ impl DataPath for LocalLog {
     }
 
     fn unplaced(&self) -> u64 {
-        self.ids.loose_count()
+        self.ids.unplaced_count()
     }
 
     /// When something of the local log is to be reported, written again, or sent again.
@@ -460,7 +462,7 @@ impl DataPath for LocalLog {
         }
         let report = self.local.report_at(core.memory.config.interval());
         let pad = self.pad_at(core);
-        [report, pad, self.local.retry_at(), self.local.follow_at()].into_iter().flatten().min()
+        [report, pad, self.local.retry_at(), self.local.resend_at()].into_iter().flatten().min()
     }
 
     fn timer(&mut self, core: &mut Core, now: Time, out: &mut Out) {
@@ -478,7 +480,7 @@ impl DataPath for LocalLog {
         }
         let length = self.local.length;
         let is_late =
-            |backup: &Backup| backup.followed < length && now >= backup.heard_at + limits::RESEND_AFTER;
+            |backup: &Backup| backup.received < length && now >= backup.heard_at + limits::RESEND_AFTER;
         let late: Vec<NodeId> =
             self.local.backups.iter().filter(|(_, backup)| is_late(backup)).map(|(node, _)| *node).collect();
         late.into_iter().for_each(|node| self.send_again(core, now, node, out));
@@ -488,7 +490,7 @@ impl DataPath for LocalLog {
     }
 }
 
-impl LocalLog {
+impl LocalPath {
     /// Primary: a client's records come next, as far as they are new.
     fn submit(
         &mut self,
@@ -549,7 +551,7 @@ impl LocalLog {
         let names = Submitted { ids: ids.tail(skip), lowest };
         let index = self.local.length;
         for (node, backup) in &mut self.local.backups {
-            if backup.followed == index {
+            if backup.received == index {
                 backup.heard_at = now;
             }
             let (incarnation, records) = (backup.incarnation, records.clone());
@@ -574,7 +576,7 @@ impl LocalLog {
     }
 
     /// Backup: something comes from the primary. What is not next is asked for.
-    fn follow(
+    fn local_append(
         &mut self,
         core: &mut Core,
         primary: Address,
@@ -603,7 +605,7 @@ impl LocalLog {
     }
 
     /// Primary: a backup has everything below `length`. One that was not there when something was sent gets it now.
-    fn followed(
+    fn local_ack(
         &mut self,
         core: &Core,
         now: Time,
@@ -613,7 +615,7 @@ impl LocalLog {
     ) {
         let Address::Node(node, _) = from else { return };
         let Some(backup) = self.local.backups.get_mut(&node) else { return };
-        backup.followed = backup.followed.max(length);
+        backup.received = backup.received.max(length);
         backup.heard_at = now;
         if asks {
             self.send_again(core, now, node, out);
@@ -625,7 +627,7 @@ impl LocalLog {
         let view = core.view_number();
         let Some(backup) = self.local.backups.get_mut(&node) else { return };
         backup.heard_at = now;
-        let (incarnation, followed) = (backup.incarnation, backup.followed);
+        let (incarnation, followed) = (backup.incarnation, backup.received);
         let mut bytes = 0;
         for chunk in self.local.chunks.iter().filter(|chunk| chunk.index >= followed) {
             bytes += chunk.bytes();
@@ -644,7 +646,7 @@ impl LocalLog {
     }
 
     /// Cuts up to this position decided the local log below `length`: that is known when they are in the store.
-    pub(super) fn decided_at(&mut self, core: &mut Core, position: Position, length: u64, out: &mut Out) {
+    pub(super) fn note_decided(&mut self, core: &mut Core, position: Position, length: u64, out: &mut Out) {
         let known = self.local.decisions.entry(position).or_default();
         *known = length.max(*known);
         self.finish_decided(core, out);
@@ -690,7 +692,7 @@ impl LocalLog {
         }
         let length = self.local.durable();
         // Names that were told before are told again if their decision is late.
-        let from = if length > self.local.reported { self.local.told } else { self.local.decided };
+        let from = if length > self.local.reported { self.local.named } else { self.local.decided };
         // The leader's word may be old: it knows whose the records are that were let go of.
         let from = self.local.chunks.front().map_or(from, |chunk| from.max(chunk.index));
         let new = self.local.chunks.iter().filter(|chunk| chunk.end() > from && chunk.end() <= length);
@@ -700,7 +702,7 @@ impl LocalLog {
             false => vec![],
         };
         tell_leader(core, (length, from), names, out);
-        (self.local.told, self.local.reported, self.local.reported_at) = (length, length, Some(now));
+        (self.local.named, self.local.reported, self.local.reported_at) = (length, length, Some(now));
     }
 }
 

@@ -14,13 +14,13 @@ use crate::parts::appending::{Reply, reply};
 use crate::parts::sequencing::Message::CheckTail;
 
 impl LogClient {
-    /// `asker` wants to know; or nobody, if it is for the client's next session.
+    /// Asks for the tail, on behalf of `asker`, or for the client's next session.
     pub(super) fn ask_tail(&mut self, now: Time, asker: Option<u64>, out: &mut Out) {
         let request = self.tails.ask(now, asker, self.log.view_number(), |_| BTreeMap::new());
         self.send_tail_question(request, out);
     }
 
-    /// Asks whoever has not answered.
+    /// Asks the members that have not answered.
     fn send_tail_question(&self, request: u64, out: &mut Out) {
         let (Some(view), Some(answers)) = (self.log.view(), self.tails.answers(request)) else { return };
         let members = view.sequencers.iter().map(|member| member.node);

@@ -28,7 +28,7 @@ struct Known {
     /// Windows with lower numbers are known.
     below: u32,
     /// Up to which it was told, and when.
-    told: Option<(u32, Time)>,
+    sent: Option<(u32, Time)>,
 }
 
 impl Telling {
@@ -68,8 +68,8 @@ impl Telling {
 
     /// When a replica is to be told, at once or again.
     fn due_at(known: &Known, certain: u32) -> Option<Time> {
-        let told = known.told.filter(|(below, _)| *below >= certain);
-        (known.below < certain).then(|| told.map_or(Time::ZERO, |(_, at)| at + limits::RESEND_AFTER))
+        let sent = known.sent.filter(|(below, _)| *below >= certain);
+        (known.below < certain).then(|| sent.map_or(Time::ZERO, |(_, at)| at + limits::RESEND_AFTER))
     }
 
     pub(super) fn deadline(&self, committed: Option<Position>) -> Option<Time> {
@@ -90,7 +90,7 @@ impl Telling {
             if Self::due_at(known, certain).is_none_or(|at| now < at) {
                 continue;
             }
-            known.told = Some((certain, now));
+            known.sent = Some((certain, now));
             let new =
                 self.windows.iter().filter(|(_, window)| (known.below..certain).contains(&window.number));
             let windows = new.map(|(_, window)| window.clone()).collect();

@@ -76,7 +76,7 @@ impl Sequencer {
 
     /// Completes the cuts that it holds on those replicas of the next view that were members of their own: they have
     /// the records. Others get them later. And asks which records no cut covers: whether a replica was a member it says itself,
-    /// since one that did not see the view start does not know who was.
+    /// since one that did not see the view start does not know its members.
     ///
     /// Their answers are known to this process alone: after a restart it would make another closing cut.
     pub(super) fn begin_flush(

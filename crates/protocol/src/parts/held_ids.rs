@@ -63,15 +63,15 @@ impl HeldIds {
 
     /// The ids that are held and have no position.
     #[must_use]
-    pub fn loose(&self) -> Vec<IdRun> {
+    pub fn unplaced(&self) -> Vec<IdRun> {
         let placed: IdSet = self.placed.values().map(|run| run.ids).collect();
         self.held.ids().iter().flat_map(|ids| placed.missing(ids)).collect()
     }
 
     /// How many these are.
     #[must_use]
-    pub fn loose_count(&self) -> u64 {
-        self.loose().iter().map(|ids| ids.count).sum()
+    pub fn unplaced_count(&self) -> u64 {
+        self.unplaced().iter().map(|ids| ids.count).sum()
     }
 
     /// Takes note that ids got the positions from `first` on. Those of nobody got none.
@@ -180,7 +180,7 @@ impl HeldIds {
             self.active.entry(ids.session).or_insert(stable.max(ids.session.opened_at()));
         }
         let over = |at: &Position| stable.since(*at) > idle_positions;
-        let mut orphans = self.loose();
+        let mut orphans = self.unplaced();
         orphans.retain(|ids| self.active.get(&ids.session).is_some_and(over));
         orphans.iter().for_each(|ids| self.release(*ids));
         self.active.retain(|_, at| !over(at));

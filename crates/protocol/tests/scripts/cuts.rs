@@ -189,8 +189,8 @@ pub(crate) fn shard(message: &ShardMessage) -> String {
         RestIs { view, rest: Some(Rest::LocalLog { from, names }) } => {
             format!("rest v{view} from={from}{}", submitted(names))
         }
-        RestIs { view, rest: Some(Rest::Unordered { names }) } => {
-            format!("rest v{view} unordered{}", names.iter().map(|names| run(*names)).collect::<String>())
+        RestIs { view, rest: Some(Rest::Held { names }) } => {
+            format!("rest v{view} held{}", names.iter().map(|names| run(*names)).collect::<String>())
         }
         Closing { view, batch, backups, runs } => {
             let backups = unless(String::new(), "backups", list(backups, "+", words::member));
@@ -359,13 +359,13 @@ fn read_closing(kind: &str, words: &mut Words) -> Parsed<Option<ShardMessage>> {
             AskRest { view, of: words.value("of")?.map(seriatim_model::ViewNumber).ok_or("of which view?")? }
         }
         "no-rest" => RestIs { view: words.view()?, rest: None },
-        "rest" if words.has("unordered") => {
+        "rest" if words.has("held") => {
             let view = words.view()?;
             let mut names = vec![];
             while let Ok(word) = words.next() {
                 names.push(read_run(&word)?);
             }
-            RestIs { view, rest: Some(Rest::Unordered { names }) }
+            RestIs { view, rest: Some(Rest::Held { names }) }
         }
         "rest" => {
             let (view, from) = (words.view()?, words.number("from")?);

@@ -6,10 +6,10 @@ use crate::parts::IdSet;
 /// The records of a shard that all of its replicas have, as far as they have answered.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Common {
-    /// The part of the local log that all those have that know its order: the index of its first record, and ids.
+    /// The part of the local log that all those replicas have that know its order: the index of its first record, and ids.
     ordered: Option<(u64, Vec<Submitted>)>,
-    /// The records of each of the others.
-    unordered: Vec<IdSet>,
+    /// The records that each of the others holds, by their ids.
+    held: Vec<IdSet>,
 }
 
 impl Common {
@@ -22,7 +22,7 @@ impl Common {
                     None => (from, names),
                 });
             }
-            Rest::Unordered { names } => self.unordered.push(names.into_iter().collect()),
+            Rest::Held { names } => self.held.push(names.into_iter().collect()),
         }
     }
 
@@ -46,7 +46,7 @@ impl Common {
 
     /// The first of these ids, as far as the records are in all stores.
     pub(super) fn held_of(&self, names: Submitted) -> Submitted {
-        let gaps = self.unordered.iter().filter_map(|held| held.missing(names.ids).first().copied());
+        let gaps = self.held.iter().filter_map(|held| held.missing(names.ids).first().copied());
         let end = gaps.map(|gap| gap.first).min().unwrap_or(names.ids.end());
         names.head(end - names.ids.first)
     }
@@ -129,11 +129,11 @@ mod tests {
     #[test]
     fn a_record_that_a_restarted_replica_lacks_is_not_covered() {
         let a = names(1, 3, 4);
-        let unordered = |first, count| Rest::Unordered { names: vec![names(1, first, count).ids] };
-        assert_eq!(common(&[log(0, &[a]), unordered(0, 9)]).held_of(a), a);
-        assert_eq!(common(&[log(0, &[a]), unordered(0, 9), unordered(0, 5)]).held_of(a), a.head(2));
-        assert_eq!(common(&[log(0, &[a]), unordered(4, 9)]).held_of(a).ids.count, 0);
-        assert_eq!(common(&[unordered(0, 9)]).undecided(0), [], "nobody knows the order");
+        let held = |first, count| Rest::Held { names: vec![names(1, first, count).ids] };
+        assert_eq!(common(&[log(0, &[a]), held(0, 9)]).held_of(a), a);
+        assert_eq!(common(&[log(0, &[a]), held(0, 9), held(0, 5)]).held_of(a), a.head(2));
+        assert_eq!(common(&[log(0, &[a]), held(4, 9)]).held_of(a).ids.count, 0);
+        assert_eq!(common(&[held(0, 9)]).undecided(0), [], "nobody knows the order");
     }
 
     #[test]

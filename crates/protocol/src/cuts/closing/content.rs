@@ -46,7 +46,7 @@ pub(super) struct Content<'a> {
     ended: BTreeSet<ShardId>,
 }
 
-/// The fate of positions that a name would have, and does not get.
+/// How names are passed over: what becomes of the positions that they would have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Passed {
     /// They stay empty.
@@ -81,9 +81,9 @@ impl<'a> Content<'a> {
         let rests = self.rests;
         let leaves_rest = windows.is_some() && self.filter.mutates(Mutation::ClosedAtSlowest);
         for (shard, common) in rests.iter().filter(|_| !leaves_rest) {
-            for told in common.undecided(covered[shard]) {
-                if !is_of_nobody(told.ids.session) && !self.ended.contains(shard) {
-                    self.order(*shard, common, told, Passed::Skip);
+            for names in common.undecided(covered[shard]) {
+                if !is_of_nobody(names.ids.session) && !self.ended.contains(shard) {
+                    self.order(*shard, common, names, Passed::Skip);
                 }
             }
         }
@@ -134,11 +134,11 @@ impl<'a> Content<'a> {
         let (first, known) = common.within(turn.index, end);
         self.pad(first.min(end) - turn.index);
         let mut index = first.min(end);
-        for told in known {
-            index += told.ids.count;
-            match is_of_nobody(told.ids.session) || self.ended.contains(&shard) {
-                true => self.pad(told.ids.count),
-                false => self.order(shard, common, told, Passed::Keep),
+        for names in known {
+            index += names.ids.count;
+            match is_of_nobody(names.ids.session) || self.ended.contains(&shard) {
+                true => self.pad(names.ids.count),
+                false => self.order(shard, common, names, Passed::Keep),
             }
         }
         self.pad(end - index);
@@ -153,11 +153,11 @@ impl<'a> Content<'a> {
 
     /// Gives a shard's names the next positions, as far as they are new and the records are in all stores. Nothing behind one
     /// that is not is covered: a session's records keep their order.
-    fn order(&mut self, shard: ShardId, common: &Common, told: Submitted, passed: Passed) {
+    fn order(&mut self, shard: ShardId, common: &Common, names: Submitted, passed: Passed) {
         self.make_room();
-        let new = self.filter.new_of(told, &self.part, self.sessions);
-        let Some(new) = new else { return self.pass_over(told, passed) };
-        self.pass_over(told.head(new.ids.first - told.ids.first), passed);
+        let new = self.filter.new_of(names, &self.part, self.sessions);
+        let Some(new) = new else { return self.pass_over(names, passed) };
+        self.pass_over(names.head(new.ids.first - names.ids.first), passed);
         let held = common.held_of(new);
         if held.ids.count > 0 {
             take((shard, held), &mut self.part, self.sessions);
@@ -165,12 +165,12 @@ impl<'a> Content<'a> {
         if held != new {
             self.ended.insert(shard);
         }
-        self.pass_over(told.tail(held.ids.end() - told.ids.first), passed);
+        self.pass_over(names.tail(held.ids.end() - names.ids.first), passed);
     }
 
-    fn pass_over(&mut self, told: Submitted, passed: Passed) {
+    fn pass_over(&mut self, names: Submitted, passed: Passed) {
         if passed == Passed::Keep {
-            self.filter.pass_over(told, &mut self.part);
+            self.filter.pass_over(names, &mut self.part);
         }
     }
 
@@ -363,7 +363,7 @@ mod tests {
         }
     }
 
-    /// The two deviations move predictions, of some local logs.
+    /// The two mutations move predictions, of some local logs.
     #[test]
     fn closing_at_the_slowest_or_without_padding_moves_predictions() {
         let keepers = [(ShardId(0), 1), (ShardId(1), 2)];

@@ -1,14 +1,14 @@
 //! Positions that a cut gives to names, and how far a replica has them (Scalog §3.3).
 //!
-//! A committed cut can have only one content, so what it binds is a version of the view that it was made in, whoever
-//! says so: its leader, or a claim that follows the view. It is final from the first, and a replica gives it out as
+//! A committed cut can have only one content, so what it binds is a version of the view that it was made in, whether
+//! the leader of that says so or a claim that follows it. It is final from the first, and a replica gives it out as
 //! soon as it has it and everything below in its own store, without knowing what others have. So the stable bound is
 //! each replica's own.
 
 use seriatim_model::storage::{MissingRange, Ordered, StorageCommand};
 use seriatim_model::{Address, Endpoint, IdRun, Member, Position, ShardId, Ticket, View, ViewNumber};
 
-use super::LocalLog;
+use super::LocalPath;
 use super::message::Message;
 use crate::mutation::Mutation;
 use crate::parts::held_ids::not_below;
@@ -17,10 +17,10 @@ use crate::shard::{Core, Write, send};
 
 type Out = Vec<RoleEffect>;
 
-/// A cut: who says so, the view that it was made in, and its first position.
+/// A cut: the view that says so, the view that it was made in, and its first position.
 pub(super) type Name = (ViewNumber, ViewNumber, Position);
 
-impl LocalLog {
+impl LocalPath {
     /// Primary: a committed cut. Clients are answered at once, for it is final.
     pub(super) fn cover(
         &mut self,
@@ -63,14 +63,14 @@ impl LocalLog {
         let end = batch + runs.iter().map(|run| run.ids.count).sum::<u64>();
         // One that completes the view before says nothing of the local log of this one.
         if of == core.view_number() && core.is_open() {
-            self.decided_at(core, end, length, out);
+            self.note_decided(core, end, length, out);
         }
         let (first, rest) = not_below(core.stable, batch, runs);
         if rest.is_empty() {
             return core.finish_write(write, out);
         }
-        if self.lacks_name(core.shard, &rest) {
-            // It has reported less than that. Whoever pushes does so again.
+        if self.misses_names(core.shard, &rest) {
+            // It has reported less than that. The cut is pushed again.
             return;
         }
         self.ids.place(of, first, &rest);
@@ -79,7 +79,7 @@ impl LocalLog {
         }
     }
 
-    pub(super) fn lacks_name(&self, shard: ShardId, runs: &[Ordered]) -> bool {
+    pub(super) fn misses_names(&self, shard: ShardId, runs: &[Ordered]) -> bool {
         let own = runs.iter().filter(|run| run.shard == shard && !run.is_void);
         own.into_iter().any(|run| !self.ids.missing(run.ids).is_empty())
     }
@@ -99,7 +99,7 @@ impl LocalLog {
     /// closing cut covers. Whether that is here, the store tells: it was written as versions of this view, and the last part
     /// of it only after all others were on all replicas that were to hold them. What a replica was told before it restarted
     /// would not do: if the power fails after the view was registered and before anybody heard so, nobody would have it.
-    pub(super) fn lacks_below(core: &Core, view: &View, begins: Position) -> Option<MissingRange> {
+    pub(super) fn missing_below(core: &Core, view: &View, begins: Position) -> Option<MissingRange> {
         let (first, start) = (view.first, view.start);
         let missed = core.missing.is_some_and(|missing| missing.end > start);
         if missed && core.memory.claim > view.number {

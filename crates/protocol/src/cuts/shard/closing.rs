@@ -3,12 +3,12 @@
 use seriatim_model::storage::{Ordered, StorageCommand};
 use seriatim_model::{Address, Endpoint, Member, Position, ViewNumber};
 
-use super::LocalLog;
+use super::LocalPath;
 use super::message::Message;
 use crate::roles::RoleEffect;
 use crate::shard::{Core, Write, send};
 
-impl LocalLog {
+impl LocalPath {
     /// Whether a part of a closing cut may be taken: of a claim that the replica is fenced for, and that is no view yet.
     pub(super) fn may_close(
         core: &Core,
@@ -68,7 +68,7 @@ impl LocalLog {
         runs: Vec<Ordered>,
         out: &mut Vec<RoleEffect>,
     ) {
-        if self.lacks_name(core.shard, &runs) {
+        if self.misses_names(core.shard, &runs) {
             // A closing cut covers no more than every replica has that is told of it, unless its store failed since.
             return;
         }

@@ -19,7 +19,7 @@ use seriatim_model::{Address, Endpoint, IdRun, Position, RecordId, ShardId, Span
 
 use super::message::Message;
 use super::padding::Turns;
-use super::{Chunk, Local, LocalLog, Out};
+use super::{Chunk, LocalLog, LocalPath, Out};
 use crate::mutation::{Mutation, Options};
 use crate::parts::junk::is_of_nobody;
 use crate::shard::{Core, Foretold, send};
@@ -93,7 +93,7 @@ impl Foretelling {
     }
 }
 
-impl Local {
+impl LocalLog {
     /// The length that all replicas have durably, where padding is of the primary's word.
     fn everywhere(&self, options: Options) -> u64 {
         let own = self.durable();
@@ -209,7 +209,7 @@ impl Chunk {
     }
 }
 
-impl Foretold for LocalLog {
+impl Foretold for LocalPath {
     fn foretold(&self, from: Position, max_records: u32, max_bytes: u32) -> Found {
         let mut found = self.local.read_foretold(from, max_records, max_bytes);
         // A name that was passed over keeps its position, without a record. This replica knows them of all shards.
@@ -236,7 +236,7 @@ impl Foretold for LocalLog {
     }
 }
 
-impl LocalLog {
+impl LocalPath {
     /// Below it, everything of this shard may be foretold.
     pub(super) fn foretold_upto(&self) -> Position {
         self.local.foretelling.upto
@@ -283,11 +283,11 @@ impl LocalLog {
     /// Backup: tells the primary how much is durable here, where records are foretold.
     pub(super) fn tell_stored(&mut self, core: &Core, out: &mut Out) {
         let length = self.local.durable();
-        if core.is_primary() || !self.has_begun(core) || length <= self.local.told_stored {
+        if core.is_primary() || !self.has_begun(core) || length <= self.local.acknowledged {
             return;
         }
         let Some(members) = core.members().filter(|_| core.memory.config.order.has_quotas()) else { return };
-        self.local.told_stored = length;
+        self.local.acknowledged = length;
         let primary = Address::Node(members.primary().node, Endpoint::Shard(core.shard));
         send(primary, Message::LocalStored { view: core.view_number(), length }, out);
     }
@@ -378,8 +378,8 @@ mod tests {
     const POSITIONS: [u64; 8] = [12, 13, 14, 17, 18, 19, 21, 22];
 
     /// A local log in which a record is followed by padding, then by three records and padding to the end.
-    fn local() -> Local {
-        let mut local = Local { foretelling: Foretelling::begin(Position(10)), ..Local::default() };
+    fn local() -> LocalLog {
+        let mut local = LocalLog { foretelling: Foretelling::begin(Position(10)), ..LocalLog::default() };
         local.turns.shard = SHARD;
         local.turns.windows = windows().into();
         local.push(chunk(0, 1));

@@ -34,16 +34,16 @@ impl Submitted {
 /// The records of a view that a fenced replica has durably and that no cut is known to cover.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rest {
-    /// Its process took part in the view: it knows in which order they came.
+    /// Of a replica whose process took part in the view: it knows in which order they came.
     LocalLog {
         /// The index of the first record.
         from: u64,
         /// The names of the records, in order.
         names: Vec<Submitted>,
     },
-    /// It has restarted since: these, and maybe others that have no position.
-    Unordered {
-        /// Their names.
+    /// Of one that has restarted since: the records without a position that it holds by their ids, which may be more.
+    Held {
+        /// Their ids.
         names: Vec<IdRun>,
     },
 }
@@ -51,7 +51,7 @@ pub enum Rest {
 wire_enum! {
     Rest {
         1 => LocalLog { from as number, names },
-        2 => Unordered { names },
+        2 => Held { names },
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use seriatim_model::{Address, Endpoint, IdRun, SessionId, ShardId, Time, limits};
 
 use super::message::{Message, Submitted};
-use super::{Chunk, Local, LocalLog, Out, Stored};
+use super::{Chunk, LocalLog, LocalPath, Out, Stored};
 use crate::cuts::window::{Lender, Share, Window};
 use crate::mutation::Mutation;
 use crate::shard::{Core, send};
@@ -76,7 +76,7 @@ impl Turns {
     }
 }
 
-impl Local {
+impl LocalLog {
     /// The deliberate defect: the shard takes itself to keep its quota in a window in which it lends.
     fn lending_nothing(&self, shard: ShardId, mut window: Window) -> Window {
         let is_it = |lender: &Lender| lender.shard == shard && !window.is_free();
@@ -91,7 +91,7 @@ impl Local {
     /// Whether others wait for what is durable now and was not reported: a turn is met with it, or what was asked for.
     pub(super) fn is_awaited(&self, durable: u64) -> bool {
         let meets_turn = self.turns.end_at(self.reported).is_some_and(|end| end <= durable);
-        meets_turn || self.reported < self.fixed && self.fixed <= durable
+        meets_turn || self.reported < self.awaited_to && self.awaited_to <= durable
     }
 
     /// Fills the local log up to an index.
@@ -110,13 +110,13 @@ impl Local {
             self.length = self.decided;
         }
         for backup in self.backups.values_mut() {
-            backup.followed = backup.followed.max(self.decided);
+            backup.received = backup.received.max(self.decided);
             backup.stored = backup.stored.max(self.decided);
         }
     }
 }
 
-impl LocalLog {
+impl LocalPath {
     /// When the turn that has begun is to be filled: it has a record, is not met, and the last report is old.
     pub(super) fn pad_at(&self, core: &Core) -> Option<Time> {
         let local = &self.local;
@@ -156,15 +156,15 @@ impl LocalLog {
         if !core.is_primary() || !self.has_begun(core) {
             return;
         }
-        self.local.fixed = self.local.fixed.max(length);
+        self.local.awaited_to = self.local.awaited_to.max(length);
         self.pad_to(core, length, out);
         if self.local.reported >= length {
-            (self.local.reported, self.local.told) = (self.local.decided, self.local.decided);
+            (self.local.reported, self.local.named) = (self.local.decided, self.local.decided);
         }
     }
 
     /// The leader tells the windows that follow.
-    pub(super) fn told_windows(
+    pub(super) fn learn_windows(
         &mut self,
         core: &mut Core,
         leader: Address,

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use seriatim_model::{Address, Ticket, Time, ViewNumber, limits};
 
 use super::message::{Message, Rest, Submitted};
-use super::{Chunk, LocalLog, Stored};
+use super::{Chunk, LocalPath, Stored};
 use crate::mutation::Mutation;
 use crate::roles::RoleEffect;
 use crate::shard::{Core, send};
@@ -64,8 +64,8 @@ impl Frozen {
         Some(*names)
     }
 
-    fn is_settled(&self) -> bool {
-        self.parts.iter().all(|(_, stored)| !matches!(stored, Stored::Writing(_)))
+    fn is_being_written(&self) -> bool {
+        self.parts.iter().any(|(_, stored)| matches!(stored, Stored::Writing(_)))
     }
 
     /// The ids of what is durable here without a gap.
@@ -75,7 +75,7 @@ impl Frozen {
     }
 }
 
-impl LocalLog {
+impl LocalPath {
     /// A claim asks for the rest of view `of`.
     pub(super) fn asked_for_rest(
         &mut self,
@@ -89,9 +89,7 @@ impl LocalLog {
             let rest = was_member.then(|| match core.options.mutates(Mutation::RestartedRest) {
                 true => Rest::LocalLog { from: 0, names: vec![] },
                 // Nothing is on its way to the store: it has said that it is fenced.
-                false => {
-                    Rest::Unordered { names: self.ids.records().ids().iter().take(MOST_NAMES).collect() }
-                }
+                false => Rest::Held { names: self.ids.records().ids().iter().take(MOST_NAMES).collect() },
             });
             return send(from, Message::RestIs { view: claim, rest }, out);
         };
@@ -109,7 +107,7 @@ impl LocalLog {
 
     /// Tells a claim that asked for the rest, as soon as it is known how much of it is durable.
     pub(super) fn tell_rest(&mut self, out: &mut Vec<RoleEffect>) {
-        let Some(frozen) = self.frozen.as_mut().filter(|frozen| frozen.is_settled()) else { return };
+        let Some(frozen) = self.frozen.as_mut().filter(|frozen| !frozen.is_being_written()) else { return };
         if let Some((to, view)) = frozen.asked.take() {
             send(to, Message::RestIs { view, rest: Some(frozen.durable()) }, out);
         }

@@ -160,7 +160,7 @@ impl DataPath for ById {
     }
 
     fn unplaced(&self) -> u64 {
-        self.held.loose_count()
+        self.held.unplaced_count()
     }
 
     fn deadline(&self, core: &Core) -> Option<Time> {

@@ -235,7 +235,7 @@ impl HeldRecords {
         let timeout = |is_left: bool| timeout(is_left && is_scarce).min(limits.orphan_check_after);
         self.orphan_check_at = now + timeout(true) / LOOKS;
         let mut spans: BTreeMap<SessionId, IdRun> = BTreeMap::new();
-        for ids in self.ids.loose() {
+        for ids in self.ids.unplaced() {
             let span = spans.entry(ids.session).or_insert(ids);
             let end = span.end().max(ids.end());
             span.first = span.first.min(ids.first);
@@ -266,7 +266,7 @@ impl HeldRecords {
         }
         let below = IdRun { session, first: 0, count: first };
         let above = IdRun { session, first: end, count: u64::MAX - end };
-        let mut orphans = self.ids.loose();
+        let mut orphans = self.ids.unplaced();
         orphans.retain(|ids| ids.session == session);
         let decided: IdSet = [below, above].into_iter().collect();
         let orphans: Vec<IdRun> = orphans.into_iter().flat_map(|ids| decided.within(ids)).collect();
@@ -453,13 +453,13 @@ impl HeldRecords {
     /// This replica is no member of the registered view: all that it knows may be out of date.
     /// Returns the ids whose records it held and that got no position.
     pub(super) fn leave(&mut self) -> Vec<IdRun> {
-        let loose = self.ids.loose();
+        let unplaced = self.ids.unplaced();
         *self = Self { last_find: self.last_find, ..Self::default() };
-        loose
+        unplaced
     }
 
-    pub(super) fn loose_count(&self) -> u64 {
-        self.ids.loose_count()
+    pub(super) fn unplaced_count(&self) -> u64 {
+        self.ids.unplaced_count()
     }
 
     /// Forgets the batches that wait for other replicas, and the questions of others: the view that asked is over.
