@@ -23,8 +23,8 @@ pub(super) const TABLE: &[(&str, &[&str])] = &[
     ("seriatim", &["model", "store", "client", "node", "bench"]),
 ];
 
-/// The crates that a crate's tests may use besides.
-const FOR_TESTS: &[(&str, &[&str])] = &[("seriatim", &["sim", "etcd"])];
+/// The crates that a crate's tests and examples may use besides.
+const FOR_TESTS: &[(&str, &[&str])] = &[("client", &["node"]), ("seriatim", &["sim", "etcd"])];
 
 /// Checks every manifest below `crates/` against the table.
 pub(super) fn table(workspace: &Workspace) -> Vec<Finding> {
