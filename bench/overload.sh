@@ -2,13 +2,13 @@
 # What plain load does to a cluster: eight clients append a file each, as fast as they can, to a log of `seriatim dev`
 # at its defaults. Prints a table with a line for each case. It should say 0 failed and view 1 everywhere.
 #
-#   cargo build --release && bench/overload.sh            all cases, about five minutes and 15 GB of disk at a time
+#   cargo build --release && bench/overload.sh            all cases, about six minutes and 15 GB of disk at a time
 #   bench/overload.sh erwin-bb:4096:60000                 one case: order, bytes of a line, lines of each client
 set -euo pipefail
 
 seriatim=${SERIATIM:-"$(dirname "$0")/../target/release/seriatim"}
 clients=8
-usual=(erwin-bb:4096:60000 erwin-st:4096:60000 scalog:4096:60000 corfu:4096:60000
+usual=(erwin-bb:4096:60000 erwin-st:4096:60000 scalog:4096:60000 belfast:4096:60000 corfu:4096:60000
     erwin-st:1000000:200 erwin-st:100:500000 erwin-st:1000:200000)
 work=$(mktemp -d)
 node=
