@@ -31,6 +31,10 @@ use crate::shard;
 /// these are acknowledged it waits, so that costs about one part in so many.
 const TURN_WINDOWS: usize = 8;
 
+/// So many times as long does a session stay at a shard where shards have quotas: these follow what the shards bring, but take a
+/// while for it, and meanwhile one shard leaves positions empty and the other makes records wait.
+const TIMES_IF_QUOTAS: usize = 64;
+
 /// One log, as one client uses it: a session for its appends, and questions about the tail.
 ///
 /// Invariant: `pending` are the numbers from `base` on; those in `base..sent` were submitted to the shard `at` in the
@@ -509,10 +513,12 @@ impl LogClient {
         out: &mut Out,
     ) -> Option<usize> {
         let first = numbers.start;
-        let (limits, stripe) = (self.config.options.limits, self.log.config().stripe);
+        let (limits, config) = (self.config.options.limits, self.log.config());
+        let times = if config.order.has_quotas() { TIMES_IF_QUOTAS } else { 1 };
+        let stripe = config.stripe * times as u64;
         let (mut records, mut bytes) = (vec![], 0);
         let hops = self.config.options.mutates(Mutation::HopsEachStripe);
-        let turn_bytes = if hops { 0 } else { TURN_WINDOWS * self.pace.window() };
+        let turn_bytes = if hops { 0 } else { times * TURN_WINDOWS * self.pace.window() };
         let unsent = numbers.zip(self.pending.range((first - self.base) as usize..));
         for (number, pending) in unsent.take(limits.batch_records) {
             let id = RecordId { session, number };
