@@ -81,9 +81,6 @@ pub const MOST_FREE_WINDOWS: u32 = 160;
 /// After so many windows that were as they should be, the next exception is as short as the first.
 pub const STEADY_WINDOWS: u32 = 10;
 
-/// So many cuts behind what others wait for, a shard is asked for its turns.
-pub const FIX_LAG: u32 = 3;
-
 /// How long a record waits for others, in a shard's turn or for other shards' turns, where a log is ordered at most once in
 /// an interval.
 #[must_use]

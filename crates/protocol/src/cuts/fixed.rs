@@ -19,8 +19,10 @@ use crate::parts::junk::is_of_nobody;
 pub(super) struct FixedCuts {
     filter: Filter,
     options: Options,
-    /// How long the oldest record waits before other shards are asked for their turns.
+    /// How long a record waits before other shards are asked for their turns.
     ask_after: Duration,
+    /// The records that were named by then have waited for so long.
+    waited: Time,
     /// How long one of a shard without turns waits for the end of the window, where no cut is made.
     end_after: Duration,
     /// For each shard that was asked for its turns, up to which length of its local log, and when.
@@ -36,6 +38,14 @@ pub(super) struct FixedCuts {
 pub(super) struct Fix {
     pub(super) shard: ShardId,
     pub(super) length: u64,
+}
+
+/// A reason to ask shards for their turns, from a time on.
+#[derive(Clone, Copy, Debug)]
+struct Reason {
+    /// For those up to this cut of the window.
+    upto: u32,
+    from: Time,
 }
 
 /// That which waits for a cut, and for which.
@@ -63,6 +73,7 @@ impl FixedCuts {
             filter: Filter::new(config, options),
             options,
             ask_after: limits::pad_after(config.interval()),
+            waited: Time::ZERO,
             end_after: limits::end_after(config.interval()),
             asked: BTreeMap::new(),
             hurried: false,
@@ -214,50 +225,74 @@ impl FixedCuts {
             return vec![];
         };
         let since = *self.waiting_since.get_or_insert(now);
-        let ends = self.ends(now, since, wanted, progress);
-        let top = if ends { Some(progress.windows.now.cuts - 1) } else { wanted.by_turns };
-        let Some(top) = top else { return vec![] };
-        let due: Vec<Fix> =
-            self.dues(top, since, progress).filter(|(_, at)| *at <= now).map(|(fix, _)| fix).collect();
-        self.hurried |= !ends && due.iter().any(|fix| !progress.reports.is_idle(fix.shard));
-        self.asked.extend(due.iter().map(|fix| (fix.shard, (fix.length, now))));
-        due
+        self.waited = self.waited.max(Time(now.since(Time::ZERO + self.ask_after).as_nanos() as u64));
+        let ends = self.end(since, wanted, progress).filter(|end| end.from <= now);
+        let waited = self.waited_for(self.waited, progress);
+        let mut fixes = vec![];
+        for (shard, awaited) in Self::awaited(&progress.windows.now, progress.reports) {
+            let quiet = self.quiet(shard, wanted, progress).filter(|quiet| quiet.from <= now);
+            let Some(upto) = ends.into_iter().chain(quiet).chain(waited).map(|reason| reason.upto).max()
+            else {
+                continue;
+            };
+            let reason = Reason { upto, from: Time::ZERO };
+            if let Some((fix, _)) = self.due((shard, awaited), reason, progress).filter(|(_, at)| *at <= now)
+            {
+                self.hurried |= ends.is_none() && quiet.is_none();
+                self.asked.insert(shard, (fix.length, now));
+                fixes.push(fix);
+            }
+        }
+        fixes
     }
 
-    /// Whether shards are asked for all their turns, so that the window ends.
-    fn ends(&self, now: Time, since: Time, wanted: Wanted, progress: Progress<'_>) -> bool {
-        progress.ends_window || wanted.by_lenders && now >= since + self.end_after
+    /// The window is to end: a shard without turns waits for that.
+    fn end(&self, since: Time, wanted: Wanted, progress: Progress<'_>) -> Option<Reason> {
+        let upto = progress.windows.now.cuts - 1;
+        let from = if progress.ends_window { Time::ZERO } else { since + self.end_after };
+        (progress.ends_window || wanted.by_lenders).then_some(Reason { upto, from })
     }
 
-    /// The shards that have not met their turns up to a cut, and when each is to be asked for them: at once if it lags far behind,
-    /// or will not report by itself; otherwise when others have waited. And again when it does not answer.
-    fn dues(&self, top: u32, since: Time, progress: Progress<'_>) -> impl Iterator<Item = (Fix, Time)> {
-        let (window, reports) = (&progress.windows.now, progress.reports);
-        let behind = Self::awaited(window, reports).filter(move |(_, awaited)| *awaited <= top);
-        behind.map(move |(shard, awaited)| {
-            let length = window.length(shard, top).expect("it has a share");
-            let lags = reports.is_idle(shard) || top - awaited >= limits::FIX_LAG;
-            let first = if lags { Time::ZERO } else { since + self.ask_after };
-            let asked = self.asked.get(&shard).filter(|(asked, _)| *asked >= length);
-            let again = asked.map(|(_, at)| *at + limits::RESEND_AFTER);
-            (Fix { shard, length }, again.map_or(first, |again| again.max(first)))
-        })
+    /// A shard has nothing to bring and will not have anything soon, either: nothing came of it for a while.
+    fn quiet(&self, shard: ShardId, wanted: Wanted, progress: Progress<'_>) -> Option<Reason> {
+        let since = progress.reports.idle_since(shard)?;
+        let from = since.map_or(Time::ZERO, |since| since + self.ask_after);
+        wanted.by_turns.map(|upto| Reason { upto, from })
     }
 
-    /// When a shard may have to be asked, though nothing comes: what waits has waited, or an answer is late.
+    /// Records that were named by a time have waited for others.
+    fn waited_for(&self, named_by: Time, progress: Progress<'_>) -> Option<Reason> {
+        progress.wanted_by(named_by).map(|upto| Reason { upto, from: named_by + self.ask_after })
+    }
+
+    /// The part that a shard is to be asked for, and when: again if it does not answer. Nothing, if it has met its turns up to there.
+    fn due(
+        &self,
+        (shard, awaited): (ShardId, u32),
+        reason: Reason,
+        progress: Progress<'_>,
+    ) -> Option<(Fix, Time)> {
+        let length = progress.windows.now.length(shard, reason.upto).filter(|_| awaited <= reason.upto)?;
+        let asked = self.asked.get(&shard).filter(|(asked, _)| *asked >= length);
+        let again = asked.map_or(Time::ZERO, |(_, at)| *at + limits::RESEND_AFTER);
+        Some((Fix { shard, length }, reason.from.max(again)))
+    }
+
+    /// When a shard may have to be asked, though nothing comes: a record has waited, a shard has brought nothing for a while, the
+    /// window is to end, or an answer is late.
     pub(super) fn fix_at(&self, progress: Progress<'_>) -> Option<Time> {
         let wanted = progress.wanted()?;
         let Some(since) = self.waiting_since else { return Some(Time::ZERO) };
-        let ends_at = match progress.ends_window {
-            true => Some(since),
-            false => wanted.by_lenders.then_some(since + self.end_after),
-        };
-        let last = progress.windows.now.cuts - 1;
-        let before = wanted.by_turns.into_iter().flat_map(|top| self.dues(top, since, progress));
-        let then = ends_at.into_iter().flat_map(|_| self.dues(last, since, progress));
-        // That which is due when the window is to end is due no sooner than that.
-        let then = then.map(|(_, at)| at.max(ends_at.unwrap_or(since)));
-        before.map(|(_, at)| at).chain(then).min()
+        let next = progress.first_record_after(self.waited);
+        let named_by = [Some(self.waited), next].into_iter().flatten();
+        let common = named_by.filter_map(|named_by| self.waited_for(named_by, progress));
+        let common: Vec<Reason> = common.chain(self.end(since, wanted, progress)).collect();
+        let dues = Self::awaited(&progress.windows.now, progress.reports).flat_map(|behind| {
+            let quiet = self.quiet(behind.0, wanted, progress);
+            let reasons = common.iter().copied().chain(quiet);
+            reasons.filter_map(move |reason| self.due(behind, reason, progress))
+        });
+        dues.map(|(_, at)| at).min()
     }
 }
 
@@ -266,13 +301,31 @@ impl Progress<'_> {
     fn wanted(self) -> Option<Wanted> {
         let Self { windows, reports, closings, .. } = self;
         let window = &windows.now;
-        let of_records = window.shares.iter().filter_map(|share| {
-            let last = reports.records_end(share.shard)?.checked_sub(1)?;
-            window.awaited(share.shard, last)
-        });
+        let of_records = self.last_cut(|shard| reports.records_end(shard));
         let of_ends = closings.iter().any(|closing| !closing.is_cut).then_some(windows.made);
-        let by_turns = of_records.chain(of_ends).max().map(|cut| cut.min(window.cuts - 1));
+        let by_turns = of_records.into_iter().chain(of_ends).max();
         let by_lenders = window.lenders.iter().any(|lender| reports.records_end(lender.shard).is_some());
         (by_turns.is_some() || by_lenders).then_some(Wanted { by_turns, by_lenders })
+    }
+
+    /// The last cut of the window that a record waits for which was named by a time.
+    fn wanted_by(self, time: Time) -> Option<u32> {
+        self.last_cut(|shard| self.reports.records_end_by(shard, time))
+    }
+
+    /// The last cut of the window in which a record lies, where those of a shard end at an index.
+    fn last_cut(self, records_end: impl Fn(ShardId) -> Option<u64>) -> Option<u32> {
+        let window = &self.windows.now;
+        let cuts = window.shares.iter().filter_map(|share| {
+            let last = records_end(share.shard)?.checked_sub(1)?;
+            window.awaited(share.shard, last)
+        });
+        cuts.max().map(|cut| cut.min(window.cuts - 1))
+    }
+
+    /// When the first record was named after a time that waits for a turn.
+    fn first_record_after(self, time: Time) -> Option<Time> {
+        let shares = self.windows.now.shares.iter();
+        shares.filter_map(|share| self.reports.first_record_after(share.shard, time)).min()
     }
 }

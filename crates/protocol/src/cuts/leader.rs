@@ -90,7 +90,7 @@ impl Leader {
         names: (u64, Vec<Submitted>),
         out: &mut Vec<RoleEffect>,
     ) {
-        let Some(heard) = self.reports.note(from, length, names) else { return };
+        let Some(heard) = self.reports.note(now, from, length, names) else { return };
         if let Deciding::Windowed(cuts) = &mut self.deciding {
             cuts.reported(now, &self.reports);
         }

@@ -1,13 +1,13 @@
 //! The window that follows: the quotas of the shards, which of them lend, and whether it has any (SpecLog §4.4, §4.5).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use seriatim_model::{ShardId, Time, limits};
 
 use super::cut::Cut;
 use super::lateness::Lateness;
-use super::rates::{Measure, Rates};
+use super::rates::Rates;
 use super::window::{Lender, NextWindow, Windows};
 
 /// Decides windows by how those before went.
@@ -15,8 +15,6 @@ use super::window::{Lender, NextWindow, Windows};
 pub(super) struct Planner {
     rates: Rates,
     pub(super) lateness: Lateness,
-    /// That which shards that lent brought to their last window, as a quota.
-    lent: BTreeMap<ShardId, u32>,
     /// The cuts since the last window was decided.
     span: Span,
     /// Windows in a row that were mostly empty, though shards were busy.
@@ -50,7 +48,6 @@ impl Planner {
         Self {
             rates: Rates::new(interval),
             lateness: Lateness::new(interval),
-            lent: BTreeMap::new(),
             span: Span::default(),
             wasteful: 0,
             free: Free::default(),
@@ -61,38 +58,24 @@ impl Planner {
     pub(super) fn note_cut(&mut self, now: Time, cut: &Cut, windows: &Windows, hurried: bool) {
         let made = cut.course.as_ref().map_or(windows.made, |course| course.made);
         let cuts = u64::from(made - windows.made);
-        if windows.made == 0 {
-            self.rates.begin();
-        }
         self.rates.cut(now);
         let records = cut.names.iter().filter(|(shard, _)| *shard != ShardId::NOBODY);
         for (shard, names) in records {
-            self.rates.count(now, *shard, names.ids.count);
+            self.rates.count(*shard, names.ids.count);
             self.span.records += names.ids.count;
         }
         self.span.cuts += cuts;
         self.span.hurried += if hurried { cuts } else { 0 };
         self.span.positions += cut.end().since(cut.from);
-        if made == windows.now.cuts {
-            let brought =
-                |lender: &Lender| (lender.shard, self.rates.quota(lender.shard, lender.quota, Measure::Mean));
-            self.lent = windows.now.lenders.iter().map(brought).collect();
-        }
     }
 
     /// The window after the present one.
     pub(super) fn decide(&mut self, windows: &Windows) -> NextWindow {
         let (now, span) = (&windows.now, std::mem::take(&mut self.span));
-        let is_bursty = !now.is_free() && span.hurried * 4 > span.cuts;
-        let measure = if is_bursty { Measure::Fullest } else { Measure::Mean };
-        let lent: BTreeSet<ShardId> = now.lenders.iter().map(|lender| lender.shard).collect();
-        let quota = |(shard, before): (ShardId, u32)| match !now.is_free() && lent.contains(&shard) {
-            true => (shard, self.lent.get(&shard).copied().unwrap_or(before)),
-            false => (shard, self.rates.quota(shard, before, measure)),
-        };
-        let mut quotas: Vec<(ShardId, u32)> = now.quotas().map(quota).collect();
-        quotas.sort_unstable();
-        let lenders: BTreeSet<ShardId> = match self.takes_free_next(now.is_free(), is_bursty, span) {
+        let mut before: Vec<(ShardId, u32)> = now.quotas().collect();
+        before.sort_unstable();
+        let quotas = self.rates.quotas(&before);
+        let lenders: BTreeSet<ShardId> = match self.takes_free_next(now.is_free(), span) {
             true => quotas.iter().map(|(shard, _)| *shard).collect(),
             false => self.lateness.decide(quotas.iter().map(|(shard, _)| *shard)),
         };
@@ -103,9 +86,9 @@ impl Planner {
     }
 
     /// Whether the next window has no quotas: where the load comes in bursts, most of them would stay empty.
-    fn takes_free_next(&mut self, is_free: bool, is_bursty: bool, span: Span) -> bool {
+    fn takes_free_next(&mut self, is_free: bool, span: Span) -> bool {
         if !is_free {
-            let is_wasteful = is_bursty && span.records * 2 < span.positions;
+            let is_wasteful = span.hurried * 4 > span.cuts && span.records * 2 < span.positions;
             self.wasteful = if is_wasteful { self.wasteful + 1 } else { 0 };
         }
         if self.wasteful >= limits::BURSTY_WINDOWS {

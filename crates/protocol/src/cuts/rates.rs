@@ -1,79 +1,140 @@
-//! How many records the shards bring in an interval, from which the quotas of the next window follow (SpecLog §4.4).
+//! How many records the shards bring in an interval, and the quotas that follow from that (SpecLog §4.4).
+//!
+//! Quotas are whole numbers, and each cut waits for the shard that meets its own last. So what counts is that they stand to each other
+//! as what the shards bring: two that bring 2.1 and 1.9 records in an interval have quotas of two and two. With three and two, one
+//! would be through with three turns while the other has two, and a sixth of all positions would stay empty.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use seriatim_model::{ShardId, Time, limits};
 
-/// The records that the shards brought since a window began.
+/// A record is counted as so many parts, so that old ones can count for less.
+const PARTS: u64 = 1 << 10;
+/// A rate has that many parts of a record to an interval.
+const RATE_PARTS: u128 = 1 << 20;
+/// Turns are for so many eighths of an interval, whichever leaves the fewest positions empty.
+const EIGHTHS: std::ops::RangeInclusive<u128> = 4..=16;
+/// Of a thousand positions, so many more that stay empty are no reason to have other quotas.
+const SAME_PER_MILLE: u128 = 20;
+
+/// The records that the shards brought.
 #[derive(Clone, Debug)]
 pub(super) struct Rates {
     interval: Duration,
-    shards: BTreeMap<ShardId, Rate>,
-    /// How long the log was in use, and when the last cut was made.
-    active: Duration,
+    /// Since quotas were decided last.
+    new: Brought,
+    /// Before that, as long as shards bring about as much: the longer ago, the less it counts.
+    old: Brought,
     cut_at: Option<Time>,
 }
 
-/// The records that one shard brought.
-#[derive(Clone, Copy, Debug, Default)]
-struct Rate {
-    records: u64,
-    /// The most in an interval, and those of the present one with its beginning.
-    fullest: u64,
-    present: (Time, u64),
+/// Records of shards, and how long the log was in use for them.
+#[derive(Clone, Debug, Default)]
+struct Brought {
+    /// In parts of a record.
+    shards: BTreeMap<ShardId, u64>,
+    active: Duration,
 }
 
-/// The rule by which a quota follows from what a shard brought.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Measure {
-    /// It is what the shard brought in an interval on average.
-    Mean,
-    /// It is what it brought in the fullest: where records come in bursts.
-    Fullest,
+impl Brought {
+    fn of(&self, shard: ShardId) -> u64 {
+        self.shards.get(&shard).copied().unwrap_or(0)
+    }
+
+    /// The parts of a record that a shard would bring in such a time.
+    fn expected(&self, shard: ShardId, time: Duration) -> u128 {
+        (u128::from(self.of(shard)) * time.as_nanos()).checked_div(self.active.as_nanos()).unwrap_or(0)
+    }
+
+    /// Whether some shard brought a number of records that differs too much for chance.
+    fn differs(&self, new: &Self) -> bool {
+        let shards = self.shards.keys().chain(new.shards.keys());
+        shards.into_iter().any(|shard| {
+            let (expected, came) = (self.expected(*shard, new.active), u128::from(new.of(*shard)));
+            let (difference, more) = (expected.abs_diff(came), expected.max(came));
+            // Of a number that chance decides, the square of what it is off by is about that number.
+            difference * 4 > more && difference.pow(2) > more * 9 * u128::from(PARTS)
+        })
+    }
+
+    /// An eighth of it is forgotten, and something new is added.
+    fn fade(&mut self, new: Self) {
+        self.active = self.active / 8 * 7 + new.active;
+        self.shards.values_mut().for_each(|records| *records = *records / 8 * 7);
+        for (shard, records) in new.shards {
+            *self.shards.entry(shard).or_default() += records;
+        }
+    }
 }
 
 impl Rates {
     pub(super) fn new(interval: Duration) -> Self {
-        Self { interval, shards: BTreeMap::new(), active: Duration::ZERO, cut_at: None }
-    }
-
-    /// A window begins.
-    pub(super) fn begin(&mut self) {
-        (self.shards, self.active) = (BTreeMap::new(), Duration::ZERO);
+        Self { interval, new: Brought::default(), old: Brought::default(), cut_at: None }
     }
 
     /// A cut is made. Of the time since the one before as much counts as two intervals: after that nobody appended.
     pub(super) fn cut(&mut self, now: Time) {
         let most = self.interval * 2;
-        self.active += self.cut_at.map_or(most, |at| now.since(at).min(most));
+        self.new.active += self.cut_at.map_or(most, |at| now.since(at).min(most));
         self.cut_at = Some(now);
     }
 
     /// A shard brought so many records to the cut. Padding is none: it says how others were.
-    pub(super) fn count(&mut self, now: Time, shard: ShardId, records: u64) {
-        let rate = self.shards.entry(shard).or_default();
-        rate.records += records;
-        let (began, present) = rate.present;
-        let is_over = present == 0 || now.since(began) >= self.interval;
-        rate.present = if is_over { (now, records) } else { (began, present + records) };
-        rate.fullest = rate.fullest.max(rate.present.1);
+    pub(super) fn count(&mut self, shard: ShardId, records: u64) {
+        let parts = self.new.shards.entry(shard).or_default();
+        *parts = parts.saturating_add(records.saturating_mul(PARTS));
     }
 
-    /// The quota of a shard that had another one. If it is about that, it stays.
-    pub(super) fn quota(&self, shard: ShardId, before: u32, measure: Measure) -> u32 {
-        let active = self.active.as_nanos();
-        if active == 0 {
-            return before;
+    /// The quotas of shards that had these. If they are about right, they stay.
+    pub(super) fn quotas(&mut self, before: &[(ShardId, u32)]) -> Vec<(ShardId, u32)> {
+        if self.new.active.is_zero() {
+            return before.to_vec();
         }
-        let rate = self.shards.get(&shard).copied().unwrap_or_default();
-        let measured = match measure {
-            Measure::Mean => (u128::from(rate.records) * self.interval.as_nanos()).div_ceil(active),
-            Measure::Fullest => u128::from(rate.fullest),
+        let new = std::mem::take(&mut self.new);
+        match self.old.differs(&new) {
+            true => self.old = new,
+            false => self.old.fade(new),
+        }
+        let rates: Vec<u128> = before.iter().map(|(shard, _)| self.rate(*shard)).collect();
+        let kept: Vec<u128> = before.iter().map(|(_, quota)| u128::from(*quota)).collect();
+        let all: u128 = rates.iter().sum();
+        let positions = kept.iter().sum::<u128>() * RATE_PARTS;
+        let fits = positions * 2 >= all && positions <= all * 2;
+        let best = best(&rates);
+        let quotas = match fits && wasted(&rates, &kept) <= wasted(&rates, &best) + SAME_PER_MILLE {
+            true => kept,
+            false => best,
         };
-        let measured = u32::try_from(measured).unwrap_or(u32::MAX).clamp(1, limits::MAX_QUOTA);
-        if measured.abs_diff(before) * 20 <= before { before } else { measured }
+        let quota = |((shard, _), quota): (&(ShardId, u32), u128)| {
+            (*shard, u32::try_from(quota).expect("it is bounded"))
+        };
+        before.iter().zip(quotas).map(quota).collect()
     }
+
+    /// A shard brings so much in an interval, in parts of a record.
+    fn rate(&self, shard: ShardId) -> u128 {
+        self.old.expected(shard, self.interval) * (RATE_PARTS / u128::from(PARTS))
+    }
+}
+
+/// The quotas of shards that bring so much in an interval: those that leave few positions empty, and of these the ones whose turns
+/// take about an interval.
+fn best(rates: &[u128]) -> Vec<u128> {
+    let of = |eighths: u128| -> Vec<u128> {
+        let whole = 8 * RATE_PARTS;
+        let quota = |rate: &u128| ((rate * eighths + whole / 2) / whole).clamp(1, limits::MAX_QUOTA.into());
+        rates.iter().map(quota).collect()
+    };
+    let rank = |eighths: &u128| (wasted(rates, &of(*eighths)) / SAME_PER_MILLE, eighths.abs_diff(8));
+    of(EIGHTHS.min_by_key(rank).expect("there are some"))
+}
+
+/// Of a thousand positions, how many stay empty with these quotas: where the shard that brings the most turns sets the pace.
+fn wasted(rates: &[u128], quotas: &[u128]) -> u128 {
+    let pace = rates.iter().zip(quotas).map(|(rate, quota)| rate.div_ceil(*quota)).max().unwrap_or(0);
+    let (positions, records) = (pace * quotas.iter().sum::<u128>(), rates.iter().sum::<u128>());
+    ((positions - records.min(positions)) * 1000).checked_div(positions).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -81,53 +142,77 @@ mod tests {
     use super::*;
 
     const INTERVAL: Duration = Duration::from_millis(1);
-    const SHARD: ShardId = ShardId(3);
+    const SHARDS: [ShardId; 2] = [ShardId(3), ShardId(5)];
 
-    /// So many cuts, each with so many records, one after another at such a distance.
-    fn rates(cuts: u32, records: u64, apart: Duration) -> Rates {
-        let mut rates = Rates::new(INTERVAL);
-        rates.cut(Time::ZERO);
-        rates.begin();
-        for cut in 1..=cuts {
-            let now = Time::ZERO + apart * cut;
-            rates.cut(now);
-            rates.count(now, SHARD, records);
-        }
-        rates
+    /// Two shards and a time that goes on.
+    struct Load {
+        rates: Rates,
+        now: Time,
     }
 
-    fn mean(rates: &Rates, before: u32) -> u32 {
-        rates.quota(SHARD, before, Measure::Mean)
+    impl Load {
+        fn new() -> Self {
+            let rates = Rates { cut_at: Some(Time::ZERO), ..Rates::new(INTERVAL) };
+            Self { rates, now: Time::ZERO }
+        }
+
+        /// A hundred cuts, one after another at such a distance, in which the shards bring so many records in all. Says what quotas
+        /// follow where the shards had these.
+        fn brings(&mut self, apart: Duration, records: [u64; 2], before: [u32; 2]) -> [u32; 2] {
+            for cut in 0..100 {
+                self.now = self.now + apart;
+                self.rates.cut(self.now);
+                for (shard, records) in SHARDS.iter().zip(records) {
+                    self.rates.count(*shard, records * (cut + 1) / 100 - records * cut / 100);
+                }
+            }
+            let before: Vec<(ShardId, u32)> = SHARDS.into_iter().zip(before).collect();
+            let quotas = self.rates.quotas(&before);
+            assert_eq!(quotas.iter().map(|(shard, _)| *shard).collect::<Vec<_>>(), SHARDS);
+            [quotas[0].1, quotas[1].1]
+        }
     }
 
     #[test]
     fn a_quota_is_what_a_shard_brings_in_an_interval() {
-        assert_eq!(mean(&rates(50, 30, INTERVAL), 10), 30);
-        assert_eq!(mean(&rates(50, 10, INTERVAL / 4), 10), 40);
-        assert_eq!(mean(&rates(50, 1 << 40, INTERVAL), 10), limits::MAX_QUOTA);
+        assert_eq!(Load::new().brings(INTERVAL, [3000, 6000], [10, 10]), [30, 60]);
+        assert_eq!(Load::new().brings(INTERVAL / 4, [1000, 1000], [10, 10]), [40, 40]);
+        let most = limits::MAX_QUOTA;
+        assert_eq!(Load::new().brings(INTERVAL, [1 << 40, 1 << 40], [10, 10]), [most, most]);
+    }
+
+    #[test]
+    fn quotas_stand_to_each_other_as_what_shards_bring() {
+        assert_eq!(Load::new().brings(INTERVAL, [210, 190], [10, 10]), [2, 2]);
+        assert_eq!(Load::new().brings(INTERVAL, [240, 160], [10, 10]), [3, 2]);
+        assert_eq!(Load::new().brings(INTERVAL, [500, 10], [10, 10]), [10, 1]);
     }
 
     #[test]
     fn a_log_that_is_hardly_used_has_quotas_of_one() {
-        assert_eq!(mean(&rates(50, 1, Duration::from_secs(60)), 10), 1);
-        assert_eq!(mean(&rates(50, 0, Duration::from_secs(60)), 10), 1);
+        assert_eq!(Load::new().brings(Duration::from_secs(60), [100, 100], [10, 10]), [1, 1]);
+        assert_eq!(Load::new().brings(Duration::from_secs(60), [100, 0], [10, 10]), [1, 1]);
+        assert_eq!(Load::new().brings(Duration::from_secs(60), [0, 0], [10, 10]), [1, 1]);
     }
 
     #[test]
-    fn a_quota_that_is_about_right_stays() {
-        assert_eq!(mean(&rates(50, 105, INTERVAL), 100), 100);
-        assert_eq!(mean(&rates(50, 95, INTERVAL), 100), 100);
-        assert_eq!(mean(&rates(50, 106, INTERVAL), 100), 106);
-        assert_eq!(mean(&Rates::new(INTERVAL), 7), 7);
+    fn quotas_that_are_about_right_stay() {
+        assert_eq!(Load::new().brings(INTERVAL, [10_150, 9_850], [100, 100]), [100, 100]);
+        assert_eq!(Load::new().brings(INTERVAL, [12_000, 8_000], [100, 100]), [120, 80]);
+        assert_eq!(Load::new().brings(INTERVAL, [60_000, 60_000], [100, 100]), [600, 600]);
+        let before: Vec<(ShardId, u32)> = vec![(SHARDS[0], 7), (SHARDS[1], 9)];
+        assert_eq!(Rates::new(INTERVAL).quotas(&before), before, "nothing was measured");
     }
 
     #[test]
-    fn the_fullest_interval_counts_where_records_come_in_bursts() {
-        let mut rates = rates(40, 2, INTERVAL);
-        for burst in 0..3 {
-            rates.count(Time::ZERO + INTERVAL * 60 + INTERVAL / 4 * burst, SHARD, 50);
+    fn what_chance_brings_changes_little_and_another_load_all() {
+        let mut load = Load::new();
+        let mut quotas = load.brings(INTERVAL, [400, 400], [10, 10]);
+        for (more, less) in [(410, 390), (380, 410), (420, 400), (380, 390)] {
+            quotas = load.brings(INTERVAL, [more, less], quotas);
+            assert_eq!(quotas, [4, 4]);
         }
-        assert_eq!(rates.quota(SHARD, 10, Measure::Fullest), 150);
-        assert_eq!(mean(&rates, 10), 6);
+        assert_eq!(load.brings(INTERVAL, [1600, 400], quotas), [16, 4]);
+        assert_eq!(load.brings(INTERVAL, [1600, 0], [16, 4]), [26, 1]);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use seriatim_model::{IdRun, NodeId, ShardId, ShardMembers};
+use seriatim_model::{IdRun, NodeId, ShardId, ShardMembers, Time};
 
 use super::shard::Submitted;
 use crate::mutation::{Mutation, Options};
@@ -23,18 +23,36 @@ pub(super) struct ReportedLog {
     there: BTreeSet<NodeId>,
     primary: NodeId,
     names: Undecided,
+    /// When a record was named last.
+    named_at: Option<Time>,
 }
 
 /// The ids of a local log that no cut decided about.
 ///
-/// Invariant: `runs` are the names from index `decided` to before index `named`.
+/// Invariant: `runs` are the names from index `decided` to before index `named`, in the order in which they were named.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Undecided {
-    runs: VecDeque<Submitted>,
+    runs: VecDeque<Named>,
     decided: u64,
     named: u64,
     /// The padding that is not all decided, by its first index: where it ends. No two spans touch.
     padding: BTreeMap<u64, u64>,
+}
+
+/// Names that follow each other in a local log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Named {
+    names: Submitted,
+    /// The index behind them.
+    end: u64,
+    /// When the leader was told.
+    at: Time,
+}
+
+impl Named {
+    fn is_padding(&self) -> bool {
+        is_of_nobody(self.names.ids.session)
+    }
 }
 
 /// The consequence of a report for the leader.
@@ -47,20 +65,23 @@ pub(super) struct Heard {
 }
 
 impl Undecided {
-    /// The names from an index on. What is known of them is passed over, and so is what does not follow.
-    pub(super) fn tell(&mut self, from: u64, runs: Vec<Submitted>) {
-        let mut index = from;
+    /// The names from an index on. What is known of them is passed over, and so is what does not follow. Says whether there are
+    /// records among what is new.
+    pub(super) fn tell(&mut self, now: Time, from: u64, runs: Vec<Submitted>) -> bool {
+        let (mut index, mut are_records_new) = (from, false);
         for run in runs {
             let end = index + run.ids.count;
             if index <= self.named && self.named < end {
-                let new = run.tail(self.named - index);
-                self.note_padding(new.ids);
+                let new = Named { names: run.tail(self.named - index), end, at: now };
+                self.note_padding(new.names.ids);
+                are_records_new |= !new.is_padding();
                 self.runs.push_back(new);
                 self.named = end;
             }
             index = end;
         }
         self.assert_undecided();
+        are_records_new
     }
 
     /// Nothing that is known is lost: there are runs where something is known that is not decided, and else none.
@@ -74,9 +95,9 @@ impl Undecided {
     pub(super) fn decide_next(&mut self, end: u64) -> Option<Submitted> {
         let room = end.checked_sub(self.decided).filter(|room| *room > 0)?;
         let run = self.runs.pop_front()?;
-        let next = run.head(room.min(run.ids.count));
-        if next.ids.count < run.ids.count {
-            self.runs.push_front(run.tail(next.ids.count));
+        let next = run.names.head(room.min(run.names.ids.count));
+        if next.ids.count < run.names.ids.count {
+            self.runs.push_front(Named { names: run.names.tail(next.ids.count), ..run });
         }
         self.decided += next.ids.count;
         while self.padding.first_key_value().is_some_and(|(_, end)| *end <= self.decided) {
@@ -111,6 +132,18 @@ impl Undecided {
             _ => self.named,
         };
         Some(end).filter(|end| *end > self.decided)
+    }
+
+    /// The index behind the last record that was named by a time, if one is not decided.
+    fn records_end_by(&self, time: Time) -> Option<u64> {
+        let by_then = self.runs.partition_point(|run| run.at <= time);
+        self.runs.range(..by_then).rev().find(|run| !run.is_padding()).map(|run| run.end)
+    }
+
+    /// When the first record was named after a time, of those that are not decided.
+    fn first_record_after(&self, time: Time) -> Option<Time> {
+        let by_then = self.runs.partition_point(|run| run.at <= time);
+        self.runs.range(by_then..).find(|run| !run.is_padding()).map(|run| run.at)
     }
 
     /// The deliberate defect: nothing that is not named below an index ever will be. Says how much that is.
@@ -175,6 +208,7 @@ impl Reports {
     /// if it is no replica of the view.
     pub(super) fn note(
         &mut self,
+        now: Time,
         (shard, node): (ShardId, NodeId),
         length: u64,
         (from, names): (u64, Vec<Submitted>),
@@ -187,7 +221,8 @@ impl Reports {
         let says_again = decided > 0 && length <= decided;
         *known = length.max(*known);
         if is_primary {
-            log.names.tell(from, names);
+            let are_records_new = log.names.tell(now, from, names);
+            log.named_at = if are_records_new { Some(now) } else { log.named_at };
         }
         let enters = log.there.insert(node);
         Some(Heard { enters, ack: (says_again || misses_names).then_some(decided) })
@@ -233,9 +268,25 @@ impl Reports {
         self.shards.get(&shard)?.names.records_end()
     }
 
-    /// Whether nothing of a shard is named beyond what is decided: it will not report by itself.
+    /// The same, of those records that were named by a time.
+    pub(super) fn records_end_by(&self, shard: ShardId, time: Time) -> Option<u64> {
+        self.shards.get(&shard)?.names.records_end_by(time)
+    }
+
+    /// When the first record was named after a time, of those that are not decided.
+    pub(super) fn first_record_after(&self, shard: ShardId, time: Time) -> Option<Time> {
+        self.shards.get(&shard)?.names.first_record_after(time)
+    }
+
+    /// Whether nothing of a shard is named beyond what is decided.
     pub(super) fn is_idle(&self, shard: ShardId) -> bool {
         self.shards.get(&shard).is_none_or(|log| log.names.end() == log.names.decided())
+    }
+
+    /// When a record of a shard was named last, if ever, where nothing is named that is not decided.
+    pub(super) fn idle_since(&self, shard: ShardId) -> Option<Option<Time>> {
+        let log = self.shards.get(&shard)?;
+        self.is_idle(shard).then_some(log.named_at)
     }
 
     /// How many shards there are.
@@ -303,7 +354,7 @@ mod tests {
             let length = all.len() as u64;
             while names.decided() < length {
                 let from = numbers.below(names.end() + 2).min(length);
-                names.tell(from, part(&log, from, (from + numbers.below(9)).min(length)));
+                names.tell(Time::ZERO, from, part(&log, from, (from + numbers.below(9)).min(length)));
                 let end = numbers.below(names.end() + 1);
                 while let Some(run) = names.decide_next(end) {
                     decided.extend(singly(&[run]));
@@ -311,7 +362,7 @@ mod tests {
                 }
                 assert_eq!(names.decided(), decided.len() as u64);
                 assert_eq!(decided, all[..decided.len()], "seed {seed}");
-                let left: u64 = names.runs.iter().map(|run| run.ids.count).sum();
+                let left: u64 = names.runs.iter().map(|run| run.names.ids.count).sum();
                 assert_eq!(names.decided() + left, names.end());
             }
         }

@@ -79,6 +79,8 @@ struct LocalLog {
     /// The length that the leader was told last, and when.
     reported: u64,
     reported_at: Option<Time>,
+    /// Primary: where the turn ends that the last record is in, and when its first record came.
+    turn_began: (Option<u64>, Time),
     /// How much of the local log is decided when positions below the key are final here.
     decisions: BTreeMap<Position, u64>,
     /// Primary: the clients that submit, by their sessions.
@@ -559,6 +561,7 @@ impl LocalPath {
             send(Address::Node(*node, Endpoint::Shard(core.shard)), message, out);
         }
         self.append(core, names, records, out);
+        self.local.note_turn(now);
         self.pad_if_due(core, now, out);
     }
 

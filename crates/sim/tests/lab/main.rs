@@ -6,4 +6,5 @@ mod lab;
 mod programs;
 mod room;
 mod spent;
+mod steady;
 mod table;

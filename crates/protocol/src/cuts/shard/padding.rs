@@ -94,6 +94,14 @@ impl LocalLog {
         meets_turn || self.reported < self.awaited_to && self.awaited_to <= durable
     }
 
+    /// A record came. It may be the first one of its turn.
+    pub(super) fn note_turn(&mut self, now: Time) {
+        let end = self.length.checked_sub(1).and_then(|last| self.turns.end_at(last));
+        if self.turn_began.0 != end {
+            self.turn_began = (end, now);
+        }
+    }
+
     /// Fills the local log up to an index.
     pub(super) fn add_padding(&mut self, end: u64) {
         if let Some(count) = end.checked_sub(self.length).filter(|count| *count > 0) {
@@ -117,13 +125,16 @@ impl LocalLog {
 }
 
 impl LocalPath {
-    /// When the turn that has begun is to be filled: it has a record, is not met, and the last report is old.
+    /// When the turn that has begun is to be filled, if it has a record and is not met: at once if that came alone, and otherwise
+    /// when it has waited.
     pub(super) fn pad_at(&self, core: &Core) -> Option<Time> {
         let local = &self.local;
         let last = local.chunks.back().filter(|last| !last.records.is_empty() && core.is_primary())?;
         let end = local.turns.end_at(last.end() - 1)?;
         let after = limits::pad_after(core.memory.config.interval());
-        (end > local.length).then(|| local.reported_at.map_or(Time::ZERO, |at| at + after))
+        let (_, began) = local.turn_began;
+        let is_alone = local.reported_at.is_none_or(|at| at + after <= began);
+        (end > local.length).then(|| if is_alone { Time::ZERO } else { began + after })
     }
 
     /// Primary: fills the turn that has begun, if that is due.
