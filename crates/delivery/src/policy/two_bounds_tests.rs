@@ -173,6 +173,22 @@ fn a_view_keeps_what_it_does_not_decide_and_voids_what_lies_beyond_its_start() {
 }
 
 #[test]
+fn what_was_held_stays_so_behind_what_nobody_tells_of_yet() {
+    let mut policy = policy();
+    give(&mut policy, [record(0, predicted(1))]);
+    let nothing = ViewHistory::default();
+    assert_eq!(policy.entered(ViewNumber(2), Position(1), &nothing), None);
+    give(&mut policy, (1..4).map(|number| record(number, predicted(2))));
+    policy.holds(ViewNumber(2), Position(3));
+    assert_eq!(policy.confirm(), None, "it is not known whether the first one stands");
+    assert_eq!(policy.entered(ViewNumber(3), Position(4), &nothing), None);
+    policy.holds(ViewNumber(3), Position(9));
+    let first = Position(0)..Position(1);
+    assert_eq!(policy.compare(first, |position| record(position.0, FINAL)), None);
+    assert_eq!(policy.confirm(), Some(Position(3)), "the last one is not decided by view 2");
+}
+
+#[test]
 fn an_empty_span_is_kept_as_far_as_its_view_decides() {
     let mut policy = policy();
     give(&mut policy, [empty(9, predicted(1))]);
