@@ -31,9 +31,9 @@ use crate::shard;
 /// these are acknowledged it waits, so that costs about one part in so many.
 const TURN_WINDOWS: usize = 8;
 
-/// So many times as long does a session stay at a shard where shards have quotas: these follow what the shards bring, but take a
-/// while for it, and meanwhile one shard leaves positions empty and the other makes records wait.
-const TIMES_IF_QUOTAS: usize = 64;
+/// So long does a session stay at a shard at least where shards have quotas: these follow what the shards bring, but take a window
+/// or two for it. Meanwhile one shard leaves positions empty, and the other makes records wait.
+const STAY_IF_QUOTAS: Duration = Duration::from_secs(10);
 
 /// One log, as one client uses it: a session for its appends, and questions about the tail.
 ///
@@ -55,6 +55,8 @@ pub struct LogClient {
     /// Numbers below it were submitted at some time, and may be in the log.
     submitted: u64,
     at: Option<ShardId>,
+    /// When it came there.
+    came_at: Time,
     /// How many bytes of records it submitted there since it came.
     turn_bytes: usize,
     /// When to ask the leader again what became of the records that were on their way when the view began.
@@ -153,6 +155,7 @@ impl LogClient {
             sent: 0,
             submitted: 0,
             at: None,
+            came_at: Time::ZERO,
             turn_bytes: 0,
             locate_at: None,
             locate_patience: RESEND_FIRST,
@@ -484,7 +487,7 @@ impl LogClient {
             return;
         }
         if self.sent == self.base {
-            if self.submitted <= self.base {
+            if self.submitted <= self.base && self.may_leave(now, &view) {
                 (self.at, self.turn_bytes) = (None, 0);
             }
             self.pace.begins(now);
@@ -494,31 +497,45 @@ impl LogClient {
             self.log.wonder(out);
             // The first batch of it asks which; what follows it comes again only where it is missing.
             let most = self.config.options.limits.batch_bytes;
-            self.send_batch(session, &view, (self.base..self.sent, most), out);
+            self.send_batch(now, session, &view, (self.base..self.sent, most), out);
         }
         while let Some(most) = self.pace.room(self.in_flight) {
             let unsent = self.sent..self.end();
-            let Some(bytes) = self.send_batch(session, &view, (unsent, most), out) else { break };
+            let Some(bytes) = self.send_batch(now, session, &view, (unsent, most), out) else { break };
             self.in_flight += bytes;
         }
         self.assert_submitted();
     }
 
+    /// Whether the session is to stay at its shard, though others have their turn.
+    fn stays_on(&self, now: Time) -> bool {
+        let hops = self.config.options.mutates(Mutation::HopsEachStripe);
+        self.log.config().order.has_quotas() && !hops && now < self.came_at + STAY_IF_QUOTAS
+    }
+
+    /// Whether the session, of which nothing is on its way, may go on at another shard: it has been there for long, the next record
+    /// is for a certain shard, or its own takes no more records.
+    fn may_leave(&self, now: Time, view: &View) -> bool {
+        let has_choice = |pending: &Pending| !pending.spec.shard.is_in_turn(&pending.record);
+        let is_open = self.at.is_some_and(|shard| view.open_shards().contains(&shard));
+        !self.stays_on(now) || !is_open || self.pending.front().is_some_and(has_choice)
+    }
+
     /// Submits the first of these numbers that go to one shard, at most so many bytes of records. Returns how many.
     fn send_batch(
         &mut self,
+        now: Time,
         session: SessionId,
         view: &View,
         (numbers, most): (Range<u64>, usize),
         out: &mut Out,
     ) -> Option<usize> {
         let first = numbers.start;
-        let (limits, config) = (self.config.options.limits, self.log.config());
-        let times = if config.order.has_quotas() { TIMES_IF_QUOTAS } else { 1 };
-        let stripe = config.stripe * times as u64;
+        let (limits, stripe) = (self.config.options.limits, self.log.config().stripe);
         let (mut records, mut bytes) = (vec![], 0);
         let hops = self.config.options.mutates(Mutation::HopsEachStripe);
-        let turn_bytes = if hops { 0 } else { times * TURN_WINDOWS * self.pace.window() };
+        let turn_bytes = if hops { 0 } else { TURN_WINDOWS * self.pace.window() };
+        let stays_on = self.stays_on(now);
         let unsent = numbers.zip(self.pending.range((first - self.base) as usize..));
         for (number, pending) in unsent.take(limits.batch_records) {
             let id = RecordId { session, number };
@@ -529,7 +546,10 @@ impl LogClient {
             // A record that may be at a shard in this view is submitted nowhere else in it. To go on elsewhere costs a
             // round.
             let stays = number < self.submitted
-                || choice.is_in_turn(&pending.record) && self.turn_bytes + bytes < turn_bytes;
+                || choice.is_in_turn(&pending.record) && (stays_on || self.turn_bytes + bytes < turn_bytes);
+            if self.at.is_none() {
+                self.came_at = now;
+            }
             if is_full || *self.at.get_or_insert(shard) != shard && !stays {
                 break;
             }
