@@ -222,7 +222,7 @@ impl TwoBounds {
             while rest.first < rest.end {
                 let cover = history.cover(rest.first);
                 let end = history.cover_end(rest.first).map_or(rest.end, |end| end.min(rest.end));
-                // What was held stays so, also where what comes before it is not known to be: of that nobody tells again.
+                // A record that was held stays so, also where one before it is not known to be: of that nobody tells again.
                 let is_held = before == self.holds.0 && rest.first < self.holds.1;
                 let end = if is_held { end.min(self.holds.1) } else { end };
                 let basis = if is_held || cover == Some(before) { Basis::Final } else { given.basis };
