@@ -81,6 +81,10 @@ pub const MOST_FREE_WINDOWS: u32 = 160;
 /// After so many windows that were as they should be, the next exception is as short as the first.
 pub const STEADY_WINDOWS: u32 = 10;
 
+/// A record that comes alone has the rest of its turn left empty at once, if that is no more than this. A larger turn is that of a
+/// shard that is in use: more may come with it.
+pub const PADDED_AT_ONCE: u64 = 16;
+
 /// How long a record waits for others, in a shard's turn or for other shards' turns, where a log is ordered at most once in
 /// an interval.
 #[must_use]

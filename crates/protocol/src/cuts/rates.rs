@@ -13,6 +13,8 @@ use seriatim_model::{ShardId, Time, limits};
 const PARTS: u64 = 1 << 10;
 /// A rate has that many parts of a record to an interval.
 const RATE_PARTS: u128 = 1 << 20;
+/// A log is in use for so many intervals after a cut. Where records come in groups, as disks are done with them, there are pauses.
+const ACTIVE: u32 = 8;
 /// Turns are for so many eighths of an interval, whichever leaves the fewest positions empty.
 const EIGHTHS: std::ops::RangeInclusive<u128> = 4..=16;
 /// Of a thousand positions, so many more that stay empty are no reason to have other quotas.
@@ -73,9 +75,9 @@ impl Rates {
         Self { interval, new: Brought::default(), old: Brought::default(), cut_at: None }
     }
 
-    /// A cut is made. Of the time since the one before as much counts as two intervals: after that nobody appended.
+    /// A cut is made. Of the time since the one before no more counts than [`ACTIVE`]: after that nobody appended.
     pub(super) fn cut(&mut self, now: Time) {
-        let most = self.interval * 2;
+        let most = self.interval * ACTIVE;
         self.new.active += self.cut_at.map_or(most, |at| now.since(at).min(most));
         self.cut_at = Some(now);
     }

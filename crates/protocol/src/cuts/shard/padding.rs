@@ -125,8 +125,8 @@ impl LocalLog {
 }
 
 impl LocalPath {
-    /// When the turn that has begun is to be filled, if it has a record and is not met: at once if that came alone, and otherwise
-    /// when it has waited.
+    /// When the turn that has begun is to be filled, if it has a record and is not met: at once if that came alone and leaves little
+    /// empty, and otherwise when it has waited.
     pub(super) fn pad_at(&self, core: &Core) -> Option<Time> {
         let local = &self.local;
         let last = local.chunks.back().filter(|last| !last.records.is_empty() && core.is_primary())?;
@@ -134,7 +134,9 @@ impl LocalPath {
         let after = limits::pad_after(core.memory.config.interval());
         let (_, began) = local.turn_began;
         let is_alone = local.reported_at.is_none_or(|at| at + after <= began);
-        (end > local.length).then(|| if is_alone { Time::ZERO } else { began + after })
+        let missing = end.checked_sub(local.length).filter(|missing| *missing > 0)?;
+        let waits = !is_alone || missing > limits::PADDED_AT_ONCE;
+        Some(if waits { began + after } else { Time::ZERO })
     }
 
     /// Primary: fills the turn that has begun, if that is due.
