@@ -67,6 +67,9 @@ pub enum Failure {
         /// The operating system's message to the last one.
         reason: String,
     },
+    /// The shards whose records were chosen have left the log, and so nothing more will come of them.
+    #[error("nothing more comes of {}: {} left the log; choose others", listed(.0), if .0.len() == 1 { "it has" } else { "they have" })]
+    ShardsLeft(Vec<ShardId>),
     /// The log was deleted.
     #[error("the log '{0}' does not exist any more")]
     Deleted(String),
@@ -86,6 +89,12 @@ pub enum Failure {
         /// Why no view can be formed, if that is known.
         why: Option<String>,
     },
+}
+
+fn listed(shards: &[ShardId]) -> String {
+    let numbers: Vec<String> = shards.iter().map(ToString::to_string).collect();
+    let shards = if numbers.len() == 1 { "shard" } else { "shards" };
+    format!("{shards} {}", numbers.join(", "))
 }
 
 fn because(why: &Option<String>) -> String {

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use seriatim_model::storage::Stored;
 use seriatim_model::{Effect, Filter, NodeId, Position, ShardId, Span, Time, ViewHistory, ViewNumber};
+use seriatim_protocol::control::LogEntry;
 use seriatim_protocol::roles::Message;
 
 use super::feed::{Received, Seen};
@@ -28,6 +29,16 @@ impl Selection {
     #[must_use]
     pub fn is_plain(&self) -> bool {
         !self.speculative && self.filter.is_none() && self.shards.is_none()
+    }
+
+    /// The shards that were chosen, if all of them have left the log: none that did comes back.
+    pub(super) fn left(&self, entry: &LogEntry) -> Option<Vec<ShardId>> {
+        let takes_part = |shard: &ShardId| entry.view.iter().any(|view| view.shard(*shard).is_some());
+        let is_assigned =
+            |shard: &ShardId| entry.shards.get(shard.0 as usize).is_some_and(|nodes| !nodes.is_empty());
+        let chosen = self.shards.as_ref()?;
+        let is_left = chosen.iter().any(|shard| takes_part(shard) || is_assigned(shard));
+        (!is_left).then(|| chosen.iter().copied().collect())
     }
 
     pub(super) fn chooses(&self, shard: ShardId) -> bool {

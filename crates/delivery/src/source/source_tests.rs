@@ -29,8 +29,12 @@ impl Script {
     }
 
     fn with_window(entry: LogEntry, from: u64, window: u64) -> Self {
+        Self::with(entry, from, window, Selection::default())
+    }
+
+    fn with(entry: LogEntry, from: u64, window: u64, selection: Selection) -> Self {
         let next = Position(from);
-        let source = Source::new(CONTROL, entry, next, window, Selection::default());
+        let source = Source::new(CONTROL, entry, next, window, selection);
         let mut script = Self { source, now: Time(1), asked: Asked::new(), looked_up: 0, lookups: 0, next };
         script.wait(Duration::ZERO);
         script
@@ -422,6 +426,31 @@ fn a_shard_that_left_is_let_go() {
     script.wait(Duration::ZERO);
     assert_eq!(script.asked.keys().collect::<Vec<_>>(), [&1]);
     assert_eq!(script.deliver(1, 4, run([4, 5, 6]), 7), [4, 5, 6]);
+}
+
+#[test]
+fn a_subscription_ends_when_the_last_shard_that_it_chose_has_left() {
+    let mut older = entry(1, 3, 2);
+    older.config.order = seriatim_model::Order::Scalog;
+    older.shards = vec![vec![NodeId(10)], vec![NodeId(11)], vec![NodeId(12)]];
+    let chosen = [ShardId(0), ShardId(2)];
+    let selection = Selection { shards: Some(chosen.into()), ..Selection::default() };
+    let mut script = Script::with(older.clone(), 0, limits::SUBSCRIPTION_BYTES, selection);
+    let without = |number: u64, shard: u32, before: &LogEntry| {
+        let mut newer = LogEntry { view: entry(number, 3, 2).view, version: number, ..before.clone() };
+        newer.shards[shard as usize].clear();
+        let shards = newer.shards.clone();
+        newer.view.as_mut().unwrap().shards.retain(|members| !shards[members.shard.0 as usize].is_empty());
+        newer
+    };
+    let one_left = without(2, 0, &older);
+    assert_eq!(script.found(one_left.clone()), News::Entered);
+    // It was not chosen.
+    let two_left = without(3, 1, &one_left);
+    assert_eq!(script.found(two_left.clone()), News::Entered);
+    let mut none_left = without(4, 2, &two_left);
+    none_left.shards.push(vec![NodeId(13)]);
+    assert_eq!(script.found(none_left), News::Failed(Failure::ShardsLeft(chosen.to_vec())));
 }
 
 #[test]
