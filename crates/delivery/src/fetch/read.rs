@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use seriatim_model::storage::Stored;
 use seriatim_model::{Effect, NodeId, Placement, Position, ShardId, Span, Time, View};
+use seriatim_protocol::parts::Backoff;
 use seriatim_protocol::roles::Message;
 use seriatim_protocol::shard::{self, ReadError};
 
@@ -77,12 +78,13 @@ struct ShardPart {
     replica: usize,
     /// The position that the replica which was asked last does not hold yet.
     missing: Option<Position>,
-    /// How long to wait before all replicas are asked again for it.
-    missing_pause: Duration,
+    /// When all replicas are asked again for it.
+    missing_asks: Backoff,
     request: u64,
     /// When to ask, if no answer comes before; none when it answered.
     ask_at: Option<Time>,
-    timeout: Duration,
+    /// Questions that were not answered, or not now; its pause is how long an answer may take.
+    tries: Backoff,
     /// Whether it ever answered this read.
     answered: bool,
     /// It lost what it had of the first position, if that was its own, and up to this one.
@@ -166,13 +168,13 @@ impl Read {
             if part.request != 0 {
                 // No answer: a lost message, or a replica that is gone or deposed.
                 part.cancel(*shard, shared, out);
-                part.timeout = (part.timeout * 2).min(RESEND_MOST);
+                part.tries.tried(now);
                 shared.directory.ask(now);
             }
             let wait = self.until.since(now).min(POLL_FOR);
             part.request = shared.next_request();
             shared.askers.insert(part.request, self.token);
-            part.ask_at = Some(now + wait + part.timeout);
+            part.ask_at = Some(now + wait + part.tries.pause());
             let message = shard::Message::Read {
                 request: part.request,
                 from: self.from,
@@ -227,8 +229,8 @@ impl Read {
             }
             ReadError::Disk { reason } => Failure::Disk { shard, reason },
             ReadError::Busy | ReadError::NotStable { .. } => {
-                part.rest(Some(now + part.timeout), &mut shared.askers);
-                part.timeout = (part.timeout * 2).min(RESEND_MOST);
+                part.tries.tried(now);
+                part.rest(Some(part.tries.at()), &mut shared.askers);
                 // A replica that is deposed and does not know may have no room for ever.
                 shared.directory.ask(now);
                 return None;
@@ -249,8 +251,8 @@ impl Read {
                 // lost something, copies first. That takes as long as there is to copy, so the read's own deadline counts.
                 part.replica = 0;
                 part.node = members.map_or(part.node, |members| members.primary().node);
-                part.rest(Some(now + part.missing_pause), &mut shared.askers);
-                part.missing_pause = (part.missing_pause * 2).min(RESEND_MOST);
+                part.missing_asks.tried(now);
+                part.rest(Some(part.missing_asks.at()), &mut shared.askers);
                 shared.directory.ask(now);
                 None
             }
@@ -450,10 +452,10 @@ impl ShardPart {
             node,
             replica: 0,
             missing: None,
-            missing_pause: MISSING_PAUSE,
+            missing_asks: Backoff::new(Time::ZERO, MISSING_PAUSE, RESEND_MOST),
             request: 0,
             ask_at: None,
-            timeout: RESEND_FIRST,
+            tries: Backoff::new(Time::ZERO, RESEND_FIRST, RESEND_MOST),
             answered: false,
             lost: None,
             records: vec![],

@@ -49,6 +49,8 @@ pub(crate) struct Feed {
     since: Time,
     /// Since when another shard has been ahead of this one.
     owed_since: Option<Time>,
+    /// How long it may stay silent. How far that grows depends on what is awaited, so it is no
+    /// [`Backoff`](seriatim_protocol::parts::Backoff).
     timeout: Duration,
     heard: bool,
 }

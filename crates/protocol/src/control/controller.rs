@@ -367,7 +367,7 @@ impl Controller {
 
     /// Asks, again if need be, for what the phase waits for.
     fn ask(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
-        self.ask_at = now + self.pace.next_question();
+        self.ask_at = self.pace.asked(now);
         match &self.phase {
             Phase::Idle | Phase::Resting => {}
             Phase::Reading => send(self.register, Message::Get { log: self.log }, out),

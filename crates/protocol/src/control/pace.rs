@@ -4,9 +4,10 @@ use std::time::Duration;
 
 #[cfg(doc)]
 use seriatim_model::LogEntry;
-use seriatim_model::{NodeId, ViewNumber, limits};
+use seriatim_model::{NodeId, Time, ViewNumber, limits};
 
 use crate::mutation::{Mutation, Options};
+use crate::parts::Backoff;
 
 /// The longest pause before a phase's questions are asked again.
 const ASK_MOST: Duration = Duration::from_millis(400);
@@ -21,7 +22,9 @@ pub(super) struct Pace {
     attempts: u64,
     /// How many attempts were given up since the last view.
     given_up: u32,
-    ask_pause: Duration,
+    /// When the questions of a phase are asked again: less and less often, since a replica that is slow is not helped by more
+    /// questions.
+    asks: Backoff,
     /// How long an attempt goes on without progress, the first time.
     attempt_for: Duration,
     /// How often that doubles.
@@ -35,7 +38,7 @@ impl Pace {
             random,
             attempts: 0,
             given_up: 0,
-            ask_pause: limits::RESEND_AFTER,
+            asks: Backoff::new(Time::ZERO, limits::RESEND_AFTER, ASK_MOST),
             attempt_for: options.limits.attempt_for,
             doublings: if options.mutates(Mutation::AttemptByTheClock) { 0 } else { MOST_DOUBLINGS },
         }
@@ -61,15 +64,13 @@ impl Pace {
 
     /// Other questions are asked from now on.
     pub(super) fn restart_questions(&mut self) {
-        self.ask_pause = limits::RESEND_AFTER;
+        self.asks.helped();
     }
 
-    /// How long to wait for answers before the questions are asked again: longer each time, since a replica that is slow is
-    /// not helped by more questions.
-    pub(super) fn next_question(&mut self) -> Duration {
-        let pause = self.ask_pause;
-        self.ask_pause = (pause * 2).min(ASK_MOST);
-        pause
+    /// The questions are asked now. Returns when they are to be asked again.
+    pub(super) fn asked(&mut self, now: Time) -> Time {
+        self.asks.tried(now);
+        self.asks.at()
     }
 
     /// How long to leave things to others, once.
@@ -79,14 +80,16 @@ impl Pace {
     }
 
     /// How long the claimant of `claimed` is left alone, after view `registered`: longer with each claim that came to nothing, so that controllers
-    /// which all take their time under load do not keep each other from finishing.
+    /// which all take their time under load do not keep each other from finishing. It follows from the numbers, which all
+    /// controllers see, and not from this one's tries: so it is no [`Backoff`].
     pub(super) fn backoff_after(&self, claimed: ViewNumber, registered: ViewNumber) -> Duration {
         let fruitless = claimed.0.saturating_sub(registered.0 + 1);
         let doublings = u32::try_from(fruitless).unwrap_or(u32::MAX).min(MOST_DOUBLINGS);
         self.backoff() * (1 << doublings)
     }
 
-    /// For how long an attempt may make no progress: longer after each that was given up.
+    /// For how long an attempt may make no progress: longer after each that was given up. Nothing is tried again when that is over,
+    /// so it is no [`Backoff`] either.
     pub(super) fn timeout(&self) -> Duration {
         self.attempt_for * (1 << self.given_up.min(self.doublings))
     }
@@ -117,9 +120,10 @@ mod tests {
     #[test]
     fn questions_are_asked_less_and_less_often_until_there_are_others() {
         let mut pace = Pace::new(7, Options::default());
-        let pauses: Vec<u128> = (0..5).map(|_| pace.next_question().as_millis()).collect();
+        let now = Time::ZERO + Duration::from_secs(3);
+        let pauses: Vec<u128> = (0..5).map(|_| (pace.asked(now) - now).as_millis()).collect();
         assert_eq!(pauses, [100, 200, 400, 400, 400]);
         pace.restart_questions();
-        assert_eq!(pace.next_question(), limits::RESEND_AFTER);
+        assert_eq!(pace.asked(now), now + limits::RESEND_AFTER);
     }
 }

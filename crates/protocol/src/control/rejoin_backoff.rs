@@ -10,6 +10,9 @@ const GROWN_WELL: Duration = Duration::from_secs(10);
 const GROW_PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
 
 /// When a controller may change a view only to take a member back.
+///
+/// The pause grows with views that did not last, before it is waited for, and not with tries that came to nothing: so it is no
+/// [`Backoff`](crate::parts::Backoff).
 #[derive(Clone, Debug)]
 pub(super) struct RejoinBackoff {
     retry_at: Time,

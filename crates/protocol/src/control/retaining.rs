@@ -324,7 +324,8 @@ impl Reign {
         (before.max(wanted).min(stable), trimmed)
     }
 
-    /// Until the next round. While nothing happens rounds become fewer.
+    /// Until the next round. While nothing happens rounds become fewer, but never too few for what grows old: that bounds the
+    /// pause itself, so it is no [`Backoff`](crate::parts::Backoff).
     fn rest(&mut self, now: Time, (stable, trim): (Position, Position), options: Options) {
         let limits = options.limits;
         let every = limits.retain_every;

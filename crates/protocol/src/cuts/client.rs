@@ -22,7 +22,7 @@ use crate::parts::known_log::News;
 use crate::parts::lookup::LOOKUP_FIRST;
 use crate::parts::timeouts::{RESEND_FIRST, RESEND_MOST};
 use crate::parts::{
-    Conversation, Jitter, KnownLog, Past, Resuming, SessionWaiters, ShardChoice, Tails, sequencing,
+    Backoff, Conversation, Jitter, KnownLog, Past, Resuming, SessionWaiters, ShardChoice, Tails, sequencing,
 };
 use crate::roles;
 use crate::shard;
@@ -60,9 +60,7 @@ pub struct LogClient {
     /// How many bytes of records it submitted there since it came.
     turn_bytes: usize,
     /// When to ask the leader again what became of the records that were on their way when the view began.
-    locate_at: Option<Time>,
-    /// How long the leader may take to say so.
-    locate_patience: Duration,
+    locate: Option<Backoff>,
     /// How many bytes of records are in `base..sent`.
     in_flight: usize,
     /// With the primary of the shard.
@@ -157,8 +155,7 @@ impl LogClient {
             at: None,
             came_at: Time::ZERO,
             turn_bytes: 0,
-            locate_at: None,
-            locate_patience: RESEND_FIRST,
+            locate: None,
             in_flight: 0,
             pace: Conversation::new(Time::ZERO, batch_bytes),
             tails: Tails::default(),
@@ -194,10 +191,10 @@ impl LogClient {
         let resumes = self.resuming.is_some() || self.past.in_flight() > 0;
         let view = self.log.view().filter(|_| !self.pending.is_empty() || resumes);
         // It is the leader who knows what an earlier run left.
-        let asks = self.locate_at.is_some() || resumes;
+        let asks = self.locate.is_some() || resumes;
         let leader = view.filter(|_| asks).map(|view| (view.leader, None));
         let primary = view.and_then(|view| Some(view.shard(self.at?)?.primary().node));
-        let primary = primary.filter(|_| self.locate_at.is_none()).map(|node| (node, self.pace.busy()));
+        let primary = primary.filter(|_| self.locate.is_none()).map(|node| (node, self.pace.busy()));
         leader.into_iter().chain(primary)
     }
 
@@ -269,7 +266,7 @@ impl LogClient {
             sequencing::Message::Rejected { view, why } => {
                 if view < self.log.view_number() {
                     // It will know the view in a moment.
-                    self.locate_at = self.locate_at.map(|at| at.min(now + LOOKUP_FIRST));
+                    self.locate.iter_mut().for_each(|asks| asks.due_by(now + LOOKUP_FIRST));
                 }
                 self.log.was_rejected(now, view, why);
             }
@@ -331,9 +328,9 @@ impl LogClient {
 
     /// Records on their way were submitted, are counted, and are at one shard, or asked for.
     fn assert_submitted(&self) {
-        let Self { base, sent, submitted, at, locate_at, in_flight, .. } = self;
+        let Self { base, sent, submitted, at, locate, in_flight, .. } = self;
         let is_known = sent == base && *in_flight == 0
-            || base < sent && sent <= submitted && (at.is_some() || locate_at.is_some());
+            || base < sent && sent <= submitted && (at.is_some() || locate.is_some());
         assert!(
             is_known && *sent <= self.end(),
             "from {base} to {sent} of {}, below {submitted}, at {at:?}: {in_flight} bytes",
@@ -375,8 +372,8 @@ impl LogClient {
         for Place { number, count, position } in places {
             self.appended(IdRun { session, first: *number, count: *count }, *position, out);
         }
-        if self.locate_at.is_some() && (self.base >= next || self.pending.is_empty()) {
-            self.locate_at = None;
+        if self.locate.is_some() && (self.base >= next || self.pending.is_empty()) {
+            self.locate = None;
             self.sent_below(self.base);
             self.submitted = self.base;
             self.work_is_due = true;
@@ -393,11 +390,11 @@ impl LogClient {
 
     /// Goes on in a new view: what was on its way in the one before is asked for.
     fn enter_view(&mut self, now: Time) {
-        if self.submitted > self.base || self.locate_at.is_some() {
-            self.locate_at = Some(now);
+        if self.submitted > self.base || self.locate.is_some() {
+            self.locate = Some(Backoff::new(now, RESEND_FIRST, RESEND_MOST));
         }
         self.pace = Conversation::new(now, self.config.options.limits.batch_bytes);
-        (self.locate_patience, self.at) = (RESEND_FIRST, None);
+        self.at = None;
         self.tails.enter_view();
         self.work_is_due = true;
     }
@@ -456,7 +453,7 @@ impl LogClient {
     fn forget_session(&mut self) {
         self.session = None;
         (self.base, self.sent, self.submitted, self.in_flight) = (0, 0, 0, 0);
-        (self.at, self.locate_at) = (None, None);
+        (self.at, self.locate) = (None, None);
         self.pending.clear();
         (self.resuming, self.past) = (None, Past::default());
     }
@@ -465,8 +462,8 @@ impl LogClient {
         if self.session.is_none() || self.log.view().is_none() {
             return None;
         }
-        if self.locate_at.is_some() {
-            return self.locate_at;
+        if let Some(asks) = &self.locate {
+            return Some(asks.at());
         }
         let resumes_at = self.pace.resumes_at().filter(|_| self.sent < self.end());
         resumes_at.or_else(|| (self.sent > self.base).then(|| self.pace.resend_at()))
@@ -475,15 +472,14 @@ impl LogClient {
     /// Submits whatever was not, as far as it goes to the shard where the session is; and again, after silence.
     fn send_submits(&mut self, now: Time, out: &mut Out) {
         let (Some(session), Some(view)) = (self.session, self.log.view().cloned()) else { return };
-        if self.locate_at.is_some_and(|at| now >= at) {
-            if self.locate_patience > RESEND_FIRST {
+        if let Some(asks) = self.locate.as_mut().filter(|asks| asks.is_due(now)) {
+            if asks.pause() > RESEND_FIRST {
                 self.log.wonder(out);
             }
-            self.locate_at = Some(now + self.locate_patience);
-            self.locate_patience = (self.locate_patience * 2).min(RESEND_MOST);
+            asks.tried(now);
             self.ask_what_became(session, out);
         }
-        if self.locate_at.is_some() || self.pace.pauses(now) {
+        if self.locate.is_some() || self.pace.pauses(now) {
             return;
         }
         if self.sent == self.base {

@@ -61,6 +61,18 @@ impl Backoff {
         self.pause = (self.pause * 2).min(self.most);
     }
 
+    /// The next try is due at `at` at the latest. The pauses stay as long as they are.
+    pub fn due_by(&mut self, at: Time) {
+        self.at = self.at.min(at);
+    }
+
+    /// It cannot be tried for now: the next try is due after the pause, unless it was due later anyway.
+    pub fn postpone(&mut self, now: Time) {
+        let at = self.at;
+        self.tried(now);
+        self.at = self.at.max(at);
+    }
+
     /// Something came of it: the pauses are short again. The next try stays when it is.
     pub fn helped(&mut self) {
         self.pause = self.first;
@@ -102,6 +114,18 @@ mod tests {
         assert_eq!(tries(&mut backoff, 300, 390), [355, 365, 385]);
         backoff.restart(Time::ZERO + ms(400));
         assert_eq!(tries(&mut backoff, 390, 440), [400, 410, 430]);
+    }
+
+    #[test]
+    fn a_try_is_brought_forward_or_put_off() {
+        let mut backoff = Backoff::new(Time::ZERO + ms(50), ms(10), ms(70));
+        backoff.postpone(Time::ZERO + ms(5));
+        assert_eq!((backoff.at(), backoff.pause()), (Time::ZERO + ms(50), ms(20)), "it was due later anyway");
+        backoff.due_by(Time::ZERO + ms(30));
+        backoff.due_by(Time::ZERO + ms(40));
+        assert_eq!((backoff.at(), backoff.pause()), (Time::ZERO + ms(30), ms(20)));
+        backoff.postpone(Time::ZERO + ms(20));
+        assert_eq!((backoff.at(), backoff.pause()), (Time::ZERO + ms(40), ms(40)));
     }
 
     #[test]

@@ -50,7 +50,8 @@ pub(super) struct CatchUp {
     /// The damaged position to ask for next, or the first one after it: a replica that misses one may have another.
     next_damaged: Position,
     question: Option<Question>,
-    /// How long an answer may take, as earlier ones taught; nothing before the first.
+    /// How long an answer may take, as earlier ones taught; nothing before the first. It is measured, and so no
+    /// [`Backoff`](crate::parts::Backoff).
     timeout: Option<Duration>,
     last_request: u64,
     /// Which of the others to ask next.

@@ -32,7 +32,7 @@ use super::message::Message;
 use crate::mutation::Mutation;
 use crate::parts::held_ids::not_below;
 use crate::parts::timeouts::RESEND_MOST;
-use crate::parts::{HeldIds, IdSet};
+use crate::parts::{Backoff, HeldIds, IdSet};
 use crate::roles::{self, RoleEffect};
 use crate::shard::{self, Batch, Core, DataPath, Predicting, Write, send};
 
@@ -164,7 +164,7 @@ impl DataPath for ById {
     }
 
     fn deadline(&self, core: &Core) -> Option<Time> {
-        let missing = self.held.waiting.values().map(|waiting| waiting.ask_at).min();
+        let missing = self.held.waiting.values().map(|waiting| waiting.asks.at()).min();
         let suspected_orphans = self.held.orphan_check_at().filter(|_| core.is_open());
         [missing, suspected_orphans].into_iter().flatten().min()
     }
@@ -336,8 +336,7 @@ impl ById {
             first,
             runs,
             since: now,
-            ask_at: now + timeout,
-            pause: limits::RESEND_AFTER,
+            asks: Backoff::new(now + timeout, limits::RESEND_AFTER, RESEND_MOST),
             at_most: now + limits::MISSING_MOST,
             is_last_call: false,
             turn: 0,
@@ -409,7 +408,7 @@ impl ById {
 
     /// Asks the other replicas for records that are missing for too long.
     fn ask_for_missing(&mut self, core: &mut Core, now: Time, out: &mut Out) {
-        let due = |(_, waiting): &(_, &Waiting)| now >= waiting.ask_at;
+        let due = |(_, waiting): &(_, &Waiting)| waiting.asks.is_due(now);
         let due: Vec<_> = self.held.waiting.iter().filter(due).map(|(batch, _)| *batch).collect();
         for (view, batch) in &due {
             let waiting = &self.held.waiting[&(*view, *batch)];
@@ -423,11 +422,10 @@ impl ById {
                 let message = Message::FetchRecords { view: *view, batch: *batch, ids: ids.clone() };
                 send(Address::Node(node, Endpoint::Shard(core.shard)), message, out);
             }
-            waiting.ask_at = now + waiting.pause;
+            waiting.asks.tried(now);
             if is_primary && !waiting.is_last_call {
-                waiting.ask_at = waiting.ask_at.min(sending_until);
+                waiting.asks.due_by(sending_until);
             }
-            waiting.pause = (waiting.pause * 2).min(RESEND_MOST);
         }
         if !due.is_empty() {
             self.go_on(core, now, out);

@@ -77,9 +77,7 @@ pub(super) struct Waiting {
     pub(super) runs: Vec<Ordered>,
     pub(super) since: Time,
     /// When to ask the other replicas, for the first time or again.
-    pub(super) ask_at: Time,
-    /// How long they may take to answer.
-    pub(super) pause: Duration,
+    pub(super) asks: Backoff,
     /// Until when a client that is still sending is waited for at most.
     pub(super) at_most: Time,
     /// Whether a record that all of them miss becomes a no-op: its client is gone, or was silent for too long.
@@ -197,7 +195,7 @@ impl HeldRecords {
         self.ids.records_mut().disconnected(peer);
         let soon = now + limits::MISSING_FOR;
         for waiting in self.waiting.values_mut().filter(|waiting| !waiting.is_last_call) {
-            waiting.ask_at = waiting.ask_at.min(soon);
+            waiting.asks.due_by(soon);
         }
     }
 
@@ -512,17 +510,16 @@ impl Waiting {
     pub(super) fn was_answered(&mut self, now: Time, node: NodeId, helped: bool) {
         let others = self.others();
         if helped {
-            (self.ask_at, self.pause) = (now, limits::RESEND_AFTER);
+            self.asks.restart(now);
             self.turn = others.iter().position(|other| *other == node).unwrap_or(0);
         } else if !self.is_last_call && self.missing_at.len() < others.len() {
-            self.ask_at = now;
+            self.asks.due_by(now);
         }
     }
 
     /// There was no room for what another replica gave.
     pub(super) fn had_no_room(&mut self, now: Time) {
-        self.ask_at = self.ask_at.max(now + self.pause);
-        self.pause = (self.pause * 2).min(limits::MISSING_CONNECTED);
+        self.asks.postpone(now);
     }
 
     /// The given ids whose records all others said that they do not have.
