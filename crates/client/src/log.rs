@@ -310,25 +310,6 @@ impl Log {
     /// # Errors
     /// If `from` is trimmed, or a shard does not answer.
     pub async fn read(&self, from: Position, max: u32, wait: Duration) -> Result<Vec<Stored>, ReadError> {
-        let started = Instant::now();
-        let mut next = from;
-        loop {
-            let left = wait.saturating_sub(started.elapsed());
-            let (records, read_on) = self.read_at(next, max, left).await?;
-            if !records.is_empty() || read_on <= next || max == 0 {
-                return Ok(records);
-            }
-            next = read_on;
-        }
-    }
-
-    /// The records of some of the positions from `from` on, and the position after these.
-    async fn read_at(
-        &self,
-        from: Position,
-        max: u32,
-        wait: Duration,
-    ) -> Result<(Vec<Stored>, Position), ReadError> {
         let (waiter, answer) = oneshot::channel();
         let answer_within = self.inner.client.inner.options.deadline;
         let request = fetch::Request::Read { from, max, wait, answer_within };
@@ -336,7 +317,7 @@ impl Log {
         let command = Command::Fetch { control, entry: Box::new(self.inner.entry.clone()), request, waiter };
         self.inner.client.inner.commands.send(command).await.map_err(|_| ReadError::Stopped)?;
         match answer.await {
-            Ok(fetch::Reply::Records { records, next }) => Ok((records, next)),
+            Ok(fetch::Reply::Records { records, .. }) => Ok(records),
             Ok(fetch::Reply::Failed(seriatim_delivery::Failure::Trimmed { first })) => {
                 Err(ReadError::Trimmed { first })
             }

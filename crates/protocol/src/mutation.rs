@@ -86,6 +86,8 @@ pub enum Mutation {
     StatusOfThoseHeard,
     /// Of what several nodes know of a log, a client is told the oldest.
     OldestKnown,
+    /// A read ends where no record is, and none will be, though there are some behind.
+    EmptyEndsRead,
     /// Where positions come first, a view may write anew what some replica has trimmed.
     TrimmedFlushed,
     /// Which appends became no-ops is lost in a view change.

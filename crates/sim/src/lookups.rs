@@ -1,6 +1,6 @@
 //! The reads of the client library: its fetch, and an application that reads here and there, and once through.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use seriatim_delivery::fetch::{Reply, Request};
@@ -34,6 +34,8 @@ pub struct Lookups {
     trimmed: Position,
     /// Where the reads begin that are not answered.
     running: BTreeMap<u64, Position>,
+    /// Where the machine asked shards for records.
+    asked: BTreeSet<Position>,
     /// Where the questions for the map begin that are not answered.
     maps: BTreeMap<u64, Position>,
     last_token: u64,
@@ -54,6 +56,7 @@ impl Lookups {
             next: Position::ZERO,
             trimmed: Position::ZERO,
             running: BTreeMap::new(),
+            asked: BTreeSet::new(),
             maps: BTreeMap::new(),
             last_token: SCAN,
             last_own_map: OWN,
@@ -164,8 +167,12 @@ impl Lookups {
         for effect in effects {
             match effect {
                 Effect::Send { to, message } => {
-                    if let Message::Shard(shard::Message::Map { request, from, .. }) = &message {
-                        self.maps.insert(*request, *from);
+                    match &message {
+                        Message::Shard(shard::Message::Map { request, from, .. }) => {
+                            self.maps.insert(*request, *from);
+                        }
+                        Message::Shard(shard::Message::Read { from, .. }) => _ = self.asked.insert(*from),
+                        _ => {}
                     }
                     out.push((to, message));
                 }
@@ -179,6 +186,11 @@ impl Lookups {
         let from = self.running.remove(&token).expect("only what was asked is answered");
         let read_on = match reply {
             Reply::Records { records, next } => {
+                if records.is_empty() && from < next && next < Position::MAX && !self.asked.contains(&next) {
+                    // To the application that says that there is no record yet.
+                    let problem = format!("a read from {from} on ended at {next}, and did not look there");
+                    history.problems.push(problem);
+                }
                 history.deliver(from, next, &records);
                 next
             }
@@ -191,28 +203,34 @@ impl Lookups {
                 position.next()
             }
             Reply::Failed(failure) => {
-                self.failed(from, failure, history);
+                self.failed(failure, history);
                 from
             }
         };
         if token == SCAN {
             self.next = self.next.max(read_on);
         }
+        let least = self.running.values().min().copied().unwrap_or(Position::MAX);
+        self.asked = self.asked.split_off(&least);
     }
 
-    fn failed(&mut self, from: Position, failure: Failure, history: &mut History) {
-        let is_being_lost = |loss: &Acceptance| from >= loss.certain;
+    fn failed(&mut self, failure: Failure, history: &mut History) {
         match failure {
             Failure::Missing { .. } if history.excuse(Excuse::Missing, history.lost_too_much) => {
                 self.has_ended = true;
             }
             // Some shards may know of the loss already, and others not yet.
-            Failure::Gap { .. }
-                if history.excuse(Excuse::Gap, history.accepted.as_ref().is_some_and(is_being_lost)) => {}
+            Failure::Gap { position, .. }
+                if history.excuse(Excuse::Gap, is_being_lost(history.accepted.as_ref(), position)) => {}
             Failure::Gap { .. } | Failure::Disordered { .. } => history.holes.push(failure.to_string()),
             Failure::Deleted(_) => history.problems.push(failure.to_string()),
             // It is tried again.
             _ => {}
         }
     }
+}
+
+/// Whether a position is among those of which an operator accepts the loss.
+fn is_being_lost(accepted: Option<&Acceptance>, position: Position) -> bool {
+    accepted.is_some_and(|loss| position >= loss.certain)
 }

@@ -87,7 +87,7 @@ const PASSED_WHILE_REPEATED: Profile = Profile {
 };
 
 /// All of them.
-pub const MUTATIONS: [Detection; 123] = [
+pub const MUTATIONS: [Detection; 124] = [
     detection(Mutation::StableEarly, "no_unstable_reads", 3, profiles::QUIET),
     detection(Mutation::FilterForgotten, "at_most_once", 5, profiles::CHURN),
     detection(Mutation::FilterUnion, "durability", 20, profiles::HALF_SEEN),
@@ -132,6 +132,7 @@ pub const MUTATIONS: [Detection; 123] = [
     detection(Mutation::RecoveryAcceptsUnasked, "durability", 20, profiles::ACCEPTED_LOSSES),
     detection(Mutation::StatusOfThoseHeard, "operator", 20, profiles::ABSENT_PRIMARIES),
     detection(Mutation::OldestKnown, "operator", 20, profiles::ABSENT_PRIMARIES),
+    detection(Mutation::EmptyEndsRead, "liveness", 20, profiles::LOOKUPS).of(HAS_QUOTAS),
     detection(Mutation::TrimmedFlushed, "total_order", 10, profiles::HALF_TRIMMED).from(1010),
     detection(Mutation::VoidsForgotten, "durability", 20, profiles::LOST_RECORDS),
     detection(Mutation::VoidAcknowledged, "durability", 30, profiles::LOST_RECORDS),

@@ -63,6 +63,14 @@ impl Script {
         self.step(from_shard(node, shard, shard::Message::Records { request, records, upto: Position(upto) }))
     }
 
+    /// A shard calls positions empty: the first, and how many.
+    fn answer_empty(&mut self, shard: u32, (first, count): (u64, u64), upto: u64) -> Vec<Reply> {
+        let (node, request, _) = self.asked[&shard];
+        let (records, empty) = (vec![], vec![Span { first: Position(first), count }]);
+        let message = shard::Message::RecordsWith { request, records, empty, upto: Position(upto) };
+        self.step(from_shard(node, shard, message))
+    }
+
     fn fail(&mut self, shard: u32, error: ReadError) -> Vec<Reply> {
         let (node, request, _) = self.asked[&shard];
         self.step(from_shard(node, shard, shard::Message::ReadFailed { request, error }))
@@ -123,6 +131,26 @@ fn a_read_past_the_end_polls_until_there_is_something() {
     assert_eq!(script.answer(0, vec![], 5), []);
     assert_eq!(script.asked[&0].2, 1100, "it is asked again, for the rest of the time");
     assert_eq!(script.answer(0, run([5]), 6), records([5], 6));
+}
+
+#[test]
+fn a_read_that_finds_no_record_reads_on_and_waits_no_longer_for_that() {
+    let mut script = Script::new(entry(1, 1, 64));
+    script.read(0, 2, 500 * MS);
+    assert_eq!(script.answer_empty(0, (0, 70), 70), []);
+    assert_eq!(script.asked[&0].2, 500, "it asks for what is behind");
+    script.now = script.now + 300 * MS;
+    assert_eq!(script.answer(0, vec![no_op(70), no_op(71)], 72), []);
+    assert_eq!(script.asked[&0].2, 200, "which is final within the time that it had");
+    assert_eq!(script.answer(0, run([72, 73]), 74), records([72, 73], 74));
+
+    script.read(74, 2, 500 * MS);
+    assert_eq!(script.answer_empty(0, (74, 2), 76), []);
+    script.now = script.now + 600 * MS;
+    assert_eq!(script.answer_empty(0, (76, 4), 80), []);
+    assert_eq!(script.asked[&0].2, 0, "what is there already needs no time");
+    assert_eq!(script.answer(0, vec![], 80), records([], 80));
+    assert!(script.fetch.is_idle());
 }
 
 #[test]

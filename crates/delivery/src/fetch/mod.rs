@@ -17,7 +17,7 @@ mod map;
 mod read;
 
 use map::{PositionMap, Run};
-use read::{Out, RESEND_FIRST, Read, Shared};
+use read::{Out, RESEND_FIRST, Read, Shared, Wanted};
 
 use crate::failure::Failure;
 use crate::source::{Directory, Learned, send};
@@ -25,11 +25,11 @@ use crate::source::{Directory, Learned, send};
 /// A request to a [`Fetch`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Read.
+    /// Read. Where no record is at the positions wanted, and none will be, it reads on behind them, however many these are.
     Read {
         /// The first position wanted.
         from: Position,
-        /// At most this many positions; not more than [`limits::READ_RECORDS`] are read at once.
+        /// At most this many positions that may have a record; not more than [`limits::READ_RECORDS`] are read at once.
         max: u32,
         /// How long to wait while nothing at `from` is final.
         wait: Duration,
@@ -47,8 +47,8 @@ pub enum Reply {
     Records {
         /// The records, in order, without no-ops.
         records: Vec<Stored>,
-        /// Where to read on: every position from `from` up to it is in `records`, a no-op's, or empty. Where the end of what
-        /// was wanted is empty, it may lie beyond that.
+        /// Where to read on: every position from `from` up to it is in `records`, a no-op's, or empty. It may lie beyond
+        /// what was wanted.
         next: Position,
     },
     /// It did not work.
@@ -72,7 +72,7 @@ pub struct Fetch {
     options: Options,
     /// By their tokens.
     reads: BTreeMap<u64, Read>,
-    /// Invariant: what is in it lies below the stable bound of a replica that knew the view `entered`, or a later one.
+    /// It has what replicas say that know the view `entered`, or a later one: what lies below their stable bounds.
     map: PositionMap,
     /// Questions for the map on their way.
     questions: BTreeMap<u64, Question>,
@@ -108,10 +108,9 @@ impl Machine for Fetch {
     fn step(&mut self, now: Time, input: Input<Message, Request>, out: &mut Out) {
         match input {
             Input::Request { token, request: Request::Read { from, max, wait, answer_within } } => {
-                let until = now + wait;
-                self.start(now, token, (from, max), (until, until + answer_within), out);
+                self.start(now, token, Wanted { from, max, until: now + wait, answer_within }, out);
             }
-            Input::Request { token, request: Request::Cancel } => self.finish(token, None, out),
+            Input::Request { token, request: Request::Cancel } => drop(self.end(token, out)),
             Input::Message {
                 from: Address::Node(node, Endpoint::Shard(shard)),
                 message: Message::Shard(message),
@@ -122,7 +121,7 @@ impl Machine for Fetch {
                 self.reads.values_mut().for_each(|read| read.disconnected(now, node, &mut self.shared));
             }
             Input::Wake => {
-                self.for_each(out, |read, shared, out| read.timer(now, shared, out));
+                self.for_each(now, out, |read, shared, out| read.timer(now, shared, out));
                 self.shared.directory.timer(now, out);
             }
             _ => {}
@@ -165,18 +164,11 @@ impl Fetch {
         self.shared.directory.entry()
     }
 
-    fn start(
-        &mut self,
-        now: Time,
-        token: u64,
-        (from, max): (Position, u32),
-        times: (Time, Time),
-        out: &mut Out,
-    ) {
+    fn start(&mut self, now: Time, token: u64, wanted: Wanted, out: &mut Out) {
         assert!(!self.reads.contains_key(&token), "a token names one read");
         // Nobody can be asked for more than a log can reach, and there are no records above.
-        let from = from.min(Position::MAX);
-        let end = (from + u64::from(max.min(limits::READ_RECORDS))).min(Position::MAX);
+        let from = wanted.from.min(Position::MAX);
+        let end = (from + u64::from(wanted.max.min(limits::READ_RECORDS))).min(Position::MAX);
         if end == from {
             let reply = Reply::Records { records: vec![], next: end };
             return out.push(Effect::Reply { token, reply });
@@ -185,7 +177,7 @@ impl Fetch {
             self.shared.directory.ask(now);
         }
         let owners = self.owners(now, from, end, out);
-        let mut read = Read::new(token, (from, end), times, owners);
+        let mut read = Read::new(now, token, Wanted { from, ..wanted }, end, owners);
         read.ask_shards(now, &mut self.shared);
         read.ask_due(now, &mut self.shared, out);
         self.reads.insert(token, read);
@@ -194,6 +186,7 @@ impl Fetch {
     /// Lets each read take note of something that may end it.
     fn for_each(
         &mut self,
+        now: Time,
         out: &mut Out,
         mut tell: impl FnMut(&mut Read, &mut Shared, &mut Out) -> Option<Reply>,
     ) {
@@ -202,17 +195,33 @@ impl Fetch {
             ended.extend(tell(read, &mut self.shared, out).map(|reply| (*token, reply)));
         }
         for (token, reply) in ended {
-            self.finish(token, Some(reply), out);
+            self.finish(now, token, reply, out);
         }
     }
 
-    fn finish(&mut self, token: u64, reply: Option<Reply>, out: &mut Out) {
-        let Some(mut read) = self.reads.remove(&token) else { return };
+    /// A read is answered. One that found out that no record is where it looked reads on behind that, and still waits as long
+    /// as it was to.
+    fn finish(&mut self, now: Time, token: u64, reply: Reply, out: &mut Out) {
+        let Some(read) = self.end(token, out) else { return };
+        let stays = self.options.mutates(Mutation::EmptyEndsRead);
+        let rest = match &reply {
+            Reply::Records { records, next } if records.is_empty() && !stays => read.rest_from(*next),
+            _ => None,
+        };
+        match rest {
+            Some(rest) => self.start(now, token, rest, out),
+            None => out.push(Effect::Reply { token, reply }),
+        }
+    }
+
+    /// A read is over.
+    fn end(&mut self, token: u64, out: &mut Out) -> Option<Read> {
+        let mut read = self.reads.remove(&token)?;
         read.cancel(&mut self.shared, out);
         if self.reads.is_empty() {
             self.shared.directory.rest();
         }
-        out.extend(reply.map(|reply| Effect::Reply { token, reply }));
+        Some(read)
     }
 
     fn receive(&mut self, now: Time, node: NodeId, shard: ShardId, message: shard::Message, out: &mut Out) {
@@ -231,7 +240,7 @@ impl Fetch {
                 if let Some(question) = self.questions.remove(&request) {
                     return self.ask_another(now, question, out);
                 }
-                self.answered(request, out, |read, shared, out| {
+                self.answered(now, request, out, |read, shared, out| {
                     read.failed(now, (node, shard, request), error, shared, out)
                 });
             }
@@ -252,7 +261,7 @@ impl Fetch {
         out: &mut Out,
     ) {
         self.stable = self.stable.max(found.2);
-        self.answered(request, out, |read, shared, out| {
+        self.answered(now, request, out, |read, shared, out| {
             read.receive(now, (node, shard, request), found, shared, out)
         });
     }
@@ -260,6 +269,7 @@ impl Fetch {
     /// Lets the read that asked this take the answer.
     fn answered(
         &mut self,
+        now: Time,
         request: u64,
         out: &mut Out,
         tell: impl FnOnce(&mut Read, &mut Shared, &mut Out) -> Option<Reply>,
@@ -267,7 +277,7 @@ impl Fetch {
         let Some(token) = self.shared.asker(request) else { return };
         let read = self.reads.get_mut(&token).expect("who asked has no answer yet");
         if let Some(reply) = tell(read, &mut self.shared, out) {
-            self.finish(token, Some(reply), out);
+            self.finish(now, token, reply, out);
         }
     }
 
@@ -276,10 +286,10 @@ impl Fetch {
             Learned::NewView { lost_from } => self.enter_view(now, lost_from, out),
             Learned::Deleted => {
                 let failure = Failure::Deleted(self.entry().name.clone());
-                self.for_each(out, |_, _, _| Some(Reply::Failed(failure.clone())));
+                self.for_each(now, out, |_, _, _| Some(Reply::Failed(failure.clone())));
             }
             Learned::Same(answer) => {
-                self.for_each(out, |read, shared, out| read.view_confirmed(now, answer, shared, out));
+                self.for_each(now, out, |read, shared, out| read.view_confirmed(now, answer, shared, out));
             }
             Learned::Nothing => {}
         }
@@ -294,7 +304,7 @@ impl Fetch {
         // A replica that was asked in an older view may not know of that.
         self.questions.clear();
         self.stable = self.stable.min(lost_from);
-        self.for_each(out, |read, shared, out| {
+        self.for_each(now, out, |read, shared, out| {
             read.enter_view(now, lost_from, shared, out);
             None
         });

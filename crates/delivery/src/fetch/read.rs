@@ -54,14 +54,26 @@ impl Shared {
     }
 }
 
+/// The records that a caller wants.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    /// The first position.
+    pub(crate) from: Position,
+    /// Of how many positions at most.
+    pub(crate) max: u32,
+    /// Until when to wait for the first record.
+    pub(crate) until: Time,
+    /// How long to wait, beyond that, for shards that do not answer.
+    pub(crate) answer_within: Duration,
+}
+
 /// A read that is not answered yet.
 #[derive(Debug)]
 pub(crate) struct Read {
     token: u64,
-    from: Position,
+    wanted: Wanted,
+    /// The end of the positions that are asked for.
     end: Position,
-    /// Until when to wait for the first record.
-    until: Time,
     /// Until when to wait for an answer at all.
     give_up: Time,
     /// Which shards hold the range, if it is known. Only they are asked.
@@ -96,14 +108,21 @@ struct ShardPart {
 }
 
 impl Read {
-    /// A read of `from..end`, of which `owners` hold all if they are known.
+    /// A read of what is wanted up to `end`, of which `owners` hold all if they are known.
     pub(crate) fn new(
+        now: Time,
         token: u64,
-        (from, end): (Position, Position),
-        (until, give_up): (Time, Time),
+        wanted: Wanted,
+        end: Position,
         owners: Option<Vec<Run>>,
     ) -> Self {
-        Self { token, from, end, until, give_up, owners, parts: BTreeMap::new(), doubt: Doubt::default() }
+        let give_up = wanted.until.max(now) + wanted.answer_within;
+        Self { token, wanted, end, give_up, owners, parts: BTreeMap::new(), doubt: Doubt::default() }
+    }
+
+    /// The rest of what is wanted, where no position below `next` has a record; nothing, if that is not known of any.
+    pub(crate) fn rest_from(&self, next: Position) -> Option<Wanted> {
+        (next > self.wanted.from).then_some(Wanted { from: next, ..self.wanted })
     }
 
     pub(crate) fn deadline(&self) -> Time {
@@ -120,8 +139,8 @@ impl Read {
         for shard in self.shards(view, shared.directory.placement()) {
             let Some(members) = view.shard(shard) else { continue };
             let primary = members.primary().node;
-            let part = self.parts.entry(shard).or_insert_with(|| ShardPart::new(primary, self.from));
-            if part.upto == self.from {
+            let part = self.parts.entry(shard).or_insert_with(|| ShardPart::new(primary, self.wanted.from));
+            if part.upto == self.wanted.from {
                 (part.node, part.replica) = (primary, 0);
                 part.ask(now, &mut shared.askers);
             }
@@ -132,7 +151,7 @@ impl Read {
     fn shards(&self, view: &View, placement: Option<&Placement>) -> Vec<ShardId> {
         let most = view.shards.len();
         let mut shards = vec![];
-        let mut position = self.from;
+        let mut position = self.wanted.from;
         while position < self.end && shards.len() < most {
             let Some((shard, run_end)) = self.run_at(placement, position) else {
                 return view.shards.iter().map(|members| members.shard).collect();
@@ -171,15 +190,15 @@ impl Read {
                 part.tries.tried(now);
                 shared.directory.ask(now);
             }
-            let wait = self.until.since(now).min(POLL_FOR);
+            let wait = self.wanted.until.since(now).min(POLL_FOR);
             part.request = shared.next_request();
             shared.askers.insert(part.request, self.token);
             part.ask_at = Some(now + wait + part.tries.pause());
             let message = shard::Message::Read {
                 request: part.request,
-                from: self.from,
+                from: self.wanted.from,
                 end: self.end,
-                max_records: u32::try_from(self.end - self.from).unwrap_or(u32::MAX),
+                max_records: u32::try_from(self.end - self.wanted.from).unwrap_or(u32::MAX),
                 wait_ms: wait.as_millis() as u32,
             };
             send(part.node, *shard, message, out);
@@ -271,7 +290,7 @@ impl Read {
         // so when they are asked again.
         let must_ask_again = self.doubt.is_open()
             || self.parts.iter().any(|(shard, part)| has_left(shard) || part.upto > lost_from);
-        self.doubt.enter_view(must_ask_again.then_some(self.from));
+        self.doubt.enter_view(must_ask_again.then_some(self.wanted.from));
         if must_ask_again {
             self.forget_answers(shared, out);
         }
@@ -332,7 +351,7 @@ impl Read {
         let Some(part) = self.parts.get(&shard).filter(|_| next < self.end) else {
             return Some(self.answer(next));
         };
-        let is_first = next == self.from;
+        let is_first = next == self.wanted.from;
         let places = shared.directory.placement().is_some();
         if part.ask_at.is_some() {
             if !is_first {
@@ -345,9 +364,9 @@ impl Read {
         } else if is_first && part.upto > next {
             self.doubt.raise(now, next, shard, &mut shared.directory);
             None
-        } else if is_first && now < self.until {
+        } else if is_first && now < self.wanted.until {
             // Nothing yet. Perhaps because the view is over and nobody told the shards.
-            let from = self.from;
+            let from = self.wanted.from;
             let empty = self.parts.values_mut().filter(|part| part.upto == from && part.request == 0);
             empty.for_each(|part| part.ask_at = Some(now));
             shared.directory.ask(now);
@@ -361,7 +380,7 @@ impl Read {
     /// Whether no shard but this one can have the first position: its place says so, or all others did.
     fn is_nowhere_else(&self, shard: ShardId, places: bool) -> bool {
         let mut others = self.parts.iter().filter(|(other, _)| **other != shard);
-        places || others.all(|(_, part)| part.upto > self.from || part.lost.is_some())
+        places || others.all(|(_, part)| part.upto > self.wanted.from || part.lost.is_some())
     }
 
     /// The time is over: what is there must do.
@@ -373,7 +392,7 @@ impl Read {
         let next = self.reach(directory.placement());
         let shard = self.holder(directory.placement(), next);
         match self.parts.get(&shard) {
-            Some(part) if next == self.from && !part.answered => Reply::Failed(match part.missing {
+            Some(part) if next == self.wanted.from && !part.answered => Reply::Failed(match part.missing {
                 Some(position) => Failure::Missing { position, shard },
                 None => Failure::Unanswered { shard, node: part.node, why },
             }),
@@ -417,7 +436,7 @@ impl Read {
         let has = |records: &std::slice::Iter<'_, Stored>, next: Position| {
             records.as_slice().first().is_some_and(|stored| stored.position == next)
         };
-        let mut next = self.from;
+        let mut next = self.wanted.from;
         while next < self.end {
             while empty.next_if(|span| span.end() <= next).is_some() {}
             if let Some(span) = empty.peek().filter(|span| span.contains(next)) {
