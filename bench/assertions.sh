@@ -28,7 +28,7 @@ build "$root" with
 (cd "$root" && git ls-files -z | xargs -0 tar cf -) | tar xf - -C "$work/tree"
 (cd "$work/tree" && CARGO_TARGET_DIR="$target/assertions" cargo run --quiet -p xtask -- assertions off)
 build "$work/tree" without
-for ordering in erwin-bb erwin-st corfu scalog; do
+for ordering in erwin-bb erwin-st corfu scalog belfast; do
     profile with "$ordering"
     profile without "$ordering"
 done

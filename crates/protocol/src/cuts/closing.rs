@@ -41,7 +41,7 @@ const ASK_MOST: Duration = Duration::from_secs(1);
 
 /// A closing cut under way.
 ///
-/// Its parts follow each other from `first` on, and one is pushed when those before it are on all replicas that
+/// Invariant: its parts follow each other from `first` on, and one is pushed when those before it are on all replicas that
 /// are to hold them. So a store that has the last has all.
 #[derive(Clone, Debug)]
 pub(super) struct ClosingCut {
@@ -137,7 +137,10 @@ impl ClosingCut {
                 true => VecDeque::new(),
                 false => Content::new(self.first, &self.rests, filter, sessions).parts(decided, windows),
             };
-            let end = unsent.back().map_or(self.first, Cut::end);
+            let end = unsent.iter().fold(self.first, |end, part| {
+                assert!(part.from == end, "a part from {} on follows those up to {end}", part.from);
+                part.end()
+            });
             let routes = survivors.iter().map(|(shard, members)| (*shard, &members[..]));
             let pusher = Pusher::closing(self.claim, routes, self.first);
             self.parts = Some(Parts { unsent, pusher, end });
@@ -146,6 +149,7 @@ impl ClosingCut {
         while pusher.len() == 0
             && let Some(part) = unsent.pop_front()
         {
+            assert!(pusher.bound() == part.from, "what is before {} is on its way still", part.from);
             pusher.push(now, part, out);
         }
     }

@@ -12,7 +12,7 @@ use crate::roles::RoleEffect;
 
 /// The knowledge that replicas have of the windows of a view.
 ///
-/// No window is told before the cut that names it is committed, and none of a view that one of its members has not
+/// Invariant: no window is told before the cut that names it is committed, and none of a view that one of its members has not
 /// seen start. So each member of the layer that is sealed knows every window that a replica knows.
 #[derive(Clone, Debug)]
 pub(super) struct Telling {
@@ -85,7 +85,7 @@ impl Telling {
         view: ViewNumber,
         out: &mut Vec<RoleEffect>,
     ) {
-        let certain = self.certain(committed);
+        let (certain, early) = (self.certain(committed), self.options.mutates(Mutation::WindowEarly));
         for ((shard, node), known) in &mut self.replicas {
             if Self::due_at(known, certain).is_none_or(|at| now < at) {
                 continue;
@@ -93,7 +93,12 @@ impl Telling {
             known.sent = Some((certain, now));
             let new =
                 self.windows.iter().filter(|(_, window)| (known.below..certain).contains(&window.number));
-            let windows = new.map(|(_, window)| window.clone()).collect();
+            let tell = |(named, window): &(Position, Window)| {
+                let is_certain = early || committed.is_some_and(|committed| *named <= committed);
+                assert!(is_certain, "window {} is told before {named} is committed", window.number);
+                window.clone()
+            };
+            let windows = new.map(tell).collect();
             let to = Address::Node(*node, Endpoint::Shard(*shard));
             out.push(RoleEffect::Send { to, message: ShardMessage::Windows { view, windows }.into() });
         }

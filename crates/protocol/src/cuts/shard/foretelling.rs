@@ -26,7 +26,7 @@ use crate::shard::{Core, Foretold, send};
 
 /// The part of a local log whose positions readers may be told.
 ///
-/// Nothing of this shard lies at a position below `upto` but what is below index `end`.
+/// Invariant: nothing of this shard lies at a position below `upto` but what is below index `end`, or decided.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Foretelling {
     /// Indexes below this one have positions that may be told.
@@ -123,7 +123,24 @@ impl LocalLog {
         let known = &mut self.foretelling;
         let is_more = upto > known.upto;
         (known.end, known.upto) = (end.max(known.end), upto.max(known.upto));
+        if is_more {
+            self.assert_foretold(options);
+        }
         is_more
+    }
+
+    /// The next index has no position below what may be told, as far as windows are known.
+    fn assert_foretold(&self, options: Options) {
+        let Foretelling { end, upto, .. } = self.foretelling;
+        // Cuts may have gone on without what this replica knows of its backups: that comes from the store.
+        let end = end.max(self.decided);
+        let are_guessed =
+            options.mutates(Mutation::LeaseIgnored) || options.mutates(Mutation::LenderPredicts);
+        let next = self.turns.slot(end).map(|(position, _)| position).filter(|_| !are_guessed);
+        assert!(
+            next.is_none_or(|next| next >= upto),
+            "index {end} is at {next:?}, and all below {upto} is told"
+        );
     }
 
     /// Reads what is foretold at `from` or above.
