@@ -9,7 +9,7 @@ pub use message::Message;
 
 pub(crate) use by_id::ById;
 
-use seriatim_model::{Position, Ticket, Time, ViewNumber};
+use seriatim_model::{Ticket, Time};
 
 use crate::roles::RoleEffect;
 use crate::shard::{Core, DataPath, Predicting};
@@ -28,18 +28,12 @@ impl DataPath for Pushed {
         Box::new(self.clone())
     }
 
-    fn pushed(
-        &mut self,
-        core: &Core,
-        view: ViewNumber,
-        runs: Vec<(Position, Position)>,
-        ticket: Ticket,
-    ) -> bool {
-        self.predicting.pushed(core, view, runs, ticket)
+    fn predicting(&self) -> Option<&Predicting> {
+        Some(&self.predicting)
     }
 
-    fn predictable(&self, core: &Core) -> Position {
-        self.predicting.end(core)
+    fn predicting_mut(&mut self) -> Option<&mut Predicting> {
+        Some(&mut self.predicting)
     }
 
     fn failed(&mut self, core: &mut Core, _: Time, ticket: Ticket, _: &mut Out) {

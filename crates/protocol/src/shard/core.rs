@@ -288,9 +288,11 @@ impl Core {
             send(Address::Node(backup.node, Endpoint::Shard(self.shard)), message, out);
         }
         if !held_here {
-            let ends = runs.iter().map(|run| (run.first, run.end())).collect();
+            let ends: Vec<_> = runs.iter().map(|run| (run.first, run.end())).collect();
             let write = self.hold_records(path, Write::Primary(view, name), view, runs, out);
-            if write.is_some_and(|ticket| path.pushed(self, view, ends, ticket)) {
+            if write.is_some_and(|ticket| {
+                path.predicting_mut().is_some_and(|known| known.pushed(self, view, ends, ticket))
+            }) {
                 self.predict(path, out);
             }
         }

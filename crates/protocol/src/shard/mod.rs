@@ -62,7 +62,7 @@ pub use core::Core;
 pub(crate) use core::{Batch, Write, send};
 pub use message::{Held, Message, Placed, Turns, Unplaced};
 pub use path::{DataPath, Foretold};
-pub(crate) use predicting::Predicting;
+pub use predicting::Predicting;
 pub use primary_backup::Replica;
 pub use read_error::ReadError;
 pub(crate) use readers::OwnOutcome;

@@ -9,6 +9,7 @@ use seriatim_model::{
 
 use super::applied::Applied;
 use super::core::Core;
+use super::predicting::Predicting;
 use super::readers::OwnOutcome;
 use crate::roles::{self, RoleEffect};
 
@@ -78,16 +79,21 @@ pub trait DataPath: Debug + Send + Sync {
     /// The replica takes part in a view from now on, if no higher claim came.
     fn entered(&mut self, _: &mut Core, _now: Time, _: &mut Out) {}
 
-    /// Primary: a write holds what was pushed here in this view: runs of positions, each with its end. Says whether more may be told
-    /// to readers that take predictions.
-    fn pushed(&mut self, _: &Core, _: ViewNumber, _runs: Vec<(Position, Position)>, _: Ticket) -> bool {
-        false
+    /// Primary: what may be told of the records that were pushed here in this view, before they are final. Nothing, where pushes do
+    /// not say that.
+    fn predicting(&self) -> Option<&Predicting> {
+        None
+    }
+
+    /// The same, to take note of a write that holds some of them.
+    fn predicting_mut(&mut self) -> Option<&mut Predicting> {
+        None
     }
 
     /// Primary: below it everything of this shard is known, whether it is final or may still be undone by another view. Where
     /// nothing is known before it is final, that is what is stable.
     fn predictable(&self, core: &Core) -> Position {
-        core.stable
+        self.predicting().map_or(core.stable, |predicting| predicting.end(core))
     }
 
     /// Below it everything is final, whether the replica's store has it yet or not.

@@ -17,7 +17,7 @@ use super::core::Core;
 
 /// The runs of positions that were pushed in a view and are not final.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Predicting {
+pub struct Predicting {
     view: ViewNumber,
     /// The end of each run, and the write that holds it.
     runs: BTreeMap<Position, (Position, Ticket)>,

@@ -123,18 +123,12 @@ impl DataPath for ById {
         self.held.enter_view(first);
     }
 
-    fn pushed(
-        &mut self,
-        core: &Core,
-        view: ViewNumber,
-        runs: Vec<(Position, Position)>,
-        ticket: Ticket,
-    ) -> bool {
-        self.predicting.pushed(core, view, runs, ticket)
+    fn predicting(&self) -> Option<&Predicting> {
+        Some(&self.predicting)
     }
 
-    fn predictable(&self, core: &Core) -> Position {
-        self.predicting.end(core)
+    fn predicting_mut(&mut self) -> Option<&mut Predicting> {
+        Some(&mut self.predicting)
     }
 
     fn entered(&mut self, core: &mut Core, _: Time, out: &mut Out) {
@@ -395,7 +389,8 @@ impl ById {
                 pass_on(core, (view, batch), &backups, &runs, out);
                 if !held_here {
                     let write = core.hold(self, Write::Primary(view, batch), end, command, out);
-                    if write.is_some_and(|ticket| self.pushed(core, view, vec![(first, end)], ticket)) {
+                    if write.is_some_and(|ticket| self.predicting.pushed(core, view, [(first, end)], ticket))
+                    {
                         core.predict(self, out);
                     }
                 }
