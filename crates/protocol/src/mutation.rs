@@ -263,9 +263,6 @@ pub struct Options {
     pub limits: Limits,
     /// A deliberate defect; none outside the simulator.
     pub mutation: Option<Mutation>,
-    /// Whether cuts leave positions empty: each name that is passed over keeps its position, and now and then some follow
-    /// that nobody asked for. Never outside the simulator: no ordering needs it yet, and all roles bear it.
-    pub leaves_empty: bool,
 }
 
 impl Options {

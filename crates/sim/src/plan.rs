@@ -344,8 +344,6 @@ impl Plan {
             self.workload.unordered = false;
         }
         self.config = self.config.fitted();
-        self.options.leaves_empty =
-            order.properties().has_cuts && Random::new(self.seed ^ 0xE3B7).percent(50);
         if !order.properties().remembers_sessions {
             // The sequencer knows all sessions that are at work: of one that it forgets then, it gives out numbers anew.
             self.options.limits.max_sessions = self.options.limits.max_sessions.max(12);

@@ -6,12 +6,10 @@ use seriatim_model::Order::{self, Corfu, ErwinBb, ErwinSt, Scalog};
 use seriatim_sim::profiles::{self, Profile};
 use seriatim_sim::run::run;
 
-/// Runs some seeds of a profile and demands that no checker objects. They are from before cuts left positions empty.
+/// Runs some seeds of a profile and demands that no checker objects.
 fn clean(profile: Profile, order: Order, seeds: &[u64]) {
     for seed in seeds {
-        let mut plan = profile.plan(*seed, order);
-        plan.options.leaves_empty = false;
-        let outcome = run(plan, false);
+        let outcome = run(profile.plan(*seed, order), false);
         let objections: Vec<String> = outcome.objections.iter().map(ToString::to_string).collect();
         let name = profile.name;
         assert!(objections.is_empty(), "{name}, {order}, seed {seed}: {}", objections.join("\n"));

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use seriatim_model::{LogConfig, Position, ShardId, Time, limits};
 
-use super::cut::{Course, Cut, End};
-use super::ending::{self, Closing};
+use super::cut::{Course, Cut};
+use super::ending::Closing;
 use super::free::Filter;
 use super::reports::Reports;
 use super::window::{Turn, Window, Windows};
@@ -139,7 +139,8 @@ impl FixedCuts {
         }
         cut.lengths = reports.decided().collect();
         cut.course = Some(Course { window: window.number, made, next: None });
-        self.end_sessions(&mut cut, closings, sessions);
+        let shard = cut.lengths[0].0;
+        self.filter.end_sessions(shard, &mut cut, closings, sessions);
         self.waiting_since = Some(now);
         Some(cut)
     }
@@ -198,23 +199,6 @@ impl FixedCuts {
             }
         }
         names.decided()
-    }
-
-    /// Ends those sessions that are to end, behind what the cut orders of them.
-    fn end_sessions(&self, cut: &mut Cut, closings: &mut [Closing], sessions: &mut Sessions) {
-        let shard = cut.lengths[0].0;
-        for closing in closings.iter_mut().filter(|closing| !closing.is_cut) {
-            closing.is_cut = true;
-            let Closing { session, successor, .. } = *closing;
-            let has_expired = self.filter.has_expired(session, cut.end(), sessions);
-            if let Some(at) = ending::end_of(closing, sessions).filter(|_| !has_expired) {
-                sessions.end_in_log(session, at, successor, cut.next_end());
-                cut.ends.push(End { session, at, successor, shard });
-            }
-        }
-        if self.options.mutates(Mutation::EndedOrdered) {
-            sessions.forget_ends();
-        }
     }
 
     /// The shards that are to fill their local logs now, and how far, so that what waits gets its cut (SpecLog §4.3). They

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use seriatim_model::{IdRun, LogConfig, Position, SessionId, ShardId, Time, limits};
+use seriatim_model::{IdRun, LogConfig, Position, ShardId, Time, limits};
 
 use super::cut::{Course, Cut, End};
 use super::ending::{self, Closing};
@@ -61,8 +61,6 @@ impl FreeCuts {
         self.cut_at = Some(now);
         self.is_behind = false;
         let mut cut = Cut { course, ..Cut::empty(from) };
-        let padding = if self.filter.options.leaves_empty { padding_at(from) } else { Padding::default() };
-        cut.pad(padding.before);
         // Each shard has its part of a cut, however much others bring.
         let most = (self.filter.most_names() / reports.shards().max(1)).max(1);
         for (shard, length, names) in reports.by_shard() {
@@ -82,38 +80,19 @@ impl FreeCuts {
             }
             cut.lengths.push((shard, names.decided()));
         }
-        cut.pad(padding.after);
         if cut.course.is_some() && cut.end() == from && closings.iter().any(|closing| !closing.is_cut) {
             // In a window sessions end at a position that is there.
             cut.pad(1);
         }
-        self.end_sessions(&mut cut, closings, sessions);
+        self.filter.end_sessions(self.ends_on, &mut cut, closings, sessions);
         // If all of it was ordered before, or never will be, the replicas that report again are told.
-        let orders = cut.end() > cut.from + padding.before + padding.after;
-        (orders || !cut.ends.is_empty()).then_some(cut)
-    }
-
-    /// Ends those sessions that are to end, behind what the cut orders of them.
-    fn end_sessions(&self, cut: &mut Cut, closings: &mut [Closing], sessions: &mut Sessions) {
-        for closing in closings.iter_mut().filter(|closing| !closing.is_cut) {
-            closing.is_cut = true;
-            let Closing { session, successor, .. } = *closing;
-            let has_expired = self.filter.has_expired(session, cut.end(), sessions);
-            if let Some(at) = ending::end_of(closing, sessions).filter(|_| !has_expired) {
-                sessions.end_in_log(session, at, successor, cut.next_end());
-                cut.ends.push(End { session, at, successor, shard: self.ends_on });
-            }
-        }
-        if self.filter.options.mutates(Mutation::EndedOrdered) {
-            sessions.forget_ends();
-        }
+        (cut.end() > cut.from || !cut.ends.is_empty()).then_some(cut)
     }
 }
 
 impl Filter {
     pub(super) fn new(config: &LogConfig, options: Options) -> Self {
-        let keeps_positions = config.order.has_quotas() || options.leaves_empty;
-        Self { idle_positions: config.idle_positions(), keeps_positions, options }
+        Self { idle_positions: config.idle_positions(), keeps_positions: config.order.has_quotas(), options }
     }
 
     pub(super) fn mutates(self, mutation: Mutation) -> bool {
@@ -164,9 +143,26 @@ impl Filter {
         .filter(|new| new.count > 0)
     }
 
-    /// Whether a session cannot end any more, where positions below `ordered` are given.
-    pub(super) fn has_expired(self, session: SessionId, ordered: Position, sessions: &Sessions) -> bool {
-        sessions.has_expired(session, ordered, self.idle_positions)
+    /// Ends those sessions that are to end, behind what the cut orders of them. If that takes positions, they are this shard's.
+    pub(super) fn end_sessions(
+        self,
+        shard: ShardId,
+        cut: &mut Cut,
+        closings: &mut [Closing],
+        sessions: &mut Sessions,
+    ) {
+        for closing in closings.iter_mut().filter(|closing| !closing.is_cut) {
+            closing.is_cut = true;
+            let Closing { session, successor, .. } = *closing;
+            let has_expired = sessions.has_expired(session, cut.end(), self.idle_positions);
+            if let Some(at) = ending::end_of(closing, sessions).filter(|_| !has_expired) {
+                sessions.end_in_log(session, at, successor, cut.next_end());
+                cut.ends.push(End { session, at, successor, shard });
+            }
+        }
+        if self.options.mutates(Mutation::EndedOrdered) {
+            sessions.forget_ends();
+        }
     }
 }
 
@@ -177,23 +173,4 @@ pub(super) fn take((shard, names): (ShardId, Submitted), cut: &mut Cut, sessions
     cut.names.push((shard, names));
     sessions.bind(ids, position);
     sessions.admit(ids.session, ids.end(), lowest, position);
-}
-
-/// How many positions a cut leaves empty.
-#[derive(Clone, Copy, Debug, Default)]
-struct Padding {
-    before: u64,
-    after: u64,
-}
-
-/// Padding of different lengths for the cuts of a log, and for most of them none: the same for every leader.
-fn padding_at(from: Position) -> Padding {
-    let mixed = (from.0 ^ 0x5EED).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
-    let count = [1, 1, 3, 40][(mixed / 16 % 4) as usize];
-    match mixed % 16 {
-        0 => Padding { before: count, after: 0 },
-        1 => Padding { before: 0, after: count },
-        2 => Padding { before: count, after: 1 },
-        _ => Padding::default(),
-    }
 }

@@ -37,7 +37,6 @@ pub(crate) struct World {
     machine: Option<Role>,
     me: Member,
     limits: Limits,
-    leaves_empty: bool,
     /// The entry that the register holds, and what it was asked last.
     entry: LogEntry,
     asked: Option<control::Message>,
@@ -66,7 +65,6 @@ impl Default for World {
             machine: None,
             me: Member { node: NodeId(1), incarnation: Incarnation(1) },
             limits: Limits::default(),
-            leaves_empty: false,
             entry: LogEntry {
                 id: LogId(1),
                 name: "orders".into(),
@@ -172,7 +170,6 @@ impl World {
             let node = |word: &str| word.parse().map(NodeId).map_err(|_| format!("which node is '{word}'?"));
             text.split(by).map(node).collect()
         }
-        self.leaves_empty = words.has("leaves-empty");
         let (entry, limits) = (&mut self.entry, &mut self.limits);
         if let Some(nodes) = words.value::<String>("sequencers")? {
             entry.sequencers = numbers(&nodes, ',')?;
@@ -241,7 +238,7 @@ impl World {
     }
 
     fn create(&mut self, kind: &str, words: &mut Words) -> Parsed<()> {
-        let options = Options { limits: self.limits, leaves_empty: self.leaves_empty, ..Options::default() };
+        let options = Options { limits: self.limits, ..Options::default() };
         let config = self.entry.config.clone();
         self.machine = Some(match kind {
             "sequencer" => {
@@ -321,7 +318,7 @@ impl World {
     /// Starts the machine again with what was durable.
     fn restart(&mut self) -> Parsed<()> {
         let durable = self.durable;
-        let options = Options { limits: self.limits, leaves_empty: self.leaves_empty, ..Options::default() };
+        let options = Options { limits: self.limits, ..Options::default() };
         self.journal.retain(|(ticket, _)| *ticket <= durable);
         self.store.retain(|(ticket, _)| *ticket <= durable);
         self.journal.iter_mut().for_each(|(ticket, _)| *ticket = Ticket(0));
