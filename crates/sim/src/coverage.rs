@@ -159,8 +159,8 @@ pub enum Step {
     Append,
     /// A batch is being bound on the shards.
     Bind,
-    /// Followers are dropping a batch.
-    Drop,
+    /// Followers are truncating a batch.
+    Truncate,
     /// View change, step 1.
     Claim,
     /// View change, steps 2 and 3.
@@ -183,7 +183,7 @@ impl Step {
         Self::Idle,
         Self::Append,
         Self::Bind,
-        Self::Drop,
+        Self::Truncate,
         Self::Claim,
         Self::Seal,
         Self::Fence,
@@ -388,7 +388,7 @@ impl Coverage {
         missing.retain(|name| order.properties().numbers_refused || name != "refused appends");
         // Where the role that orders keeps nothing, nothing is bound in the background, and nobody is sealed.
         let is_unsealed = !order.properties().keeps_order;
-        let happens = |step: &Step| !is_unsealed || !matches!(step, Step::Bind | Step::Drop | Step::Seal);
+        let happens = |step: &Step| !is_unsealed || !matches!(step, Step::Bind | Step::Truncate | Step::Seal);
         for kind in FaultKind::ALL {
             for step in Step::ALL.into_iter().filter(happens) {
                 if !self.faults.contains_key(&(kind, step)) {

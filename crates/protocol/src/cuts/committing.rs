@@ -87,7 +87,7 @@ impl Commits {
         if !self.uncommitted.is_empty() {
             Some("bind")
         } else if self.pusher.len() > 0 {
-            Some("drop")
+            Some("truncate")
         } else {
             None
         }

@@ -48,7 +48,7 @@ impl Flush {
 }
 
 impl Sequencer {
-    /// Obeys nobody below `claim` any more, and says what it holds of view `old`.
+    /// Obeys no claim below `claim` any more, and says what it holds of view `old`.
     pub(super) fn seal(
         &mut self,
         now: Time,
@@ -58,8 +58,8 @@ impl Sequencer {
         out: &mut Vec<RoleEffect>,
     ) {
         let skipped = self.options.mutates(Mutation::SealSkipped) && self.membership.is_open();
-        let Some(obeys) = self.membership.seal(now, from, (claim, old), skipped, out) else { return };
-        if let SealOutcome::Newly { adopts } = obeys {
+        let Some(outcome) = self.membership.seal(now, from, (claim, old), skipped, out) else { return };
+        if let SealOutcome::Newly { adopts } = outcome {
             (self.flush, self.leader) = (None, None);
             self.sealed_for = claim;
             if adopts {
@@ -206,9 +206,9 @@ impl Sequencer {
         staged: Staged,
         out: &mut Vec<RoleEffect>,
     ) {
-        let Some(obeys) = self.membership.stage(from, old, &staged, out) else { return };
+        let Some(outcome) = self.membership.stage(from, old, &staged, out) else { return };
         let claim = staged.claim;
-        if let SealOutcome::Newly { adopts } = obeys {
+        if let SealOutcome::Newly { adopts } = outcome {
             self.leader = None;
             if adopts {
                 self.adopt_staged(old, Position::ZERO);

@@ -104,7 +104,7 @@ impl Orderer {
         if !self.pusher.is_empty() {
             Some("bind")
         } else if !self.drops.is_empty() {
-            Some("drop")
+            Some("truncate")
         } else {
             None
         }

@@ -101,8 +101,8 @@ impl Sequencer {
         out: &mut Vec<RoleEffect>,
     ) {
         let skipped = self.options.mutates(Mutation::SealSkipped) && self.membership.is_open();
-        let Some(obeys) = self.membership.seal(now, from, (claim, old), skipped, out) else { return };
-        if let SealOutcome::Newly { adopts } = obeys {
+        let Some(outcome) = self.membership.seal(now, from, (claim, old), skipped, out) else { return };
+        if let SealOutcome::Newly { adopts } = outcome {
             (self.flush, self.orderer) = (None, None);
             if adopts {
                 self.adopt_staged(old, Position::ZERO);
@@ -170,9 +170,9 @@ impl Sequencer {
         staged: Staged,
         out: &mut Vec<RoleEffect>,
     ) {
-        let Some(obeys) = self.membership.stage(from, old, &staged, out) else { return };
+        let Some(outcome) = self.membership.stage(from, old, &staged, out) else { return };
         let claim = staged.claim;
-        if let SealOutcome::Newly { adopts } = obeys {
+        if let SealOutcome::Newly { adopts } = outcome {
             self.orderer = None;
             if adopts {
                 self.adopt_staged(old, Position::ZERO);

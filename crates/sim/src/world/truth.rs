@@ -155,7 +155,7 @@ impl<'a> Truth<'a> {
         let leader =
             self.scene.latest_view().and_then(|view| self.nodes[&view.leader].sequencer(self.scene.log));
         match leader?.step_name()? {
-            "drop" => Some(Step::Drop),
+            "truncate" => Some(Step::Truncate),
             _ => Some(Step::Bind),
         }
     }
