@@ -10,6 +10,7 @@ use seriatim_net::{Connected, ConnectionOptions, DelayLine, Hello, connect};
 use seriatim_protocol::control::{
     self, Awaited, Awaiting, Condition, Inventory, Known, LogEntry, NodeAddress, Poll, Recovered, Refusal,
 };
+use seriatim_protocol::parts::sequencing::WindowStatus;
 use seriatim_protocol::{Message, Options};
 use tokio::sync::{mpsc, oneshot};
 
@@ -148,6 +149,8 @@ pub struct LogStatus {
     pub open: usize,
     /// How many sessions the log remembers.
     pub sessions: u64,
+    /// How quotas are, if its shards have any and the leader answered.
+    pub windows: Option<WindowStatus>,
 }
 
 /// The outcome of asking a log to recover.
@@ -351,8 +354,8 @@ impl Client {
             let answers = polled.await.unwrap_or_default();
             told = control::Status::told_by(&answers, &view, Options::default());
         }
-        let control::Status { tail, stable, trim, open, sessions } = told;
-        LogStatus { entry, tail, stable, trim, open, sessions }
+        let control::Status { tail, stable, trim, open, sessions, windows } = told;
+        LogStatus { entry, tail, stable, trim, open, sessions, windows }
     }
 
     /// Asks what would be lost if a log that is unavailable went on without what no replica holds any

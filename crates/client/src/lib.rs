@@ -84,5 +84,6 @@ pub use seriatim_net::DelayLine;
 pub use seriatim_protocol::control::parting::{self, Parting, PartingChange, Partings};
 pub use seriatim_protocol::control::{Ailment, Condition, LogCondition, LogEntry, ReplicaOf};
 pub use seriatim_protocol::parts::ShardChoice;
+pub use seriatim_protocol::parts::sequencing::WindowStatus;
 pub use speculation::Speculation;
 pub use subscription::{Event, SubscribeOptions, Subscription};

@@ -8,6 +8,7 @@ use seriatim_model::wire::{WireError, wire_enum};
 use seriatim_model::{Endpoint, LogConfig, Machine, Member, Order, Position, SessionId, ViewNumber};
 
 use crate::mutation::Options;
+use crate::parts::sequencing::WindowStatus;
 use crate::parts::{Membership, sequencing};
 use crate::{control, corfu, cuts, erwin, shard};
 
@@ -157,7 +158,7 @@ impl Message {
 }
 
 /// The account that a sequencing role gives of itself, whatever its ordering.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SequencingStatus {
     /// Whether it takes part in a view.
     pub open: bool,
@@ -165,6 +166,8 @@ pub struct SequencingStatus {
     pub tail: Position,
     /// How many sessions it remembers.
     pub sessions: u64,
+    /// How quotas are, if it leads a log whose shards have any.
+    pub windows: Option<WindowStatus>,
 }
 
 /// The role of a log's order on one node: a sequencing replica, a sequencer, or a member of an ordering layer. Nothing

@@ -17,6 +17,7 @@ use seriatim_protocol::control::{
 use seriatim_protocol::cuts::message::{Course, Cut, End, Place};
 use seriatim_protocol::cuts::window::{Lender, NextWindow, Share, Window};
 use seriatim_protocol::cuts::{Rest, Submitted};
+use seriatim_protocol::parts::sequencing::WindowStatus;
 use seriatim_protocol::parts::{Carried, Content, Sessions};
 use seriatim_protocol::shard::{Held, ReadError, Retain, Survey, Surveyed};
 
@@ -379,6 +380,7 @@ drawn! {
     NextWindow { cuts, keepers, lenders }
     Share { shard, quota, index }
     Lender { shard, quota }
+    WindowStatus { number, cuts, made, quotas, lenders, lag_fixes, positions, empty }
     Span { first, count }
     Place { number, count, position }
     End { session, at, successor, shard }

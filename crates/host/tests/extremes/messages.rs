@@ -217,6 +217,7 @@ kinds! {
         Tail { request, view, tail }
         Status { request }
         StatusIs { request, view, open, tail, held, sessions }
+        StatusWith { request, view, open, tail, held, sessions, windows }
     }
 }
 

@@ -4,11 +4,12 @@ use seriatim_model::{Address, Endpoint, Position, View};
 
 use super::poll::Answers;
 use crate::mutation::{Mutation, Options};
+use crate::parts::sequencing::WindowStatus;
 use crate::roles::Message;
 use crate::shard;
 
 /// How far the replicas of a view are, as far as they answered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     /// The largest bound of all sequencing replicas above the positions that they know of, if one answered.
     pub tail: Option<Position>,
@@ -20,6 +21,8 @@ pub struct Status {
     pub open: usize,
     /// How many sessions the log remembers.
     pub sessions: u64,
+    /// How quotas are, if the shards have any and the leader answered.
+    pub windows: Option<WindowStatus>,
 }
 
 impl Status {
@@ -36,7 +39,9 @@ impl Status {
     #[must_use]
     pub fn told_by(answers: &Answers, view: &View, options: Options) -> Self {
         let mut status = Self::default();
-        for answer in answers.values().flatten() {
+        let leader = Address::Node(view.leader, Endpoint::Sequencer);
+        for (from, answer) in answers {
+            let Some(answer) = answer else { continue };
             match answer {
                 Message::Shard(shard::Message::StatusIs { trim, .. }) => {
                     status.trim = status.trim.max(Some(*trim));
@@ -46,6 +51,8 @@ impl Status {
                     status.open += usize::from(told.open);
                     status.tail = status.tail.max(Some(told.tail));
                     status.sessions = status.sessions.max(told.sessions);
+                    // A member that led before may not know that its view is over.
+                    status.windows = told.windows.filter(|_| *from == leader).or(status.windows);
                 }
             }
         }
@@ -99,14 +106,30 @@ mod tests {
     fn the_log_is_as_far_as_the_shard_that_is_behind() {
         let status = told([sequencer(true, 9), sequencer(true, 8), shard(7, 2), shard(5, 3)]);
         let (tail, stable, trim) = (Some(Position(9)), Some(Position(5)), Some(Position(3)));
-        assert_eq!(status, Status { tail, stable, trim, open: 2, sessions: 9 });
+        assert_eq!(status, Status { tail, stable, trim, open: 2, sessions: 9, windows: None });
     }
 
     #[test]
     fn a_shard_that_is_silent_may_be_behind() {
         let status = told([sequencer(true, 9), None, shard(7, 2), None]);
         let (tail, trim) = (Some(Position(9)), Some(Position(2)));
-        assert_eq!(status, Status { tail, stable: None, trim, open: 1, sessions: 9 });
+        assert_eq!(status, Status { tail, stable: None, trim, open: 1, sessions: 9, windows: None });
+    }
+
+    #[test]
+    fn only_the_leader_says_how_quotas_are() {
+        let of = |number| {
+            let (view, tail, windows) =
+                (ViewNumber(3), Position(9), WindowStatus { number, ..Default::default() });
+            let (request, open, held, sessions) = (1, true, 0, 0);
+            Some(
+                sequencing::Message::StatusWith { request, view, open, tail, held, sessions, windows }.into(),
+            )
+        };
+        assert_eq!(view().leader, view().sequencers[0].node);
+        let status = told([of(7), of(8), None, None]);
+        assert_eq!((status.open, status.windows.map(|windows| windows.number)), (2, Some(7)));
+        assert_eq!(told([None, of(8), None, None]).windows, None);
     }
 
     #[test]

@@ -150,6 +150,12 @@ impl Cut {
         }
     }
 
+    /// How many of its positions are given to nobody.
+    pub(super) fn empty_positions(&self) -> u64 {
+        let of_nobody = self.names.iter().filter(|(shard, _)| *shard == ShardId::NOBODY);
+        of_nobody.map(|(_, names)| names.ids.count).sum()
+    }
+
     /// How much of a shard's local log is decided.
     pub(super) fn length(&self, shard: ShardId) -> u64 {
         self.lengths.iter().find(|(of, _)| *of == shard).map_or(0, |(_, length)| *length)

@@ -16,6 +16,7 @@ use super::shard::Submitted;
 use super::window::Windows;
 use super::windowed::WindowedCuts;
 use crate::mutation::Options;
+use crate::parts::sequencing::WindowStatus;
 use crate::parts::{Gate, Sessions, Shares};
 use crate::roles::RoleEffect;
 
@@ -33,6 +34,15 @@ pub(super) struct Leader {
     pub(super) closings: Vec<Closing>,
     /// How many sessions that nobody knew each of them closed.
     pub(super) closers: Shares<Peer>,
+    counts: Counts,
+}
+
+/// Counts since it leads, for its account of itself.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    lag_fixes: u64,
+    positions: u64,
+    empty: u64,
 }
 
 /// How the next cut is decided.
@@ -65,6 +75,7 @@ impl Leader {
             commits: Commits::new(view, me, options),
             closings: vec![],
             closers: Shares::default(),
+            counts: Counts::default(),
             view: view.clone(),
         }
     }
@@ -120,10 +131,30 @@ impl Leader {
             return None;
         }
         let (from, reports, closings) = (self.commits.end(), &mut self.reports, &mut self.closings);
-        match &mut self.deciding {
+        let cut = match &mut self.deciding {
             Deciding::Free(cuts) => cuts.make(now, from, reports, closings, sessions, None),
             Deciding::Windowed(cuts) => cuts.make(now, from, reports, closings, sessions),
-        }
+        }?;
+        self.counts.positions += cut.end().since(cut.from);
+        self.counts.empty += cut.empty_positions();
+        Some(cut)
+    }
+
+    /// How its windows are, where shards have quotas.
+    pub(super) fn window_status(&self) -> Option<WindowStatus> {
+        let Deciding::Windowed(cuts) = &self.deciding else { return None };
+        let (windows, Counts { lag_fixes, positions, empty }) = (cuts.windows(), self.counts);
+        let Windows { now, made, .. } = windows;
+        Some(WindowStatus {
+            number: now.number,
+            cuts: now.cuts,
+            made: *made,
+            quotas: now.shares.iter().map(|share| (share.shard, share.quota)).collect(),
+            lenders: now.lenders.iter().map(|lender| lender.shard).collect(),
+            lag_fixes,
+            positions,
+            empty,
+        })
     }
 
     /// Asks shards for their turns, where others wait for them, and tells replicas the windows that are certain.
@@ -133,6 +164,7 @@ impl Leader {
             return;
         }
         for Fix { shard, length } in cuts.fix(now, &self.reports, &self.closings) {
+            self.counts.lag_fixes += 1;
             let message = ShardMessage::Fix { view: self.view.number, length };
             let primary = self.reports.primary(shard);
             out.push(RoleEffect::Send {

@@ -175,7 +175,12 @@ impl Sequencer {
             sequencing::Message::Status { request } => {
                 let (view, open, tail) = (self.membership.number, self.is_open(), self.end());
                 let (held, sessions) = (self.held(), self.sessions.len() as u64);
-                sequencing::Message::StatusIs { request, view, open, tail, held, sessions }
+                match self.leader.as_ref().and_then(Leader::window_status) {
+                    Some(windows) => {
+                        sequencing::Message::StatusWith { request, view, open, tail, held, sessions, windows }
+                    }
+                    None => sequencing::Message::StatusIs { request, view, open, tail, held, sessions },
+                }
             }
             // The rest are answers to others.
             _ => return,

@@ -39,6 +39,11 @@ impl WindowedCuts {
         }
     }
 
+    /// How far the windows are.
+    pub(super) fn windows(&self) -> &Windows {
+        &self.windows
+    }
+
     /// When the next cut is due.
     pub(super) fn due_at(&self, reports: &Reports, closings: &[Closing], under_way: usize) -> Option<Time> {
         match self.windows.now.is_free() {

@@ -98,6 +98,17 @@ fn any_sequencing(message: &sequencing::Message) -> String {
             let state = if *open { "open" } else { "not-open" };
             format!("status-is v{view} {state} tail={tail} held={held} sessions={sessions}")
         }
+        StatusWith { view, open, tail, held, sessions, windows, .. } => {
+            let state = if *open { "open" } else { "not-open" };
+            let sequencing::WindowStatus { number, cuts, made, quotas, lenders, lag_fixes, positions, empty } =
+                windows;
+            let quotas: String = quotas.iter().map(|(shard, quota)| format!(" s{shard}:{quota}")).collect();
+            let lenders: String = lenders.iter().map(|shard| format!(" lends=s{shard}")).collect();
+            format!(
+                "status-with v{view} {state} tail={tail} held={held} sessions={sessions} w{number} {made}/{cuts}{quotas}{lenders} \
+                 fixes={lag_fixes} empty={empty}/{positions}"
+            )
+        }
     }
 }
 

@@ -1,9 +1,10 @@
 //! `seriatim log …`: create, list, show, change shards and limits, delete.
 
 use serde_json::json;
-use seriatim_client::{Client, LogConfig, LogEntry, LogUse, Retention};
+use seriatim_client::{Client, LogConfig, LogEntry, LogUse, Retention, WindowStatus};
 use seriatim_model::{Member, ShardId, limits};
 
+use super::windows;
 use crate::arguments::{CreateArguments, LogCommand, age_in_words, bytes_in_words};
 use crate::output::{Failure, Outcome, print_line};
 
@@ -24,10 +25,11 @@ pub(crate) async fn run(client: &Client, command: LogCommand) -> Outcome {
         LogCommand::Show { name, json } => {
             let entry = client.lookup(&name).await?;
             let usage = client.log_use(&entry).await;
+            let windows = windows_of(client, &entry).await;
             if json {
-                print_line(describe_with_use(&entry, &usage));
+                print_line(describe_with_use(&entry, &usage, windows.as_ref()));
             } else {
-                show(&entry, &usage);
+                show(&entry, &usage, windows.as_ref());
             }
             Ok(())
         }
@@ -56,6 +58,14 @@ pub(crate) async fn run(client: &Client, command: LogCommand) -> Outcome {
         }
         LogCommand::Delete { name } => Ok(client.delete(&name).await?),
     }
+}
+
+/// How the log's quotas are, where it has any.
+async fn windows_of(client: &Client, entry: &LogEntry) -> Option<WindowStatus> {
+    if !entry.config.order.has_quotas() {
+        return None;
+    }
+    client.status(entry.clone()).await.windows
 }
 
 async fn create(client: &Client, arguments: CreateArguments) -> Outcome {
@@ -105,7 +115,7 @@ async fn create(client: &Client, arguments: CreateArguments) -> Outcome {
     Ok(())
 }
 
-fn show(entry: &LogEntry, usage: &LogUse) {
+fn show(entry: &LogEntry, usage: &LogUse, windows: Option<&WindowStatus>) {
     let config = &entry.config;
     print_line(format_args!("name              {}", entry.name));
     print_line(format_args!("order             {}", config.order));
@@ -136,6 +146,9 @@ fn show(entry: &LogEntry, usage: &LogUse) {
             }
         }
         None => print_line("view              none yet"),
+    }
+    if let Some(windows) = windows {
+        print_line(format_args!("quotas            {}", windows::in_words(windows)));
     }
     show_use(usage);
     if let Some(why) = &entry.unavailable {
@@ -168,8 +181,11 @@ fn show_use(usage: &LogUse) {
     }
 }
 
-fn describe_with_use(entry: &LogEntry, usage: &LogUse) -> serde_json::Value {
+fn describe_with_use(entry: &LogEntry, usage: &LogUse, windows: Option<&WindowStatus>) -> serde_json::Value {
     let mut described = describe(entry);
+    if let Some(windows) = windows {
+        described["window"] = windows::describe(windows);
+    }
     let nodes: serde_json::Map<String, serde_json::Value> =
         usage.nodes.iter().map(|(node, bytes)| (node.to_string(), json!(bytes))).collect();
     described["use"] = json!({

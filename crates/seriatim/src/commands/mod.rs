@@ -12,6 +12,7 @@ mod signals;
 mod starting;
 mod status;
 mod stopping;
+mod windows;
 
 pub(crate) use open_files::allow_many as allow_many_open_files;
 use seriatim_client::{Client, Log};

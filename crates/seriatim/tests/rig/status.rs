@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use seriatim_client::{LogConfig, NodeId};
+use seriatim_client::{LogConfig, NodeId, Order};
 use tokio::io::{AsyncBufReadExt, BufReader};
 
 use crate::cluster::Cluster;
@@ -181,4 +181,48 @@ async fn status_is_watched_and_takes_no_nonsense() {
     }
     let nobody = CommandLine::new("127.0.0.1:1");
     assert!(nobody.bad(&["status"]).await.1.contains("127.0.0.1:1"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn quotas_are_told_of_a_log_that_has_some_and_of_no_other() {
+    let cluster = Cluster::start(&[]).await;
+    let cli = CommandLine::new(cluster.address());
+    let client = cluster.client(TIMEOUT).await;
+    for order in Order::ALL {
+        client
+            .create(&order.to_string(), LogConfig { order, shards: 2, ..LogConfig::default() })
+            .await
+            .expect("it is created");
+        let log = client.log(&order.to_string()).await.expect("it is there");
+        log.append_sync("one").await.expect("it is appended");
+    }
+    let (_, printed) = until_status(&cli, is_well).await;
+    let words = text(&cli.good(&["status"]).await).to_owned();
+    for order in Order::ALL {
+        let name = order.to_string();
+        let mut logs = printed["logs"].as_array().expect("a list").iter();
+        let of_status = &logs.find(|log| log["name"] == name.as_str()).expect("it is listed")["window"];
+        let shown: Value =
+            serde_json::from_slice(&cli.good(&["log", "show", &name, "--json"]).await).expect("JSON");
+        let in_words = text(&cli.good(&["log", "show", &name]).await).to_owned();
+        let told = [in_words.contains("\nquotas "), words.contains(&format!("{name}: window "))];
+        assert_eq!(told, [order.has_quotas(); 2], "{in_words}{words}");
+        assert_eq!(
+            [&shown["window"], of_status].map(Value::is_object),
+            [order.has_quotas(); 2],
+            "{shown}{printed}"
+        );
+        if order.has_quotas() {
+            let quotas = of_status["quotas"].as_array().expect("a list");
+            assert_eq!(
+                quotas.iter().map(|share| share["shard"].as_u64()).collect::<Vec<_>>(),
+                [Some(0), Some(1)]
+            );
+            assert!(quotas.iter().all(|share| share["quota"].as_u64() > Some(0)), "{of_status}");
+            // The turn of a lone record is padded, and the other shard is asked for its own.
+            let number = |field: &str| of_status[field].as_u64().expect("a number");
+            assert!(number("lag_fixes") > 0 && number("made") > 0 && number("cuts") == 100, "{of_status}");
+            assert_eq!(number("positions") - number("empty_positions"), 1, "{of_status}");
+        }
+    }
 }

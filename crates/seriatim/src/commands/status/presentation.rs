@@ -9,7 +9,7 @@ use seriatim_client::{Condition, LogStatus, NodeStatus, Position};
 
 use super::Cluster;
 use super::health::{Health, Judgement, LogHealth};
-use crate::commands::log;
+use crate::commands::{log, windows};
 use crate::output::print_line;
 
 /// The characters that clear a terminal.
@@ -116,6 +116,11 @@ fn print_logs(cluster: &Cluster, judgement: &Judgement) {
         ]);
     }
     print_line(table);
+    for log in &cluster.logs {
+        if let Some(windows) = &log.windows {
+            print_line(format_args!("{}: {}", log.entry.name, windows::in_words(windows)));
+        }
+    }
     for (log, told) in cluster.logs.iter().zip(&judgement.logs) {
         if !told.health.reasons.is_empty() {
             print_line(format_args!("{}: {}", log.entry.name, told.health.reasons.join("; ")));
@@ -200,6 +205,9 @@ fn describe_log(log: &LogStatus, told: &LogHealth) -> Value {
         "reasons": told.health.reasons,
     });
     extend(&mut described, more);
+    if let Some(windows) = &log.windows {
+        extend(&mut described, json!({ "window": windows::describe(windows) }));
+    }
     described
 }
 
