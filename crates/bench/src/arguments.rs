@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum, value_parser};
-use seriatim_model::limits::{DEFAULT_MAX_RECORD_BYTES, MAX_IN_FLIGHT, MAX_SHARDS};
+use seriatim_model::limits::{DEFAULT_MAX_RECORD_BYTES, MAX_IN_FLIGHT, MAX_SHARDS, WINDOWS};
 use seriatim_model::{Durability, Order};
 
 /// The longest round trip: beyond it nodes that are only far away would count as lost.
@@ -58,9 +58,9 @@ pub(crate) struct LatencyArguments {
     /// How many clients.
     #[arg(long, default_value_t = 4, value_parser = value_parser!(u32).range(1..=1024))]
     pub(crate) clients: u32,
-    /// How many shards.
-    #[arg(long, default_value_t = 1, value_parser = value_parser!(u32).range(1..=i64::from(MAX_SHARDS)))]
-    pub(crate) shards: u32,
+    /// How many shards; several, separated by commas.
+    #[arg(long, default_value = "1", value_delimiter = ',', value_parser = value_parser!(u32).range(1..=i64::from(MAX_SHARDS)))]
+    pub(crate) shards: Vec<u32>,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -116,6 +116,35 @@ pub(crate) struct SpeculateArguments {
     /// The programs: one that reads the whole log, or one for each shard.
     #[arg(long, value_enum, default_value_t = Subscribers::All)]
     pub(crate) subscribe: Subscribers,
+    /// For how many cuts quotas are fixed in advance, where there are any; several, separated by commas.
+    #[arg(long, default_value = "100", value_delimiter = ',', value_parser = value_parser!(u32).range(i64::from(*WINDOWS.start())..=i64::from(*WINDOWS.end())))]
+    pub(crate) window: Vec<u32>,
+    #[command(flatten)]
+    pub(crate) disturbance: DisturbanceArguments,
+}
+
+/// A disturbance of the log in the second third of a measurement: one of these, or none.
+#[derive(Clone, Copy, Debug, Args)]
+#[group(multiple = false)]
+pub(crate) struct DisturbanceArguments {
+    /// In the second third, append so many times as much to the first shard.
+    #[arg(long, value_name = "TIMES", value_parser = value_parser!(u32).range(2..=1000))]
+    pub(crate) burst: Option<u32>,
+    /// From the second third on, append so many times as much to the first shard.
+    #[arg(long, value_name = "TIMES", value_parser = value_parser!(u32).range(2..=1000))]
+    pub(crate) change: Option<u32>,
+    /// In the second third, let everything that a replica of one shard sends take so much longer, such as 3ms.
+    #[arg(long, value_name = "TIME", value_parser = rtt)]
+    pub(crate) slow: Option<Duration>,
+    /// At the beginning of the second third, lose the node of a shard's replica that has no other role.
+    #[arg(long, value_enum)]
+    pub(crate) kill: Option<Killed>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Killed {
+    /// A backup of a shard.
+    Replica,
 }
 
 /// The programs that read a log.
@@ -442,6 +471,11 @@ mod tests {
             ("read --period 0", "takes some time"),
             ("read --period 1ms --lag 0", "cannot be used with"),
             ("latency --rate 10,0", "1..=1000000"),
+            ("speculate --window 1", "2..=10000"),
+            ("speculate --burst 1", "2..=1000"),
+            ("speculate --burst 2 --change 2", "cannot be used with"),
+            ("speculate --slow 1s", "at most 50ms"),
+            ("speculate --kill leader", "possible values: replica"),
             ("plot", "F.json"),
         ] {
             assert!(parsed(line).is_err_and(|text| text.contains(hint)), "{line}: {:?}", parsed(line));

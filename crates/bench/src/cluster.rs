@@ -1,5 +1,6 @@
 //! A throw-away cluster in this process, with one log.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use seriatim_client::{
@@ -23,7 +24,20 @@ pub(super) struct Shape {
     pub(super) durability: Durability,
     pub(super) shards: u32,
     pub(super) replicas: u32,
+    /// Cuts for which quotas are fixed, where there are any.
+    pub(super) window: u32,
     pub(super) delay: Option<DelayLine>,
+    /// Whether there is one node more, which has no sequencing replica, and the delay of what that sends.
+    pub(super) apart: Option<DelayLine>,
+}
+
+/// The node that a cluster has more, if it has one.
+pub(super) const APART: NodeId = NodeId(NODES + 1);
+
+fn delayed(delay: Option<DelayLine>) -> NodeOptions {
+    let connection = ConnectionOptions { delay, ..ConnectionOptions::default() };
+    let listening = ListenOptions { connection, ..ListenOptions::default() };
+    NodeOptions { listening, ..NodeOptions::default() }
 }
 
 pub(super) struct Cluster {
@@ -36,17 +50,20 @@ pub(super) struct Cluster {
 impl Cluster {
     /// Starts it, with its nodes on a runtime.
     pub(super) async fn start(shape: Shape, nodes: &Handle) -> Result<Self, Failure> {
-        let Shape { order, durability, shards, replicas, delay } = shape;
+        let Shape { order, durability, shards, replicas, window, delay, apart } = shape;
         let data = tempfile::tempdir()?;
-        let connection = ConnectionOptions { delay: delay.clone(), ..ConnectionOptions::default() };
-        let listening = ListenOptions { connection, ..ListenOptions::default() };
-        let run = NodeOptions { listening, ..NodeOptions::default() };
-        let options = DevOptions { nodes: Some(NODES), run, ..DevOptions::new(data.path(), "127.0.0.1:0") };
+        let run = delayed(delay.clone());
+        let nodes_in_all = Some(NODES + u32::from(apart.is_some()));
+        let run_of: BTreeMap<NodeId, NodeOptions> =
+            apart.into_iter().map(|delay| (APART, delayed(Some(delay)))).collect();
+        let new = DevOptions::new(data.path(), "127.0.0.1:0");
+        let options = DevOptions { nodes: nodes_in_all, run, run_of, ..new };
         let dev = nodes.spawn(Dev::start(options)).await??;
         let address = dev.address().to_string();
         let cluster = Self { dev, address, delay, _data: data };
         let sequencers = NODES;
-        let config = LogConfig { order, durability, shards, replicas, sequencers, ..LogConfig::default() };
+        let config =
+            LogConfig { order, durability, shards, replicas, sequencers, window, ..LogConfig::default() };
         cluster.client().await?.create(LOG, config).await?;
         Ok(cluster)
     }
@@ -65,6 +82,11 @@ impl Cluster {
     /// late, on a busy machine, is appended again.
     pub(super) async fn log(&self) -> Result<Log, Failure> {
         Ok(self.client().await?.log_with(LOG, LogOptions::unordered(1)).await?)
+    }
+
+    /// Kills the node that it has more.
+    pub(super) fn kill_apart(&mut self) {
+        self.dev.kill_last();
     }
 
     pub(super) async fn stop(self) -> Outcome {

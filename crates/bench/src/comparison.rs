@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use seriatim_client::{DelayLine, Durability, Order};
+use seriatim_model::limits;
 
 use super::cluster::{Shape, delay_line};
 use super::figure::Setting;
@@ -36,7 +37,8 @@ impl<'a> Comparison<'a> {
     pub(super) fn shape(&self, order: Order, shards: u32) -> Shape {
         let copies = self.arguments.copies;
         let (durability, replicas) = (copies.durable.durability, copies.replicas);
-        Shape { order, durability, shards, replicas, delay: self.delay.clone() }
+        let (window, delay) = (limits::DEFAULT_WINDOW, self.delay.clone());
+        Shape { order, durability, shards, replicas, window, delay, apart: None }
     }
 
     /// The subjects to compare: for each of the settings that the floor depends on too the floor, and then every

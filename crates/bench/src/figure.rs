@@ -52,6 +52,8 @@ pub(super) enum Figure {
     AppendP50,
     #[serde(rename = "append_p99_us")]
     AppendP99,
+    #[serde(rename = "append_mean_us")]
+    AppendMean,
     /// An append and the read of its record.
     #[serde(rename = "append_and_read_p50_us")]
     BothP50,
@@ -69,6 +71,8 @@ pub(super) enum Figure {
     ConfirmP50,
     #[serde(rename = "confirm_p99_us")]
     ConfirmP99,
+    #[serde(rename = "confirm_mean_us")]
+    ConfirmMean,
     /// The same until the result of a computation on it was out.
     #[serde(rename = "result_p50_us")]
     ResultP50,
@@ -76,11 +80,20 @@ pub(super) enum Figure {
     ResultP99,
     #[serde(rename = "result_mean_us")]
     ResultMean,
-    /// From delivery until the program was free to compute; and from when it had computed until the record was final.
+    /// From delivery until the program was free to compute; how long it computed; and from then until the record was final.
     #[serde(rename = "queue_mean_us")]
     QueueMean,
+    #[serde(rename = "compute_mean_us")]
+    ComputeMean,
     #[serde(rename = "wait_mean_us")]
     WaitMean,
+    /// The same until the result was out, of records before, during and after a disturbance.
+    #[serde(rename = "result_before_us")]
+    ResultBefore,
+    #[serde(rename = "result_during_us")]
+    ResultDuring,
+    #[serde(rename = "result_after_us")]
+    ResultAfter,
     /// How many of all records came before they were known to be final; and how many were taken back.
     #[serde(rename = "predicted_percent")]
     Predicted,
@@ -89,6 +102,9 @@ pub(super) enum Figure {
     /// How many of all positions have no record.
     #[serde(rename = "empty_percent")]
     Empty,
+    /// Positions without a record per second.
+    #[serde(rename = "empty_per_s")]
+    EmptyRate,
     /// How much of one processor was used, by all of the process; more than 100 on more than one.
     #[serde(rename = "cpu_percent")]
     Own,
@@ -171,6 +187,7 @@ impl Figure {
             Self::StableLag => "lag after ms",
             Self::AppendP50 => "append p50 us",
             Self::AppendP99 => "append p99 us",
+            Self::AppendMean => "append mean us",
             Self::BothP50 => "both p50 us",
             Self::BothP99 => "both p99 us",
             Self::DeliveryP50 => "delivery p50 us",
@@ -178,14 +195,20 @@ impl Figure {
             Self::DeliveryMean => "delivery mean us",
             Self::ConfirmP50 => "confirm p50 us",
             Self::ConfirmP99 => "confirm p99 us",
+            Self::ConfirmMean => "confirm mean us",
             Self::ResultP50 => "result p50 us",
             Self::ResultP99 => "result p99 us",
             Self::ResultMean => "result mean us",
             Self::QueueMean => "queue mean us",
+            Self::ComputeMean => "compute mean us",
             Self::WaitMean => "wait mean us",
+            Self::ResultBefore => "before us",
+            Self::ResultDuring => "during us",
+            Self::ResultAfter => "after us",
             Self::Predicted => "predicted %",
             Self::Failed => "failed",
             Self::Empty => "empty %",
+            Self::EmptyRate => "empty per s",
             Self::Own => "cpu %",
             Self::Nodes => "nodes %",
             Self::Clients => "clients %",
@@ -214,7 +237,7 @@ impl Figure {
             _ if !value.is_finite() => return "-".to_owned(),
             Self::Rate | Self::Written | Self::Own | Self::Nodes | Self::Clients => 0,
             Self::Others | Self::Idle | Self::Foreign | Self::Names | Self::NamesOnTheClock => 0,
-            Self::WrongSuspicions | Self::Failed => 0,
+            Self::WrongSuspicions | Self::Failed | Self::EmptyRate => 0,
             Self::Predicted | Self::Empty => 1,
             _ if self.heading().contains(" us") => 1,
             _ => 2,
@@ -249,6 +272,9 @@ pub(super) enum Setting {
     /// How long a program computes on what has come.
     #[serde(rename = "compute_ms")]
     Compute,
+    /// Cuts for which quotas are fixed.
+    #[serde(rename = "window")]
+    Window,
 }
 
 impl Setting {
@@ -263,6 +289,7 @@ impl Setting {
             Self::Lag => "lag ms",
             Self::Period => "period ms",
             Self::Compute => "computing, ms",
+            Self::Window => "window, cuts",
         }
     }
 
@@ -278,6 +305,7 @@ impl Setting {
             Self::Lag => format!("lag {value} ms"),
             Self::Period => format!("every {value} ms"),
             Self::Compute => format!("computing for {value} ms"),
+            Self::Window => format!("window of {value} cuts"),
         }
     }
 }

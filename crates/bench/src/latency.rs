@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use seriatim_client::{Append, Log, Order};
+use seriatim_client::{Append, AppendOptions, Log, Order};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -63,13 +63,14 @@ impl Paced {
 
 pub(super) async fn run(arguments: &LatencyArguments) -> Outcome {
     let comparison = Comparison::new(&arguments.comparison)?;
-    let subjects = comparison.subjects(&Paced::all(&arguments.paced), &[(Settings::new(), ())]);
+    let shards = values(Setting::Shards, &arguments.shards, |shards| f64::from(*shards));
+    let subjects = comparison.subjects(&Paced::all(&arguments.paced), &shards);
     let subjects = comparison.with_disk_floors(subjects);
-    let measure = async |subject: &Subject, (paced, order): &(Paced, Option<(Order, ())>)| match order {
+    let measure = async |subject: &Subject, (paced, order): &(Paced, Option<(Order, u32)>)| match order {
         None if subject.is_disk_floor() => disk_floor(&comparison, arguments, *paced).await,
         None => floor(&comparison, arguments, *paced).await,
-        Some((order, ())) => {
-            let shape = comparison.shape(*order, arguments.shards);
+        Some((order, shards)) => {
+            let shape = comparison.shape(*order, *shards);
             let cluster = Cluster::start(shape, &Handle::current()).await?;
             let mut measured = appends(&cluster, &comparison, arguments, *paced).await?;
             let wrong = wrong_suspicions(&cluster.client().await?).await?;
@@ -151,7 +152,7 @@ async fn appends(
     let rate = paced.rate;
     for (log, pace) in logs.into_iter().zip(Pace::split(rate, clients, comparison.duration)?) {
         let payload = payload.clone();
-        tasks.spawn(append_on_schedule(log, pace, move |_| payload.clone()));
+        tasks.spawn(append_on_schedule(log, pace, AppendOptions::default(), move |_| payload.clone()));
     }
     Ok(Measured::scheduled(all(tasks).await?, rate, cpu_time() - cpu))
 }
@@ -172,6 +173,7 @@ async fn append_until(log: Log, payload: Bytes, stop: Instant) -> Result<Latenci
 pub(super) async fn append_on_schedule(
     log: Log,
     mut pace: Pace,
+    options: AppendOptions,
     payload: impl Fn(Instant) -> Bytes,
 ) -> Result<Latencies, Failure> {
     let (appends, mut in_flight) = mpsc::channel::<(Instant, Append)>(BACKLOG);
@@ -185,7 +187,7 @@ pub(super) async fn append_on_schedule(
         Ok::<_, Failure>(latencies)
     });
     while let Some(scheduled) = pace.next().await {
-        let append = log.submit(payload(scheduled)).await?;
+        let append = log.submit_with(payload(scheduled), options).await?;
         if appends.send((scheduled, append)).await.is_err() {
             break;
         }

@@ -38,7 +38,22 @@ impl Iterator for Schedule {
 impl Pace {
     /// Spreads `rate` arrivals a second evenly over the clients.
     pub(super) fn split(rate: u64, clients: usize, duration: Duration) -> io::Result<Vec<Self>> {
-        let (timer, start) = (Timer::start()?, Instant::now() + START_AFTER);
+        Self::split_from(Self::soon(), rate, clients, duration)
+    }
+
+    /// When a schedule that is made now begins.
+    pub(super) fn soon() -> Instant {
+        Instant::now() + START_AFTER
+    }
+
+    /// The same, from `start` on.
+    pub(super) fn split_from(
+        start: Instant,
+        rate: u64,
+        clients: usize,
+        duration: Duration,
+    ) -> io::Result<Vec<Self>> {
+        let timer = Timer::start()?;
         let total = (rate as f64 * duration.as_secs_f64()) as u64;
         let schedule = |client| Schedule { start, rate, next: client, step: clients, total };
         let pace = |client| Self { timer: timer.clone(), schedule: schedule(client).peekable() };

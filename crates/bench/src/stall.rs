@@ -67,7 +67,9 @@ pub(super) async fn run(arguments: &StallArguments) -> Outcome {
         durability: copies.durable.durability,
         shards: arguments.shards,
         replicas: copies.replicas,
+        window: limits::DEFAULT_WINDOW,
         delay: delay_line(arguments.rtt)?,
+        apart: None,
     };
     let cluster = Cluster::start(shape, &Handle::current()).await?;
     let finals = Finals::default();

@@ -5,6 +5,8 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::timer::Timer;
@@ -13,8 +15,26 @@ use crate::timer::Timer;
 /// thread.
 #[derive(Clone, Debug)]
 pub struct DelayLine {
-    one_way: Duration,
+    one_way: Length,
     timer: Timer,
+}
+
+/// The length of a way in nanoseconds, which may change at any time.
+#[derive(Clone, Debug)]
+struct Length(Arc<AtomicU64>);
+
+impl Length {
+    fn new(one_way: Duration) -> Self {
+        Self(Arc::new(AtomicU64::new(nanos(one_way))))
+    }
+
+    fn get(&self) -> Duration {
+        Duration::from_nanos(self.0.load(Ordering::Relaxed))
+    }
+}
+
+fn nanos(one_way: Duration) -> u64 {
+    u64::try_from(one_way.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl DelayLine {
@@ -23,18 +43,24 @@ impl DelayLine {
     /// # Errors
     /// If the operating system refuses the thread that keeps the time.
     pub fn start(one_way: Duration) -> io::Result<Self> {
-        Ok(Self { one_way, timer: Timer::start()? })
+        Ok(Self { one_way: Length::new(one_way), timer: Timer::start()? })
+    }
+
+    /// From now on the way has this length. What was sent before arrives as it would have, and what is sent behind it on the same
+    /// connection no sooner.
+    pub fn set(&self, one_way: Duration) {
+        self.one_way.0.store(nanos(one_way), Ordering::Relaxed);
     }
 
     /// When something arrives that is sent at this instant.
     #[must_use]
     pub fn arrival(&self, sent: Instant) -> Instant {
-        sent + self.one_way
+        sent + self.one_way.get()
     }
 
     /// Nothing is on the way yet.
     pub(crate) fn way<T>(&self) -> Way<T> {
-        Way { one_way: self.one_way, travelling: VecDeque::new() }
+        Way { one_way: self.one_way.clone(), travelling: VecDeque::new() }
     }
 
     /// The timer that tells when something arrives.
@@ -47,14 +73,14 @@ impl DelayLine {
 /// The items that were sent in one direction and have not arrived yet, in order.
 #[derive(Debug)]
 pub(crate) struct Way<T> {
-    one_way: Duration,
+    one_way: Length,
     travelling: VecDeque<(Instant, T)>,
 }
 
 impl<T> Way<T> {
     /// Sends something.
     pub(crate) fn send(&mut self, now: Instant, sent: T) {
-        self.travelling.push_back((now + self.one_way, sent));
+        self.travelling.push_back((now + self.one_way.get(), sent));
     }
 
     /// When the next one arrives.
@@ -83,7 +109,7 @@ mod tests {
     const ONE_WAY: Duration = Duration::from_micros(500);
 
     fn way() -> Way<u32> {
-        Way { one_way: ONE_WAY, travelling: VecDeque::new() }
+        Way { one_way: Length::new(ONE_WAY), travelling: VecDeque::new() }
     }
 
     #[test]
@@ -107,6 +133,19 @@ mod tests {
         (0..1000).for_each(|number| way.send(now, number));
         let arrived: Vec<u32> = std::iter::from_fn(|| way.arrived(now + ONE_WAY)).collect();
         assert_eq!(arrived, (0..1000).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_way_that_gets_shorter_lets_nothing_overtake() {
+        let line = DelayLine::start(ONE_WAY).unwrap();
+        let (mut way, now) = (line.way(), Instant::now());
+        way.send(now, 1);
+        line.set(Duration::ZERO);
+        way.send(now, 2);
+        assert_eq!((way.arrived(now), way.next_at()), (None, Some(now + ONE_WAY)));
+        assert_eq!((way.arrived(now + ONE_WAY), way.arrived(now + ONE_WAY)), (Some(1), Some(2)));
+        way.send(now, 3);
+        assert_eq!((line.arrival(now), way.arrived(now)), (now, Some(3)));
     }
 
     #[test]

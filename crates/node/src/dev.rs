@@ -1,5 +1,6 @@
 //! A whole cluster in one process, over real loopback TCP.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -25,13 +26,20 @@ pub struct DevOptions {
     pub nodes: Option<u32>,
     /// The options that its nodes run with.
     pub run: NodeOptions,
+    /// The options of single nodes, in their place.
+    pub run_of: BTreeMap<NodeId, NodeOptions>,
 }
 
 impl DevOptions {
     /// The usual cluster with its data in `data`.
     #[must_use]
     pub fn new(data: impl Into<PathBuf>, listen: impl Into<String>) -> Self {
-        Self { data: data.into(), listen: listen.into(), nodes: None, run: NodeOptions::default() }
+        let (run, run_of) = (NodeOptions::default(), BTreeMap::new());
+        Self { data: data.into(), listen: listen.into(), nodes: None, run, run_of }
+    }
+
+    fn run_of(&self, node: NodeId) -> &NodeOptions {
+        self.run_of.get(&node).unwrap_or(&self.run)
     }
 }
 
@@ -65,7 +73,8 @@ impl Dev {
         }
         let mut nodes = vec![];
         for (number, listener) in (1..).zip(listeners) {
-            let disk = open_disk(&options.data.join(format!("node-{number}")), &options.run)?;
+            let run = options.run_of(NodeId(number));
+            let disk = open_disk(&options.data.join(format!("node-{number}")), run)?;
             let membership = Membership {
                 cluster: identity.cluster(),
                 node: NodeId(number),
@@ -73,7 +82,7 @@ impl Dev {
                 register: RegisterPlace::Node { node: NodeId(1), address: reachable(first).to_string() },
             };
             awaits.send_replace(Awaits::Files(membership.node));
-            let node = start_node(membership, &options.run, disk, listener, None)?;
+            let node = start_node(membership, run, disk, listener, None)?;
             nodes.push(node);
         }
         for (number, node) in (1..).zip(&mut nodes) {
@@ -100,6 +109,13 @@ impl Dev {
     #[must_use]
     pub fn stopping(&self) -> Vec<Stopping> {
         self.nodes.iter().map(Node::stopping).collect()
+    }
+
+    /// Kills the last node, unless it is the only one left.
+    pub fn kill_last(&mut self) {
+        if self.nodes.len() > 1 {
+            self.nodes.pop();
+        }
     }
 
     /// Waits until a node cannot go on, and says why.

@@ -81,6 +81,28 @@ async fn the_other_benches_measure_something() {
                 "compute_ms",
             ],
         ),
+        (
+            "speculate --rate 200 --size 100 --order scalog,belfast --window 5,300 --duration 1",
+            2,
+            &["rate_per_s", "append_mean_us", "confirm_mean_us", "result_p99_us", "window"],
+        ),
+        (
+            "speculate --rate 200 --size 100 --order belfast --burst 3 --compute 0 --duration 1",
+            0,
+            &["result_before_us", "result_during_us", "result_after_us", "empty_per_s"],
+        ),
+        ("speculate --rate 200 --size 100 --order scalog --change 3 --duration 1", 0, &["result_during_us"]),
+        (
+            "speculate --rate 200 --size 100 --order belfast --slow 2ms --replicas 2 --duration 1",
+            0,
+            &["result_before_us", "result_during_us", "result_after_us"],
+        ),
+        (
+            "speculate --rate 200 --size 100 --order belfast,erwin-st --kill replica --duration 1",
+            1,
+            &["result_before_us", "result_after_us"],
+        ),
+        ("latency --rate 200 --size 100 --shards 1,2 --order belfast --duration 1", 2, &["p50_us", "shards"]),
         ("scale --shards 1..2 --order erwin-st --duration 1", 2, &["rate_per_s", "cpu_percent", "shards"]),
         (
             "read --rate 100 --lag 1ms --order erwin-st --duration 1",
@@ -176,6 +198,12 @@ async fn what_cannot_be_measured_or_written_is_told_at_once() {
     let cli = CommandLine::new("127.0.0.1:1");
     let (_, said) = cli.bad(&["bench", "latency", "--json", "/nowhere/figures.json"]).await;
     assert!(said.contains("/nowhere/figures.json"), "{said}");
+    let (_, said) = cli.bad(&["bench", "speculate", "--order", "belfast,corfu", "--burst", "2"]).await;
+    assert!(said.contains("order corfu: its clients choose none"), "{said}");
+    let line =
+        ["bench", "speculate", "--order", "belfast", "--slow", "2ms", "--duration", "1", "--rounds", "1"];
+    let (_, said) = cli.bad(&line).await;
+    assert!(said.contains("replicas of 2 shards: give --shards 2 --replicas 2"), "{said}");
     let wrong = cli.run(&["bench", "latency", "--rtt", "1s"]).await;
     assert_eq!(wrong.status.code(), Some(2));
     assert!(text(&wrong.stderr).contains("at most 50ms"), "{wrong:?}");

@@ -1,0 +1,179 @@
+//! Something that happens to a log in the middle of a measurement (SpecLog §6.4, §6.5, §6.9, §6.11).
+
+use std::time::{Duration, Instant};
+
+use seriatim_client::{DelayLine, Order};
+use seriatim_net::Timer;
+
+use crate::arguments::{Killed, SpeculateArguments};
+use crate::cluster::{APART, Cluster, LOG};
+use crate::figure::Figure;
+use crate::terminal::{Failure, Outcome};
+
+/// The thirds of a measurement: before the disturbance, during it and after it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Thirds {
+    start: Instant,
+    third: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Part {
+    Before,
+    During,
+    After,
+}
+
+impl Part {
+    /// The mean time until the results of its records are out.
+    pub(super) fn figure(self) -> Figure {
+        match self {
+            Self::Before => Figure::ResultBefore,
+            Self::During => Figure::ResultDuring,
+            Self::After => Figure::ResultAfter,
+        }
+    }
+}
+
+impl Thirds {
+    pub(super) fn new(start: Instant, duration: Duration) -> Self {
+        Self { start, third: duration / 3 }
+    }
+
+    fn begins(self) -> Instant {
+        self.start + self.third
+    }
+
+    fn ends(self) -> Instant {
+        self.start + self.third * 2
+    }
+
+    pub(super) fn part(self, at: Instant) -> Part {
+        match at {
+            at if at < self.begins() => Part::Before,
+            at if at < self.ends() => Part::During,
+            _ => Part::After,
+        }
+    }
+
+    /// Milliseconds since the disturbance began, rounded down.
+    pub(super) fn ms_since(self, at: Instant) -> i64 {
+        let (since, before) =
+            (at.checked_duration_since(self.begins()), self.begins().saturating_duration_since(at));
+        match since {
+            Some(since) => since.as_millis() as i64,
+            None => -(before.as_nanos().div_ceil(1_000_000) as i64),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Disturbance {
+    /// During it the first shard is appended to so many times as much.
+    Burst(u32),
+    /// From its beginning on the first shard is appended to so many times as much.
+    Change(u32),
+    /// During it everything that the replica of one shard sends takes so much longer.
+    Slow(Duration),
+    /// At its beginning a node is lost that has backups of shards and nothing else.
+    ReplicaKilled,
+}
+
+impl Disturbance {
+    /// The one that is wanted, if there is one and all orderings can have it.
+    pub(super) fn of(arguments: &SpeculateArguments) -> Result<Option<Self>, Failure> {
+        let wanted = &arguments.disturbance;
+        let more = wanted.burst.map(Self::Burst).or(wanted.change.map(Self::Change));
+        let chooses_none = |order: &&Order| order.places_by_position();
+        if let (Some(_), Some(order)) = (more, arguments.comparison.order.iter().find(chooses_none)) {
+            return Err(Failure::new(format!(
+                "one shard cannot have more appends in order {order}: its clients choose none"
+            )));
+        }
+        let lost = wanted.kill.map(|Killed::Replica| Self::ReplicaKilled);
+        Ok(more.or(wanted.slow.map(Self::Slow)).or(lost))
+    }
+
+    /// The way of what the node sends that is there only for it, if it needs one.
+    pub(super) fn apart(self) -> std::io::Result<Option<DelayLine>> {
+        match self {
+            Self::Burst(_) | Self::Change(_) => Ok(None),
+            Self::Slow(_) | Self::ReplicaKilled => DelayLine::start(Duration::ZERO).map(Some),
+        }
+    }
+
+    /// The rate of the appends that the first shard has more, from when on and for how long, if `rate` is what all shards have.
+    pub(super) fn more(self, rate: u64, shards: u32, thirds: Thirds) -> Option<(u64, Instant, Duration)> {
+        let (times, lasts) = match self {
+            Self::Burst(times) => (times, thirds.third),
+            Self::Change(times) => (times, thirds.third * 2),
+            Self::Slow(_) | Self::ReplicaKilled => return None,
+        };
+        Some((rate * u64::from(times - 1) / u64::from(shards), thirds.begins(), lasts))
+    }
+
+    /// Waits for its time, and does to the cluster what it does.
+    pub(super) async fn happens(
+        self,
+        cluster: &mut Cluster,
+        apart: Option<&DelayLine>,
+        thirds: Thirds,
+    ) -> Outcome {
+        let timer = Timer::start()?;
+        match (self, apart) {
+            (Self::Slow(longer), Some(way)) => {
+                hosted(cluster, 1..=1).await?;
+                timer.until(thirds.begins()).await;
+                way.set(longer);
+                timer.until(thirds.ends()).await;
+                way.set(Duration::ZERO);
+            }
+            (Self::ReplicaKilled, _) => {
+                hosted(cluster, 1..=u32::MAX).await?;
+                timer.until(thirds.begins()).await;
+                cluster.kill_apart();
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// Fails unless the node that is there for it has replicas of so many shards.
+async fn hosted(cluster: &Cluster, wanted: std::ops::RangeInclusive<u32>) -> Outcome {
+    let entry = cluster.client().await?.lookup(LOG).await?;
+    let shards = entry.shards.iter().filter(|nodes| nodes.contains(&APART)).count() as u32;
+    if wanted.contains(&shards) {
+        return Ok(());
+    }
+    let text = "its node has replicas of {shards} shards: give --shards 2 --replicas 2";
+    Err(Failure::new(text.replace("{shards}", &shards.to_string())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_ends_and_a_change_lasts() {
+        let start = Instant::now();
+        let thirds = Thirds::new(start, Duration::from_secs(3));
+        let (second, from) = (Duration::from_secs(1), start + Duration::from_secs(1));
+        assert_eq!(Disturbance::Burst(10).more(1000, 2, thirds), Some((4500, from, second)));
+        assert_eq!(Disturbance::Change(3).more(1000, 2, thirds), Some((1000, from, second * 2)));
+        assert_eq!(Disturbance::ReplicaKilled.more(1000, 2, thirds), None);
+    }
+
+    #[test]
+    fn the_time_before_is_counted_down() {
+        let start = Instant::now();
+        let thirds = Thirds::new(start, Duration::from_secs(3));
+        let at = |us| start + Duration::from_micros(us);
+        assert_eq!(
+            [0, 999_500, 1_000_000, 2_000_900].map(|us| thirds.ms_since(at(us))),
+            [-1000, -1, 0, 1000]
+        );
+        let parts = [999_999, 1_000_000, 2_000_000].map(|us| thirds.part(at(us)));
+        assert_eq!(parts, [Part::Before, Part::During, Part::After]);
+    }
+}
