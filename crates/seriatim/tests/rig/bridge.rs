@@ -13,6 +13,7 @@ use tokio::process::{Child, ChildStdout};
 
 use crate::cluster::Cluster;
 use crate::command::{CommandLine, text};
+use crate::process::peak_memory;
 
 /// How long what must happen may take on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -284,6 +285,63 @@ async fn a_speculative_tail_wants_a_part_of_a_log_and_says_what_is_no_part() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn windows_and_intervals_out_of_range_are_refused_with_the_range() {
+    let cli = CommandLine::new("127.0.0.1:1");
+    for (option, values, range) in [
+        ("--window", &["0", "1", "10001", "-3", "x", "4294967296"][..], "2 to 10000 cuts"),
+        ("--interval", &["0", "0ms", "10s", "1h", "soon"], ""),
+    ] {
+        for value in values {
+            let option = format!("{option}={value}");
+            let output = cli.run(&["log", "create", "l", "--order", "belfast", &option]).await;
+            assert_eq!(output.status.code(), Some(2), "{option}");
+            let said = text(&output.stderr);
+            assert!(said.contains(range) || said.contains("is no "), "{option}: {said}");
+        }
+    }
+    with_log("scalog", async |cli, _| {
+        for order in Order::ALL.into_iter().filter(|order| !order.has_quotas()) {
+            let (_, said) =
+                cli.bad(&["log", "create", "m", "--order", &order.to_string(), "--window", "5"]).await;
+            assert!(said.contains("it has no window"), "{said}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tail_that_nobody_reads_holds_little_and_slows_no_other() {
+    let predicts = |order: &Order| order.is_lazy() || order.has_quotas();
+    for order in Order::ALL.into_iter().filter(predicts) {
+        with_log(&order.to_string(), async |cli, scratch| {
+            let read = ["tail", "l", "--from", "0", "--speculative", "--json"];
+            let mut unread = cli.begin(&read);
+            let mut other = cli.begin(&read);
+            let lines = scratch.join("lines");
+            fs::write(&lines, format!("{}\n", "x".repeat(4000)).repeat(LINES)).expect("it is written");
+            cli.good(&["append", "l", "--file", path(&lines)]).await;
+            let mut events = Events(BufReader::new(other.stdout.take().expect("it is piped")).lines());
+            let mut records = 0;
+            while records < LINES {
+                records += usize::from(events.next().await["record"].is_string());
+            }
+            let held = peak_memory(unread.id().expect("it runs"));
+            assert!(held < TAIL_BYTES, "{order}: {held} bytes");
+            for tail in [&mut unread, &mut other] {
+                tail.kill().await.expect("it runs");
+            }
+        })
+        .await;
+    }
+}
+
+/// Lines of 4000 bytes: so many that it shows if a tail holds all of them.
+const LINES: usize = 20_000;
+/// The bytes that a tail may hold: what each shard sends ahead, what waits for the program, and the program itself.
+const TAIL_BYTES: u64 = 48 << 20;
+const _: () = assert!(TAIL_BYTES < LINES as u64 * 4000);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_that_is_no_progress_is_refused() {

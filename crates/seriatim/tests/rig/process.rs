@@ -60,11 +60,7 @@ impl Process {
 
     /// The most memory that it ever had, in bytes, where the operating system tells.
     pub(crate) fn peak_memory(&self) -> u64 {
-        let id = self.child.id().expect("it runs");
-        let status = fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
-        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let kib = peak.and_then(|peak| peak.trim().strip_suffix(" kB")?.parse::<u64>().ok());
-        kib.map_or(0, |kib| kib * 1024)
+        peak_memory(self.child.id().expect("it runs"))
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
@@ -80,6 +76,14 @@ impl Process {
             Err(_) => panic!("{signal:?} did not end it within {TIMEOUT:?}; it says: {}", said(&self.words)),
         }
     }
+}
+
+/// The most memory that the process with this number ever had, in bytes, where the operating system tells.
+pub(crate) fn peak_memory(id: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = peak.and_then(|peak| peak.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    kib.map_or(0, |kib| kib * 1024)
 }
 
 /// The text in a file of words.

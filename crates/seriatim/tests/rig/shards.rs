@@ -1,6 +1,7 @@
 //! Shards join and leave while programs append and read, and while a node that has some of them is killed.
 
 use seriatim_client::{LogConfig, NodeId, Order, ShardId};
+use tokio::io::{AsyncBufReadExt, BufReader};
 
 use crate::command::{CommandLine, text};
 use crate::members::Members;
@@ -74,4 +75,29 @@ async fn the_command_line_changes_shards_and_says_what_cannot_be() {
     assert!(text(&shown).contains("shard 0           nodes 1, takes no new records"), "{shown:?}");
     let (_, said) = cli.bad(&["append", "t", "--shard", "0"]).await;
     assert!(said.contains("those that do: 1"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tail_of_shards_that_left_ends_and_says_so() {
+    let members = Members::start(1).await;
+    let cli = CommandLine::new(&members.address(NodeId(1)));
+    for options in [&["--speculative", "--json"][..], &[]] {
+        cli.good(&["log", "create", "t", "--order", "belfast", "--shards", "2"]).await;
+        cli.good_on(&["append", "t", "--shard", "1"], b"one\n").await;
+        let tail = [&["tail", "t", "--from", "0", "--shards", "1"], options].concat();
+        let mut tail = cli.begin(&tail);
+        let mut lines = BufReader::new(tail.stdout.take().expect("it is piped")).lines();
+        let first = tokio::time::timeout(DEADLINE, lines.next_line()).await.expect("it is there");
+        assert!(first.expect("it can be read").expect("a line").contains("one"));
+        cli.good(&["log", "remove-shard", "t", "1"]).await;
+        let tail_now = cli.tail_of("t").await.to_string();
+        cli.good(&["trim", "t", &tail_now]).await;
+        // A shard of which nothing is left goes with the next view.
+        cli.good(&["log", "add-shard", "t"]).await;
+        let ended = tokio::time::timeout(DEADLINE, tail.wait_with_output()).await.expect("it ends");
+        let ended = ended.expect("it can be waited for");
+        let said = text(&ended.stderr);
+        assert!(!ended.status.success() && said.contains("shard 1: it has left the log"), "{said}");
+        cli.good(&["log", "delete", "t"]).await;
+    }
 }

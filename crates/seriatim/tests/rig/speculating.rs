@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use seriatim_client::{Event, Log, Position, RecordId, SubscribeOptions};
+use seriatim_client::{Event, Log, LogConfig, Order, Position, RecordId, SubscribeOptions};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
+use crate::cluster::Cluster;
 use crate::history::History;
 use crate::workload::{DEADLINE, QUIET, open};
 
@@ -111,4 +112,35 @@ pub(crate) async fn speculate(
 
 async fn tail_of(log: &Log) -> Position {
     log.check_tail().await.expect("the tail")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_that_panics_ends_its_subscription_and_hurts_nobody_else() {
+    let cluster = Cluster::start(&[]).await;
+    let client = cluster.client(DEADLINE).await;
+    for order in Order::ALL {
+        let name = order.to_string();
+        client.create(&name, LogConfig { order, ..LogConfig::default() }).await.expect("it is created");
+        let log = client.log(&name).await.expect("it is there");
+        let panics = log
+            .speculate(Position(0), 0)
+            .compute(|count: &mut u32, position, _| {
+                *count += 1;
+                assert!(*count < 3, "the program has a bug at {position}");
+            })
+            .undo(|count, ()| *count -= 1)
+            .externalize(|_, _, ()| ())
+            .run();
+        let panics = tokio::spawn(panics);
+        let mut tail = Position(0);
+        for _ in 0..5 {
+            tail = log.append_sync("one more").await.expect("it is appended") + 1;
+        }
+        assert!(panics.await.expect_err("it panics").is_panic());
+        // The same client goes on with the same log.
+        let sees = log.speculate(Position(0), 0).compute(|count: &mut u32, _, _| *count += 1);
+        let sees = sees.undo(|count, ()| *count -= 1).externalize(|_, _, ()| ()).until(tail).run();
+        assert_eq!(timeout(DEADLINE, sees).await.expect("it ends").expect("nothing is wrong"), 5, "{order}");
+    }
+    assert_eq!(cluster.complaints(), "", "nothing is worth a warning");
 }
