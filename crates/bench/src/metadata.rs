@@ -145,6 +145,7 @@ impl<'a> Bench<'a> {
             sequencers: (1..=config.sequencers).map(member).collect(),
             leader: NodeId(1),
             shards: shards.iter().map(members).collect(),
+            retired: vec![],
             placement: Placement::new(shards, config.stripe),
             first: Position(0),
             start: Position(0),

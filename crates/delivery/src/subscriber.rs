@@ -246,11 +246,13 @@ impl Subscriber {
                     false => policy.entered(number, start, history),
                     true => {
                         let void = policy.entered(number, start, &ViewHistory::default());
-                        // Records that are lost come from nobody.
+                        // Records that are lost come from nobody, nor do such of shards that have ended.
                         let (confirmed, next) = (policy.confirmed(), policy.next());
                         let undecided = history.gaps().iter().filter(|gap| gap.end > confirmed);
                         let lost = undecided.map(|gap| gap.from.max(confirmed)).min();
-                        void.into_iter().chain(lost.filter(|lost| *lost < next)).min()
+                        let over = self.source.ends_at().map(|end| end.max(confirmed));
+                        let nowhere = lost.into_iter().chain(over).filter(|first| *first < next);
+                        void.into_iter().chain(nowhere).min()
                     }
                 }
             }

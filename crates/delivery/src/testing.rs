@@ -30,6 +30,7 @@ pub(crate) fn entry(number: u64, shards: u32, stripe: u64) -> LogEntry {
         sequencers: vec![member(1)],
         leader: NodeId(1),
         shards: members.collect(),
+        retired: vec![],
         placement: Placement::new(ids.clone(), stripe),
         first: Position::ZERO,
         start: Position::ZERO,

@@ -109,6 +109,7 @@ mod tests {
             sequencers: members.to_vec(),
             leader: members[0].node,
             shards: vec![ShardMembers { shard: ShardId(0), begins: Position::ZERO, replicas }],
+            retired: vec![],
             placement: Placement::new(vec![ShardId(0)], 1),
             first: Position::ZERO,
             start: Position(7),

@@ -32,5 +32,6 @@ pub use record::{BoundIds, IdRun, Record, RecordId, SessionId};
 pub use retention::{Retention, RetentionChange, TimeIndex, TimeMark};
 pub use time::Time;
 pub use view::{
-    Gap, Incarnation, LogId, Member, NodeId, ShardId, ShardMembers, View, ViewHistory, ViewNumber,
+    Gap, Incarnation, LogId, Member, NodeId, RetiredShard, ShardId, ShardMembers, View, ViewHistory,
+    ViewNumber,
 };

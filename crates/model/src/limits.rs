@@ -302,6 +302,10 @@ pub const UNHEARD_FOR: Duration = Duration::from_secs(5);
 /// away.
 pub const REPLACE_AFTER: Duration = Duration::from_secs(10);
 
+/// How long all replicas of a shard that hold everything may be silent before the log goes on without the shard, where its order lets
+/// it. A process that restarts at once is worth waiting for.
+pub const RETIRE_AFTER: Duration = Duration::from_millis(200);
+
 /// How long a replica that takes part in no view waits before it asks for one again; doubled while nothing comes of it.
 pub const REPORT_EVERY: Duration = Duration::from_millis(100);
 
@@ -355,6 +359,8 @@ pub struct Limits {
     pub unheard_for: Duration,
     /// See [`REPLACE_AFTER`].
     pub replace_after: Duration,
+    /// See [`RETIRE_AFTER`].
+    pub retire_after: Duration,
     /// See [`ATTEMPT_FOR`].
     pub attempt_for: Duration,
     /// See [`MAP_RUNS`].
@@ -394,6 +400,7 @@ impl Default for Limits {
             probe_after: PROBE_AFTER,
             unheard_for: UNHEARD_FOR,
             replace_after: REPLACE_AFTER,
+            retire_after: RETIRE_AFTER,
             attempt_for: ATTEMPT_FOR,
             map_runs: MAP_RUNS,
             waiting_reads: MAX_WAITING_READS,

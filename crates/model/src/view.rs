@@ -136,6 +136,48 @@ impl ShardMembers {
     }
 }
 
+/// A shard that takes no part in a view any more, since none of its replicas answered when that was formed. What it got its
+/// positions for before is the log's all the same: its replicas give that out when they are back.
+///
+/// Invariants: `last` names the shard, and no shard in it is retired.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RetiredShard {
+    /// Which shard. Its number is not used again.
+    pub shard: ShardId,
+    /// The last view that it took part in, with the replicas that it had.
+    pub last: View,
+    /// It has no positions from there on.
+    pub until: Position,
+}
+
+impl Wire for RetiredShard {
+    fn encode(&self, out: &mut Encoder) {
+        self.shard.encode(out);
+        self.last.encode(out);
+        self.until.encode(out);
+    }
+
+    fn decode(input: &mut Decoder) -> Result<Self, WireError> {
+        let shard = Wire::decode(input)?;
+        let last = View::decode_members(input, false)?;
+        if last.shard(shard).is_none() {
+            return Err(WireError::Invalid("retired shard"));
+        }
+        Ok(Self { shard, last, until: Wire::decode(input)? })
+    }
+}
+
+impl RetiredShard {
+    /// The shard's replicas, as its last view named them.
+    ///
+    /// # Panics
+    /// If that did not name the shard.
+    #[must_use]
+    pub fn members(&self) -> &ShardMembers {
+        self.last.shard(self.shard).expect("a retired shard was in its last view")
+    }
+}
+
 /// A numbered configuration of one log (LazyLog §4.5).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct View {
@@ -147,6 +189,8 @@ pub struct View {
     pub leader: NodeId,
     /// The replicas of each shard, in the order of shard numbers.
     pub shards: Vec<ShardMembers>,
+    /// The shards that take no part in it and have positions below its start, in the order of their numbers.
+    pub retired: Vec<RetiredShard>,
     /// Which shard holds which position.
     pub placement: Placement,
     /// Where the view's flush started: the `ordered` of the replica that it was recovered from.
@@ -155,9 +199,60 @@ pub struct View {
     pub start: Position,
 }
 
-wire_struct! { View { number, sequencers, leader, shards, placement, first, start } }
+/// In the number of shards, says that retired ones follow them. A build that does not know of retired shards refuses the number.
+const SOME_RETIRED: u32 = 1 << 31;
+
+impl Wire for View {
+    fn encode(&self, out: &mut Encoder) {
+        self.number.encode(out);
+        self.sequencers.encode(out);
+        self.leader.encode(out);
+        let some_retired = if self.retired.is_empty() { 0 } else { SOME_RETIRED };
+        (self.shards.len() as u32 | some_retired).encode(out);
+        self.shards.iter().for_each(|members| members.encode(out));
+        if some_retired != 0 {
+            self.retired.encode(out);
+        }
+        self.placement.encode(out);
+        self.first.encode(out);
+        self.start.encode(out);
+    }
+
+    fn decode(input: &mut Decoder) -> Result<Self, WireError> {
+        Self::decode_members(input, true)
+    }
+}
 
 impl View {
+    /// Takes a view. That in which a shard was last has no retired shards itself.
+    fn decode_members(input: &mut Decoder, may_retire: bool) -> Result<Self, WireError> {
+        let (number, sequencers, leader) = (Wire::decode(input)?, Wire::decode(input)?, Wire::decode(input)?);
+        let count = u32::decode(input)?;
+        let mut shards = vec![];
+        for _ in 0..count & !SOME_RETIRED {
+            shards.push(Wire::decode(input)?);
+        }
+        let retired = match count & SOME_RETIRED {
+            0 => vec![],
+            _ if !may_retire => return Err(WireError::Invalid("retired shard")),
+            _ => Wire::decode(input)?,
+        };
+        let (placement, first, start) = (Wire::decode(input)?, Wire::decode(input)?, Wire::decode(input)?);
+        Ok(Self { number, sequencers, leader, shards, retired, placement, first, start })
+    }
+
+    /// The retired shard of this number, if the view has one.
+    #[must_use]
+    pub fn retired(&self, shard: ShardId) -> Option<&RetiredShard> {
+        self.retired.iter().find(|retired| retired.shard == shard)
+    }
+
+    /// The replicas of a shard that is in the view or retired: they have the positions of the log that are its own.
+    #[must_use]
+    pub fn holders(&self, shard: ShardId) -> Option<&ShardMembers> {
+        self.shard(shard).or_else(|| self.retired(shard).map(RetiredShard::members))
+    }
+
     /// Whether the view names this incarnation as a sequencing replica.
     #[must_use]
     pub fn names_sequencer(&self, member: Member) -> bool {
@@ -395,6 +490,42 @@ mod tests {
         assert_eq!(encode_one(&members), encode_one(&(ShardId(2), replicas)));
         let joined = ShardMembers { begins: Position(7), ..members };
         assert_eq!(decode_one(encode_one(&joined)), Ok(joined));
+    }
+
+    #[test]
+    fn a_view_without_retired_shards_is_written_as_before_there_were_any() {
+        let replicas = vec![Member { node: NodeId(3), incarnation: Incarnation(4) }];
+        let members = ShardMembers { shard: ShardId(0), begins: Position::ZERO, replicas: replicas.clone() };
+        let view = View {
+            number: ViewNumber(2),
+            sequencers: replicas,
+            leader: NodeId(3),
+            shards: vec![members],
+            retired: vec![],
+            placement: Placement::new(vec![ShardId(0)], 1),
+            first: Position(5),
+            start: Position(6),
+        };
+        let View { number, sequencers, leader, shards, placement, first, start, .. } = view.clone();
+        let parts = [
+            encode_one(&(number, sequencers)),
+            encode_one(&(leader, shards)),
+            encode_one(&placement),
+            encode_one(&(first, start)),
+        ];
+        assert_eq!(encode_one(&view), parts.concat());
+        assert_eq!(decode_one(encode_one(&view)), Ok(view.clone()));
+        let retired = |shard, last: &View| RetiredShard { shard, last: last.clone(), until: Position(5) };
+        let next = View { shards: vec![], retired: vec![retired(ShardId(0), &view)], ..view.clone() };
+        assert_eq!(decode_one(encode_one(&next)), Ok(next.clone()));
+        assert_eq!(next.holders(ShardId(0)), view.shard(ShardId(0)));
+        for wrong in [
+            retired(ShardId(1), &view),
+            retired(ShardId(0), &View { retired: next.retired.clone(), ..view.clone() }),
+        ] {
+            let view = View { retired: vec![wrong], ..view.clone() };
+            assert!(decode_one::<View>(encode_one(&view)).is_err());
+        }
     }
 
     #[test]

@@ -142,6 +142,7 @@ fn memory(shape: Shape) -> StorageCommand {
         sequencers: vec![],
         leader: NodeId(1),
         shards: vec![],
+        retired: vec![],
         placement: Placement::new(shape.shards(), limits::DEFAULT_STRIPE),
         first: Position(0),
         start: Position(0),

@@ -254,6 +254,10 @@ pub enum Mutation {
     FailTooFar,
     /// A reader fails what a new view wrote anew, before it knows whether that is the same.
     FlushedIsVoid,
+    /// A replica of a retired shard gives out what no cut gave a position, where its positions are empty.
+    RetiredKeeps,
+    /// Cuts that retired shards are owed do not go from view to view.
+    OwedForgotten,
 }
 
 /// The configuration of every machine of a node.

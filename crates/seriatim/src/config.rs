@@ -242,6 +242,7 @@ impl LimitsSection {
             probe_after: usual.probe_after,
             unheard_for: usual.unheard_for,
             replace_after: replace_after.map_or(usual.replace_after, Duration::from_millis),
+            retire_after: usual.retire_after,
             order_every: usual.order_every,
             orphan_check_after: orphan_check_after.map_or(usual.orphan_check_after, Duration::from_millis),
             missing_connected: usual.missing_connected,

@@ -33,6 +33,8 @@ pub enum Target {
     Shard,
     /// The primary of a shard of the latest view.
     Primary,
+    /// All replicas of one shard of the latest view.
+    WholeShard,
     /// A node whose controller is at work on a new view.
     Controller,
     /// This one.

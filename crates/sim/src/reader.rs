@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use seriatim_model::storage::Found;
-use seriatim_model::{Address, Endpoint, NodeId, Position, ShardId, ShardMembers, Time, limits};
+use seriatim_model::{
+    Address, Endpoint, NodeId, Position, RetiredShard, ShardId, ShardMembers, Time, limits,
+};
 use seriatim_protocol::Message as AnyMessage;
 use seriatim_protocol::control::{self, LogEntry};
 use seriatim_protocol::shard::{Message, ReadError};
@@ -103,8 +105,9 @@ impl Reader {
     /// Reads the shards of the view. One that left has nothing more to give.
     fn follow_shards(&mut self) {
         let Some(view) = &self.entry.view else { return };
-        self.cursors.retain(|cursor| view.shard(cursor.shard).is_some());
-        for ShardMembers { shard, .. } in &view.shards {
+        self.cursors.retain(|cursor| view.holders(cursor.shard).is_some());
+        let retired = view.retired.iter().map(RetiredShard::members);
+        for ShardMembers { shard, .. } in view.shards.iter().chain(retired) {
             let is_wanted = match self.style {
                 Style::Drain { shard: only, .. } => *shard == only,
                 _ => true,
@@ -189,7 +192,7 @@ impl Reader {
 
     fn ask(&mut self, now: Time, index: usize, history: &mut History, out: &mut Vec<(Address, AnyMessage)>) {
         let shard = self.cursors[index].shard;
-        let Some(members) = self.entry.view.as_ref().and_then(|view| view.shard(shard)) else { return };
+        let Some(members) = self.entry.view.as_ref().and_then(|view| view.holders(shard)) else { return };
         let replica = match self.style {
             Style::Subscribe => 0,
             Style::Poll => self.random.below(members.replicas.len() as u64) as usize,

@@ -17,6 +17,8 @@ use crate::random::Random;
 /// A subscription to the whole log.
 #[derive(Debug)]
 pub struct Subscription {
+    /// The only shard whose records are wanted, if not all are.
+    shard: Option<ShardId>,
     machine: Subscriber,
     random: Random,
     /// The position that must come next.
@@ -74,13 +76,21 @@ impl Subscription {
             standing: VecDeque::new(),
             confirmed: Position::ZERO,
         });
-        Self { machine, random, next: Position::ZERO, wants: 0, has_ended: false, speculative }
+        Self { shard, machine, random, next: Position::ZERO, wants: 0, has_ended: false, speculative }
     }
 
     /// Everything below it was delivered, and is final, or is trimmed.
     #[must_use]
     pub fn next(&self) -> Position {
         self.machine.confirmed()
+    }
+
+    /// Whether it has everything below `end` that it wants. A shard that is retired has nothing from some position on.
+    #[must_use]
+    pub fn has_all_below(&self, end: Position) -> bool {
+        let view = self.machine.entry().view.as_ref();
+        let retired = view.zip(self.shard).and_then(|(view, shard)| view.retired(shard));
+        self.next() >= retired.map_or(end, |retired| end.min(retired.until))
     }
 
     /// Its client is gone.

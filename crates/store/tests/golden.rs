@@ -210,6 +210,7 @@ fn named_memory(steps: &[(u64, u64)]) -> StorageCommand {
         sequencers: vec![],
         leader: NodeId(1),
         shards: vec![],
+        retired: vec![],
         placement: Placement::new(vec![SHARD], 1),
         first: Position(0),
         start: Position(0),

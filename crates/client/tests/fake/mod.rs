@@ -109,6 +109,7 @@ pub(crate) fn view(number: u64, nodes: &[u32]) -> View {
             begins: Position::ZERO,
             replicas: vec![member(&nodes[0])],
         }],
+        retired: vec![],
         placement: Placement::new(vec![ShardId(0)], 64),
         first: Position(0),
         start: Position(0),

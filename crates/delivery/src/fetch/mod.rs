@@ -314,7 +314,7 @@ impl Fetch {
     /// likely to be wanted next.
     fn owners(&mut self, now: Time, from: Position, end: Position, out: &mut Out) -> Option<Vec<Run>> {
         let view = self.shared.directory.view()?;
-        if self.shared.directory.placement().is_some() || view.shards.len() == 1 {
+        if self.shared.directory.placement().is_some() || view.shards.len() + view.retired.len() == 1 {
             return None;
         }
         self.questions.retain(|_, question| now < question.until);

@@ -132,12 +132,12 @@ impl Read {
     /// Sets up a part for each shard that holds a position in the range, at its primary.
     pub(crate) fn ask_shards(&mut self, now: Time, shared: &mut Shared) {
         let Some(view) = shared.directory.view() else { return };
-        let is_gone = |shard: ShardId| shard != ShardId::NOBODY && view.shard(shard).is_none();
+        let is_gone = |shard: ShardId| shard != ShardId::NOBODY && view.holders(shard).is_none();
         if self.owners.iter().flatten().any(|(_, shard)| is_gone(*shard)) {
             self.owners = None;
         }
         for shard in self.shards(view, shared.directory.placement()) {
-            let Some(members) = view.shard(shard) else { continue };
+            let Some(members) = view.holders(shard) else { continue };
             let primary = members.primary().node;
             let part = self.parts.entry(shard).or_insert_with(|| ShardPart::new(primary, self.wanted.from));
             if part.upto == self.wanted.from {
@@ -147,21 +147,23 @@ impl Read {
         }
     }
 
-    /// The shards that may hold a position in the range. If nobody does, one that can say whether it is trimmed.
+    /// The shards that may hold a position in the range. If none of the view does, one that can say whether it is trimmed.
     fn shards(&self, view: &View, placement: Option<&Placement>) -> Vec<ShardId> {
-        let most = view.shards.len();
+        let retired = view.retired.iter().filter(|retired| self.wanted.from < retired.until);
+        let most = view.shards.len() + view.retired.len();
         let mut shards = vec![];
         let mut position = self.wanted.from;
         while position < self.end && shards.len() < most {
             let Some((shard, run_end)) = self.run_at(placement, position) else {
-                return view.shards.iter().map(|members| members.shard).collect();
+                let shards = view.shards.iter().map(|members| members.shard);
+                return shards.chain(retired.map(|retired| retired.shard)).collect();
             };
             if shard != ShardId::NOBODY && !shards.contains(&shard) {
                 shards.push(shard);
             }
             position = run_end;
         }
-        if shards.is_empty() {
+        if shards.iter().all(|shard| view.shard(*shard).is_none()) {
             shards.extend(view.shards.first().map(|members| members.shard));
         }
         shards
@@ -255,7 +257,7 @@ impl Read {
                 return None;
             }
         };
-        let members = shared.directory.view().and_then(|view| view.shard(shard));
+        let members = shared.directory.view().and_then(|view| view.holders(shard));
         // The other replicas hold the same records, or will.
         part.replica += 1;
         match members.and_then(|members| members.replicas.get(part.replica)) {
@@ -285,7 +287,7 @@ impl Read {
             self.owners = None;
         }
         let view = shared.directory.view();
-        let has_left = |shard: &ShardId| view.is_some_and(|view| view.shard(*shard).is_none());
+        let has_left = |shard: &ShardId| view.is_some_and(|view| view.holders(*shard).is_none());
         // The records of a shard that has left are trimmed: the other shards, which may have answered before that, say
         // so when they are asked again.
         let must_ask_again = self.doubt.is_open()
@@ -345,7 +347,9 @@ impl Read {
 
     /// Answers if the shard that holds the next position has said what it has of it.
     fn conclude(&mut self, now: Time, shared: &mut Shared, out: &mut Out) -> Option<Reply> {
-        shared.directory.view()?;
+        if !self.is_known_untrimmed(shared.directory.view()?) {
+            return None;
+        }
         let next = self.reach(shared.directory.placement());
         let shard = self.holder(shared.directory.placement(), next);
         let Some(part) = self.parts.get(&shard).filter(|_| next < self.end) else {
@@ -375,6 +379,13 @@ impl Read {
         } else {
             Some(self.answer(next))
         }
+    }
+
+    /// A retired shard does not hear of trims: what it has counts when another has answered.
+    fn is_known_untrimmed(&self, view: &View) -> bool {
+        let is_retired = |shard: &ShardId| view.retired(*shard).is_some();
+        let answered = |(shard, part): (&ShardId, &ShardPart)| part.answered && !is_retired(shard);
+        !self.parts.keys().any(is_retired) || self.parts.iter().any(answered)
     }
 
     /// Whether no shard but this one can have the first position: its place says so, or all others did.

@@ -40,6 +40,8 @@ pub(crate) struct Feed {
     pub(crate) upto: Position,
     /// ... and below this one it is final.
     pub(crate) final_upto: Position,
+    /// The shard has nothing from there on, if it is retired; beyond all positions otherwise.
+    pub(crate) until: Position,
     /// The position that comes next is lost, and the shard's others below the second one.
     lost: Option<(Position, Position)>,
     buffer: VecDeque<Stored>,
@@ -111,6 +113,7 @@ impl Feed {
             earliest: 0,
             upto: from,
             final_upto: from,
+            until: Position(u64::MAX),
             lost: None,
             buffer: VecDeque::new(),
             empty: VecDeque::new(),
@@ -125,7 +128,7 @@ impl Feed {
     /// When to subscribe again if nothing comes before.
     pub(crate) fn deadline(&self) -> Option<Time> {
         match self.owed_since {
-            _ if self.lost.is_some() => None,
+            _ if self.lost.is_some() || self.is_retired() && self.final_upto >= self.until => None,
             _ if self.request.is_none() => Some(self.since),
             // Where it is spent on predictions, the shard owes news of them.
             _ if self.credit.is_spent() && self.final_upto == self.upto => None,
@@ -133,6 +136,21 @@ impl Feed {
             None if self.heard => Some(self.since + IDLE),
             None => Some(self.since + self.timeout),
         }
+    }
+
+    /// Whether the shard takes no part in the view.
+    pub(crate) fn is_retired(&self) -> bool {
+        self.until != Position(u64::MAX)
+    }
+
+    /// Whether the shard can have this position.
+    pub(crate) fn reaches(&self, position: Position) -> bool {
+        position < self.until
+    }
+
+    /// Below it everything of the shard has come and is final. One that is retired has no end beyond its own.
+    pub(crate) fn final_bound(&self) -> Position {
+        if self.final_upto >= self.until { Position(u64::MAX) } else { self.final_upto }
     }
 
     /// Notes that it is asked, and returns the credit to ask with. If that `continues` what was asked before, answers to
@@ -337,9 +355,10 @@ impl Feed {
     /// The first position at `position` or above it of which more is known than that it is not this shard's.
     pub(crate) fn next_from(&self, position: Position) -> Position {
         let index = self.buffer.partition_point(|stored| stored.position < position);
-        let record = self.buffer.get(index).map_or(self.upto, |stored| stored.position);
+        let upto = if self.upto >= self.until { Position(u64::MAX) } else { self.upto };
+        let record = self.buffer.get(index).map_or(upto, |stored| stored.position);
         let spans = self.empty.partition_point(|span| span.end() <= position);
-        let span = self.empty.get(spans).map_or(self.upto, |span| span.first);
+        let span = self.empty.get(spans).map_or(upto, |span| span.first);
         record.min(span)
     }
 
@@ -360,7 +379,8 @@ impl Feed {
 
     /// Another shard is at `frontier`: if this one is not, something should come from it.
     pub(crate) fn compare(&mut self, now: Time, frontier: Position) {
-        self.owed_since = (self.final_upto < frontier).then(|| self.owed_since.unwrap_or(now));
+        let is_behind = self.final_upto < frontier.min(self.until);
+        self.owed_since = is_behind.then(|| self.owed_since.unwrap_or(now));
     }
 
     /// Looks what there is at `position`, when everything below it was taken, or is with other shards.

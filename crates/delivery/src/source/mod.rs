@@ -209,8 +209,10 @@ impl Source {
         }
         // No placement says which shard should have it: it is missing when none has it.
         let mut best: Option<(ShardId, Seen)> = None;
-        for (shard, feed) in &mut self.feeds {
+        let is_untrimmed = self.is_known_untrimmed(position);
+        for (shard, feed) in self.feeds.iter_mut().filter(|(_, feed)| feed.reaches(position)) {
             let seen = feed.look(position);
+            let seen = if feed.is_retired() && !is_untrimmed { Seen::NotYet } else { seen };
             if seen.is_there() {
                 return (*shard, seen);
             }
@@ -221,6 +223,16 @@ impl Source {
         best.unwrap_or((ShardId(0), Seen::NotYet))
     }
 
+    /// A retired shard does not hear of trims. What it has counts when another shard, of which something is wanted, has gone beyond.
+    fn believed(&self, is_retired: bool, position: Position, seen: Seen) -> Seen {
+        if is_retired && !self.is_known_untrimmed(position) { Seen::NotYet } else { seen }
+    }
+
+    fn is_known_untrimmed(&self, position: Position) -> bool {
+        let mut others = self.feeds.values().filter(|feed| !feed.is_retired()).peekable();
+        others.peek().is_none() || others.any(|feed| feed.upto > position)
+    }
+
     /// Everything of some shard below it has come.
     fn frontier(&self) -> Position {
         self.feeds.values().map(|feed| feed.upto).max().unwrap_or_default()
@@ -228,6 +240,14 @@ impl Source {
 
     /// Lets shards send as much as was taken, where that is enough to be worth a message.
     pub(crate) fn return_credit<R>(&mut self, out: &mut Vec<Effect<Message, R>>) {
+        let wanted_from = self.wanted_from;
+        self.feeds.retain(|shard, feed| {
+            let is_over = !feed.reaches(wanted_from);
+            if is_over {
+                cancel(*shard, feed.node, feed.request.take(), out);
+            }
+            !is_over
+        });
         for (shard, feed) in &mut self.feeds {
             // Several shards may have told of the same empty positions.
             feed.pass_empty(self.wanted_from);
@@ -367,7 +387,7 @@ impl Source {
     /// The other replicas hold the same records, or will; only if none of them can give out what comes next
     /// this is over.
     fn try_next_replica(&mut self, now: Time, shard: ShardId, failure: Failure) -> News {
-        let members = self.directory.view().and_then(|view| view.shard(shard));
+        let members = self.directory.view().and_then(|view| view.holders(shard));
         let feed = self.feeds.get_mut(&shard).expect("the caller saw it");
         let replicas = members.map_or(&[][..], |members| &members.replicas);
         feed.failures += 1;
@@ -438,12 +458,15 @@ impl Source {
         let what_is_left =
             if self.may_pass_over() { Feed::forget_predictions } else { Feed::confirm_predictions };
         self.feeds.values_mut().for_each(what_is_left);
-        let chosen = view.shards.iter().filter(|members| self.selection.chooses(members.shard));
-        let primaries: Vec<(ShardId, NodeId)> =
-            chosen.map(|members| (members.shard, members.primary().node)).collect();
+        let retired = view.retired.iter().filter(|retired| retired.until > self.wanted_from);
+        let retired = retired.map(|retired| (retired.members(), retired.until));
+        let all = view.shards.iter().map(|members| (members, Position(u64::MAX))).chain(retired);
+        let chosen = all.filter(|(members, _)| self.selection.chooses(members.shard));
+        let primaries: Vec<(ShardId, NodeId, Position)> =
+            chosen.map(|(members, until)| (members.shard, members.primary().node, until)).collect();
         // A shard that has left had nothing more to give.
         let left: Vec<ShardId> =
-            self.feeds.keys().copied().filter(|shard| view.shard(*shard).is_none()).collect();
+            self.feeds.keys().copied().filter(|shard| view.holders(*shard).is_none()).collect();
         for shard in left {
             if let Some(feed) = self.feeds.remove(&shard) {
                 cancel(shard, feed.node, feed.request, out);
@@ -451,12 +474,12 @@ impl Source {
             // Its records were trimmed, whatever was taken of them: the other shards say so to a reader that asks from there.
             self.feeds.values_mut().for_each(|feed| feed.forget_from(self.wanted_from));
         }
-        for (shard, primary) in primaries {
+        for (shard, primary, until) in primaries {
             self.drop_subscription(now, shard, out);
             let new = || Feed::new(primary, self.wanted_from, now, self.window);
             let feed = self.feeds.entry(shard).or_insert_with(new);
             feed.restart(now, primary, 0);
-            feed.failures = 0;
+            (feed.failures, feed.until) = (0, until);
         }
         self.compare(now);
     }
@@ -480,7 +503,7 @@ impl Source {
     }
 
     fn subscribe<R>(&mut self, now: Time, shard: ShardId, out: &mut Vec<Effect<Message, R>>) {
-        let members = self.directory.view().and_then(|view| view.shard(shard));
+        let members = self.directory.view().and_then(|view| view.holders(shard));
         let primary = members.map(|members| members.primary().node);
         let feed = self.feeds.get_mut(&shard).expect("the caller saw it");
         let asked_before = feed.request.map(|_| feed.node);

@@ -10,7 +10,7 @@ use seriatim_model::{Effect, Filter, NodeId, Position, ShardId, Span, Time, View
 use seriatim_protocol::control::LogEntry;
 use seriatim_protocol::roles::Message;
 
-use super::feed::{Received, Seen};
+use super::feed::{Feed, Received, Seen};
 use super::{News, Source};
 
 /// The part of a log that a reader wants, if not all that is final.
@@ -142,7 +142,18 @@ impl Source {
 
     /// Below it all shards that are asked gave out everything as final.
     pub(crate) fn final_below(&self) -> Position {
-        self.feeds.values().map(|feed| feed.final_upto).min().unwrap_or_default()
+        self.feeds.values().map(Feed::final_bound).min().unwrap_or_default()
+    }
+
+    /// Where what is wanted ends, if all shards that it is wanted of are retired.
+    pub(crate) fn ends_at(&self) -> Option<Position> {
+        let view = self.directory.view()?;
+        let mut shards = view.shards.iter().map(|members| members.shard);
+        if shards.any(|shard| self.selection.chooses(shard)) {
+            return None;
+        }
+        let chosen = view.retired.iter().filter(|retired| self.selection.chooses(retired.shard));
+        chosen.map(|retired| retired.until).max()
     }
 
     /// The view that is known: its number, its start, and which view decides where.
@@ -189,7 +200,10 @@ impl Source {
         let end = match self.directory.placement().map(|placement| placement.stripe_at(position)) {
             Some((shard, _)) if self.selection.chooses(shard) => return Known::NotYet,
             Some((_, end)) => end.min(self.frontier()),
-            None => self.feeds.values().map(|feed| feed.next_from(position)).min().unwrap_or_default(),
+            None => {
+                let next = self.feeds.values().map(|feed| feed.next_from(position)).min();
+                next.unwrap_or_default().min(self.frontier())
+            }
         };
         if end <= position {
             return Known::NotYet;
@@ -211,8 +225,9 @@ impl Source {
         if let Some(shard) = self.directory.placement().map(|placement| placement.shard_of(position)) {
             return (shard, self.feeds.get(&shard).map_or(Seen::NotYet, |feed| feed.at(position)));
         }
-        let seen = self.feeds.iter().map(|(shard, feed)| {
-            let seen = feed.at(position);
+        let counts = self.feeds.iter().filter(|(_, feed)| feed.reaches(position));
+        let seen = counts.map(|(shard, feed)| {
+            let seen = self.believed(feed.is_retired(), position, feed.at(position));
             (seen.rank(), position >= feed.final_upto, *shard, seen)
         });
         let best = seen.min_by_key(|(rank, is_predicted, ..)| (*rank, *is_predicted));

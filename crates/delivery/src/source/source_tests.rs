@@ -428,6 +428,40 @@ fn a_shard_that_left_is_let_go() {
     assert_eq!(script.deliver(1, 4, run([4, 5, 6]), 7), [4, 5, 6]);
 }
 
+/// A log of two shards, of which the first is retired, and has nothing from position 3 on.
+fn without_a_shard() -> LogEntry {
+    let last = entry(1, 2, 1).view.unwrap();
+    let mut entry = entry(2, 2, 1);
+    entry.config.order = seriatim_model::Order::Belfast;
+    let view = entry.view.as_mut().unwrap();
+    view.shards.remove(0);
+    view.retired = vec![seriatim_model::RetiredShard { shard: ShardId(0), last, until: Position(3) }];
+    entry
+}
+
+#[test]
+fn a_retired_shard_is_waited_for_below_its_end_and_not_beyond() {
+    let mut script = Script::new(without_a_shard(), 0);
+    // Its replicas are those of its last view.
+    assert_eq!((script.asked[&0].0, script.asked[&1].0), (primary(1, 0), primary(2, 1)));
+    assert_eq!(script.deliver(1, 0, run([1, 3, 4]), 5), []);
+    assert_eq!(script.deliver(0, 0, run([0, 2]), 3), [0, 1, 2, 3, 4]);
+    assert_eq!(script.deliver(1, 5, run([5]), 6), [5]);
+    let beyond = Script::new(without_a_shard(), 3);
+    assert_eq!(beyond.asked.keys().collect::<Vec<_>>(), [&1]);
+}
+
+#[test]
+fn a_retired_shard_that_does_not_know_of_a_trim_is_not_believed() {
+    let mut script = Script::new(without_a_shard(), 0);
+    assert_eq!(script.deliver(0, 0, run([0, 2]), 3), []);
+    let first = Position(2);
+    assert_eq!(script.fail(1, ReadError::Trimmed { first }), News::Trimmed { first });
+    script.wait(10 * MS);
+    script.wait(50 * MS);
+    assert_eq!(script.deliver(1, 2, run([3]), 4), [2, 3]);
+}
+
 #[test]
 fn a_subscription_ends_when_the_last_shard_that_it_chose_has_left() {
     let mut older = entry(1, 3, 2);

@@ -8,7 +8,7 @@ use seriatim_model::storage::{MissingRange, Ordered, Owned, Run, Stored};
 use seriatim_model::{
     Announced, BoundIds, Durability, Endpoint, Filter, Gap, IdRun, Incarnation, LogConfig, LogId, Member,
     NodeId, Order, Placement, PlacementStep, Position, Record, RecordId, Retention, RetentionChange,
-    SessionId, ShardId, ShardMembers, Span, TimeIndex, TimeMark, View, ViewHistory, ViewNumber,
+    RetiredShard, SessionId, ShardId, ShardMembers, Span, TimeIndex, TimeMark, View, ViewHistory, ViewNumber,
 };
 use seriatim_protocol::control::{
     Ailment, Condition, EndedSession, EndedSessions, Heartbeat, LogCondition, LogEntry, NodeAddress,
@@ -324,6 +324,34 @@ impl<A: Drawn, B: Drawn> Drawn for (A, B) {
     }
 }
 
+impl Drawn for RetiredShard {
+    fn drawn(draw: &mut Draw) -> Self {
+        let last = view_without(draw);
+        Self { shard: last.shards[0].shard, last, until: Drawn::drawn(draw) }
+    }
+}
+
+impl Drawn for View {
+    fn drawn(draw: &mut Draw) -> Self {
+        let view = view_without(draw);
+        Self { retired: Drawn::drawn(draw), ..view }
+    }
+}
+
+/// A view that does without no shard.
+fn view_without(draw: &mut Draw) -> View {
+    View {
+        number: Drawn::drawn(draw),
+        sequencers: Drawn::drawn(draw),
+        leader: Drawn::drawn(draw),
+        shards: Drawn::drawn(draw),
+        retired: vec![],
+        placement: Drawn::drawn(draw),
+        first: Drawn::drawn(draw),
+        start: Drawn::drawn(draw),
+    }
+}
+
 macro_rules! drawn {
     ($($name:ident { $($field:ident),* })*) => {$(
         impl Drawn for $name {
@@ -344,7 +372,6 @@ drawn! {
     Gap { shard, from, end }
     Member { node, incarnation }
     ShardMembers { shard, begins, replicas }
-    View { number, sequencers, leader, shards, placement, first, start }
     LogConfig {
         order, durability, shards, replicas, sequencers, min_replicas, min_sequencers, stripe, max_record_bytes,
         interval_us, window, session_idle_positions, retention

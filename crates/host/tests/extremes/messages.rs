@@ -273,5 +273,7 @@ kinds! {
         Windows { view, windows }
         WindowsKnown { view, number }
         LocalStored { view, length }
+        Owe { view }
+        Owed { view, of, first, runs }
     }
 }

@@ -199,6 +199,7 @@ pub(crate) fn with_view(mut entry: LogEntry, number: u64) -> LogEntry {
         sequencers: vec![member],
         leader: NODES[0],
         shards: vec![],
+        retired: vec![],
         placement: Placement::new(vec![ShardId(0)], 64),
         first: Position::ZERO,
         start: Position::ZERO,

@@ -37,6 +37,8 @@ pub(super) struct Attempt {
     /// The same for sequencing replicas.
     spare_sequencers: BTreeSet<NodeId>,
     shards: Vec<ShardMembers>,
+    /// The shards that the view goes on without.
+    pub(super) retiring: BTreeSet<ShardId>,
     /// The positions that none of them holds.
     gaps: Vec<Gap>,
     /// The flush, once the fence is complete.
@@ -74,6 +76,8 @@ impl Step {
 pub(super) struct Liveness<'a> {
     pub(super) nodes: &'a BTreeSet<NodeId>,
     pub(super) suspected: &'a BTreeSet<NodeId>,
+    /// Since when each of those does not answer.
+    pub(super) silent_since: &'a BTreeMap<NodeId, Time>,
     /// The nodes whose disks are full.
     pub(super) full: &'a BTreeSet<NodeId>,
     /// The nodes that do not stay.
@@ -135,6 +139,7 @@ impl Attempt {
             spares: BTreeMap::new(),
             spare_sequencers: BTreeSet::new(),
             shards: vec![],
+            retiring: BTreeSet::new(),
             gaps: vec![],
             flush: None,
             staged: BTreeMap::new(),
@@ -343,8 +348,11 @@ impl Attempt {
                 return Ok(None);
             }
         }
+        if self.retires_later(now, liveness, options) {
+            return Ok(None);
+        }
         let mut asks_more = false;
-        for shard in shard_set::shards(self.entry()).collect::<Vec<_>>() {
+        for shard in self.going_on().collect::<Vec<_>>() {
             asks_more |= self.add_spares(shard, liveness);
         }
         if asks_more {
@@ -381,7 +389,7 @@ impl Attempt {
         step
     }
 
-    fn outcome(&self) -> Option<&Outcome> {
+    pub(super) fn outcome(&self) -> Option<&Outcome> {
         self.flush.as_ref().and_then(Flush::outcome)
     }
 
@@ -481,13 +489,15 @@ impl Attempt {
         let chosen = self.evidence.chosen().map(|chosen| chosen.node);
         let old_leader = chosen.filter(|chosen| sequencers.iter().any(|member| member.node == *chosen));
         let leader = old_leader.or(sequencers.first().map(|member| member.node)).unwrap_or_default();
-        let flushed = self.outcome().map(|outcome| outcome.range).unwrap_or_default();
+        let known = self.outcome().map(|outcome| outcome.range);
+        let flushed = known.unwrap_or_default();
         let late = options.mutates(Mutation::FirstAfterFlush);
         View {
             number: self.claim(),
             sequencers,
             leader,
             shards: self.shards_as_known(),
+            retired: self.retired(known),
             placement: shard_set::placement(self.entry(), &self.shards, self.joins_at(), options),
             first: if late { flushed.end() } else { flushed.first() },
             start: flushed.end(),
@@ -516,6 +526,7 @@ impl Attempt {
         for members in &view.shards {
             entry.shards[members.shard.0 as usize] = self.assignment(members, liveness);
         }
+        self.have_retired(&mut entry, &view);
         let has_left = |shard: &ShardId| view.shard(*shard).is_none();
         for shard in entry.leaving.iter().filter(|shard| has_left(shard)) {
             entry.shards[shard.0 as usize].clear();

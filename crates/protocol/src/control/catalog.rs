@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use seriatim_model::config::check_log_name;
 use seriatim_model::{
-    EndedSession, EndedSessions, LogConfig, LogEntry, LogId, NodeId, Position, RetentionChange, ShardId,
-    ViewHistory, ViewNumber, limits,
+    EndedSession, EndedSessions, LogConfig, LogEntry, LogId, NodeId, Position, RetentionChange, RetiredShard,
+    ShardId, ViewHistory, ViewNumber, limits,
 };
 
 use super::message::{Message, Refusal};
@@ -122,7 +122,7 @@ pub fn without_shard(entry: &LogEntry, shard: ShardId) -> Result<Option<LogEntry
     let Some(nodes) = entry.shards.get(shard.0 as usize) else {
         return Err(Refusal::Impossible { reason: format!("'{name}' has no shard {shard}") });
     };
-    if nodes.is_empty() || entry.leaving.contains(&shard) {
+    if nodes.is_empty() || entry.leaving.contains(&shard) || shard_set::is_retired(entry, shard) {
         return Ok(None);
     }
     let takes_part = |other: &ShardId| entry.view.as_ref().is_none_or(|view| view.shard(*other).is_some());
@@ -191,7 +191,9 @@ pub fn hosts(entry: &LogEntry) -> BTreeSet<NodeId> {
     let meant = entry.sequencers.iter().chain(entry.shards.iter().flatten()).copied();
     // A spare may stand in for a node that is meant to.
     let members = entry.view.iter().flat_map(|view| {
-        view.sequencers.iter().chain(view.shards.iter().flat_map(|members| &members.replicas))
+        let retired = view.retired.iter().map(RetiredShard::members);
+        let shards = view.shards.iter().chain(retired);
+        view.sequencers.iter().chain(shards.flat_map(|members| &members.replicas))
     });
     meant.chain(members.map(|member| member.node)).collect()
 }

@@ -17,7 +17,7 @@ use seriatim_model::{
 use super::attempt::{Attempt, Goal, Liveness, Step};
 use super::data_loss::Blocked;
 use super::evidence::Evidence;
-use super::members::{self, Wish, dismiss, left_out, named, view_nodes};
+use super::members::{self, Wish, dismiss, left_out, named, retired, view_nodes};
 use super::message::{Message, NodeAddress};
 use super::operator::Orders;
 use super::pace::Pace;
@@ -73,6 +73,8 @@ pub struct Controller {
     announced_at: Time,
     nodes: BTreeSet<NodeId>,
     suspected: BTreeSet<NodeId>,
+    /// Since when each of them has been.
+    silent_since: BTreeMap<NodeId, Time>,
     full: FullDisks,
     /// Suspected nodes that the latest view names all the same: the controller formed it with them knowingly.
     tolerated: BTreeSet<NodeId>,
@@ -177,6 +179,7 @@ impl Controller {
             announced_at: Time::ZERO,
             nodes: BTreeSet::from([node]),
             suspected: BTreeSet::new(),
+            silent_since: BTreeMap::new(),
             full: FullDisks::default(),
             tolerated: BTreeSet::new(),
             dropped: BTreeSet::new(),
@@ -362,7 +365,8 @@ impl Controller {
 
     fn liveness(&self) -> Liveness<'_> {
         let (full, partings) = (self.full.nodes(), &self.leaving.partings);
-        Liveness { nodes: &self.nodes, suspected: &self.suspected, full, partings }
+        let silent_since = &self.silent_since;
+        Liveness { nodes: &self.nodes, suspected: &self.suspected, silent_since, full, partings }
     }
 
     /// Asks, again if need be, for what the phase waits for.
@@ -449,8 +453,8 @@ impl Controller {
         if known.is_some_and(|(known, _)| view.number > known) {
             self.rejoin.happened(now);
         }
-        self.dropped.extend(self.current.iter().flat_map(|known| named(known)));
-        self.dropped.retain(|role| named(entry).all(|named| named != *role));
+        self.dropped.extend(self.current.iter().flat_map(|known| named(known).chain(retired(known))));
+        self.dropped.retain(|role| named(entry).chain(retired(entry)).all(|named| named != *role));
         self.current = Some(Box::new(entry.clone()));
         self.retaining.learn(now, self.node, Some(entry), self.options);
         let is_unfinished = is_short || self.full.is_in(entry) || self.is_left_by_some();
@@ -484,6 +488,7 @@ impl Controller {
         if !self.suspected.insert(node) {
             return;
         }
+        self.silent_since.insert(node, now);
         self.tolerated.remove(&node);
         if self.rival == Some(node) {
             self.rival = None;
@@ -529,6 +534,7 @@ impl Controller {
     /// have lost its disk, and not know that either.
     fn heard(&mut self, now: Time, node: NodeId, out: &mut Vec<RoleEffect>) {
         let was_suspected = self.suspected.remove(&node);
+        self.silent_since.remove(&node);
         match &self.phase {
             Phase::Attempt(_) if was_suspected => self.ask(now, out),
             Phase::Resting if was_suspected && self.wanted.is_some() => {
@@ -588,6 +594,7 @@ impl Controller {
             match Wish::of(entry, reporter) {
                 Wish::View => needed = true,
                 Wish::Rejoin => grows |= !self.full.has(reporter) && !self.is_stood_in_for(entry, reporter),
+                Wish::Nothing => {}
                 Wish::Leave => {
                     // Under a claim that no view came of it stays: an attempt may count on it. A view ends that.
                     grows |= entry.claimed > current;
@@ -702,7 +709,9 @@ impl Controller {
     /// Goes on to the next step as soon as the present one has what it needs.
     fn proceed(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
         let (full, partings) = (self.full.nodes(), &self.leaving.partings);
-        let liveness = Liveness { nodes: &self.nodes, suspected: &self.suspected, full, partings };
+        let silent_since = &self.silent_since;
+        let liveness =
+            Liveness { nodes: &self.nodes, suspected: &self.suspected, silent_since, full, partings };
         let Phase::Attempt(attempt) = &mut self.phase else { return };
         let (done, spares) = (attempt.step, attempt.spares());
         match attempt.next_step(now, liveness, self.options) {
@@ -760,7 +769,7 @@ impl Controller {
         let others = view_nodes(view).into_iter().filter(|node| *node != self.node);
         let controllers = others.map(|node| Address::Node(node, Endpoint::Controller));
         let away = left_out(entry).chain(self.dropped.iter().copied());
-        for to in named(entry).chain(controllers).chain(away) {
+        for to in named(entry).chain(controllers).chain(away).chain(retired(entry)) {
             send(to, Message::Registered { entry: entry.clone() }, out);
         }
         let text = format!("view {} is registered; it goes on at position {}", view.number, view.start);

@@ -115,6 +115,7 @@ mod tests {
             sequencers: entry.sequencers.iter().map(member).collect(),
             leader: entry.sequencers[0],
             shards: shards.collect(),
+            retired: vec![],
             placement: Placement::new(vec![ShardId(0), ShardId(1)], 4),
             first: Position(8),
             start: Position(10),

@@ -31,6 +31,15 @@ pub(super) fn named(entry: &LogEntry) -> impl Iterator<Item = Address> {
     shards.chain(sequencers.map(|member| Address::Node(member.node, Endpoint::Sequencer)))
 }
 
+/// The replicas of retired shards.
+pub(super) fn retired(entry: &LogEntry) -> impl Iterator<Item = Address> {
+    let shards = entry.view.iter().flat_map(|view| &view.retired);
+    shards.flat_map(|retired| {
+        let endpoint = Endpoint::Shard(retired.shard);
+        retired.members().replicas.iter().map(move |member| Address::Node(member.node, endpoint))
+    })
+}
+
 /// The roles that are meant to take part in the view, and do not.
 pub(super) fn left_out(entry: &LogEntry) -> impl Iterator<Item = Address> {
     let sequencers = entry.sequencers.iter().filter(|node| {
@@ -72,12 +81,19 @@ pub(super) enum Wish {
     Rejoin,
     /// The log does not need it any more.
     Leave,
+    /// Nothing: its shard is retired, and it serves what that has.
+    Nothing,
 }
 
 impl Wish {
     /// The request of a reporter without a view.
     pub(super) fn of(entry: &LogEntry, reporter: Address) -> Self {
         let (Address::Node(node, endpoint), Some(view)) = (reporter, &entry.view) else { return Self::View };
+        if let Endpoint::Shard(shard) = endpoint
+            && view.retired(shard).is_some()
+        {
+            return Self::Nothing;
+        }
         let (named, meant) = match endpoint {
             Endpoint::Shard(shard) => {
                 let members = view.shard(shard).map(|members| &members.replicas);

@@ -56,6 +56,7 @@ mod recovery;
 pub mod register;
 mod rejoin_backoff;
 mod retaining;
+mod retiring;
 mod room;
 mod selection;
 mod shard_set;

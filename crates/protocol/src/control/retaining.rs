@@ -381,6 +381,7 @@ mod tests {
             sequencers: replicas.clone(),
             leader,
             shards: vec![ShardMembers { shard: ShardId(0), begins: Position::ZERO, replicas }],
+            retired: vec![],
             placement: Placement::new(vec![ShardId(0)], 1),
             first: Position::ZERO,
             start: Position::ZERO,

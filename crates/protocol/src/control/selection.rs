@@ -21,7 +21,7 @@ impl Attempt {
             begins: self.begins(shard),
             replicas: self.select(shard, liveness),
         };
-        let mut shards: Vec<ShardMembers> = shard_set::shards(self.entry()).map(of).collect();
+        let mut shards: Vec<ShardMembers> = self.going_on().map(of).collect();
         // The log goes on without a shard that has no replica yet.
         let least = self.entry().config.least_replicas();
         shards.retain(|members| {

@@ -2,7 +2,8 @@
 //!
 //! A shard joins with the view that first names it, and holds nothing below where the ordering's handover says that shards
 //! join. One that is to leave takes no new records from the next view on. It stays a shard like the others, so that what it holds can
-//! be read, until all of that is trimmed; then the next view does without it.
+//! be read, until all of that is trimmed; then the next view does without it. One that is retired (`retiring.rs`) is no shard of the
+//! view.
 
 use seriatim_model::{LogEntry, Placement, Position, ShardId, ShardMembers};
 
@@ -13,10 +14,16 @@ pub(super) fn joins(entry: &LogEntry, shard: ShardId) -> bool {
     entry.view.as_ref().is_some_and(|view| view.shard(shard).is_none())
 }
 
-/// The shards that the log has, also the ones that are to leave.
+/// Whether the registered view goes on without a shard that has positions.
+pub(super) fn is_retired(entry: &LogEntry, shard: ShardId) -> bool {
+    entry.view.as_ref().is_some_and(|view| view.retired(shard).is_some())
+}
+
+/// The shards that the log has, also the ones that are to leave, but not those that are retired.
 pub(super) fn shards(entry: &LogEntry) -> impl Iterator<Item = ShardId> {
     let numbered = (0..).map(ShardId).zip(&entry.shards);
-    numbered.filter(|(_, nodes)| !nodes.is_empty()).map(|(shard, _)| shard)
+    let here = numbered.filter(|(shard, nodes)| !nodes.is_empty() && !is_retired(entry, *shard));
+    here.map(|(shard, _)| shard)
 }
 
 /// Which positions go where in a view of these shards that starts to decide at `first`.

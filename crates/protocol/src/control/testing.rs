@@ -20,6 +20,7 @@ pub(super) fn view() -> View {
         sequencers: vec![member(1), member(2)],
         leader: NodeId(1),
         shards: vec![members(0), members(1)],
+        retired: vec![],
         placement: Placement::new(vec![ShardId(0), ShardId(1)], 1),
         first: Position::ZERO,
         start: Position::ZERO,

@@ -238,6 +238,7 @@ mod tests {
             sequencers: vec![],
             leader: NodeId(1),
             shards: vec![shard(0, [1, 2]), shard(1, [3, 4])],
+            retired: vec![],
             placement: Placement::new(vec![ShardId(0), ShardId(1)], 1),
             first: Position::ZERO,
             start: Position::ZERO,

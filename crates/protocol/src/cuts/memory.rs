@@ -98,7 +98,7 @@ impl Sequencer {
         match self.config.order.has_quotas() {
             false => JournalRecord::Snapshot(snapshot),
             true => {
-                let (quotas, windows) = (self.quotas.carried(), self.windows.clone());
+                let (quotas, windows) = (self.quotas.carried(&self.owed), self.windows.clone());
                 JournalRecord::SnapshotWithin { snapshot, quotas, windows }
             }
         }
@@ -136,7 +136,8 @@ impl Sequencer {
             }
             JournalRecord::SnapshotWithin { snapshot, quotas, windows } => {
                 self.replay(JournalRecord::Snapshot(snapshot));
-                (self.quotas, self.windows) = (Quotas::of_carried(&quotas), windows);
+                (self.quotas, self.owed) = Quotas::of_carried(&quotas);
+                self.windows = windows;
             }
             JournalRecord::Snapshot(Snapshot { claim, number, view, bound, cuts, sessions, staged }) => {
                 (self.membership.claim, self.membership.number, self.membership.view) = (claim, number, view);

@@ -67,6 +67,7 @@ mod lateness;
 mod leader;
 mod memory;
 pub mod message;
+mod owed;
 mod planner;
 mod pushing;
 mod quotas;

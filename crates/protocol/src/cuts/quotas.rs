@@ -6,6 +6,7 @@ use bytes::Bytes;
 use seriatim_model::wire::{decode_one, encode_one};
 use seriatim_model::{LogConfig, ShardId, View, limits};
 
+use super::owed::{Owed, OwedCuts};
 use super::window::{Window, Windows};
 
 /// The quotas of shards that have had some.
@@ -18,17 +19,23 @@ impl Quotas {
         Self(windows.quotas().collect())
     }
 
-    /// In the form that is carried into the next view.
-    pub(super) fn carried(&self) -> Bytes {
+    /// In the form that is carried into the next view, with what retired shards are owed.
+    pub(super) fn carried(&self, owed: &Owed) -> Bytes {
         let quotas: Vec<(ShardId, u32)> = self.0.iter().map(|(shard, quota)| (*shard, *quota)).collect();
-        if quotas.is_empty() { Bytes::new() } else { encode_one(&quotas) }
+        match (quotas.is_empty(), owed.0.is_empty()) {
+            (true, true) => Bytes::new(),
+            (false, true) => encode_one(&quotas),
+            (_, false) => encode_one(&(quotas, owed.0.clone())),
+        }
     }
 
-    /// The ones that were carried. None that another build wrote in another form: shards begin anew then.
-    pub(super) fn of_carried(carried: &Bytes) -> Self {
-        let quotas: Vec<(ShardId, u32)> = decode_one(carried.clone()).unwrap_or_default();
+    /// The ones that were carried, and what is owed. None that another build wrote in another form: shards begin anew then.
+    pub(super) fn of_carried(carried: &Bytes) -> (Self, Owed) {
+        type Both = (Vec<(ShardId, u32)>, Vec<OwedCuts>);
+        let alone = || (decode_one(carried.clone()).unwrap_or_default(), vec![]);
+        let (quotas, owed) = decode_one::<Both>(carried.clone()).unwrap_or_else(|_| alone());
         let bounded = |(shard, quota): (ShardId, u32)| (shard, quota.clamp(1, limits::MAX_QUOTA));
-        Self(quotas.into_iter().map(bounded).collect())
+        (Self(quotas.into_iter().map(bounded).collect()), Owed(owed))
     }
 
     /// The first window of a view that begins with these. All members know it, from the view and what they were staged with.
@@ -46,13 +53,14 @@ mod tests {
     #[test]
     fn quotas_are_carried_and_bounded() {
         let quotas = Quotas(BTreeMap::from([(ShardId(1), 7), (ShardId(4), limits::MAX_QUOTA)]));
-        assert_eq!(Quotas::of_carried(&quotas.carried()), quotas);
+        let nothing = Owed::default();
+        assert_eq!(Quotas::of_carried(&quotas.carried(&nothing)), (quotas, nothing.clone()));
         let wrong = Quotas(BTreeMap::from([(ShardId(1), 0), (ShardId(4), u32::MAX)]));
         let right = Quotas(BTreeMap::from([(ShardId(1), 1), (ShardId(4), limits::MAX_QUOTA)]));
-        assert_eq!(Quotas::of_carried(&wrong.carried()), right);
-        assert_eq!(Quotas::default().carried(), Bytes::new());
-        for nothing in [&b""[..], b"in another form"] {
-            assert_eq!(Quotas::of_carried(&Bytes::from_static(nothing)), Quotas::default());
+        assert_eq!(Quotas::of_carried(&wrong.carried(&nothing)).0, right);
+        assert_eq!(Quotas::default().carried(&nothing), Bytes::new());
+        for other in [&b""[..], b"in another form"] {
+            assert_eq!(Quotas::of_carried(&Bytes::from_static(other)), (Quotas::default(), nothing.clone()));
         }
     }
 }

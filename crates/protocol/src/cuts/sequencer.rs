@@ -13,6 +13,7 @@ use super::cut::Cut;
 use super::leader::Leader;
 use super::memory::JournalRecord;
 use super::message::{Message, Place};
+use super::owed::Owed;
 use super::quotas::Quotas;
 use super::view_change::Flush;
 use super::window::{Window, Windows};
@@ -43,6 +44,8 @@ pub struct Sequencer {
     pub(super) leader: Option<Leader>,
     /// The quotas that its view began with, where shards have quotas.
     pub(super) quotas: Quotas,
+    /// The cuts of earlier views that retired shards have missed.
+    pub(super) owed: Owed,
     /// How far the windows of its view are with its cuts, if it has seen that start. Nobody else knows a window of a view that
     /// one of its members has not seen start.
     pub(super) windows: Option<Windows>,
@@ -130,6 +133,7 @@ impl Sequencer {
             flush: None,
             leader: None,
             quotas: Quotas::default(),
+            owed: Owed::default(),
             windows: None,
         }
     }
@@ -318,6 +322,9 @@ impl Sequencer {
             }
             roles::Message::Shard(shard::Message::Bound { view, batch, .. }) => {
                 self.flush_bound(now, shard, view, batch, out)
+            }
+            roles::Message::CutsShard(ShardMessage::Owe { view }) if self.membership.accepts(view) => {
+                self.owe((shard, node), view, out);
             }
             roles::Message::CutsShard(ShardMessage::RestIs { view, rest }) => {
                 self.rest_told(now, (shard, node), view, rest, out);

@@ -24,6 +24,7 @@ mod foretelling;
 mod message;
 mod padding;
 mod rests;
+mod retired;
 
 pub use message::{Message, Rest, Submitted};
 
@@ -39,11 +40,12 @@ use crate::mutation::Mutation;
 use crate::parts::HeldIds;
 use crate::parts::junk::is_of_nobody;
 use crate::roles::{self, RoleEffect};
-use crate::shard::{self, Applied, Core, DataPath, Foretold, Write, send};
+use crate::shard::{self, Applied, Core, DataPath, Foretold, Retired, Write, send};
 
 use foretelling::Foretelling;
 use padding::Turns;
 use rests::Frozen;
+use retired::Owing;
 
 type Out = Vec<RoleEffect>;
 
@@ -58,6 +60,8 @@ pub(crate) struct LocalPath {
     pub(super) ids: HeldIds,
     /// How far the store has what cuts bound.
     pub(super) applied: Applied,
+    /// The cuts that it asks for, if its shard is retired.
+    owing: Option<Owing>,
 }
 
 /// The part of a shard's local log that is not decided yet, as one replica has it.
@@ -247,7 +251,7 @@ impl LocalPath {
     /// The records that a store holds when it is opened again, where everything below `stable` is in it.
     pub(crate) fn recover(put: Vec<IdRun>, stable: Position) -> Self {
         let (ids, applied) = (HeldIds::recover(put), Applied::from(stable));
-        Self { local: LocalLog::default(), frozen: None, ids, applied }
+        Self { local: LocalLog::default(), frozen: None, ids, applied, owing: None }
     }
 }
 
@@ -310,6 +314,7 @@ impl DataPath for LocalPath {
             Message::Fix { view, length } if core.is_open() && view == core.view_number() => {
                 self.fix(core, length, out);
             }
+            Message::Owed { view, of, first, runs } => self.got_owed(core, (view, of), (first, runs), out),
             Message::Windows { view, windows } if core.is_open() && view == core.view_number() => {
                 self.learn_windows(core, from, windows, out);
             }
@@ -321,6 +326,7 @@ impl DataPath for LocalPath {
     fn stored(&mut self, core: &mut Core, ticket: Ticket, out: &mut Out) {
         self.local.persisted(ticket);
         self.rest_stored(ticket, out);
+        self.owed_stored(core, ticket, out);
         self.cuts_stored(core, ticket, out);
         self.tell_stored(core, out);
         self.foretell(core, out);
@@ -329,6 +335,7 @@ impl DataPath for LocalPath {
     /// A write had no room. If it was one of the local log, it is made again later.
     fn failed(&mut self, core: &mut Core, now: Time, ticket: Ticket, out: &mut Out) {
         self.applied.failed(ticket);
+        self.owed_failed(ticket);
         if let Some(names) = self.frozen.as_mut().and_then(|frozen| frozen.failed(ticket)) {
             self.ids.release(names.ids);
             return self.tell_rest(out);
@@ -347,7 +354,7 @@ impl DataPath for LocalPath {
     fn taken_back(&mut self, core: &mut Core, applied: Option<Applied>) {
         self.applied = applied.expect("it goes by what it has applied");
         // It is not sure which view that was.
-        self.frozen = None;
+        (self.frozen, self.owing) = (None, None);
         core.sit_out();
     }
 
@@ -395,6 +402,10 @@ impl DataPath for LocalPath {
         self.frozen = None;
     }
 
+    fn retired(&mut self, core: &mut Core, now: Time, retired: Retired, out: &mut Out) {
+        self.learn_retired(core, now, retired, out);
+    }
+
     /// A view that is registered begins: the local log begins anew. The leader is told, since it may have sent something
     /// before the replica could take it.
     fn entered(&mut self, core: &mut Core, now: Time, out: &mut Out) {
@@ -403,6 +414,7 @@ impl DataPath for LocalPath {
         }
         let foretelling = Foretelling::begin(core.stable);
         let (of, began) = (core.view_number(), core.gate.issued());
+        self.owing = None;
         self.local = LocalLog { of, began, foretelling, ..LocalLog::default() };
         self.ids.forget_placed();
         self.discard_unplaced(core, out);
@@ -460,7 +472,7 @@ impl DataPath for LocalPath {
     /// When something of the local log is to be reported, written again, or sent again.
     fn deadline(&self, core: &Core) -> Option<Time> {
         if !core.is_open() {
-            return None;
+            return self.owing.as_ref().and_then(Owing::deadline);
         }
         let report = self.local.report_at(core.memory.config.interval());
         let pad = self.pad_at(core);
@@ -471,6 +483,7 @@ impl DataPath for LocalPath {
         if self.deadline(core).is_none_or(|at| now < at) {
             return;
         }
+        self.ask_for_owed(now, out);
         for index in 0..self.local.chunks.len() {
             let chunk = &self.local.chunks[index];
             if matches!(chunk.stored, Stored::Failed(at) if now >= at) {

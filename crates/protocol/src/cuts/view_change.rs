@@ -9,6 +9,7 @@ use super::closing::ClosingCut;
 use super::cut::Cut;
 use super::free::Filter;
 use super::memory::JournalRecord;
+use super::owed::Owed;
 use super::pushing::Pusher;
 use super::quotas::Quotas;
 use super::sequencer::{Sequencer, reply, sweep};
@@ -29,6 +30,8 @@ pub(super) struct Flush {
     closing: ClosingCut,
     /// The sessions of all of these cuts.
     sessions: Sessions,
+    /// The debts to retired shards in the next view.
+    owed: Owed,
 }
 
 impl Flush {
@@ -104,7 +107,14 @@ impl Sequencer {
             let shards = (&next.shards[..], self.former_shards(next, completed.end()));
             let closing = ClosingCut::new(now, numbers, shards, completed.end(), out);
             let sessions = self.sessions.clone();
-            self.flush = Some(Flush { claim, controller: from, completed, closing, sessions });
+            let owed = match self.options.mutates(Mutation::OwedForgotten) {
+                true => Owed::default(),
+                false => {
+                    let cuts = self.cuts.make_contiguous();
+                    self.owed.in_view(next, self.membership.number, self.bound, cuts)
+                }
+            };
+            self.flush = Some(Flush { claim, controller: from, completed, closing, sessions, owed });
             self.go_on_closing(now, out);
         }
         self.report_flush(out);
@@ -147,7 +157,7 @@ impl Sequencer {
                 sweep(&mut sessions, end, &self.config, self.options);
                 sessions.prune(limits::MAX_BOUND_RUNS, self.options.limits.void_runs);
                 let quotas = self.windows.as_ref().map_or_else(|| self.quotas.clone(), Quotas::of);
-                let carried = Carried { sessions, order: quotas.carried() };
+                let carried = Carried { sessions, order: quotas.carried(&flush.owed) };
                 Message::Flushed { claim, first: flush.completed.end(), end, carried }
             }
             None => Message::Flushing { claim, bound: flush.bound() },
@@ -257,7 +267,8 @@ impl Sequencer {
         self.cuts.clear();
         self.bound = staged.ordered;
         self.sessions = staged.carried.sessions;
-        (self.quotas, self.windows) = (Quotas::of_carried(&staged.carried.order), None);
+        (self.quotas, self.owed) = Quotas::of_carried(&staged.carried.order);
+        self.windows = None;
         if self.options.mutates(Mutation::SuccessorForgotten) {
             self.sessions.forget_successors();
         }

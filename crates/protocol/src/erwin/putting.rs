@@ -530,6 +530,7 @@ mod tests {
             sequencers: vec![],
             leader: NodeId(1),
             shards: vec![ShardMembers { shard: SHARD, replicas, begins: Position::ZERO }],
+            retired: vec![],
             placement: Placement::new(vec![SHARD], 1),
             first: Position::ZERO,
             start: Position::ZERO,

@@ -91,6 +91,7 @@ mod tests {
             sequencers: vec![me],
             leader: me.node,
             shards: vec![shard],
+            retired: vec![],
             placement: Placement::new(vec![ShardId(0)], 1),
             first: Position::ZERO,
             start: Position::ZERO,

@@ -62,6 +62,8 @@ pub struct Core {
     pub(super) readers: Readers,
     pub(super) surveys: Surveys,
     pub(super) reports: Reports,
+    /// Its shard is retired, and it has what the shard has when it knows all below to be final.
+    pub(super) retired_until: Option<Position>,
     /// Outside of a view: until when others are taken to need what it holds.
     pub(super) needed_until: Time,
     /// Too much waits for the disk.
@@ -139,6 +141,7 @@ impl Core {
             readers: Readers::new(options),
             surveys: Surveys::recover(recovery.times, stable),
             reports: Reports::default(),
+            retired_until: None,
             needed_until: Time::ZERO,
             pressed: false,
         })
@@ -146,7 +149,7 @@ impl Core {
 
     /// When something is due that is the same in every ordering.
     pub(super) fn deadline(&self) -> Option<Time> {
-        let report = (!self.is_open()).then_some(self.reports.deadline());
+        let report = self.wants_view().then_some(self.reports.deadline());
         let copy = if self.is_open() { self.catch_up.deadline(self.missing) } else { None };
         let scrub = self.scrub.filter(|_| self.is_open()).map(|_| self.scrub_at);
         [report, copy, scrub, self.readers.deadline()].into_iter().flatten().min()
@@ -154,10 +157,16 @@ impl Core {
 
     /// One that takes part in no view says so.
     pub(super) fn report(&mut self, now: Time, out: &mut Out) {
-        if !self.is_open() {
+        if self.wants_view() {
             let me = self.me();
             self.reports.report(now, me, self.view_number(), out);
         }
+    }
+
+    /// Whether it takes part in no view, and that may change. A replica of a retired shard asks as long as it may learn more.
+    fn wants_view(&self) -> bool {
+        let may_learn = |until: Position| self.stable < until && self.missing.is_none() && self.is_named();
+        !self.is_open() && self.retired_until.is_none_or(may_learn)
     }
 
     pub(crate) fn view_number(&self) -> ViewNumber {

@@ -61,7 +61,7 @@ pub use applied::Applied;
 pub use core::Core;
 pub(crate) use core::{Batch, Write, send};
 pub use message::{Held, Message, Placed, Turns, Unplaced};
-pub use path::{DataPath, Foretold};
+pub use path::{DataPath, Foretold, Retired};
 pub use predicting::Predicting;
 pub use primary_backup::Replica;
 pub use read_error::ReadError;

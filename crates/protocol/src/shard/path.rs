@@ -73,6 +73,9 @@ pub trait DataPath: Debug + Send + Sync {
     /// A view is registered that the replica takes no part in.
     fn left_out(&mut self) {}
 
+    /// A view is registered that does without the shard, and with what the shard has.
+    fn retired(&mut self, _: &mut Core, _now: Time, _: Retired, _: &mut Out) {}
+
     /// The replica is about to take part in a view whose flush began at `first`.
     fn entering(&mut self, _first: Position) {}
 
@@ -144,6 +147,17 @@ pub trait DataPath: Debug + Send + Sync {
 
     /// The store holds records without positions under these ids.
     fn measured(&mut self, _: &mut Core, _: Vec<IdRun>, _: &mut Out) {}
+}
+
+/// The place of a shard that is retired.
+#[derive(Clone, Copy, Debug)]
+pub struct Retired {
+    /// The view that does without it, and its leader.
+    pub(crate) view: ViewNumber,
+    pub(crate) leader: Address,
+    /// The last view that it was in, and where what that left ends.
+    pub(crate) of: ViewNumber,
+    pub(crate) until: Position,
 }
 
 /// The records of a shard that have positions and are not in its store with them yet.

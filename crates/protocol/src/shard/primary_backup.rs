@@ -243,6 +243,7 @@ mod tests {
             sequencers: vec![ME],
             leader: ME.node,
             shards: vec![shard],
+            retired: vec![],
             placement: Placement::new(vec![ShardId(0)], 1),
             first: Position::ZERO,
             start: Position::ZERO,

@@ -2,12 +2,12 @@
 //! in it. What it remembers of that is written before anything is said that relies on it.
 
 use seriatim_model::storage::{MissingRange, StorageCommand};
-use seriatim_model::{Address, LogEntry, Ticket, Time, ViewNumber};
+use seriatim_model::{Address, Endpoint, LogEntry, Ticket, Time, ViewNumber};
 
 use super::answered::Answered;
 use super::core::Core;
 use super::former::NEEDED_FOR;
-use super::path::DataPath;
+use super::path::{DataPath, Retired};
 use super::unstored::Before;
 use crate::control::message::Message as Control;
 use crate::mutation::Mutation;
@@ -36,6 +36,7 @@ impl Core {
         self.reports.back_off(now);
         if claim > self.memory.claim {
             self.trim_as_wanted(out);
+            self.retired_until = None;
             let before = self.before(path);
             // A view that was registered, and that it did not see start, is the old view now.
             self.learn(path, now, entry, out);
@@ -133,8 +134,11 @@ impl Core {
                 self.remember(before, out);
             }
             path.left_out();
+            self.retired_until = None;
+            learn_retired(self, path, now, entry, out);
             return;
         }
+        self.retired_until = None;
         path.entering(view.first);
         self.drop_unstable();
         self.restarted = false;
@@ -201,4 +205,21 @@ impl Core {
     pub(crate) fn sit_out(&mut self) {
         self.restarted = true;
     }
+}
+
+/// A registered view does without the shard, and not without what it has. The last view that had it may have begun without
+/// this replica's hearing of it.
+fn learn_retired(core: &mut Core, path: &mut dyn DataPath, now: Time, entry: &LogEntry, out: &mut Out) {
+    let Some(view) = &entry.view else { return };
+    let Some(retired) = view.retired(core.shard) else { return };
+    let before = core.before(path);
+    let last = LogEntry { view: Some(retired.last.clone()), ..entry.clone() };
+    if core.learn(path, now, &last, out) {
+        core.remember(before, out);
+        core.raise_stable(path, retired.last.start, out);
+    }
+    core.retired_until = Some(retired.until);
+    let leader = Address::Node(view.leader, Endpoint::Sequencer);
+    let of = retired.last.number;
+    path.retired(core, now, Retired { view: view.number, leader, of, until: retired.until }, out);
 }

@@ -200,6 +200,8 @@ pub(crate) fn shard(message: &ShardMessage) -> String {
             let incarnation = unless(1, "incarnation", incarnation.0);
             format!("replicate-closing v{view} batch={batch}{incarnation}{}", ordered(runs))
         }
+        Owe { view } => format!("owe v{view}"),
+        Owed { view, of, first, runs } => format!("owed v{view} of={of} batch={first}{}", ordered(runs)),
     }
 }
 
@@ -374,6 +376,12 @@ fn read_closing(kind: &str, words: &mut Words) -> Parsed<Option<ShardMessage>> {
                 names.push(read_submitted(&word)?);
             }
             RestIs { view, rest: Some(Rest::LocalLog { from, names }) }
+        }
+        "owe" => Owe { view: words.view()? },
+        "owed" => {
+            let (view, of) = (words.view()?, words.value("of")?.ok_or("of which view?")?);
+            let (of, first) = (seriatim_model::ViewNumber(of), words.position("batch")?);
+            Owed { view, of, first, runs: words.ordered() }
         }
         "closing" | "replicate-closing" => {
             let (view, batch) = (words.view()?, words.position("batch")?);

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use seriatim_model::storage::{Ordered, Owned};
 use seriatim_model::{
     Address, BoundIds, ConnectionId, Endpoint, Gap, IdRun, Incarnation, Member, NodeId, Placement, Position,
-    Record, RecordId, SessionId, ShardId, ShardMembers, View, ViewHistory, ViewNumber,
+    Record, RecordId, RetiredShard, SessionId, ShardId, ShardMembers, View, ViewHistory, ViewNumber,
 };
 use seriatim_protocol::control::LogEntry;
 use seriatim_protocol::parts::junk::{is_junk, junk};
@@ -413,8 +413,10 @@ pub(crate) fn view(view: &View) -> String {
     } else {
         format!(" open={}", numbers(view.open_shards()))
     };
+    let retired = list(&view.retired, ",", |of| format!("{}@{}/v{}", of.shard, of.until, of.last.number));
+    let retired = unless(String::new(), "retired", retired);
     format!(
-        "v{number} sequencers={sequencers} shards={shards}{open} first={} start={}",
+        "v{number} sequencers={sequencers} shards={shards}{open}{retired} first={} start={}",
         view.first, view.start
     )
 }
@@ -441,6 +443,7 @@ pub(crate) fn read_view(words: &mut Words, entry: &LogEntry) -> Parsed<View> {
     let first = words.position("first")?;
     let from_start = shards.iter().filter(|members| members.begins == Position::ZERO);
     let placement = Placement::new(from_start.map(|of| of.shard).collect(), entry.config.stripe);
+    let retired = read_retired(words, entry)?;
     let open = words.shards("open")?;
     let all: Vec<ShardId> = shards.iter().map(|of| of.shard).collect();
     let open = if open.is_empty() { all } else { open };
@@ -448,11 +451,24 @@ pub(crate) fn read_view(words: &mut Words, entry: &LogEntry) -> Parsed<View> {
         number,
         leader: read_member(leader)?.node,
         sequencers: members(&sequencers, ',')?,
+        retired,
         placement: if open == placement.latest() { placement } else { placement.then(first, open) },
         shards,
         first,
         start: words.position("start")?,
     })
+}
+
+/// `0@3`: shard 0, which was in the view before, has positions below 3.
+fn read_retired(words: &mut Words, entry: &LogEntry) -> Parsed<Vec<RetiredShard>> {
+    let Some(text) = words.value::<String>("retired")? else { return Ok(vec![]) };
+    let of = |text: &str| {
+        let (shard, until) = text.split_once('@')?;
+        let last = View { retired: vec![], ..entry.view.clone()? };
+        Some(RetiredShard { shard: ShardId(shard.parse().ok()?), last, until: Position(until.parse().ok()?) })
+    };
+    let retired = text.split(',').map(of).collect::<Option<Vec<_>>>();
+    retired.ok_or_else(|| format!("who is retired in '{text}'?"))
 }
 
 /// `0@3..5`: what shard 0 lost.

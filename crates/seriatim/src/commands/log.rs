@@ -144,6 +144,13 @@ fn show(entry: &LogEntry, usage: &LogUse, windows: Option<&WindowStatus>) {
                 let number = shard.shard.to_string();
                 print_line(format_args!("shard {number:<11} nodes {}{closed}", nodes(&shard.replicas)));
             }
+            for retired in &view.retired {
+                let (number, until) = (retired.shard.to_string(), retired.until);
+                let nodes = nodes(&retired.members().replicas);
+                print_line(format_args!(
+                    "shard {number:<11} nodes {nodes}, retired; its records lie below {until}"
+                ));
+            }
         }
         None => print_line("view              none yet"),
     }
@@ -228,6 +235,11 @@ pub(crate) fn describe(entry: &LogEntry) -> serde_json::Value {
                 "shard": shard.shard.0,
                 "nodes": nodes(&shard.replicas),
                 "takes_records": view.open_shards().contains(&shard.shard),
+            })).collect::<Vec<_>>(),
+            "retired": view.retired.iter().map(|retired| json!({
+                "shard": retired.shard.0,
+                "nodes": nodes(&retired.members().replicas),
+                "until": retired.until.0,
             })).collect::<Vec<_>>(),
         })),
         "unavailable": entry.unavailable,

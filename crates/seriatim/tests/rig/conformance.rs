@@ -55,4 +55,6 @@ scenarios! {
     a_log_goes_on_through_segments_and_kills_and_keeps_every_position: serve::keeps_positions_through_segments, 200,
         needs |order| !order.is_lazy(), "an append is acknowledged without a position";
     shards_join_and_leave_under_load: shards::change_shards_of, 150;
+    a_log_goes_on_without_a_shard_all_of_whose_nodes_are_killed: shards::lose_a_shard_of, 150,
+        needs |order| order.has_quotas(), "it waits for the shard";
 }

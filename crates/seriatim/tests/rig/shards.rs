@@ -4,7 +4,7 @@ use seriatim_client::{LogConfig, NodeId, Order, ShardId};
 use tokio::io::{AsyncBufReadExt, BufReader};
 
 use crate::command::{CommandLine, text};
-use crate::members::Members;
+use crate::members::{Members, Register};
 use crate::workload::{DEADLINE, Workload, all_styles};
 
 /// How many appends more show that a log goes on: more than are in flight.
@@ -55,6 +55,44 @@ pub(crate) async fn change_shards_of(order: Order) {
     let view = entry.view.expect("it has a view");
     let numbers: Vec<u32> = view.shards.iter().map(|members| members.shard.0).collect();
     assert_eq!(numbers, [2, 3, 4]);
+}
+
+/// All nodes of a shard are killed while programs append and speculate: the log goes on without the shard, and has all that it
+/// held when they are back.
+pub(crate) async fn lose_a_shard_of(order: Order) {
+    let mut members = Members::start_on(Register::Etcd, 6).await;
+    let client = members.client(DEADLINE).await;
+    let name = order.to_string();
+    let config = LogConfig { order, shards: 3, replicas: 2, min_replicas: 1, ..LogConfig::default() };
+    client.create(&name, config).await.expect("the log is created");
+    let log = Workload::start(&members.addresses(), &name, order, rand::random(), &all_styles(order));
+    goes_on(&log, "at first").await;
+
+    let view = client.lookup(&name).await.expect("the log is there").view.expect("it has a view");
+    let lost: Vec<NodeId> = view.shards[0].replicas.iter().map(|member| member.node).collect();
+    for node in &lost {
+        members.kill(*node).await;
+    }
+    goes_on(&log, "without all nodes of a shard").await;
+    let view = client.lookup(&name).await.expect("the log is there").view.expect("it has a view");
+    let retired: Vec<u32> = view.retired.iter().map(|retired| retired.shard.0).collect();
+    assert_eq!(retired, [0], "{view:?}");
+    assert!(view.shard(ShardId(0)).is_none() && !view.open_shards().contains(&ShardId(0)), "{view:?}");
+    let there = members.numbers().find(|node| !lost.contains(node)).expect("others are there");
+    let cli = CommandLine::new(&members.address(there));
+    let shown = cli.good(&["log", "show", &name]).await;
+    let until = view.retired[0].until;
+    assert!(text(&shown).contains(&format!("retired; its records lie below {until}")), "{}", text(&shown));
+    let status = cli.run(&["status"]).await.stdout;
+    assert!(text(&status).contains("shard 0 is retired, without node"), "{}", text(&status));
+
+    for node in &lost {
+        members.restart(*node).await;
+    }
+    goes_on(&log, "with the nodes").await;
+    // It reads everything that was acknowledged, the lost shard's records too.
+    let outcome = log.finish().await;
+    outcome.unwrap_or_else(|violations| panic!("{violations:?}; {}", members.says()));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -118,6 +118,7 @@ profiles! {
     FORETOLD: "foretold", super::foretold, 20, HAS_QUOTAS;
     BURSTS: "bursts", windows::bursts, 10, HAS_QUOTAS;
     WAVES: "waves", windows::waves, 10, HAS_QUOTAS;
+    LOST_SHARDS: "lost-shards", windows::lost_shards, 20, HAS_QUOTAS;
     SLOW_SHARDS: "slow-shards", windows::slow_shards, 10, HAS_QUOTAS;
     FORGETFUL: "forgetful", super::forgetful, 10;
     HALF_SEEN: "half-seen", super::half_seen, 10;

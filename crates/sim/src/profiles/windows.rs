@@ -47,6 +47,44 @@ pub(super) fn waves(seed: u64) -> Plan {
     plan
 }
 
+/// All replicas of a shard die at once, or are cut off, and come back when the log has gone on without them, or a little before; or
+/// much later. In the end all are back, and everything can be read.
+pub(super) fn lost_shards(seed: u64) -> Plan {
+    let mut random = Random::new(seed ^ 0x10_57_5A);
+    let mut plan = quiet(seed);
+    plan.nodes = random.pick(&[6, 7, 8]);
+    plan.config.shards = random.pick(&[2, 3]);
+    plan.config.replicas = random.pick(&[1, 2, 2]);
+    plan.config.min_replicas = random.pick(&[1, 2]);
+    plan.network.noise_permille = (random.pick(&[0, 30]), 0, random.pick(&[0, 100]));
+    plan.options.limits.retire_after = random.millis(20, 300);
+    plan.workload = Workload {
+        clients: 3,
+        sessions: 1,
+        appends: 250,
+        window: 20,
+        burst: random.pick(&[1, 2, 4]),
+        think_us: random.pick(&[4000, 16_000]),
+        keyed: random.percent(30),
+        resume_percent: 30,
+        ..busy()
+    };
+    let rounds = 1 + random.below(3);
+    for round in 0..rounds {
+        let kind =
+            random.pick(&[FaultKind::Kill, FaultKind::Kill, FaultKind::PowerLoss, FaultKind::Partition]);
+        let (from, to) = (80 + round * 600, 400 + round * 600);
+        let fault = at(&mut random, kind, Target::WholeShard, from, to);
+        let lasting = if random.percent(20) { random.millis(10, 200) } else { random.millis(300, 2500) };
+        plan.faults.push(Fault { lasting, ..fault });
+        if random.percent(40) {
+            let target = random.pick(&[Target::Leader, Target::Follower, Target::Shard, Target::Primary]);
+            plan.faults.push(at(&mut random, FaultKind::Kill, target, from, to));
+        }
+    }
+    plan
+}
+
 /// The replicas of one shard after the other are slow, for so long that the shard loses its turns, while now and then a node
 /// dies.
 pub(super) fn slow_shards(seed: u64) -> Plan {

@@ -266,7 +266,9 @@ impl Clients {
     pub(super) fn have_delivered(&self, end: Position) -> bool {
         let subscriptions = self.up.values().filter_map(|client| client.subscription.as_ref());
         let mut lookups = self.up.values().filter_map(|client| client.lookups.as_ref());
-        subscriptions.into_iter().all(|subscription| subscription.has_ended() || subscription.next() >= end)
+        subscriptions
+            .into_iter()
+            .all(|subscription| subscription.has_ended() || subscription.has_all_below(end))
             && lookups.all(|lookups| lookups.has_ended() || lookups.next() >= end)
     }
 

@@ -172,6 +172,11 @@ impl Faults {
 
     /// The nodes that are meant, in the order in which they are hit.
     fn victims(cluster: &mut Cluster, fault: Fault) -> Vec<NodeId> {
+        if fault.target == Target::WholeShard {
+            let Some(view) = cluster.scene.latest_view().cloned() else { return vec![] };
+            let members = cluster.scene.random.pick(&view.shards);
+            return members.replicas.iter().map(|member| member.node).collect();
+        }
         let mut nodes = cluster.ids();
         // Any order, but the nodes that host the log's sequencing replicas more often first.
         for index in (1..nodes.len()).rev() {

@@ -142,8 +142,8 @@ impl World {
         let mut complete = true;
         let view = entry.view.clone()?;
         for shard in shards {
-            let replicas = view.shard(shard).map_or(0, |members| members.replicas.len());
-            for replica in 0..replicas {
+            let replicas = self.cluster.truth().stored_to_read(entry.id, &view, shard);
+            for (nth, replica) in replicas.into_iter().enumerate() {
                 let style = Style::Drain { shard, replica };
                 let first = history_of(&mut self.cluster.scene.history, judge).observations.len();
                 let reader = Reader::new(
@@ -156,7 +156,7 @@ impl World {
                 let reader = self.read_with(judge, reader, READING_FOR);
                 trim = trim.max(reader.trimmed());
                 complete &= reader.is_done();
-                if replica == 0 {
+                if nth == 0 {
                     let history = history_of(&mut self.cluster.scene.history, judge);
                     for observation in &history.observations[first..] {
                         history.last.insert(observation.position, (observation.id, observation.append));

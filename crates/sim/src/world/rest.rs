@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use seriatim_model::{Member, NodeId, Position, ShardId, ShardMembers, Time, View};
+use seriatim_model::{LogId, Member, NodeId, Position, RetiredShard, ShardId, ShardMembers, Time, View};
+use seriatim_protocol::shard::Replica;
 use seriatim_store::ShardStore;
 
 use super::leaving::Leavers;
@@ -65,6 +66,7 @@ impl Truth<'_> {
             && view.sequencers.len() == self.scene.plan.config.sequencers as usize
             && view.sequencers.iter().all(is_open)
             && view.shards.iter().all(|members| self.is_whole(members, ordered))
+            && view.retired.iter().all(|retired| !self.that_are_back(self.scene.log, retired).is_empty())
             && there().all(|(id, node)| hears_all(node) && self.hosts_its_roles_only(*id, view))
             && copies.dismissed().all(|(node, shard)| leavers.is_gone(node) || !self.has_store(node, shard))
     }
@@ -91,6 +93,27 @@ impl Truth<'_> {
         };
         members.replicas.len() == self.scene.plan.config.replicas as usize
             && members.replicas.iter().all(is_whole)
+    }
+
+    /// Which of a retired shard's replicas have everything that it has, by their places.
+    fn that_are_back(&self, log: LogId, retired: &RetiredShard) -> Vec<usize> {
+        let is_back = |member: &Member| {
+            let role = self.nodes[&member.node].replica(log, retired.shard);
+            let is_same = |role: &Replica| role.memory().incarnation == member.incarnation;
+            role.is_some_and(|role| {
+                is_same(role) && role.stable() >= retired.until && role.missing().is_none()
+            })
+        };
+        let replicas = retired.members().replicas.iter().enumerate();
+        replicas.filter(|(_, member)| is_back(member)).map(|(place, _)| place).collect()
+    }
+
+    /// Which replicas of a shard are to give out everything that it has, by their places.
+    pub(super) fn stored_to_read(&self, log: LogId, view: &View, shard: ShardId) -> Vec<usize> {
+        match view.retired(shard) {
+            Some(retired) => self.that_are_back(log, retired),
+            None => (0..view.shard(shard).map_or(0, |members| members.replicas.len())).collect(),
+        }
     }
 
     /// Whether a node has only those roles of the log that the view names.

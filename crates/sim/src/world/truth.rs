@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use seriatim_model::{LogId, Member, NodeId, Order, ShardId, View, ViewNumber};
+use seriatim_model::{LogId, Member, NodeId, Order, RetiredShard, ShardId, View, ViewNumber};
 use seriatim_protocol::control::LogEntry;
 use seriatim_protocol::control::controller::Controller;
 use seriatim_protocol::control::parting::Partings;
@@ -81,8 +81,17 @@ impl<'a> Truth<'a> {
                     .is_some_and(|(incarnation, known)| *incarnation == member.incarnation && *known >= least)
             })
         };
+        // Nobody else will ever have the records of a retired shard.
+        let retired = |retired: &RetiredShard| {
+            retired.members().replicas.iter().any(|member| {
+                let known = incarnations(member.node).replicas.get(&retired.shard).copied();
+                known.is_some_and(|(incarnation, _)| incarnation == member.incarnation)
+            })
+        };
         let keeps_order = self.order().properties().keeps_order;
-        (!keeps_order || view.sequencers.iter().any(sequencer)) && view.shards.iter().all(shard)
+        (!keeps_order || view.sequencers.iter().any(sequencer))
+            && view.shards.iter().all(shard)
+            && view.retired.iter().all(retired)
     }
 
     /// Whether what is flushed for a view that is being formed reaches a replica on another node: where the
@@ -173,6 +182,8 @@ impl<'a> Truth<'a> {
             Target::Leader => leads,
             Target::Follower => orders && !leads,
             Target::Shard => holds && !orders,
+            // A fault that strikes one node has any of them.
+            Target::WholeShard => holds,
             Target::Primary => {
                 view.is_some_and(|view| view.shards.iter().any(|members| members.primary().node == id))
             }

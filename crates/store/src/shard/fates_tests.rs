@@ -202,6 +202,7 @@ fn memory(history: &ViewHistory, start: Position) -> StorageCommand {
         sequencers: vec![],
         leader: NodeId(1),
         shards: vec![],
+        retired: vec![],
         placement: Placement::new(vec![SHARD], 1),
         first: start,
         start,

@@ -36,6 +36,7 @@ fn remember(order: Order, steps: &[(u64, u64)]) -> StorageCommand {
         sequencers: vec![],
         leader: NodeId(1),
         shards: vec![],
+        retired: vec![],
         placement: Placement::new(vec![SHARD], 1),
         first: Position(0),
         start: Position(0),

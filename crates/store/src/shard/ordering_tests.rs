@@ -85,6 +85,7 @@ pub(super) fn remember(steps: &[(u64, u64)], start: u64) -> StorageCommand {
         sequencers: vec![],
         leader: NodeId(1),
         shards: vec![],
+        retired: vec![],
         placement: Placement::new(vec![SHARD, OTHER], 1),
         first: Position(steps.last().map_or(0, |(_, first)| *first)),
         start: Position(start),

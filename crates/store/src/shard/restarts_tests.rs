@@ -140,6 +140,7 @@ fn memory(shards: Vec<ShardId>, start: Position, history: ViewHistory) -> HardSt
         sequencers: vec![],
         leader: NodeId(1),
         shards: vec![],
+        retired: vec![],
         placement: Placement::new(shards, 2),
         first: start,
         start,

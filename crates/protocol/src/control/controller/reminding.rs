@@ -2,7 +2,7 @@
 
 use seriatim_model::{Address, NodeId, ViewNumber};
 
-use super::{Controller, Message, left_out, named, send};
+use super::{Controller, Message, left_out, named, retired, send};
 use crate::roles::RoleEffect;
 
 impl Controller {
@@ -18,7 +18,7 @@ impl Controller {
     /// controller that registered it may be gone. A role that lost its disk since does not know that it is a member.
     pub(super) fn pass_on_news(&self, known: Option<ViewNumber>, out: &mut Vec<RoleEffect>) {
         if let Some(entry) = self.current.as_ref().filter(|entry| Some(entry.view_number()) > known) {
-            self.tell(named(entry).collect(), out);
+            self.tell(named(entry).chain(retired(entry)).collect(), out);
         }
     }
 
@@ -26,7 +26,8 @@ impl Controller {
     pub(super) fn remind_roles_of(&self, node: NodeId, out: &mut Vec<RoleEffect>) {
         let Some(entry) = &self.current else { return };
         let is_there = |to: &Address| matches!(to, Address::Node(other, _) if *other == node);
-        let roles = named(entry).chain(left_out(entry)).chain(self.dropped.iter().copied());
+        let away = left_out(entry).chain(self.dropped.iter().copied()).chain(retired(entry));
+        let roles = named(entry).chain(away);
         self.tell(roles.filter(is_there).collect(), out);
     }
 

@@ -227,6 +227,22 @@ pub enum Message {
         /// The names.
         runs: Vec<Ordered>,
     },
+    /// Replica of a retired shard to leader: what has it missed?
+    Owe {
+        /// The view, which does without the shard.
+        view: ViewNumber,
+    },
+    /// Leader to that replica: this. It may have some of it.
+    Owed {
+        /// The view.
+        view: ViewNumber,
+        /// The last view of the shard. The positions are versions of that one.
+        of: ViewNumber,
+        /// The first position.
+        first: Position,
+        /// The names, up to where the shard has no positions any more. Those of other shards are only counted.
+        runs: Vec<Ordered>,
+    },
 }
 
 impl Family for Message {
@@ -288,5 +304,7 @@ wire_enum! {
         15 => Windows { view, windows },
         16 => WindowsKnown { view, number },
         17 => LocalStored { view, length as number },
+        18 => Owe { view },
+        19 => Owed { view, of, first, runs },
     }
 }

@@ -274,6 +274,17 @@ fn missing(entry: &LogEntry, open: usize, ailing: &BTreeMap<NodeId, &'static str
             reasons.push(format!("shard {shard}: {} of {} replicas{without}", there.len(), config.replicas));
         }
     }
+    for retired in &view.retired {
+        // One that is back serves what its shard has, and waits for nothing.
+        let nodes: Vec<NodeId> = retired.members().replicas.iter().map(|member| member.node).collect();
+        if nodes.iter().all(|node| ailing.contains_key(node)) {
+            let (shard, until) = (retired.shard, retired.until);
+            let nodes = without(&nodes, &[]);
+            reasons.push(format!(
+                "shard {shard} is retired{nodes}: reads of its positions, which lie below {until}, wait"
+            ));
+        }
+    }
     reasons
 }
 
@@ -310,6 +321,7 @@ mod tests {
             leader: NodeId(1),
             shards: vec![ShardMembers { shard: ShardId(0), begins: Default::default(), replicas }],
             sequencers,
+            retired: vec![],
             placement: Placement::new(vec![ShardId(0)], 1),
             first: Default::default(),
             start: Default::default(),

@@ -1,0 +1,95 @@
+//! Shards that a view goes on without: none of their replicas that hold everything has answered for a while (SpecLog §4.9).
+//!
+//! The others keep their positions. A retired shard has none from where the cuts of its last view end: the closing cut leaves its turns
+//! empty. Its nodes get another shard to carry, under a number of its own. When its replicas come back, they learn the cuts that they
+//! have missed from the ordering layer, and give out what the shard has.
+
+use std::collections::BTreeSet;
+
+use seriatim_model::{Durability, LogEntry, RetiredShard, ShardId, Time, View, limits};
+
+use super::attempt::{Attempt, Liveness};
+use super::flush::FlushRange;
+use super::shard_set;
+use crate::mutation::Options;
+
+impl Attempt {
+    /// The shards that the view is to have: those of the log, without the ones that are retired with it.
+    pub(super) fn going_on(&self) -> impl Iterator<Item = ShardId> {
+        shard_set::shards(self.entry()).filter(|shard| !self.retiring.contains(shard))
+    }
+
+    /// Decides which shards are retired, where the log's order lets others go on: at least one must be left that takes new records.
+    /// Says whether it is too early for that.
+    pub(super) fn retires_later(&mut self, now: Time, liveness: Liveness<'_>, options: Options) -> bool {
+        self.retiring.clear();
+        let config = &self.entry().config;
+        // Records that die with their processes are lost, not away: of that an operator decides.
+        let comes_back = config.durability == Durability::Disk;
+        let may_retire = config.order.has_quotas() && comes_back && self.evidence.chosen().is_some();
+        let Some(old) = self.evidence.old_view().filter(|_| may_retire && !self.goal.accepts_loss) else {
+            return false;
+        };
+        let mut silent = BTreeSet::new();
+        let mut due = Time::ZERO;
+        for members in &old.shards {
+            if let Some(since) = self.silent_since(members.shard, liveness) {
+                silent.insert(members.shard);
+                due = due.max(since + options.limits.retire_after);
+            }
+        }
+        let leaving = &self.entry().leaving;
+        let goes_on = |shard: &ShardId| {
+            let takes_records = !leaving.contains(shard) && !silent.contains(shard);
+            takes_records && self.evidence.complete(*shard).next().is_some()
+        };
+        if silent.is_empty() || !old.open_shards().iter().any(goes_on) {
+            return false;
+        }
+        if now >= due {
+            self.retiring = silent;
+        }
+        now < due
+    }
+
+    /// Since when nobody answers who may hold everything of a shard; nothing if somebody does, or nobody could any more.
+    fn silent_since(&self, shard: ShardId, liveness: Liveness<'_>) -> Option<Time> {
+        if self.evidence.complete(shard).next().is_some() {
+            return None;
+        }
+        let away = self.evidence.old_replicas(shard).map(|member| member.node);
+        let away: Vec<_> = away.filter(|node| !self.evidence.is_fenced(shard, *node)).collect();
+        let since: Option<Vec<Time>> =
+            away.iter().map(|node| liveness.silent_since.get(node).copied()).collect();
+        since?.into_iter().max()
+    }
+
+    /// The retired shards of the new view. What their last views left ends where the flush begins.
+    pub(super) fn retired(&self, flushed: Option<FlushRange>) -> Vec<RetiredShard> {
+        let Some(old) = self.evidence.old_view() else { return vec![] };
+        let until = flushed.unwrap_or_else(|| self.handover.range(&self.evidence)).first();
+        let last = View { retired: vec![], ..old.clone() };
+        let new = self.retiring.iter().map(|shard| RetiredShard { shard: *shard, last: last.clone(), until });
+        let trimmed = self.evidence.trimmed(self.members_of_shards());
+        let is_kept = |retired: &RetiredShard| retired.until > trimmed.max(retired.members().begins);
+        let mut retired: Vec<RetiredShard> = old.retired.iter().cloned().chain(new).filter(is_kept).collect();
+        retired.sort_by_key(|retired| retired.shard);
+        retired
+    }
+
+    /// Has a new shard carried by the nodes of each that the view retires, and none by those of retired ones that left nothing.
+    pub(super) fn have_retired(&self, entry: &mut LogEntry, view: &View) {
+        for shard in &self.retiring {
+            let takes_records = !entry.leaving.contains(shard);
+            if takes_records && entry.shards.len() < limits::MAX_SHARDS as usize {
+                entry.shards.push(entry.shards[shard.0 as usize].clone());
+            }
+            entry.leaving.retain(|leaving| leaving != shard);
+        }
+        let before = self.evidence.old_view().into_iter().flat_map(|old| &old.retired);
+        let before = before.map(|retired| retired.shard).chain(self.retiring.iter().copied());
+        for shard in before.filter(|shard| view.retired(*shard).is_none()) {
+            entry.shards[shard.0 as usize].clear();
+        }
+    }
+}
