@@ -343,10 +343,12 @@ impl Reader {
                 self.read_to = self.read_to.max(first);
                 self.note_read([]);
             }
-            // The application that reads here takes note, and goes on.
-            ReadError::Lost { position, .. } => {
+            // The application that reads here takes note, and goes on. A drain wants what this shard has, which below `end` is
+            // nothing; for others, another shard may hold the next position.
+            ReadError::Lost { position, end } => {
                 history.was_told_lost(shard, position);
-                cursor.next = cursor.next.max(position.next());
+                let passed = if matches!(self.style, Style::Drain { .. }) { end } else { position.next() };
+                cursor.next = cursor.next.max(passed);
                 cursor.ask_at = now;
                 self.note_read([position]);
             }
