@@ -165,7 +165,7 @@ pub const MUTATIONS: [Detection; 125] = [
     detection(Mutation::PositionsByArrival, "total_order", 5, profiles::CUTS),
     detection(Mutation::CutsLost, "total_order", 5, profiles::CUTS),
     detection(Mutation::RestDropped, "no_needless_resubmission", 20, profiles::CUTS),
-    detection(Mutation::ClosedAtSlowest, "speculation_holds", 20, profiles::FORETOLD).from(45),
+    detection(Mutation::ClosedAtSlowest, "speculation_holds", 20, profiles::FORETOLD).from(100),
     detection(Mutation::LenderPredicts, "foretold", 40, profiles::SLOW_SHARDS),
     detection(Mutation::ClosedUnpadded, "speculation_holds", 40, profiles::FORETOLD),
     detection(Mutation::RestartedRest, "no_needless_resubmission", 100, profiles::CUTS),

@@ -100,10 +100,15 @@ impl FixedCuts {
         Self::awaited(&windows.now, reports).filter(move |(_, cut)| *cut <= next).map(|(shard, _)| shard)
     }
 
-    /// Whether a shard was asked for its turn in the next cut.
-    pub(super) fn was_asked(&self, windows: &Windows, shard: ShardId) -> bool {
-        let length = windows.now.length(shard, windows.made);
-        self.asked.get(&shard).is_some_and(|(asked, _)| length.is_some_and(|length| length <= *asked))
+    /// Whether a shard was asked for its turn in the next cut, or has named all of it.
+    pub(super) fn was_asked(&self, windows: &Windows, reports: &Reports, shard: ShardId) -> bool {
+        let asked = self.asked.get(&shard).map_or(0, |(asked, _)| *asked).max(reports.named_end(shard));
+        windows.now.length(shard, windows.made).is_some_and(|length| length <= asked)
+    }
+
+    /// When a shard was asked last, if ever.
+    pub(super) fn asked_at(&self, shard: ShardId) -> Option<Time> {
+        self.asked.get(&shard).map(|(_, at)| *at)
     }
 
     /// Whether a cut can be made.
@@ -249,7 +254,8 @@ impl FixedCuts {
         progress.wanted_by(named_by).map(|upto| Reason { upto, from: named_by + self.ask_after })
     }
 
-    /// The part that a shard is to be asked for, and when: again if it does not answer. Nothing, if it has met its turns up to there.
+    /// The part that a shard is to be asked for, and when: again if it does not answer. Nothing, if it has met its turns up to there,
+    /// or has named them: its backups tell by themselves what they have.
     fn due(
         &self,
         (shard, awaited): (ShardId, u32),
@@ -257,6 +263,9 @@ impl FixedCuts {
         progress: Progress<'_>,
     ) -> Option<(Fix, Time)> {
         let length = progress.windows.now.length(shard, reason.upto).filter(|_| awaited <= reason.upto)?;
+        if progress.reports.named_end(shard) >= length {
+            return None;
+        }
         let asked = self.asked.get(&shard).filter(|(asked, _)| *asked >= length);
         let again = asked.map_or(Time::ZERO, |(_, at)| *at + limits::RESEND_AFTER);
         Some((Fix { shard, length }, reason.from.max(again)))

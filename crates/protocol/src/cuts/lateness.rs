@@ -1,7 +1,8 @@
 //! Shards for which others wait again and again: they lend their turns for a while (SpecLog §4.5).
 //!
 //! A shard is late when it was the only one that a cut waited for, several times in a row, each time for long, though it was
-//! asked for its turns. It has none in the next windows. Then it keeps a quota again; and if it is late soon after, for twice as
+//! asked for its turns or has named them. Long is much longer than another shard takes to bring anything at all: where all disks are
+//! slow, nobody is late. It has none in the next windows. Then it keeps a quota again; and if it is late soon after, for twice as
 //! long it does not.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,10 +10,13 @@ use std::time::Duration;
 
 use seriatim_model::{ShardId, Time, limits};
 
+use super::paces::Paces;
+
 /// How late the shards are.
 #[derive(Clone, Debug)]
 pub(super) struct Lateness {
     late_after: Duration,
+    paces: Paces,
     /// The only shard that the next cut waits for, and since when.
     awaited: Option<(ShardId, Time)>,
     /// The shard for which the last cuts waited too long, and how many.
@@ -36,7 +40,24 @@ struct Loan {
 impl Lateness {
     pub(super) fn new(interval: Duration) -> Self {
         let late_after = limits::late_after(interval);
-        Self { late_after, awaited: None, in_row: None, found: BTreeSet::new(), loans: BTreeMap::new() }
+        Self {
+            late_after,
+            paces: Paces::default(),
+            awaited: None,
+            in_row: None,
+            found: BTreeSet::new(),
+            loans: BTreeMap::new(),
+        }
+    }
+
+    /// So much of a shard's local log is named now. If the shard was asked for more, it was at this time.
+    pub(super) fn note_named(&mut self, now: Time, shard: ShardId, end: u64, asked_at: Option<Time>) {
+        self.paces.note(now, shard, end, asked_at);
+    }
+
+    /// Whether it is late for a shard to be waited for so long: never for one without another to compare it with.
+    fn is_too_long(&self, shard: ShardId, waited: Duration) -> bool {
+        self.paces.of_others(shard).is_some_and(|usual| waited > self.late_after.max(usual * 2))
     }
 
     /// The next cut waits for these shards. If there are none, it is about to be made.
@@ -48,9 +69,10 @@ impl Lateness {
         }
     }
 
-    /// A cut is made. `was_asked` says whether a shard was asked for its turn in it.
+    /// A cut is made. `was_asked` says whether a shard was asked for its turn in it, or has named that.
     pub(super) fn note_cut(&mut self, now: Time, was_asked: impl Fn(ShardId) -> bool) {
-        let waited = self.awaited.take().filter(|(_, since)| now.since(*since) > self.late_after);
+        let awaited = self.awaited.take();
+        let waited = awaited.filter(|(shard, since)| self.is_too_long(*shard, now.since(*since)));
         let late = waited.map(|(shard, _)| shard).filter(|shard| was_asked(*shard));
         let before = |shard| self.in_row.filter(|(row, _)| *row == shard).map_or(0, |(_, times)| times);
         self.in_row = late.map(|shard| (shard, before(shard) + 1));
@@ -101,8 +123,17 @@ mod tests {
         (0..3).map(ShardId)
     }
 
+    /// Another shard has brought something at this distance.
+    fn beside(apart: Duration) -> Lateness {
+        let mut lateness = Lateness::new(INTERVAL);
+        for end in 1..=9 {
+            lateness.note_named(Time::ZERO + apart * end, ShardId(2), end.into(), None);
+        }
+        lateness
+    }
+
     fn lateness() -> Lateness {
-        Lateness::new(INTERVAL)
+        beside(INTERVAL)
     }
 
     /// A cut that waits for shards, and is made so many intervals later.
@@ -132,6 +163,19 @@ mod tests {
             assert!(!lateness.ends_window(), "{awaited:?} {intervals} {was_asked}");
             cut(&mut lateness, &[LATE], 5, true);
             assert!(lateness.ends_window());
+        }
+    }
+
+    #[test]
+    fn a_shard_is_late_beside_faster_ones_only() {
+        for (mut lateness, is_found) in [
+            (beside(INTERVAL), true),
+            (beside(INTERVAL * 2), true),
+            (beside(INTERVAL * 3), false),
+            (Lateness::new(INTERVAL), false),
+        ] {
+            is_late(&mut lateness);
+            assert_eq!(lateness.ends_window(), is_found, "{lateness:?}");
         }
     }
 

@@ -68,6 +68,7 @@ mod leader;
 mod memory;
 pub mod message;
 mod owed;
+mod paces;
 mod planner;
 mod pushing;
 mod quotas;

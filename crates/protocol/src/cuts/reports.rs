@@ -263,6 +263,16 @@ impl Reports {
         self.shards.iter().map(|(shard, log)| (*shard, log.names.decided()))
     }
 
+    /// How much of each local log is named.
+    pub(super) fn named(&self) -> impl Iterator<Item = (ShardId, u64)> {
+        self.shards.iter().map(|(shard, log)| (*shard, log.names.end()))
+    }
+
+    /// How much of a shard's local log is named.
+    pub(super) fn named_end(&self, shard: ShardId) -> u64 {
+        self.shards.get(&shard).map_or(0, |log| log.names.end())
+    }
+
     /// The index behind the last record of a shard that is named and not decided, if there is one.
     pub(super) fn records_end(&self, shard: ShardId) -> Option<u64> {
         self.shards.get(&shard)?.names.records_end()

@@ -43,7 +43,7 @@ use crate::roles::{self, RoleEffect};
 use crate::shard::{self, Applied, Core, DataPath, Foretold, Retired, Write, send};
 
 use foretelling::Foretelling;
-use padding::Turns;
+use padding::{Awaited, Turn, Turns};
 use rests::Frozen;
 use retired::Owing;
 
@@ -83,8 +83,8 @@ struct LocalLog {
     /// The length that the leader was told last, and when.
     reported: u64,
     reported_at: Option<Time>,
-    /// Primary: where the turn ends that the last record is in, and when its first record came.
-    turn_began: (Option<u64>, Time),
+    /// Primary: the turn that the last record is in.
+    turn: Turn,
     /// How much of the local log is decided when positions below the key are final here.
     decisions: BTreeMap<Position, u64>,
     /// Primary: the clients that submit, by their sessions.
@@ -95,8 +95,8 @@ struct LocalLog {
     asked_from: Option<u64>,
     /// The turns of the shard, where it has a quota.
     turns: Turns,
-    /// Primary: the length of the local log up to which others wait for it.
-    awaited_to: u64,
+    /// Primary: the part of the local log for which others wait.
+    awaited: Awaited,
     /// Primary: what readers may be told before it is final.
     foretelling: Foretelling,
     /// Backup: how much it acknowledged to the primary as durable.
@@ -312,7 +312,7 @@ impl DataPath for LocalPath {
                 self.replicate_closing(core, from, (view, batch), runs, out);
             }
             Message::Fix { view, length } if core.is_open() && view == core.view_number() => {
-                self.fix(core, length, out);
+                self.fix(core, now, length, out);
             }
             Message::Owed { view, of, first, runs } => self.got_owed(core, (view, of), (first, runs), out),
             Message::Windows { view, windows } if core.is_open() && view == core.view_number() => {
@@ -574,7 +574,7 @@ impl LocalPath {
             send(Address::Node(*node, Endpoint::Shard(core.shard)), message, out);
         }
         self.append(core, names, records, out);
-        self.local.note_turn(now);
+        self.local.note_turn(now, index);
         self.pad_if_due(core, now, out);
     }
 

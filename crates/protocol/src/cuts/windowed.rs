@@ -69,7 +69,7 @@ impl WindowedCuts {
             }
             false => {
                 let fixed = &self.fixed;
-                self.planner.lateness.note_cut(now, |shard| fixed.was_asked(windows, shard));
+                self.planner.lateness.note_cut(now, |shard| fixed.was_asked(windows, reports, shard));
                 self.fixed.make(now, from, windows, reports, closings, sessions)?
             }
         };
@@ -93,6 +93,9 @@ impl WindowedCuts {
 
     /// Reports came: it is known which shards the next cut waits for.
     pub(super) fn reported(&mut self, now: Time, reports: &Reports) {
+        for (shard, end) in reports.named() {
+            self.planner.lateness.note_named(now, shard, end, self.fixed.asked_at(shard));
+        }
         self.planner.lateness.note_awaited(now, FixedCuts::awaited_next(&self.windows, reports));
     }
 

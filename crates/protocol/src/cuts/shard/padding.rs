@@ -13,6 +13,28 @@ use crate::cuts::window::{Lender, Share, Window};
 use crate::mutation::Mutation;
 use crate::shard::{Core, send};
 
+/// The turn of a shard that its last record is in.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Turn {
+    /// The index at which it ends, if the shard was told of it.
+    end: Option<u64>,
+    /// The index of its first record, and when that came.
+    began: (u64, Time),
+    /// When a record came before that one.
+    before: Option<Time>,
+    /// When one came last.
+    came_at: Option<Time>,
+}
+
+/// The part of a shard's local log for which others wait.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Awaited {
+    /// The length up to which they do.
+    to: u64,
+    /// Below this index there were records when they asked, maybe not durable yet.
+    behind: u64,
+}
+
 /// The turns of one shard, as far as it was told the windows.
 ///
 /// Invariant: the windows follow each other.
@@ -91,14 +113,15 @@ impl LocalLog {
     /// Whether others wait for what is durable now and was not reported: a turn is met with it, or what was asked for.
     pub(super) fn is_awaited(&self, durable: u64) -> bool {
         let meets_turn = self.turns.end_at(self.reported).is_some_and(|end| end <= durable);
-        meets_turn || self.reported < self.awaited_to && self.awaited_to <= durable
+        meets_turn || self.reported < self.awaited.to && self.awaited.to <= durable
     }
 
-    /// A record came. It may be the first one of its turn.
-    pub(super) fn note_turn(&mut self, now: Time) {
+    /// Records came from an index on. The last one may be the first of its turn.
+    pub(super) fn note_turn(&mut self, now: Time, from: u64) {
         let end = self.length.checked_sub(1).and_then(|last| self.turns.end_at(last));
-        if self.turn_began.0 != end {
-            self.turn_began = (end, now);
+        let before = self.turn.came_at.replace(now);
+        if self.turn.end != end {
+            self.turn = Turn { end, began: (from, now), before, came_at: Some(now) };
         }
     }
 
@@ -125,35 +148,42 @@ impl LocalLog {
 }
 
 impl LocalPath {
-    /// When the turn that has begun is to be filled, if it has a record and is not met: at once if that came alone and leaves little
-    /// empty, and otherwise when it has waited.
-    pub(super) fn pad_at(&self, core: &Core) -> Option<Time> {
+    /// When the local log is to be filled up to which index. What is not durable gets no position before it is, whatever is
+    /// behind it: until then more records may come that fill the turn.
+    fn padding_due(&self, core: &Core) -> Option<(Time, u64)> {
         let local = &self.local;
-        let last = local.chunks.back().filter(|last| !last.records.is_empty() && core.is_primary())?;
-        let end = local.turns.end_at(last.end() - 1)?;
-        let after = limits::pad_after(core.memory.config.interval());
-        let (_, began) = local.turn_began;
-        let is_alone = local.reported_at.is_none_or(|at| at + after <= began);
-        let missing = end.checked_sub(local.length).filter(|missing| *missing > 0)?;
-        let waits = !is_alone || missing > limits::PADDED_AT_ONCE;
-        Some(if waits { began + after } else { Time::ZERO })
+        let durable = local.durable();
+        let last = local.chunks.back().filter(|last| !last.records.is_empty() && core.is_primary());
+        let of_turn = last.and_then(|last| {
+            let (Turn { before, began: (first, began), .. }, end) =
+                (&local.turn, local.turns.end_at(last.end() - 1)?);
+            let after = limits::pad_after(core.memory.config.interval());
+            let is_alone = before.is_none_or(|at| at + after <= *began);
+            let missing = end.checked_sub(local.length).filter(|missing| *missing > 0)?;
+            let waits = !is_alone || missing > limits::PADDED_AT_ONCE;
+            let at = if waits { *began + after } else { Time::ZERO };
+            (*first < durable).then_some((at, end))
+        });
+        let Awaited { to, behind } = local.awaited;
+        let is_asked = local.length < to && behind <= durable && core.is_primary();
+        let asked = is_asked.then_some((Time::ZERO, to));
+        [of_turn, asked].into_iter().flatten().min()
     }
 
-    /// Primary: fills the turn that has begun, if that is due.
+    /// When [`Self::pad_if_due`] is to be called.
+    pub(super) fn pad_at(&self, core: &Core) -> Option<Time> {
+        self.padding_due(core).map(|(at, _)| at)
+    }
+
+    /// Primary: fills the turn that has begun, or all for which others wait, if that is due.
     pub(super) fn pad_if_due(&mut self, core: &mut Core, now: Time, out: &mut Out) {
-        if self.pad_at(core).is_none_or(|at| now < at) {
-            return;
-        }
-        if let Some(end) = self.local.length.checked_sub(1).and_then(|last| self.local.turns.end_at(last)) {
+        while let Some((_, end)) = self.padding_due(core).filter(|(at, _)| *at <= now) {
             self.pad_to(core, end, out);
         }
     }
 
     fn pad_to(&mut self, core: &mut Core, end: u64, out: &mut Out) {
         let index = self.local.length;
-        if end <= index {
-            return;
-        }
         self.local.add_padding(end);
         let names = self.local.chunks.back().expect("it was just added").names;
         for (node, backup) in &self.local.backups {
@@ -165,12 +195,14 @@ impl LocalPath {
     }
 
     /// Primary: others wait for the shard's turns below this length. It has them reported, again if they were.
-    pub(super) fn fix(&mut self, core: &mut Core, length: u64, out: &mut Out) {
+    pub(super) fn fix(&mut self, core: &mut Core, now: Time, length: u64, out: &mut Out) {
         if !core.is_primary() || !self.has_begun(core) {
             return;
         }
-        self.local.awaited_to = self.local.awaited_to.max(length);
-        self.pad_to(core, length, out);
+        if length > self.local.awaited.to {
+            self.local.awaited = Awaited { to: length, behind: self.local.length };
+        }
+        self.pad_if_due(core, now, out);
         if self.local.reported >= length {
             (self.local.reported, self.local.named) = (self.local.decided, self.local.decided);
         }
