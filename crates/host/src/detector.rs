@@ -7,7 +7,10 @@
 //!   was never heard, the last one that it made.
 //! * **Silence** for longer than this link's answers usually take. The bound follows what is measured, never falls below
 //!   a few intervals, and doubles when a suspicion turned out wrong. An observer that was itself not scheduled charges
-//!   nobody for that time, and gives one more moment before it suspects.
+//!   nobody for that time, and gives one more moment before it suspects. A node whose other messages are taken here is at
+//!   work: where processors are busy, the thread that answers may have to wait for one. So its silence is borne for
+//!   longer, up to a bound, since those messages do not say that anything arrives there. From half-way to the suspicion on it is
+//!   sent something that its host answers, in case that there is nothing else to say.
 //! * **The node's own word** that it cannot serve: its disk or its driver stands still.
 //!   One whose disk is full says that, too, and is not suspected: it can do everything else.
 //! * **A way that carries heartbeats and nothing else**: what is sent over the other connection is not taken (`lane.rs`). Each
@@ -62,7 +65,7 @@ pub enum Liveness {
     Alive(NodeId),
     /// One that this node was never told of says that it is there.
     Unknown(NodeId),
-    /// Nothing tells whether what this node sends it arrives: something is to be sent.
+    /// Nothing tells whether what this node sends it arrives, or whether it is at work: something is to be sent.
     Unproven(NodeId),
     /// It has said what it remembers of this node's disk.
     Told(NodeId),
@@ -120,12 +123,18 @@ struct Other {
     answered: u64,
     answered_at: Time,
     rhythm: Rhythm,
+    /// See [`Limits::silence_at_work`].
+    times_at_work: u32,
     /// How many of its messages were taken here.
     taken: Taken,
+    /// How many of these there were, and when it was found that there were more.
+    work: (u64, Time),
     /// Whether what is sent to it arrives.
     lane: Lane,
     /// It was found overdue, and is suspected if nothing comes until then.
     overdue: Option<Time>,
+    /// When something was sent to it last since it answered, to see whether it is at work.
+    asked_at: Option<Time>,
     suspicion: Option<Suspicion>,
     /// The marks of its disk that its incarnations showed.
     shown: Shown,
@@ -204,13 +213,14 @@ impl Detector {
             return (vec![], vec![]);
         }
         self.excuse_lateness(now);
+        self.others.values_mut().for_each(|other| other.note_work(now));
         let mut changes = vec![];
         for (node, other) in &mut self.others {
             if let Some(cause) = other.find_silent(now, self.limits.heartbeat_every) {
                 other.suspect(self.count, cause);
                 changes.push(Liveness::Suspected(*node, cause));
             }
-            if other.probe_is_due(now) {
+            if other.probe_is_due(now) | other.ask_is_due(now) {
                 changes.push(Liveness::Unproven(*node));
             }
         }
@@ -347,9 +357,12 @@ impl Other {
             answered: 0,
             answered_at: now,
             rhythm: Rhythm::new(least_timeout(limits)),
+            times_at_work: limits.silence_at_work,
             taken: Taken::default(),
+            work: (0, Time::ZERO),
             lane: Lane::new(now, limits),
             overdue: None,
+            asked_at: None,
             suspicion: None,
             shown: Shown::default(),
             has_told: false,
@@ -357,8 +370,18 @@ impl Other {
         }
     }
 
+    /// Whether more of its messages were taken than before.
+    fn note_work(&mut self, now: Time) {
+        let count = self.taken.count();
+        if count != self.work.0 {
+            self.work = (count, now);
+        }
+    }
+
     fn deadline(&self) -> Option<Time> {
-        let times_out_at = self.answered_at + self.rhythm.timeout();
+        let timeout = self.rhythm.timeout();
+        let at_work = (self.work.1 + timeout / 4 * 3).min(self.answered_at + timeout * self.times_at_work);
+        let times_out_at = at_work.max(self.answered_at + timeout);
         self.suspicion.is_none().then(|| self.overdue.unwrap_or(times_out_at))
     }
 
@@ -375,6 +398,17 @@ impl Other {
             self.lane.starts_over(now);
         }
         is_judged && self.lane.probe_is_due(now)
+    }
+
+    /// Whether something is to be sent to it, since its answers stay away. It counts as sent.
+    fn ask_is_due(&mut self, now: Time) -> bool {
+        let quarter = self.rhythm.timeout() / 4;
+        let ask_at = self.asked_at.map_or(self.answered_at + quarter * 2, |at| at + quarter);
+        let is_quiet = self.suspicion.is_none() && now >= ask_at;
+        if is_quiet {
+            self.asked_at = Some(now);
+        }
+        is_quiet
     }
 
     /// Notes that the node is overdue; when it was for long enough, that is why it is suspected. So is one to which nothing
@@ -402,7 +436,7 @@ impl Other {
         }
         self.answered = count;
         self.answered_at = now;
-        self.overdue = None;
+        (self.overdue, self.asked_at) = (None, None);
     }
 
     /// Ends the suspicion. Says whether it was wrong: the node was heard before, was silent for a moment, and was neither
@@ -498,6 +532,28 @@ mod tests {
         answer_until(&mut detector, 1000);
         let (ms, _) = suspected(&mut detector, 981, 1400).unwrap();
         assert!(ms <= 980 + 115, "{ms}");
+    }
+
+    /// A node whose messages are taken every 10 ms from then until an end, and whose heartbeats are not heard.
+    fn works_until(end: u64) -> Option<(u64, Cause)> {
+        let (mut detector, taken) = (detector(), Taken::default());
+        detector.meet(at(0), OTHER, taken.clone());
+        answer_until(&mut detector, 1000);
+        (981..2000).find_map(|ms| {
+            if ms < end && ms % 10 == 0 {
+                taken.note();
+            }
+            suspected(&mut detector, ms, ms + 1)
+        })
+    }
+
+    #[test]
+    fn the_silence_of_a_node_that_is_at_work_is_borne_for_longer_but_not_for_ever() {
+        assert_eq!(works_until(2000), Some((1285, silent_for(305))));
+        assert_eq!(works_until(1150), Some((1220, silent_for(240))), "its last message was seen at 1140");
+        // One that stops altogether is found as soon as ever.
+        assert_eq!(works_until(981), Some((1085, silent_for(105))));
+        assert_eq!(works_until(1020), Some((1100, silent_for(120))), "90 ms after its last message");
     }
 
     #[test]

@@ -689,6 +689,7 @@ impl Host {
             }
             (_, control::Message::AskCondition { request }) => self.note_ask(from, request),
             (_, control::Message::AskKnown { request }) => self.tell_known(from, request),
+            (_, control::Message::Probe) => self.send(NODE, from, control::Message::Probed.into()),
             _ => {}
         }
     }

@@ -353,6 +353,8 @@ pub struct Limits {
     pub heartbeat_every: Duration,
     /// See [`HEARTBEATS_MISSED`].
     pub heartbeats_missed: u32,
+    /// A node whose other messages arrive is suspected no sooner than after so many times the silence that is borne otherwise.
+    pub silence_at_work: u32,
     /// See [`PROBE_AFTER`].
     pub probe_after: Duration,
     /// See [`UNHEARD_FOR`].
@@ -397,6 +399,7 @@ impl Default for Limits {
             missing_connected: MISSING_CONNECTED,
             heartbeat_every: HEARTBEAT_EVERY,
             heartbeats_missed: HEARTBEATS_MISSED,
+            silence_at_work: 3,
             probe_after: PROBE_AFTER,
             unheard_for: UNHEARD_FOR,
             replace_after: REPLACE_AFTER,

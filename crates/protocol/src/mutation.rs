@@ -166,6 +166,8 @@ pub enum Mutation {
     JoinedForgotten,
     /// A node whose disk was set back goes on as if it held all that it ever acknowledged.
     SetBackUnnoticed,
+    /// That a node's messages arrive is no sign that it is there.
+    WorkIgnored,
     /// Heartbeats wait behind everything else that a node has to send and to do.
     HeartbeatsBehindRecords,
     /// A node takes what clients bring however many bytes it holds already, and however many wait for its journal.

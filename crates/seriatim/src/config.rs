@@ -248,6 +248,7 @@ impl LimitsSection {
             missing_connected: usual.missing_connected,
             attempt_for: usual.attempt_for,
             heartbeats_missed: missed.map_or(usual.heartbeats_missed, |missed| missed as u32),
+            silence_at_work: usual.silence_at_work,
             map_runs: usual.map_runs,
             waiting_reads: usual.waiting_reads,
             waiting_locates: usual.waiting_locates,

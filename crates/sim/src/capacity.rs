@@ -34,6 +34,8 @@ pub struct Capacity {
     pub queue_bytes: usize,
     /// How long a node is not scheduled now and then, at most. Whoever runs it gives the processor to others.
     pub stall: Duration,
+    /// How long the thread of its heartbeats alone is not scheduled now and then, at most; as often.
+    pub beats_stall: Duration,
     /// How often that happens, on average.
     pub stall_every: Duration,
     /// How long a client's process is not scheduled now and then, at most; as often.
@@ -103,6 +105,12 @@ impl Capacity {
     pub fn time_for(&self, config: &LogConfig, record_bytes: u64, bytes: u64) -> Duration {
         let rate = self.records_bytes(config, record_bytes) as f64 * GOODPUT;
         Duration::from_secs_f64(bytes as f64 / rate.max(1.0))
+    }
+
+    /// Whether something is not scheduled now and then.
+    #[must_use]
+    pub fn stalls(&self) -> bool {
+        self.stall.max(self.beats_stall) > Duration::ZERO
     }
 
     /// How long a node's processor takes for messages and bytes.

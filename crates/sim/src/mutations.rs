@@ -87,7 +87,7 @@ const PASSED_WHILE_REPEATED: Profile = Profile {
 };
 
 /// All of them.
-pub const MUTATIONS: [Detection; 125] = [
+pub const MUTATIONS: [Detection; 126] = [
     detection(Mutation::StableEarly, "no_unstable_reads", 3, profiles::QUIET),
     detection(Mutation::FilterForgotten, "at_most_once", 5, profiles::CHURN),
     detection(Mutation::FilterUnion, "durability", 20, profiles::HALF_SEEN),
@@ -174,6 +174,7 @@ pub const MUTATIONS: [Detection; 125] = [
     detection(Mutation::SubmittedTwice, "assertion", 10, profiles::CUTS),
     detection(Mutation::EmptyTooFar, "no_gap", 10, profiles::CUTS).of(HAS_QUOTAS),
     detection(Mutation::PassedOverOrdered, "assertion", 4, profiles::MANY_SESSIONS).of(HAS_QUOTAS),
+    detection(Mutation::WorkIgnored, "no_needless_view", 10, profiles::WITHIN_CAPACITY),
     detection(Mutation::HeartbeatsBehindRecords, "no_needless_view", 10, profiles::LARGE_RECORDS),
     detection(Mutation::NeverBusy, "memory_bound", 10, profiles::BURST),
     detection(Mutation::SharesIgnored, "fair", 10, profiles::TWO_LOGS),

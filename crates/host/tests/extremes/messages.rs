@@ -77,6 +77,7 @@ kinds! {
         Cluster { nodes }
         Heartbeat { 0 }
         Probe {}
+        Probed {}
         Report { view, cannot_start, incarnation }
         Registered { entry }
         Unavailable { why }

@@ -290,6 +290,8 @@ pub enum Message {
     Heartbeat(Heartbeat),
     /// Node to node: something to be taken, where there was nothing else to say for a while. See [`Heartbeat::taken`].
     Probe,
+    /// Node to node: a probe was taken.
+    Probed,
     /// Register to node, node to controller: the nodes that joined so far.
     Cluster {
         /// The nodes.
@@ -601,6 +603,7 @@ wire_enum! {
         55 => PartingsAre { request, partings },
         56 => Partings { partings },
         57 => PartingsKnown { node, partings },
+        58 => Probed {},
     }
 }
 

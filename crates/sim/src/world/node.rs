@@ -30,6 +30,8 @@ pub(super) struct Node {
     /// It works until then, and its disk until then, and it is not scheduled until then, where work takes time.
     pub(super) busy_until: Time,
     pub(super) stalled_until: Time,
+    /// The thread of its heartbeats is not scheduled until then, whatever the others do.
+    pub(super) beats_stalled_until: Time,
     pub(super) disk_free: Time,
     pub(super) meter: Meter,
     /// How much it holds in memory of what is on its way to disks and positions, in bytes.
@@ -73,6 +75,11 @@ impl Incarnations {
 }
 
 impl Node {
+    /// When the thread of its heartbeats goes on.
+    pub(super) fn beats_at_the_earliest(&self) -> Time {
+        self.stalled_until.max(self.beats_stalled_until)
+    }
+
     pub(super) fn new(id: NodeId, disk: MemoryDisk, clock_ahead: Duration, limits: &Limits) -> Self {
         Self {
             id,
@@ -84,6 +91,7 @@ impl Node {
             urgent: VecDeque::new(),
             busy_until: Time::ZERO,
             stalled_until: Time::ZERO,
+            beats_stalled_until: Time::ZERO,
             disk_free: Time::ZERO,
             meter: Meter::default(),
             held_bytes: 0,

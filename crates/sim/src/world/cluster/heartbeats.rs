@@ -21,6 +21,9 @@ impl Cluster {
         if self.scene.plan.options.mutates(Mutation::MutenessUnnoticed) {
             limits.unheard_for = Duration::from_secs(3600);
         }
+        if self.scene.plan.options.mutates(Mutation::WorkIgnored) {
+            limits.silence_at_work = 1;
+        }
         let mark = node.host.as_ref().map(Host::mark).unwrap_or_default();
         node.pulse.start(incarnation, &limits, mark);
     }
@@ -29,7 +32,7 @@ impl Cluster {
     pub(super) fn heartbeat_arrives(&mut self, id: NodeId, via: Connection, from: NodeId, beat: Heartbeat) {
         let node = self.nodes.get_mut(&id).expect("the node exists");
         let clock = node.clock(self.scene.now);
-        if node.is_paused || node.stalled_until > self.scene.now {
+        if node.is_paused || node.beats_at_the_earliest() > self.scene.now {
             // It is there when the process goes on.
             return node.pulse.keeps(from, Via(via.0), beat);
         }
@@ -67,7 +70,7 @@ impl Cluster {
             return;
         }
         node.pulse.woken();
-        if node.stalled_until > now {
+        if node.beats_at_the_earliest() > now {
             return self.plan_beat(id);
         }
         let clock = node.clock(now);
@@ -96,7 +99,7 @@ impl Cluster {
         if node.is_paused || node.host.is_none() {
             return;
         }
-        let (ahead, earliest) = (node.clock_ahead, self.scene.now.max(node.stalled_until));
+        let (ahead, earliest) = (node.clock_ahead, self.scene.now.max(node.beats_at_the_earliest()));
         let when = |at: Time| Node::shows(ahead, at).max(earliest);
         if let Some(at) = node.pulse.plan(when) {
             self.scene.schedule(at, Happening::NodeBeats(id));

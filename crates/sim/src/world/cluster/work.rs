@@ -7,6 +7,7 @@ use seriatim_host::Outgoing;
 use seriatim_model::{Announced, NodeId, Peer, Time};
 
 use super::Cluster;
+use crate::capacity::Capacity;
 use crate::history::{Costs, Step};
 use crate::pipes::Way;
 use crate::world::changing;
@@ -110,8 +111,7 @@ impl Cluster {
     }
 
     pub(crate) fn schedule_stall(&mut self, id: NodeId) {
-        let Some(capacity) = self.scene.plan.capacity.filter(|capacity| capacity.stall > Duration::ZERO)
-        else {
+        let Some(capacity) = self.scene.plan.capacity.filter(Capacity::stalls) else {
             return;
         };
         let most = (capacity.stall_every * 2).as_micros() as u64;
@@ -126,9 +126,16 @@ impl Cluster {
         if load_is_over || self.scene.history.calm_since.is_some() {
             return;
         }
-        let most = self.scene.plan.capacity.map_or(Duration::ZERO, |capacity| capacity.stall);
+        let Some(capacity) = self.scene.plan.capacity else { return };
+        let are_beats = capacity.beats_stall > Duration::ZERO && self.scene.random.percent(50);
+        let most = if are_beats { capacity.beats_stall } else { capacity.stall };
         let takes = self.scene.random.micros(0, most.as_micros() as u64);
         let node = self.nodes.get_mut(&id).expect("the node exists");
+        if are_beats {
+            node.beats_stalled_until = node.beats_stalled_until.max(self.scene.now + takes);
+            self.scene.tell(format_args!("the heartbeats of node {id} are not scheduled for {takes:?}"));
+            return self.schedule_stall(id);
+        }
         node.stalled_until = node.stalled_until.max(self.scene.now + takes);
         node.busy_until = node.busy_until.max(self.scene.now + takes);
         self.scene.tell(format_args!("node {id} is not scheduled for {takes:?}"));
