@@ -36,7 +36,7 @@ pub struct Client {
 #[derive(Debug)]
 struct Shared {
     endpoints: Vec<(String, Channel)>,
-    /// The endpoint that answered last. Invariant: less than the number of endpoints.
+    /// The index of the endpoint that answered last. Invariant: there is one with it.
     preferred: AtomicUsize,
 }
 
@@ -47,6 +47,15 @@ pub struct Snapshot {
     pub revision: i64,
     /// The keys of the range, in order.
     pub found: Vec<KeyValue>,
+}
+
+impl Shared {
+    /// This endpoint answered: it is asked first from now on.
+    fn prefer(&self, index: usize) {
+        let count = self.endpoints.len();
+        assert!(index < count, "there is no endpoint {index} among {count}");
+        self.preferred.store(index, Ordering::Relaxed);
+    }
 }
 
 impl Client {
@@ -60,7 +69,9 @@ impl Client {
             return Err(EndpointError::None);
         }
         let endpoints = endpoints.iter().map(|endpoint| channel(endpoint)).collect::<Result<_, _>>()?;
-        Ok(Self { shared: Arc::new(Shared { endpoints, preferred: AtomicUsize::new(0) }) })
+        let shared = Shared { endpoints, preferred: AtomicUsize::new(0) };
+        shared.prefer(0);
+        Ok(Self { shared: Arc::new(shared) })
     }
 
     /// Reads a range as it is now.
@@ -152,14 +163,14 @@ impl Client {
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
-        let Shared { endpoints, preferred } = &*self.shared;
-        let first = preferred.load(Ordering::Relaxed);
+        let endpoints = &self.shared.endpoints;
+        let first = self.shared.preferred.load(Ordering::Relaxed);
         let mut failures = vec![];
         for index in (first..endpoints.len()).chain(0..first) {
             let (endpoint, channel) = &endpoints[index];
             match tokio::time::timeout(REQUEST_DEADLINE, request(channel.clone())).await {
                 Ok(Ok(answer)) => {
-                    preferred.store(index, Ordering::Relaxed);
+                    self.shared.prefer(index);
                     return Ok(answer.into_inner());
                 }
                 Ok(Err(status)) if !is_passing(&status) => {

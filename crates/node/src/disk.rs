@@ -83,7 +83,7 @@ fn most_open(allowed: Option<u64>) -> usize {
 
 /// The files that are open.
 ///
-/// Invariant: no more than `most`, but for those that are in use.
+/// Invariant: where one is put in, no more than `most` are open with it, but for those that are in use.
 #[derive(Debug)]
 struct Handles {
     open: BTreeMap<String, Handle>,
@@ -228,9 +228,17 @@ impl Handles {
         let mut unused: Vec<u64> =
             self.open.values().filter(|handle| is_unused(handle)).map(|handle| handle.used).collect();
         unused.sort_unstable();
-        let least = (self.most / 8).max(1);
-        let Some(last) = unused.get(least - 1).or(unused.last()) else { return };
-        self.open.retain(|_, handle| handle.used > *last || !is_unused(handle));
+        let in_use = self.open.len() - unused.len();
+        // There may be more than usual, if so many were in use.
+        let least = (self.most / 8).max(self.open.len() + 1 - self.most);
+        if let Some(last) = unused.get(least - 1).or(unused.last()) {
+            self.open.retain(|_, handle| handle.used > *last || !is_unused(handle));
+        }
+        let (open, most) = (self.open.len(), self.most);
+        assert!(
+            open < most || open <= in_use,
+            "{open} files are open, of which {in_use} were in use, and not {most}"
+        );
     }
 
     fn name_is_durable(&self, name: &str) -> bool {
@@ -425,6 +433,11 @@ mod tests {
         }
         assert_eq!(disk.handles().open.len(), 3);
         assert_eq!(disk.list("").unwrap().len(), 10);
+        let in_use: Vec<_> = (0..6).map(|name| disk.file(&name.to_string()).unwrap()).collect();
+        assert_eq!(disk.handles().open.len(), 6, "those in use stay");
+        drop(in_use);
+        disk.file("8").unwrap();
+        assert_eq!(disk.handles().open.len(), 3, "until they are not");
     }
 
     #[test]

@@ -28,6 +28,7 @@ impl Core {
             self.trim_when_fenced(view, position);
             send(from, self.fenced(), out);
         }
+        assert_trimmed_is_final(self);
     }
 
     pub(super) fn trim_below(&mut self, position: Position, out: &mut Vec<RoleEffect>) {
@@ -120,5 +121,10 @@ impl Core {
         let wanted = std::mem::take(&mut self.wanted_trim);
         // A write that failed may have taken back what it knew as final.
         self.trim_below(wanted.min(self.stable), out);
+        assert_trimmed_is_final(self);
     }
+}
+
+fn assert_trimmed_is_final(Core { trim, stable, .. }: &Core) {
+    assert!(trim <= stable, "positions below {trim} are trimmed, and below {stable} final");
 }

@@ -37,7 +37,7 @@ pub(super) struct Awaited {
 
 /// The turns of one shard, as far as it was told the windows.
 ///
-/// Invariant: the windows follow each other.
+/// Invariant: the numbers of the windows follow each other.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Turns {
     pub(super) shard: ShardId,
@@ -59,7 +59,13 @@ impl Turns {
                 self.windows.push_back(window);
             }
         }
-        self.windows.back().map(|last| last.number)
+        let (first, last) = (self.windows.front()?.number, self.windows.back()?.number);
+        assert_eq!(
+            (last - first) as usize + 1,
+            self.windows.len(),
+            "windows {first} to {last} follow each other"
+        );
+        Some(last)
     }
 
     /// The deliberate defect: the window that follows is taken to be as the last one.
