@@ -543,10 +543,14 @@ impl LogClient {
             // round.
             let stays = number < self.submitted
                 || choice.is_in_turn(&pending.record) && (stays_on || self.turn_bytes + bytes < turn_bytes);
-            if self.at.is_none() {
-                self.came_at = now;
+            if is_full {
+                break;
             }
-            if is_full || *self.at.get_or_insert(shard) != shard && !stays {
+            let at = *self.at.get_or_insert_with(|| {
+                self.came_at = now;
+                shard
+            });
+            if at != shard && !stays {
                 break;
             }
             bytes += size;

@@ -214,7 +214,7 @@ impl FixedCuts {
             return vec![];
         };
         let since = *self.waiting_since.get_or_insert(now);
-        self.waited = self.waited.max(Time(now.since(Time::ZERO + self.ask_after).as_nanos() as u64));
+        self.waited = self.waited.max(now.before(self.ask_after));
         let ends = self.end(since, wanted, progress).filter(|end| end.from <= now);
         let waited = self.waited_for(self.waited, progress);
         let mut fixes = vec![];
