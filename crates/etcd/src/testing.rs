@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use tempfile::TempDir;
 
 /// Set to 1, it makes a missing etcd a failure instead of a reason to skip a test.
@@ -95,9 +95,14 @@ impl EtcdServer {
         self.child = spawn(self.ports, &self.directory).expect("etcd starts again");
     }
 
-    /// Makes it stand still, with its connections open.
+    /// Makes it stand still, with its connections open. When this returns, all of its threads do.
     pub fn pause(&self) {
         self.signal(Signal::STOP);
+        let stopped = waitpid(Some(Pid::from_child(&self.child)), WaitOptions::UNTRACED);
+        assert!(
+            stopped.is_ok_and(|stopped| stopped.is_some_and(|(_, status)| status.stopped())),
+            "etcd was there"
+        );
     }
 
     /// Lets it go on after [`Self::pause`].
