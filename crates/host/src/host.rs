@@ -140,6 +140,9 @@ pub struct Host {
     pub(crate) retired: VecDeque<(Lsn, LogId)>,
     /// The stores of replicas that were dismissed, and the journal entry that says so.
     pub(crate) doomed: VecDeque<(Lsn, LogId, ShardId)>,
+    /// Roles that were forgotten when the disk was found to be set back. Their stores are there until something else takes their
+    /// place, or the log goes on without them.
+    pub(crate) forgotten: BTreeSet<RoleKey>,
     /// The latest logs that were deleted: no message brings a role of theirs back.
     pub(crate) gone: VecDeque<LogId>,
     /// Logs that the register does not know although they have replicas here, and since when; nothing once
@@ -212,6 +215,7 @@ impl Host {
             beginnings: BTreeMap::new(),
             retired: VecDeque::new(),
             doomed: VecDeque::new(),
+            forgotten: BTreeSet::new(),
             gone: revived.gone,
             unknown: BTreeMap::new(),
             backlog: Backlog::default(),
@@ -479,6 +483,7 @@ impl Host {
                 let me = self.begin_incarnation(key, &log);
                 match new_replica(&self.config, &self.disk, key.log, shard, me, log, &mut self.problems) {
                     Ok(role) => {
+                        self.forgotten.remove(&key);
                         self.roles.insert(key, role);
                     }
                     Err(cause) => {

@@ -73,7 +73,8 @@ impl Host {
             Some(Role::Sequencer(role)) => role.claim(),
             Some(Role::Shard(role, _)) if role.is_needed(now) => return,
             Some(Role::Shard(role, _)) => role.memory().claim,
-            _ => return,
+            Some(_) => return,
+            None => return self.dismiss_forgotten(key),
         };
         if claim > view {
             return;
@@ -84,6 +85,15 @@ impl Host {
         self.remove(key);
         self.awaited = self.last;
         if let Endpoint::Shard(shard) = key.endpoint {
+            self.doomed.push_back((self.last, key.log, shard));
+        }
+    }
+
+    /// The log goes on without a role that was forgotten: the store that it left goes, too.
+    fn dismiss_forgotten(&mut self, key: RoleKey) {
+        if let Endpoint::Shard(shard) = key.endpoint
+            && self.forgotten.remove(&key)
+        {
             self.doomed.push_back((self.last, key.log, shard));
         }
     }

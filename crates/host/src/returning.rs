@@ -125,7 +125,8 @@ impl Host {
                 let lsn = self.note_set_back();
                 let forgotten: Vec<RoleKey> =
                     self.roles.keys().copied().filter(keeps_what_others_count_on).collect();
-                forgotten.into_iter().for_each(|key| self.forget(key));
+                forgotten.iter().for_each(|key| self.forget(*key));
+                self.forgotten.extend(forgotten);
                 self.returning = Returning::Writes(lsn);
                 let cause = format!(
                     "{cause}; nothing that its replicas hold is counted on, and the others copy to them"
