@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use seriatim_delivery::subscriber::{Event, Request};
 use seriatim_delivery::{Failure, Selection, Subscriber};
 use seriatim_model::storage::Stored;
-use seriatim_model::{Address, Effect, Filter, Input, Machine, NodeId, Peer, Position, ShardId, Time};
+use seriatim_model::{Address, Effect, Filter, Input, Machine, NodeId, Peer, Position, ShardId, Time, View};
 use seriatim_protocol::Message;
 use seriatim_protocol::control::LogEntry;
 
@@ -83,6 +83,12 @@ impl Subscription {
     #[must_use]
     pub fn next(&self) -> Position {
         self.machine.confirmed()
+    }
+
+    fn has_lost_its_shard(&self) -> bool {
+        let view = self.machine.entry().view.as_ref();
+        let is_gone = |(view, shard): (&View, ShardId)| view.holders(shard).is_none();
+        view.zip(self.shard).is_some_and(is_gone)
     }
 
     /// Whether it has everything below `end` that it wants. A shard that is retired has nothing from some position on.
@@ -233,6 +239,8 @@ impl Subscription {
                 history.withheld.push((shard, position, told));
                 self.has_ended = true;
             }
+            // A shard was retired, and all that it had is trimmed.
+            Event::Failed(Failure::ShardsLeft(_)) if self.has_lost_its_shard() => self.has_ended = true,
             other => history.problems.push(format!("a subscription at {} ended: {other:?}", self.next)),
         }
     }

@@ -23,6 +23,11 @@ const UNHEARD_FOR: Duration = Duration::from_millis(400);
 /// How long an attempt at a view goes on without progress, where one takes much longer in all.
 const ATTEMPT_FOR: Duration = Duration::from_millis(100);
 
+/// How long the thread of heartbeats is not scheduled now and then. A plan's other choices do not depend on it.
+fn beats_stall(seed: u64) -> Duration {
+    Random::new(seed ^ 0xBEA7).pick(&[0, 150].map(Duration::from_millis))
+}
+
 /// Three nodes with everything on each of them, as `seriatim dev` has them, at about a hundredth of what they can do and
 /// of what they may hold.
 fn small(seed: u64) -> Plan {
@@ -46,7 +51,7 @@ fn small(seed: u64) -> Plan {
         socket_bytes: ring_bytes / 8,
         queue_bytes: ring_bytes,
         stall: random.pick(&[0, 20, 40].map(Duration::from_millis)),
-        beats_stall: random.pick(&[0, 150].map(Duration::from_millis)),
+        beats_stall: beats_stall(seed),
         stall_every: Duration::from_millis(200),
         client_stall: Duration::ZERO,
         load_for: Some(LOAD_FOR),
@@ -122,7 +127,7 @@ pub(super) fn taking_time(seed: u64) -> Plan {
         socket_bytes: random.pick(&[8 << 10, 256 << 10]),
         queue_bytes: 8 << 20,
         stall: random.pick(&[0, 20, 200].map(Duration::from_millis)),
-        beats_stall: random.pick(&[0, 150].map(Duration::from_millis)),
+        beats_stall: beats_stall(seed),
         stall_every: Duration::from_millis(300),
         client_stall: Duration::ZERO,
         load_for: None,
