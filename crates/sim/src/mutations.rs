@@ -195,7 +195,7 @@ pub const MUTATIONS: [Detection; 127] = [
     detection(Mutation::SetBackUnnoticed, "no_gap", 40, profiles::SET_BACK),
     detection(Mutation::SnapshotAhead, "no_gap", 20, profiles::POWER_LOSSES_IN_CHECKPOINTS),
     detection(Mutation::JournaledAgain, "amplification", 3, profiles::OVERLOAD_RESETS),
-    detection(Mutation::AttemptJournaledInFull, "view_change_cost", 60, profiles::LONG_VIEW_CHANGE).from(100),
+    detection(Mutation::AttemptJournaledInFull, "view_change_cost", 60, profiles::LONG_VIEW_CHANGE).from(150),
     detection(Mutation::MeasuredByEncoding, "step_cost", 3, profiles::LONG_LOG),
     detection(Mutation::AgedByWall, "retention", 40, profiles::LIMITED),
     detection(Mutation::RetainedUnstable, "retention", 10, profiles::LIMITED),
