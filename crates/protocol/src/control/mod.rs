@@ -64,7 +64,7 @@ pub(crate) mod stale_register;
 mod status;
 pub mod survey;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 mod timings;
 
 pub use seriatim_model::{EndedSession, EndedSessions, LogEntry};

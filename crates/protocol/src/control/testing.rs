@@ -8,7 +8,7 @@ use seriatim_model::{
 use super::{EndedSessions, LogEntry};
 
 /// Two sequencing replicas, on nodes 1 and 2, and two shards: primaries on nodes 10 and 11, backups on node 20.
-pub(super) fn view() -> View {
+pub(crate) fn view() -> View {
     let member = |node| Member { node: NodeId(node), incarnation: Incarnation(7) };
     let members = |shard| ShardMembers {
         shard: ShardId(shard),
@@ -28,7 +28,7 @@ pub(super) fn view() -> View {
 }
 
 /// The entry of a log with sequencing replicas on nodes 1 and 2, and a shard on nodes 2 and 3.
-pub(super) fn entry(view: Option<View>) -> LogEntry {
+pub(crate) fn entry(view: Option<View>) -> LogEntry {
     LogEntry {
         id: LogId(9),
         name: "orders".into(),

@@ -133,6 +133,9 @@ impl Machine for LogClient {
     type Reply = Reply;
 
     fn step(&mut self, now: Time, input: Input<roles::Message, Request>, out: &mut Out) {
+        if let Input::Message { from: Address::Node(node, _), .. } = &input {
+            self.log.heard(*node);
+        }
         match input {
             Input::Request { token, request: Request::Append { record, spec } } => {
                 self.submit(token, record, spec, out);
@@ -433,16 +436,13 @@ impl LogClient {
             self.announce_later(now);
         }
         self.writes.disconnected(now, node);
-        if self.is_waiting() {
-            self.log.ask_register(now);
-        }
+        self.log.disconnected(now, node, self.is_waiting());
     }
 
     fn timer(&mut self, now: Time, out: &mut Out) {
         self.work_is_due = false;
         self.log.look_up_if_due(now, self.is_waiting(), out);
-        let oldest = (!self.pending.is_empty()).then_some(self.base);
-        self.log.watch(now, oldest, self.config.options, out);
+        self.log.watch(now, self.base..self.end(), self.config.options, out);
         self.repeat_tail_questions(now, out);
         let ends = self.earlier.resuming.is_some() && self.askers.want_end();
         let is_wanted = !self.pending.is_empty() || self.askers.want_session() || ends;
@@ -456,6 +456,9 @@ impl LogClient {
         self.ask_positions(now, out);
         self.send_writes(now, out);
         self.end_session(out);
+        if self.is_waiting() && self.waits_for().any(|(node, _)| self.log.is_lost(node)) {
+            self.log.ask_register(now);
+        }
     }
 
     /// Nothing that was said to anybody waits for an answer.

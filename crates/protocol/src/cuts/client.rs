@@ -89,6 +89,9 @@ impl Machine for LogClient {
     type Reply = Reply;
 
     fn step(&mut self, now: Time, input: Input<roles::Message, Request>, out: &mut Out) {
+        if let Input::Message { from: Address::Node(node, _), .. } = &input {
+            self.log.heard(*node);
+        }
         match input {
             Input::Request { token, request: Request::Append { record, spec } } => {
                 self.submit(token, record, spec, out);
@@ -405,16 +408,13 @@ impl LogClient {
             self.sent_below(self.base);
             self.pace.disconnected(now);
         }
-        if self.is_waiting() {
-            self.log.ask_register(now);
-        }
+        self.log.disconnected(now, node, self.is_waiting());
     }
 
     fn timer(&mut self, now: Time, out: &mut Out) {
         self.work_is_due = false;
         self.log.look_up_if_due(now, self.is_waiting(), out);
-        let oldest = (!self.pending.is_empty()).then_some(self.base);
-        self.log.watch(now, oldest, self.config.options, out);
+        self.log.watch(now, self.base..self.end(), self.config.options, out);
         self.repeat_tail_questions(now, out);
         let ends = self.resuming.is_some() && self.askers.want_end();
         let is_wanted = !self.pending.is_empty() || self.askers.want_session() || ends;
@@ -426,6 +426,9 @@ impl LogClient {
         self.send_submits(now, out);
         self.askers.tell_session(self.session(), out);
         self.end_session(out);
+        if self.is_waiting() && self.waits_for().any(|(node, _)| self.log.is_lost(node)) {
+            self.log.ask_register(now);
+        }
     }
 
     /// The tail is known: a session that is opened now is younger.

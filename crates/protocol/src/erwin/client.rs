@@ -79,6 +79,9 @@ impl Machine for LogClient {
     type Reply = Reply;
 
     fn step(&mut self, now: Time, input: Input<roles::Message, Request>, out: &mut Out) {
+        if let Input::Message { from: Address::Node(node, _), .. } = &input {
+            self.log.heard(*node);
+        }
         match input {
             Input::Request { token, request: Request::Append { record, spec } } => {
                 self.submit(token, record, spec, out);
@@ -371,9 +374,7 @@ impl LogClient {
             member.pace.disconnected(now);
         }
         self.putting.disconnected(now, node, self.appends.base());
-        if self.is_waiting() {
-            self.log.ask_register(now);
-        }
+        self.log.disconnected(now, node, self.is_waiting());
     }
 
     fn ask_tail(&mut self, now: Time, asker: Option<u64>, out: &mut Out) {
@@ -434,8 +435,7 @@ impl LogClient {
         self.work_is_due = false;
         let waits = self.is_waiting();
         self.log.look_up_if_due(now, waits, out);
-        let oldest = (!self.appends.is_empty()).then_some(self.appends.base());
-        self.log.watch(now, oldest, self.config.options, out);
+        self.log.watch(now, self.appends.base()..self.appends.end(), self.config.options, out);
         self.repeat_tail_questions(now, out);
         let ends = self.resuming.is_some() && self.askers.want_end();
         let is_wanted = !self.appends.is_empty() || self.askers.want_session() || ends;
@@ -453,6 +453,9 @@ impl LogClient {
             self.send_locates(now, session, out);
         }
         self.end_session(now, out);
+        if self.is_waiting() && self.waits_for().any(|(node, _)| self.log.is_lost(node)) {
+            self.log.ask_register(now);
+        }
     }
 
     fn repeat_tail_questions(&mut self, now: Time, out: &mut Out) {

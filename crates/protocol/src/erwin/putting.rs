@@ -264,11 +264,9 @@ impl Putting {
         }
     }
 
-    /// The replicas that have not stored all that was sent, and whether they said that they have no room.
+    /// The replicas that have not stored everything, and whether they said that they have no room.
     pub(super) fn waits_for(&self, end: u64) -> impl Iterator<Item = (NodeId, Option<bool>)> {
-        let is_behind = move |progress: &Progress| {
-            progress.unanswered > 0 || progress.pace.busy().is_some() && progress.has_more(end)
-        };
+        let is_behind = move |progress: &Progress| progress.unanswered > 0 || progress.has_more(end);
         let behind = self.replicas.iter().filter(move |(_, progress)| is_behind(progress));
         behind.map(|((_, node), progress)| (*node, progress.pace.busy()))
     }

@@ -1,5 +1,8 @@
 //! The log that a client uses, as far as it knows.
 
+use std::collections::BTreeSet;
+use std::ops::Range;
+
 use seriatim_model::{Address, Endpoint, LogConfig, LogEntry, NodeId, Time, View, ViewNumber};
 
 use super::appending::{ClientEffect, Failure, Reply, reply};
@@ -27,7 +30,11 @@ pub struct KnownLog {
     known: KnownEntry,
     /// The reason why there is no view, from another role than the register.
     unavailable: Option<String>,
+    /// The nodes whose connections were lost in this view, and that were not heard since.
+    lost: BTreeSet<NodeId>,
     lookup: Lookup,
+    /// The appends that waited after the latest reason to ask have numbers below it.
+    asked_for: Option<u64>,
     vigil: Vigil,
 }
 
@@ -37,7 +44,8 @@ impl KnownLog {
     #[must_use]
     pub fn new(control: NodeId, entry: LogEntry, random: u64) -> Self {
         let (lookup, vigil) = (Lookup::new(random), Vigil::new(random));
-        let mut log = Self { control, known: KnownEntry::new(entry), unavailable: None, lookup, vigil };
+        let (known, unavailable, lost) = (KnownEntry::new(entry), None, BTreeSet::new());
+        let mut log = Self { control, known, unavailable, lost, lookup, asked_for: None, vigil };
         if log.view().is_none() {
             log.ask_register(Time::ZERO);
         }
@@ -94,6 +102,7 @@ impl KnownLog {
             }
             Heard::NewView(_) => {
                 self.unavailable = None;
+                self.lost.clear();
                 self.lookup.found();
                 self.vigil.restart();
                 News::NewView
@@ -115,11 +124,37 @@ impl KnownLog {
 
     /// A replica that knows `view` does not serve clients of this one.
     pub fn was_fenced(&mut self, now: Time, view: ViewNumber) {
+        self.asked_for = None;
         self.lookup.was_rejected(now, view, self.entry().view_number(), self.unavailable.is_some());
+    }
+
+    /// The connection to a node is gone, and so may be the node: a client that `waits` asks the register at once, however long ago
+    /// it began to ask for another reason.
+    pub fn disconnected(&mut self, now: Time, node: NodeId, waits: bool) {
+        self.asked_for = None;
+        let is_news = self.lost.insert(node);
+        if waits && is_news {
+            self.lookup.ask_anew(now);
+        } else if waits {
+            self.lookup.ask(now);
+        }
+    }
+
+    /// A node said something.
+    pub fn heard(&mut self, node: NodeId) {
+        self.lost.remove(&node);
+    }
+
+    /// Whether nothing was heard of a node since its connection was lost in this view. The client that comes to need it asks the
+    /// register: that it waited for nothing when the connection was lost is no reason to wait for a timer now.
+    #[must_use]
+    pub fn is_lost(&self, node: NodeId) -> bool {
+        self.lost.contains(&node)
     }
 
     /// Asks the register soon, unless it does already.
     pub fn ask_register(&mut self, now: Time) {
+        self.asked_for = None;
         self.lookup.ask(now);
     }
 
@@ -130,12 +165,27 @@ impl KnownLog {
         }
     }
 
-    /// Asks the register now and then while `oldest` is the append that has waited for longest, whatever was answered.
-    pub fn watch(&mut self, now: Time, oldest: Option<u64>, options: Options, out: &mut Vec<ClientEffect>) {
+    /// Asks the register now and then while the first of the appends that are `waiting` stays the same, whatever was answered.
+    pub fn watch(&mut self, now: Time, waiting: Range<u64>, options: Options, out: &mut Vec<ClientEffect>) {
+        if self.is_served(&waiting) {
+            self.lookup.works(self.view_number());
+        }
+        let oldest = (!waiting.is_empty()).then_some(waiting.start);
         let is_due = self.vigil.comes_due(now, oldest.filter(|_| self.view().is_some()));
         if is_due && !options.mutates(Mutation::PutOffForEver) {
             self.wonder(out);
         }
+    }
+
+    /// Whether the view does its work, after a reason to ask the register: the appends that waited then are done, as those that are
+    /// `waiting` now tell.
+    fn is_served(&mut self, waiting: &Range<u64>) -> bool {
+        if self.lookup.is_idle() || self.view().is_none() || self.unavailable.is_some() {
+            self.asked_for = None;
+            return false;
+        }
+        let below = *self.asked_for.get_or_insert(waiting.end.max(waiting.start + 1));
+        waiting.start >= below
     }
 
     /// A replica does not answer: it may be slow, or somewhere else by now, or no member any more. The client asks the
@@ -151,5 +201,61 @@ impl KnownLog {
         let message = Message::Lookup { request: NEWS, name: self.entry().name.clone() };
         let to = Address::Node(self.control, Endpoint::Register);
         out.push(ClientEffect::Send { to, message: message.into() });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::control::testing;
+
+    const NODE: NodeId = NodeId(10);
+
+    fn at(ms: u64) -> Time {
+        Time::ZERO + Duration::from_millis(ms)
+    }
+
+    /// When a client asks the register in these milliseconds, each of which ends the wait for an append and begins another: three wait
+    /// at each time.
+    fn asked(log: &mut KnownLog, span: std::ops::Range<u64>) -> Vec<u64> {
+        let is_asked = |ms: &u64| {
+            let mut out = vec![];
+            log.look_up_if_due(at(*ms), true, &mut out);
+            log.watch(at(*ms), *ms..*ms + 3, Options::default(), &mut out);
+            !out.is_empty()
+        };
+        span.filter(is_asked).collect()
+    }
+
+    #[test]
+    fn a_client_that_always_waits_for_something_asks_when_it_loses_a_connection_and_not_for_ever() {
+        let view = testing::view();
+        let mut log = KnownLog::new(NodeId(1), testing::entry(Some(view.clone())), 7);
+        log.was_fenced(at(0), view.number);
+        assert_eq!(asked(&mut log, 0..10_000), [0, 2], "all that waited is done after three");
+        // Nothing does for a while, and it asks less and less often.
+        log.ask_register(at(10_000));
+        let mut out = vec![];
+        (10_000..20_000).for_each(|ms| log.look_up_if_due(at(ms), true, &mut out));
+        log.disconnected(at(20_000), NODE, true);
+        assert!(log.is_lost(NODE));
+        log.look_up_if_due(at(20_000), true, &mut vec![]);
+        assert_eq!(log.lookup.deadline(), Some(at(20_002)), "it asks at once, and soon again");
+        // That is so for the first loss only, until the node says something.
+        log.look_up_if_due(at(20_002), true, &mut vec![]);
+        log.disconnected(at(20_003), NODE, true);
+        assert_eq!(log.lookup.deadline(), Some(at(20_006)));
+        log.heard(NODE);
+        assert!(!log.is_lost(NODE));
+    }
+
+    #[test]
+    fn a_client_goes_on_asking_for_a_newer_view_that_it_has_heard_of() {
+        let view = testing::view();
+        let mut log = KnownLog::new(NodeId(1), testing::entry(Some(view.clone())), 7);
+        log.was_fenced(at(0), view.number.next());
+        assert_eq!(asked(&mut log, 0..10), [0, 2, 6]);
     }
 }

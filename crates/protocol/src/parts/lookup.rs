@@ -52,6 +52,20 @@ impl Lookup {
         self.asks.get_or_insert(Backoff::new(now, LOOKUP_FIRST, LOOKUP_MOST));
     }
 
+    /// Asks at once, and soon again.
+    pub fn ask_anew(&mut self, now: Time) {
+        self.asks = None;
+        self.ask(now);
+    }
+
+    /// The view that is `known` does what it is asked for: unless there is a newer one there is nothing to ask. Otherwise a client
+    /// that always waits for something would ask for ever, and after the next loss only as soon as that long pause is over.
+    pub fn works(&mut self, known: ViewNumber) {
+        if self.heard_of <= known {
+            self.asks = None;
+        }
+    }
+
     /// A replica that knows `view` does not serve clients that know `known`. `is_waiting` says that there is no view at
     /// present.
     pub fn was_rejected(&mut self, now: Time, view: ViewNumber, known: ViewNumber, is_waiting: bool) {

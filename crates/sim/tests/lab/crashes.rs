@@ -108,15 +108,17 @@ pub(crate) fn measure(order: Order, victim: Victim, is_noticed: bool) -> Option<
 /// which.
 fn crash(order: Order, victim: Victim, is_noticed: bool, moment: u64, half: bool) -> Option<Recovery> {
     let (mut lab, view) = prepared(Pace::DELAYS, order, Durability::Memory);
-    strike(&mut lab, &view, victim, is_noticed, (moment, half))
+    strike(&mut lab, &view, victim, is_noticed, (moment, half), 0)
 }
 
+/// What follows on a crash is asked for so many delays `later`.
 fn strike(
     lab: &mut Lab,
     view: &View,
     victim: Victim,
     is_noticed: bool,
     (moment, half): (u64, bool),
+    later: u64,
 ) -> Option<Recovery> {
     let node = node_of(victim, view)?;
     let entry = lab.look_up();
@@ -146,6 +148,7 @@ fn strike(
     } else {
         lab.stop_node(node, is_noticed);
     }
+    lab.wait(Duration::from_nanos(later));
     lab.append(NEXT, AFTER, AppendSpec::default());
     lab.ask(READER, AFTER, Ask::Read(Position::ZERO));
     Some(outcome(lab, victim, struck, &sent))
@@ -241,7 +244,25 @@ fn where_positions_are_given_in_advance_a_crash_takes_back_nothing() {
         let (mut lab, view) = prepared(Pace::DELAYS, order, Durability::Memory);
         let entry = lab.look_up();
         lab.start(SPECULATOR, Program::speculator(&entry, Position::ZERO));
-        let recovery = strike(&mut lab, &view, victim, is_noticed, (moment, false));
+        let recovery = strike(&mut lab, &view, victim, is_noticed, (moment, false), 0);
         assert!(recovery.is_some() && !lab.took_back(), "{victim:?} at {moment}, noticed: {is_noticed}");
+    }
+}
+
+/// A client that had nothing on its way when it lost a connection finds the new view as soon as one that had: it remembers the
+/// loss.
+#[test]
+fn a_client_that_was_idle_when_a_process_died_does_not_wait_for_a_retransmission() {
+    let victims = [Victim::Leader, Victim::Follower, Victim::Primary, Victim::Backup];
+    // Before anything is done about the loss, while the view changes, and after it has.
+    let laters = [1, 2, 5, 10, 15, 20, 40];
+    for (order, victim) in Order::ALL.into_iter().flat_map(|order| victims.map(|victim| (order, victim))) {
+        for later in laters {
+            let (mut lab, view) = prepared(Pace::DELAYS, order, Durability::Memory);
+            let Some(recovery) = strike(&mut lab, &view, victim, true, (0, false), later) else { continue };
+            let took = [recovery.next, recovery.read];
+            let is_prompt = took.iter().all(|took| *took < Spent::RETRY);
+            assert!(is_prompt, "{order}, {victim:?}, {later} later: {took:?}");
+        }
     }
 }
