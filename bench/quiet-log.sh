@@ -5,10 +5,11 @@
 # What the second and third have more than the first is what a full machine costs; what the last has more than the third
 # is what one log costs another.
 #
-#   cargo build --release -p seriatim --examples --bins && bench/quiet-log.sh      about six minutes
+#   cargo build --release -p seriatim --examples --bins && bench/quiet-log.sh      about eight minutes
 #   bench/quiet-log.sh erwin-bb                                                  one order
 #
 # Nodes and clients share this machine. To see what is the nodes' own, let the eight give way: NICE=19 bench/quiet-log.sh
+# or have one client fill the log: CLIENTS=1 bench/quiet-log.sh
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -50,10 +51,10 @@ start() {
     server=$(awk '/^ready/ { print $2 }' "$work/$1.out")
 }
 
-# Eight clients fill a log of an order at a server, until `leave`.
+# Clients fill a log of an order at a server, until `leave`.
 fill() {
     "$seriatim" log create load --order "$1" --server "$2" >/dev/null
-    for _ in 1 2 3 4 5 6 7 8; do
+    for _ in $(seq "${CLIENTS:-8}"); do
         nice -n "${NICE:-0}" "$seriatim" append load --file "$work/lines" --server "$2" >/dev/null 2>&1 &
         beside+=($!)
     done
@@ -62,13 +63,13 @@ fill() {
 
 echo "| order | alone, ms | p99 | beside loops, ms | p99 | beside a full server, ms | p99 | beside a full log, ms | p99 |"
 echo "|---|---|---|---|---|---|---|---|---|"
-[ $# -gt 0 ] || set -- erwin-bb erwin-st corfu scalog
+[ $# -gt 0 ] || set -- erwin-bb erwin-st corfu scalog belfast
 for order in "$@"; do
     start other
     other=$server
     start own
     alone=$(quiet 10)
-    for _ in 1 2 3 4 5 6 7 8; do
+    for _ in $(seq "${CLIENTS:-8}"); do
         nice -n "${NICE:-0}" bash -c 'while :; do :; done' &
         beside+=($!)
     done
