@@ -5,7 +5,7 @@
 # What the second and third have more than the first is what a full machine costs; what the last has more than the third
 # is what one log costs another.
 #
-#   cargo build --release -p seriatim --examples --bins && bench/quiet-log.sh      about eight minutes
+#   cargo build --release -p seriatim --examples --bins && bench/quiet-log.sh      about eleven minutes
 #   bench/quiet-log.sh erwin-bb                                                  one order
 #
 # Nodes and clients share this machine. To see what is the nodes' own, let the eight give way: NICE=19 bench/quiet-log.sh
@@ -68,18 +68,18 @@ for order in "$@"; do
     start other
     other=$server
     start own
-    alone=$(quiet 10)
+    alone=$(quiet 30)
     for _ in $(seq "${CLIENTS:-8}"); do
         nice -n "${NICE:-0}" bash -c 'while :; do :; done' &
         beside+=($!)
     done
-    spun=$(quiet 20)
+    spun=$(quiet 30)
     leave
     fill "$order" "$other"
-    elsewhere=$(quiet 20)
+    elsewhere=$(quiet 30)
     leave
     fill "$order" "$server"
-    echo "| $order | $alone | $spun | $elsewhere | $(quiet 20) |"
+    echo "| $order | $alone | $spun | $elsewhere | $(quiet 30) |"
     end
     rm -rf "$work/other" "$work/own"
 done

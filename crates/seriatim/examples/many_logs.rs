@@ -22,6 +22,8 @@ use tokio::task::JoinSet;
 const AT_ONCE: usize = 64;
 /// How often each log is appended to.
 const EVERY: Duration = Duration::from_millis(100);
+/// For so long appends do not count: where another log had its nodes to itself, its clients first have to learn that it does not.
+const WARM_UP: Duration = Duration::from_secs(2);
 const TELL_EVERY: Duration = Duration::from_millis(500);
 
 /// One log's appends.
@@ -131,6 +133,9 @@ async fn append(log: Log, progress: Arc<Progress>, started: Instant) {
         match log.append("one of many", usual.within(Duration::from_secs(10))).await {
             Ok(_) => {
                 progress.at_ms.store(millis(started), Ordering::Relaxed);
+                if started.elapsed() < WARM_UP {
+                    continue;
+                }
                 let mut took = progress.took();
                 let of = if waits_for_position { &mut took.positioned } else { &mut took.durable };
                 of.push(began.elapsed());
