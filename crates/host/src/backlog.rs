@@ -16,7 +16,7 @@ const SHARED_FOR: Duration = Duration::from_secs(1);
 /// Which part of what may wait for the journal may do so where logs share a node: entries become durable in turn, and one
 /// that asks for little waits for all that others have waiting. A log that has the node to itself only waits for itself,
 /// and what a slow disk writes at once may then be more.
-const PART_IF_SHARED: usize = 6;
+const PART_IF_SHARED: usize = 12;
 
 /// Bytes that were given to the journal and are not durable.
 ///

@@ -116,7 +116,7 @@ pub const RING_BYTES: usize = 32 << 20;
 /// How many not yet stable records a sequencing replica holds before it answers `Busy`.
 pub const RING_RECORDS: usize = 256 << 10;
 
-/// How many bytes may wait for a node's journal before the logs that wait for most of them admit nothing more; a sixth of
+/// How many bytes may wait for a node's journal before the logs that wait for most of them admit nothing more; a twelfth of
 /// it while clients bring something for several logs.
 pub const JOURNAL_BACKLOG_BYTES: usize = 8 << 20;
 
