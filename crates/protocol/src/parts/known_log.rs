@@ -167,9 +167,7 @@ impl KnownLog {
 
     /// Asks the register now and then while the first of the appends that are `waiting` stays the same, whatever was answered.
     pub fn watch(&mut self, now: Time, waiting: Range<u64>, options: Options, out: &mut Vec<ClientEffect>) {
-        if self.is_served(&waiting) {
-            self.lookup.works(self.view_number());
-        }
+        self.rest_if_served(&waiting);
         let oldest = (!waiting.is_empty()).then_some(waiting.start);
         let is_due = self.vigil.comes_due(now, oldest.filter(|_| self.view().is_some()));
         if is_due && !options.mutates(Mutation::PutOffForEver) {
@@ -177,15 +175,17 @@ impl KnownLog {
         }
     }
 
-    /// Whether the view does its work, after a reason to ask the register: the appends that waited then are done, as those that are
-    /// `waiting` now tell.
-    fn is_served(&mut self, waiting: &Range<u64>) -> bool {
+    /// Asks no more when the view has shown that it does its work: the appends that waited after the latest reason to ask are done, as
+    /// those that are `waiting` now tell.
+    fn rest_if_served(&mut self, waiting: &Range<u64>) {
         if self.lookup.is_idle() || self.view().is_none() || self.unavailable.is_some() {
             self.asked_for = None;
-            return false;
+            return;
         }
         let below = *self.asked_for.get_or_insert(waiting.end.max(waiting.start + 1));
-        waiting.start >= below
+        if waiting.start >= below {
+            self.lookup.works(self.view_number());
+        }
     }
 
     /// A replica does not answer: it may be slow, or somewhere else by now, or no member any more. The client asks the
