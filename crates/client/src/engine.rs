@@ -466,7 +466,13 @@ impl Engine {
             .extend(self.register.outage.iter().map(|why| format!("the register cannot be used: {why}")));
         if let Some(Kind::Appender(appender)) = slot.map(|slot| &slot.kind) {
             obstacles.extend(appender.machine.unavailable().map(str::to_owned));
+            // A node that is waited for in several roles is named once, for what is worst.
+            let mut awaited = BTreeMap::new();
             for (node, busy) in appender.machine.waits_for() {
+                let worst = awaited.entry(node).or_insert(busy);
+                *worst = (*worst).max(busy);
+            }
+            for (node, busy) in awaited {
                 match busy {
                     Some(true) => {
                         has_full_disk = true;
