@@ -111,7 +111,7 @@ fn crash(order: Order, victim: Victim, is_noticed: bool, moment: u64, half: bool
     strike(&mut lab, &view, victim, is_noticed, (moment, half), 0)
 }
 
-/// What follows on a crash is asked for so many delays `later`.
+/// The append and the read that follow on a crash are made so many delays `later`.
 fn strike(
     lab: &mut Lab,
     view: &View,

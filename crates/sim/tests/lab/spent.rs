@@ -31,7 +31,7 @@ impl Pace {
 pub(crate) struct Spent(u64);
 
 impl Spent {
-    /// What takes longer has waited for more than the first pause of a client that was turned away.
+    /// A longer span has waited for more than the first pause of a client that was turned away.
     pub(crate) const RETRY: Self = Self(30 * TIMER);
 
     pub(crate) fn between(began: Time, ended: Time) -> Self {
