@@ -456,7 +456,7 @@ impl LogClient {
         self.ask_positions(now, out);
         self.send_writes(now, out);
         self.end_session(out);
-        if self.is_waiting() && self.waits_for().any(|(node, _)| self.log.is_lost(node)) {
+        if self.is_waiting() && self.log.has_lost(self.waits_for()) {
             self.log.ask_register(now);
         }
     }

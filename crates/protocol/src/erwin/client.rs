@@ -453,7 +453,7 @@ impl LogClient {
             self.send_locates(now, session, out);
         }
         self.end_session(now, out);
-        if self.is_waiting() && self.waits_for().any(|(node, _)| self.log.is_lost(node)) {
+        if self.is_waiting() && self.log.has_lost(self.waits_for()) {
             self.log.ask_register(now);
         }
     }

@@ -145,11 +145,11 @@ impl KnownLog {
         self.lost.remove(&node);
     }
 
-    /// Whether nothing was heard of a node since its connection was lost in this view. The client that comes to need it asks the
-    /// register: that it waited for nothing when the connection was lost is no reason to wait for a timer now.
+    /// Whether nothing was heard of one of the `needed` nodes since its connection was lost in this view. The client that comes to need
+    /// it asks the register: that it waited for nothing when the connection was lost is no reason to wait for a timer now.
     #[must_use]
-    pub fn is_lost(&self, node: NodeId) -> bool {
-        self.lost.contains(&node)
+    pub fn has_lost<T>(&self, mut needed: impl Iterator<Item = (NodeId, T)>) -> bool {
+        !self.lost.is_empty() && needed.any(|(node, _)| self.lost.contains(&node))
     }
 
     /// Asks the register soon, unless it does already.
@@ -240,7 +240,7 @@ mod tests {
         let mut out = vec![];
         (10_000..20_000).for_each(|ms| log.look_up_if_due(at(ms), true, &mut out));
         log.disconnected(at(20_000), NODE, true);
-        assert!(log.is_lost(NODE));
+        assert!(log.has_lost([(NODE, ())].into_iter()));
         log.look_up_if_due(at(20_000), true, &mut vec![]);
         assert_eq!(log.lookup.deadline(), Some(at(20_002)), "it asks at once, and soon again");
         // That is so for the first loss only, until the node says something.
@@ -248,7 +248,7 @@ mod tests {
         log.disconnected(at(20_003), NODE, true);
         assert_eq!(log.lookup.deadline(), Some(at(20_006)));
         log.heard(NODE);
-        assert!(!log.is_lost(NODE));
+        assert!(!log.has_lost([(NODE, ())].into_iter()));
     }
 
     #[test]

@@ -131,13 +131,12 @@ impl Cluster {
         let most = if are_beats { capacity.beats_stall } else { capacity.stall };
         let takes = self.scene.random.micros(0, most.as_micros() as u64);
         let node = self.nodes.get_mut(&id).expect("the node exists");
-        if are_beats && node.beats_stalled_until > self.scene.now {
-            // Between two of its waits the thread does what is due.
-            return self.schedule_stall(id);
-        }
         if are_beats {
-            node.beats_stalled_until = self.scene.now + takes;
-            self.scene.tell(format_args!("the heartbeats of node {id} are not scheduled for {takes:?}"));
+            // Between two of its waits the thread does what is due.
+            if node.beats_stalled_until <= self.scene.now {
+                node.beats_stalled_until = self.scene.now + takes;
+                self.scene.tell(format_args!("the heartbeats of node {id} are not scheduled for {takes:?}"));
+            }
             return self.schedule_stall(id);
         }
         node.stalled_until = node.stalled_until.max(self.scene.now + takes);
