@@ -101,8 +101,10 @@ pub enum Event {
         /// Whether it may still fail. It never does unless that was [asked for](SubscribeOptions::speculative).
         speculative: bool,
     },
-    /// Records that were delivered below this position are final now. Comes only to a speculative subscription, and there in every
-    /// ordering, also for records that were final from the beginning.
+    /// Everything below this position is final: the records that were delivered, and that there are no others. Comes only to a
+    /// speculative subscription, and there in every ordering, also for records that were final from the beginning, and where positions
+    /// stay without a record. A subscription that is told the [tail](crate::Log::check_tail), or more, has all that was there when the
+    /// tail was asked for.
     Confirm {
         /// The bound.
         upto: Position,
@@ -127,7 +129,8 @@ pub struct Subscription {
     handle: u64,
     arrivals: mpsc::Receiver<subscriber::Event>,
     ready: VecDeque<Event>,
-    /// Records, and their bytes, taken by the application since it last asked for more.
+    /// Records, and their bytes, taken by the application since it last asked for more. A bound that was told although no record lay
+    /// below it counts as one.
     taken: u64,
     taken_bytes: u64,
     is_over: bool,
@@ -194,6 +197,10 @@ impl Subscription {
                     }));
                 }
                 Some(subscriber::Event::Confirm { upto }) => self.ready.push_back(Event::Confirm { upto }),
+                Some(subscriber::Event::Passed { upto }) => {
+                    self.taken += 1;
+                    self.ready.push_back(Event::Confirm { upto });
+                }
                 Some(subscriber::Event::Fail { after }) => self.ready.push_back(Event::Fail { after }),
                 Some(subscriber::Event::Trimmed { first }) => self.ready.push_back(Event::Trimmed { first }),
                 Some(subscriber::Event::Failed(failure)) => {

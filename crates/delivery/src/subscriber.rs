@@ -326,6 +326,9 @@ impl Subscriber {
                 self.sink.confirm(upto, out);
             }
         }
+        if *is_speculative && policy.tells_empty() {
+            self.sink.pass(policy.confirmed(), out);
+        }
     }
 
     fn fail(&mut self, failure: Failure, out: &mut Out) {

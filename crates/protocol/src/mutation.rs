@@ -260,6 +260,8 @@ pub enum Mutation {
     RetiredKeeps,
     /// Cuts that retired shards are owed do not go from view to view.
     OwedForgotten,
+    /// A subscription that takes predictions is told no bound where no record lies below.
+    EmptyNotTold,
 }
 
 /// The configuration of every machine of a node.

@@ -79,10 +79,10 @@ impl Subscription {
         Self { shard, machine, random, next: Position::ZERO, wants: 0, has_ended: false, speculative }
     }
 
-    /// Everything below it was delivered, and is final, or is trimmed.
+    /// Everything below it was delivered, and is final, or is trimmed; an application that takes predictions was told so.
     #[must_use]
     pub fn next(&self) -> Position {
-        self.machine.confirmed()
+        self.speculative.as_ref().map_or(self.machine.confirmed(), |speculative| speculative.confirmed)
     }
 
     fn has_lost_its_shard(&self) -> bool {
@@ -187,7 +187,7 @@ impl Subscription {
                 }
                 speculative.standing.extend(records.iter().cloned());
             }
-            Event::Confirm { upto } => {
+            Event::Confirm { upto } | Event::Passed { upto } => {
                 history.foretell(number, Foretelling::Confirm(*upto));
                 let below = speculative.standing.partition_point(|stored| stored.position < *upto);
                 let records: Vec<Stored> = speculative.standing.drain(..below).collect();
@@ -217,6 +217,7 @@ impl Subscription {
                 self.wants = self.wants.saturating_sub(records.len() as u64);
                 self.next = records.last().map_or(self.next, |last| last.position.next());
             }
+            Event::Passed { .. } if self.speculative.is_some() => self.wants = self.wants.saturating_sub(1),
             Event::Confirm { .. } | Event::Fail { .. } if self.speculative.is_some() => {}
             Event::Deliver { records, .. } => {
                 self.wants = self.wants.saturating_sub(records.len() as u64);

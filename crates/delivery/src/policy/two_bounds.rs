@@ -292,10 +292,14 @@ impl TwoBounds {
         rises.then_some(self.confirmed)
     }
 
-    /// Whether records were confirmed since this was asked. A reader is told no other bounds: so what it is told is never more than what it
-    /// was given.
+    /// Whether records were confirmed since this was asked.
     pub(crate) fn takes_news(&mut self) -> bool {
         std::mem::take(&mut self.has_news)
+    }
+
+    /// Whether a reader is told a bound, too, below which no record lies that it was not told.
+    pub(crate) fn tells_empty(&self) -> bool {
+        !self.options.mutates(Mutation::EmptyNotTold)
     }
 
     /// Everything below `first` was trimmed, and was final before. What is predicted there can never be told right or wrong: it is

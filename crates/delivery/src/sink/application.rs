@@ -21,6 +21,12 @@ pub enum Event {
         /// The bound.
         upto: Position,
     },
+    /// There is no record below this bound that was not told, and all of them are final; nothing that was told lies above. It
+    /// counts as a record of those that are wanted.
+    Passed {
+        /// The bound.
+        upto: Position,
+    },
     /// Everything that was delivered at this position or above it is void, some record at least: something else stands there, or
     /// nothing. What does comes next.
     Fail {
@@ -131,6 +137,18 @@ impl Application {
         self.tell(Event::Confirm { upto }, out);
     }
 
+    /// Everything below `upto` is final, and the reader was given all that is there. It is told of that unless it is given more that is not
+    /// final yet: then it hears of it with that. It takes as much room as a record, so that a reader that takes nothing is told no more
+    /// than it wanted.
+    pub(crate) fn pass<M>(&mut self, upto: Position, out: &mut Vec<Effect<M, Event>>) {
+        if upto > self.confirmed && upto >= self.above && self.wants_more() {
+            self.flush(out);
+            self.confirmed = upto;
+            self.wanted_records -= 1;
+            self.tell(Event::Passed { upto }, out);
+        }
+    }
+
     /// Everything that was given at `after` or above it is void.
     ///
     /// # Panics
@@ -229,6 +247,29 @@ mod tests {
         assert_eq!(replies(&out), told);
         assert!(out.iter().all(|effect| matches!(effect, Effect::Reply { token: 7, .. })));
         assert!(application.has_ended());
+    }
+
+    #[test]
+    fn a_reader_that_has_all_hears_of_positions_without_a_record_as_far_as_it_has_room() {
+        let mut application = Application::new(Position(0));
+        let mut out: Out = vec![];
+        application.pass(Position(3), &mut out);
+        assert!(out.is_empty(), "it wants nothing");
+        application.want(1, 3, 1 << 20);
+        application.pass(Position(3), &mut out);
+        application.pass(Position(3), &mut out);
+        application.give_with(stored(5), true, &mut out);
+        application.pass(Position(5), &mut out);
+        application.confirm(Position(6), &mut out);
+        application.pass(Position(8), &mut out);
+        application.pass(Position(9), &mut out);
+        let passed = |upto| Event::Passed { upto: Position(upto) };
+        let speculative = Event::Deliver { records: vec![stored(5)], speculative: true };
+        let told = [passed(3), speculative, Event::Confirm { upto: Position(6) }, passed(8)];
+        assert_eq!(replies(&out), told, "once, and not beside a record that is not final, nor without room");
+        application.want(1, 1, 0);
+        application.pass(Position(9), &mut out);
+        assert_eq!(replies(&out).last(), Some(&passed(9)));
     }
 
     #[test]

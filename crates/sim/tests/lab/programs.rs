@@ -44,7 +44,7 @@ impl Answer {
 
     /// Whether it says that what a position has is final.
     pub(crate) fn confirms(&self, position: Position) -> bool {
-        matches!(self, Self::Subscription(subscriber::Event::Confirm { upto }) if *upto > position)
+        matches!(self, Self::Subscription(subscriber::Event::Confirm { upto } | subscriber::Event::Passed { upto }) if *upto > position)
     }
 
     /// Whether it takes records back.
