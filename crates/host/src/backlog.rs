@@ -11,7 +11,7 @@ use seriatim_store::{BytesBehind, Lsn, RoleKey};
 use crate::host::Host;
 
 /// For so long after clients brought something for a log, the log counts as one that the node is shared with.
-const SHARED_FOR: Duration = Duration::from_secs(1);
+const SHARED_FOR: Duration = Duration::from_secs(10);
 
 /// Which part of what may wait for the journal may do so where logs share a node: entries become durable in turn, and one
 /// that asks for little waits for all that others have waiting. A log that has the node to itself only waits for itself,
@@ -173,7 +173,7 @@ mod tests {
         assert!(backlog.is_shared(at(100)));
         backlog.visit(at(200), HOT);
         backlog.visit(at(300), HOT);
-        assert!(backlog.is_shared(at(1099)) && !backlog.is_shared(at(1100)));
+        assert!(backlog.is_shared(at(10_099)) && !backlog.is_shared(at(10_100)));
     }
 
     fn put(count: usize) -> StorageCommand {
