@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,7 +51,7 @@ pub(crate) struct Cluster {
 }
 
 /// Everything at one moment.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Hash)]
 pub(crate) struct State {
     /// In the order of their places.
     pub(crate) machines: Vec<Arc<Placed>>,
@@ -68,29 +67,6 @@ pub(crate) struct State {
 impl Debug for State {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:?}", self.ghost)
-    }
-}
-
-impl PartialEq for State {
-    fn eq(&self, other: &Self) -> bool {
-        let machines = |state: &Self| state.machines.iter().map(|placed| placed.digest).collect::<Vec<_>>();
-        machines(self) == machines(other)
-            && (&self.network, self.crashes_left, self.next_controller, &self.ghost, self.broken)
-                == (&other.network, other.crashes_left, other.next_controller, &other.ghost, other.broken)
-    }
-}
-
-impl Hash for State {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        for placed in &self.machines {
-            state.write_u64(placed.digest);
-        }
-        for packet in &self.network {
-            state.write_u64(packet.digest);
-        }
-        (self.crashes_left, self.next_controller).hash(state);
-        self.ghost.hash(state);
-        self.broken.hash(state);
     }
 }
 
@@ -374,8 +350,7 @@ impl State {
 
     pub(crate) fn tell_at_once(&mut self, from: Place, index: usize, message: Message) {
         if let Some(to) = self.machines.get(index).map(|placed| placed.place) {
-            let digest = crate::place::digest(&format!("{from:?} {to:?} {message:?}"));
-            self.tell(index, &Told::Packet(Arc::new(Packet { from, to, message, digest })));
+            self.tell(index, &Told::Packet(Arc::new(Packet::by(from, to, message))));
         }
     }
 

@@ -6,22 +6,27 @@
 //! together: [`cluster::State::tell`], [`packet::Packet`], [`place::Placed`]. Small models come to an end in these
 //! small steps; larger ones in [`macro_steps`], which [`sights`] compares with small steps.
 //!
+//! [`windows`] has another model: of the windows of a log with quotas, in one view and however that is closed.
+//!
 //! Not modelled: liveness, trim, batches of more than one record, sessions of more than one record, durability
 //! `disk`, restarts of shard replicas, several shards.
 #![expect(clippy::print_stdout, reason = "how large a model is says what it is worth")]
 
+mod alike;
 mod cluster;
 mod macro_steps;
 mod packet;
 mod place;
 mod rules;
 mod sights;
+mod windows;
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
+use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-use cluster::{Cluster, State};
+use cluster::Cluster;
 use macro_steps::MacroSteps;
 use seriatim_protocol::Mutation;
 use stateright::{Checker, HasDiscoveries, Model};
@@ -136,7 +141,8 @@ const ENOUGH: Duration = Duration::from_secs(24 * 3600);
 /// Looks at every state that there is time for, and fails if a property does not hold in one.
 fn explore<M>(name: &str, model: M, most: Duration)
 where
-    M: Model<State = State> + Send + Sync + 'static,
+    M: Model + Send + Sync + 'static,
+    M::State: Clone + Debug + Hash + PartialEq + Send + Sync,
     M::Action: Clone + Debug + PartialEq + Send + Sync,
 {
     let began = Instant::now();

@@ -1,25 +1,17 @@
 //! Messages on their way, and which of them can still change anything.
 
-use std::fmt::Debug;
-
 use seriatim_model::{Position, ViewNumber};
 use seriatim_protocol::parts::sequencing;
 use seriatim_protocol::roles::SequencingRole;
 use seriatim_protocol::{Message, Mutation, control, erwin, shard};
 
-use crate::place::{Place, Placed, Role, digest};
+use crate::alike::{Sent, by_digest};
+use crate::place::{Place, Placed, Role};
 
 /// A message that was sent.
-///
-/// It is a fact: it may arrive at any later time, any number of times, or never. So there is no loss, no
-/// duplication and no reordering to model besides.
-#[derive(Clone)]
-pub(crate) struct Packet {
-    pub(crate) from: Place,
-    pub(crate) to: Place,
-    pub(crate) message: Message,
-    pub(crate) digest: u64,
-}
+pub(crate) type Packet = Sent<Place>;
+
+by_digest! { Packet }
 
 /// The exchange that a message is part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,18 +26,6 @@ pub(crate) enum Part {
     Registered(ViewNumber),
     /// Anything else that is asked under a claim.
     Attempt(ViewNumber),
-}
-
-impl PartialEq for Packet {
-    fn eq(&self, other: &Self) -> bool {
-        self.digest == other.digest
-    }
-}
-
-impl Debug for Packet {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:?} to {:?}: {:?}", self.from, self.to, self.message)
-    }
 }
 
 impl Packet {
@@ -78,8 +58,7 @@ impl Packet {
             // It only keeps the leader from telling the shard again.
             *stable = Position::ZERO;
         }
-        let digest = digest(&format!("{from:?} {to:?} {message:?}"));
-        matters.then_some(Self { from, to, message, digest })
+        matters.then(|| Self::by(from, to, message))
     }
 
     /// The exchange that it is part of.

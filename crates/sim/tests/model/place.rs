@@ -1,16 +1,14 @@
 //! One machine with what surrounds it: its clock, and its record store if it is a shard replica.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use seriatim_model::storage::StorageCommand;
 use seriatim_model::{
-    Address, ConnectionId, Effect, Endpoint, Input, Machine, NodeId, Position, RecordId, ShardId, Time,
-    ViewHistory, ViewNumber,
+    Address, ConnectionId, Effect, Endpoint, Input, NodeId, Position, RecordId, ShardId, Time, ViewHistory,
+    ViewNumber,
 };
 use seriatim_protocol::control::controller::Controller;
 use seriatim_protocol::control::register::Register;
@@ -19,6 +17,7 @@ use seriatim_protocol::erwin::{LogClient, Sequencer};
 use seriatim_protocol::roles::SequencingRole;
 use seriatim_protocol::shard::Replica;
 
+use crate::alike::{Seen, by_digest, digest, remembered, run};
 use crate::packet::Packet;
 
 /// Where a machine is.
@@ -156,16 +155,10 @@ pub(crate) struct Outcome {
 }
 
 thread_local! {
-    /// Machines are deterministic: what was seen to happen once need not be worked out again.
-    static SEEN: RefCell<BTreeMap<(u64, u64), Arc<Outcome>>> = const { RefCell::new(BTreeMap::new()) };
+    static SEEN: Seen<Outcome> = const { RefCell::new(BTreeMap::new()) };
 }
 
-pub(crate) fn digest(text: &str) -> u64 {
-    // Its keys are fixed, unlike those of a map's hasher.
-    let mut hasher = DefaultHasher::new();
-    text.hash(&mut hasher);
-    hasher.finish()
-}
+by_digest! { Placed }
 
 impl Placed {
     pub(crate) fn new(place: Place, role: Role, clock: Time) -> Self {
@@ -186,20 +179,9 @@ impl Placed {
             Told::Packet(packet) => packet.digest,
             other => digest(&format!("{other:?}")),
         };
-        let key = (self.digest, input);
-        if let Some(outcome) = SEEN.with_borrow(|seen| seen.get(&key).cloned()) {
-            return outcome;
-        }
-        let told = || self.clone().work(told);
-        let outcome = catch_unwind(AssertUnwindSafe(told)).unwrap_or_else(|_| Outcome {
-            placed: Arc::new(self.clone()),
-            sends: vec![],
-            replies: vec![],
-            panicked: true,
-        });
-        let outcome = Arc::new(outcome);
-        SEEN.with_borrow_mut(|seen| seen.insert(key, Arc::clone(&outcome)));
-        outcome
+        let panicked =
+            || Outcome { placed: Arc::new(self.clone()), sends: vec![], replies: vec![], panicked: true };
+        remembered(&SEEN, (self.digest, input), || self.clone().work(told), panicked)
     }
 
     fn work(mut self, told: &Told) -> Outcome {
@@ -255,28 +237,6 @@ fn request(told: &Told) -> Input<seriatim_protocol::Message, Request> {
         }
         Told::CheckTail => Input::Request { token: 2, request: Request::CheckTail },
         other => input(other),
-    }
-}
-
-/// Steps a machine until it has nothing to do at this time.
-fn run<M: Machine>(
-    machine: &mut M,
-    now: Time,
-    first: Input<M::Message, M::Request>,
-    perform: &mut dyn FnMut(Effect<M::Message, M::Reply>),
-) {
-    let mut inputs = VecDeque::from([first]);
-    loop {
-        let due = machine.deadline().is_some_and(|at| at <= now);
-        let Some(input) = inputs.pop_front().or_else(|| due.then_some(Input::Wake)) else { return };
-        let mut out = vec![];
-        machine.step(now, input, &mut out);
-        for effect in out {
-            if let Effect::Store { ticket, .. } | Effect::Persist { ticket, .. } = &effect {
-                inputs.push_back(Input::Persisted(*ticket));
-            }
-            perform(effect);
-        }
     }
 }
 

@@ -1,0 +1,165 @@
+//! The ways in which a view can be closed from a state.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use seriatim_model::{LogEntry, Member, Position, RetiredShard, ShardId, ShardMembers, View, ViewNumber};
+use seriatim_protocol::{Message, control, cuts, shard};
+
+use super::log::{Log, SHARDS, State, VIEW};
+use super::place::{Outsider, Packet, Place, Placed, Told};
+use super::rules::{self, Slot, contents};
+
+/// The claim under which it is closed.
+const CLAIM: ViewNumber = ViewNumber(9);
+
+/// A view that is closed.
+#[derive(Debug)]
+pub(crate) struct Closed {
+    /// The content of the log then.
+    pub(crate) content: BTreeMap<Position, Slot>,
+    /// The shards of which no replica is left.
+    pub(crate) lost: BTreeSet<ShardId>,
+    /// The rules that closing it breaks.
+    pub(crate) broken: u16,
+}
+
+/// The positions that a member gives out when it closes the view, and the rules that this breaks.
+type Tail = (BTreeMap<Position, Slot>, u16);
+
+thread_local! {
+    /// The same machines close it alike.
+    static KNOWN: RefCell<BTreeMap<Vec<u64>, Option<Rc<Tail>>>> = const { RefCell::new(BTreeMap::new()) };
+}
+
+/// Closes the view in every way: by each member of the ordering layer, with each choice of replicas. No more than one shard is lost.
+pub(crate) fn all(state: &State, log: &Log) -> Vec<Closed> {
+    let mut closed = vec![];
+    let chosen = state.machines.iter().filter(|placed| matches!(placed.place, Place::Sequencer(_)));
+    for chosen in chosen {
+        for left in choices() {
+            let survivors: Vec<_> =
+                state.machines.iter().filter(|placed| left.contains(&placed.place)).collect();
+            let lost: BTreeSet<ShardId> = (0..SHARDS.len() as u32)
+                .map(ShardId)
+                .filter(|shard| !left.iter().any(|place| matches!(place, Place::Shard(of, _) if of == shard)))
+                .collect();
+            let key =
+                std::iter::once(chosen.digest).chain(survivors.iter().map(|placed| placed.digest)).collect();
+            let known = KNOWN.with_borrow(|known| known.get(&key).cloned());
+            let content = known.unwrap_or_else(|| {
+                let content = close(log, chosen, &survivors, &lost).map(Rc::new);
+                KNOWN.with_borrow_mut(|known| known.insert(key, content.clone()));
+                content
+            });
+            let Some(closing) = content else { continue };
+            let (tail, broken) = &*closing;
+            // Cuts that it let go of are on all replicas.
+            let first = tail.keys().next().copied().unwrap_or(Position(u64::MAX));
+            let mut content: BTreeMap<_, _> =
+                state.ghost.cuts.range(..first).map(|(at, slot)| (*at, *slot)).collect();
+            content.extend(tail.iter().map(|(at, slot)| (*at, *slot)));
+            closed.push(Closed { content, lost, broken: *broken });
+        }
+    }
+    closed
+}
+
+/// Which replicas may be left.
+fn choices() -> Vec<Vec<Place>> {
+    let of = |shard: usize| {
+        let place = move |node| Place::Shard(ShardId(shard as u32), node);
+        let [primary, backup] = SHARDS[shard].map(place);
+        [vec![primary, backup], vec![primary], vec![backup], vec![]]
+    };
+    let both = of(0).into_iter().flat_map(|one| {
+        of(1).into_iter().map(move |other| one.iter().chain(&other).copied().collect::<Vec<_>>())
+    });
+    both.filter(|left| !left.is_empty()).collect()
+}
+
+/// Closes the view over copies: the chosen member is sealed, the replicas are fenced, and what it sends arrives. Returns what
+/// it gave positions to; nothing, if it has nothing to say of the view.
+fn close(log: &Log, chosen: &Placed, survivors: &[&Arc<Placed>], lost: &BTreeSet<ShardId>) -> Option<Tail> {
+    let entry = log.entry();
+    let old = entry.view.clone()?;
+    let mut machines: BTreeMap<Place, Arc<Placed>> =
+        survivors.iter().map(|placed| (placed.place, Arc::clone(placed))).collect();
+    machines.insert(chosen.place, Arc::new(chosen.clone()));
+    let seal = control::Message::Seal { claim: CLAIM, old: VIEW, config: log.config() };
+    let sealed = told(&mut machines, chosen.place, seal.into());
+    let held = sealed.iter().find_map(|packet| match &packet.message {
+        Message::Control(control::Message::Sealed { state, .. }) => *state,
+        _ => None,
+    })?;
+    let claimed = LogEntry { claimed: CLAIM, ..entry };
+    for placed in survivors {
+        let fence = shard::Message::Fence { claim: CLAIM, entry: claimed.clone() };
+        told(&mut machines, placed.place, fence.into());
+    }
+    let next = next_view(&old, chosen.place, survivors, lost, held.ordered + held.held);
+    let flush = control::Message::Flush {
+        claim: CLAIM,
+        old: VIEW,
+        incarnation: seriatim_model::Incarnation(1),
+        view: next,
+    };
+    let mut packets: VecDeque<_> = told(&mut machines, chosen.place, flush.into()).into();
+    let (mut content, mut broken) = (BTreeMap::new(), rules::CLOSES);
+    while let Some(packet) = packets.pop_front() {
+        match &packet.message {
+            Message::CutsShard(
+                cuts::ShardMessage::Cover { batch, runs, .. }
+                | cuts::ShardMessage::Closing { batch, runs, .. },
+            ) => content.extend(contents(*batch, runs)),
+            Message::Control(control::Message::Flushed { .. }) => broken &= !rules::CLOSES,
+            _ => {}
+        }
+        if let Some(placed) = machines.get_mut(&packet.to) {
+            let outcome = placed.tell(&Told::Packet(Arc::clone(&packet)));
+            broken |= if outcome.panicked { rules::ASSERTED } else { 0 };
+            *placed = Arc::clone(&outcome.placed);
+            packets.extend(outcome.sends.iter().cloned());
+        }
+    }
+    Some((content, broken))
+}
+
+fn told(machines: &mut BTreeMap<Place, Arc<Placed>>, to: Place, message: Message) -> Vec<Arc<Packet>> {
+    let packet = Packet::by(Place::Outside(Outsider::Controller), to, message);
+    let placed = machines.get_mut(&to).expect("it is there");
+    let outcome = placed.tell(&Told::Packet(Arc::new(packet)));
+    *placed = Arc::clone(&outcome.placed);
+    outcome.sends.clone()
+}
+
+/// The view that would follow.
+fn next_view(
+    old: &View,
+    chosen: Place,
+    survivors: &[&Arc<Placed>],
+    lost: &BTreeSet<ShardId>,
+    until: Position,
+) -> View {
+    let is_left = |shard: ShardId, member: &Member| {
+        survivors.iter().any(|placed| placed.place == Place::Shard(shard, member.node))
+    };
+    let of = |members: &ShardMembers| {
+        let left = members.replicas.iter().filter(|member| is_left(members.shard, member));
+        ShardMembers { replicas: left.copied().collect(), ..members.clone() }
+    };
+    let goes_on = old.shards.iter().filter(|members| !lost.contains(&members.shard));
+    let sequencers: Vec<Member> =
+        old.sequencers.iter().filter(|member| Place::Sequencer(member.node) == chosen).copied().collect();
+    let retired = lost.iter().map(|shard| RetiredShard { shard: *shard, last: old.clone(), until });
+    View {
+        number: CLAIM,
+        leader: sequencers[0].node,
+        sequencers,
+        shards: goes_on.map(of).collect(),
+        retired: retired.collect(),
+        ..old.clone()
+    }
+}
