@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use seriatim_model::storage::Stored;
 use seriatim_model::{
     Address, Effect, Endpoint, Incarnation, Input, LogConfig, LogId, Member, NodeId, Order, Placement,
-    Position, Record, RecordId, SessionId, ShardId, ShardMembers, View, ViewHistory, ViewNumber,
+    Position, Record, RecordId, RetiredShard, SessionId, ShardId, ShardMembers, View, ViewHistory,
+    ViewNumber,
 };
 use seriatim_protocol::control::{self, LogEntry};
 use seriatim_protocol::{Message, shard};
@@ -50,6 +51,17 @@ pub(crate) fn entry(number: u64, shards: u32, stripe: u64) -> LogEntry {
         unavailable: None,
         ended: control::EndedSessions::default(),
     }
+}
+
+/// A log of two shards, of which the first is retired, and has nothing from position 3 on.
+pub(crate) fn without_a_shard() -> LogEntry {
+    let last = entry(1, 2, 1).view.unwrap();
+    let mut entry = entry(2, 2, 1);
+    entry.config.order = Order::Belfast;
+    let view = entry.view.as_mut().unwrap();
+    view.shards.remove(0);
+    view.retired = vec![RetiredShard { shard: ShardId(0), last, until: Position(3) }];
+    entry
 }
 
 pub(crate) fn primary(view: u64, shard: u32) -> u32 {

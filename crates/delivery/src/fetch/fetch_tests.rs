@@ -3,7 +3,8 @@
 use super::read::MISSING_PAUSE;
 use super::*;
 use crate::testing::{
-    CONTROL, entry, from_register, from_shard, lookups, no_op, replies, run, stored, to_shards,
+    CONTROL, entry, from_register, from_shard, lookups, no_op, primary, replies, run, stored, to_shards,
+    without_a_shard,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -120,6 +121,23 @@ fn a_shard_that_is_silent_does_not_hold_back_what_is_there() {
     script.read(0, 8, 5000 * MS);
     assert_eq!(script.answer(0, run([0, 1]), 8), []);
     assert_eq!(script.wait(200 * MS), records([0, 1], 2));
+}
+
+#[test]
+fn all_replicas_of_a_retired_shard_are_asked_in_turn_since_no_view_replaces_one_that_is_gone() {
+    let mut log = without_a_shard();
+    // Positions say whose they are: no shard is asked for that.
+    log.config.order = seriatim_model::Order::ErwinBb;
+    let mut script = Script::new(log);
+    script.read(0, 3, 5000 * MS);
+    assert_eq!(script.asked[&0].0, primary(1, 0));
+    script.answer(1, run([1]), 3);
+    script.wait(200 * MS);
+    script.wait(2000 * MS);
+    assert_eq!(script.asked[&0].0, 100, "the primary is silent");
+    script.step(Input::Disconnected(Peer::Node(NodeId(100))));
+    script.wait(20 * MS);
+    assert_eq!(script.asked[&0].0, primary(1, 0), "the backup is gone");
 }
 
 #[test]

@@ -190,7 +190,7 @@ impl Read {
                 // No answer: a lost message, or a replica that is gone or deposed.
                 part.cancel(*shard, shared, out);
                 part.tries.tried(now);
-                shared.directory.ask(now);
+                part.turn_away(*shard, &mut shared.directory, now);
             }
             let wait = self.wanted.until.since(now).min(POLL_FOR);
             part.request = shared.next_request();
@@ -324,9 +324,10 @@ impl Read {
     }
 
     pub(crate) fn disconnected(&mut self, now: Time, node: NodeId, shared: &mut Shared) {
-        for part in self.parts.values_mut().filter(|part| part.node == node && part.request != 0) {
+        let asks = |part: &ShardPart| part.node == node && part.request != 0;
+        for (shard, part) in self.parts.iter_mut().filter(|(_, part)| asks(part)) {
             part.rest(Some(now + PAUSE), &mut shared.askers);
-            shared.directory.ask(now);
+            part.turn_away(*shard, &mut shared.directory, now);
         }
     }
 
@@ -492,6 +493,13 @@ impl ShardPart {
             empty: vec![],
             upto: from,
         }
+    }
+
+    /// The replica that was asked is silent, or gone: there may be a view that does without it, or another one is asked.
+    fn turn_away(&mut self, shard: ShardId, directory: &mut Directory, now: Time) {
+        let instead = directory.instead_of(shard, self.replica);
+        (self.node, self.replica) = instead.unwrap_or((self.node, self.replica));
+        directory.ask(now);
     }
 
     /// Is to be asked anew, now.

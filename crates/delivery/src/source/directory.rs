@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use seriatim_model::{Address, Effect, Endpoint, NodeId, Placement, Position, Time, View, ViewNumber};
+use seriatim_model::{
+    Address, Effect, Endpoint, NodeId, Placement, Position, ShardId, Time, View, ViewNumber,
+};
 use seriatim_protocol::control::message::NEWS;
 use seriatim_protocol::control::{self, LogEntry};
 use seriatim_protocol::parts::known_entry::Heard;
@@ -59,6 +61,14 @@ impl Directory {
     pub(crate) fn placement(&self) -> Option<&Placement> {
         let places = self.entry().config.order.places_by_position();
         self.view().filter(|_| places).map(|view| &view.placement)
+    }
+
+    /// The replica of a shard to ask in place of this one, which is silent or gone, if no view will replace it: of a retired shard the next
+    /// one.
+    pub(crate) fn instead_of(&self, shard: ShardId, replica: usize) -> Option<(NodeId, usize)> {
+        let replicas = &self.view()?.retired(shard)?.members().replicas;
+        let next = (replica + 1) % replicas.len();
+        Some((replicas[next].node, next))
     }
 
     /// The number of the latest question that has one.

@@ -486,8 +486,10 @@ impl Source {
 
     /// The connection to a node is gone.
     pub(crate) fn disconnected(&mut self, now: Time, node: NodeId) {
-        for feed in self.feeds.values_mut().filter(|feed| feed.node == node) {
+        for (shard, feed) in self.feeds.iter_mut().filter(|(_, feed)| feed.node == node) {
             feed.disconnected(now);
+            let instead = self.directory.instead_of(*shard, feed.replica);
+            (feed.node, feed.replica) = instead.unwrap_or((feed.node, feed.replica));
             self.directory.ask(now);
         }
     }
@@ -511,7 +513,8 @@ impl Source {
             // It fell silent: a lost message, or a replica that is deposed and does not know.
             cancel(shard, feed.node, Some(request), out);
             feed.timed_out();
-            (feed.node, feed.replica) = (primary.unwrap_or(feed.node), 0);
+            let instead = self.directory.instead_of(shard, feed.replica);
+            (feed.node, feed.replica) = instead.unwrap_or((primary.unwrap_or(feed.node), 0));
             self.directory.ask(now);
         }
         // They come again, or what is final by then.

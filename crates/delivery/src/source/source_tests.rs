@@ -5,7 +5,9 @@ use std::time::Duration;
 use seriatim_model::limits;
 
 use super::*;
-use crate::testing::{Asked, CONTROL, entry, lookups, no_op, note_asked, primary, run, stored};
+use crate::testing::{
+    Asked, CONTROL, entry, lookups, no_op, note_asked, primary, run, stored, without_a_shard,
+};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -64,6 +66,10 @@ impl Script {
             self.source.timer(self.now, &mut out);
             self.note(&out);
         }
+    }
+
+    fn disconnect(&mut self, node: u32) {
+        self.source.disconnected(self.now, NodeId(node));
     }
 
     /// The positions of the records that can be taken, up to the first that is not there.
@@ -428,17 +434,6 @@ fn a_shard_that_left_is_let_go() {
     assert_eq!(script.deliver(1, 4, run([4, 5, 6]), 7), [4, 5, 6]);
 }
 
-/// A log of two shards, of which the first is retired, and has nothing from position 3 on.
-fn without_a_shard() -> LogEntry {
-    let last = entry(1, 2, 1).view.unwrap();
-    let mut entry = entry(2, 2, 1);
-    entry.config.order = seriatim_model::Order::Belfast;
-    let view = entry.view.as_mut().unwrap();
-    view.shards.remove(0);
-    view.retired = vec![seriatim_model::RetiredShard { shard: ShardId(0), last, until: Position(3) }];
-    entry
-}
-
 #[test]
 fn a_retired_shard_is_waited_for_below_its_end_and_not_beyond() {
     let mut script = Script::new(without_a_shard(), 0);
@@ -449,6 +444,20 @@ fn a_retired_shard_is_waited_for_below_its_end_and_not_beyond() {
     assert_eq!(script.deliver(1, 5, run([5]), 6), [5]);
     let beyond = Script::new(without_a_shard(), 3);
     assert_eq!(beyond.asked.keys().collect::<Vec<_>>(), [&1]);
+}
+
+#[test]
+fn all_replicas_of_a_retired_shard_are_asked_in_turn_since_no_view_replaces_one_that_is_gone() {
+    let mut script = Script::new(without_a_shard(), 0);
+    script.wait(200 * MS);
+    assert_eq!(script.asked[&0].0, 100, "the primary is silent");
+    script.disconnect(100);
+    script.wait(20 * MS);
+    assert_eq!(script.asked[&0].0, primary(1, 0), "the backup is gone");
+    script.wait(400 * MS);
+    assert_eq!(script.asked[&0].0, 100);
+    script.deliver(1, 0, run([1]), 2);
+    assert_eq!(script.deliver(0, 0, run([0, 2]), 3), [0, 1]);
 }
 
 #[test]
