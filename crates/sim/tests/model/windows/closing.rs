@@ -34,18 +34,18 @@ thread_local! {
     static KNOWN: RefCell<BTreeMap<Vec<u64>, Option<Rc<Tail>>>> = const { RefCell::new(BTreeMap::new()) };
 }
 
-/// Closes the view in every way: by each member of the ordering layer, with each choice of replicas. No more than one shard is lost.
+/// Closes the view in every way: by each member of the ordering layer, with each choice of replicas. One shard may be lost.
 pub(crate) fn all(state: &State, log: &Log) -> Vec<Closed> {
     let mut closed = vec![];
-    let chosen = state.machines.iter().filter(|placed| matches!(placed.place, Place::Sequencer(_)));
-    for chosen in chosen {
-        for left in choices() {
-            let survivors: Vec<_> =
-                state.machines.iter().filter(|placed| left.contains(&placed.place)).collect();
-            let lost: BTreeSet<ShardId> = (0..SHARDS.len() as u32)
-                .map(ShardId)
-                .filter(|shard| !left.iter().any(|place| matches!(place, Place::Shard(of, _) if of == shard)))
-                .collect();
+    let members: Vec<_> =
+        state.machines.iter().filter(|placed| matches!(placed.place, Place::Sequencer(_))).collect();
+    for left in choices() {
+        let survivors: Vec<_> = state.machines.iter().filter(|placed| left.contains(&placed.place)).collect();
+        let is_left =
+            |shard: ShardId| left.iter().any(|place| matches!(place, Place::Shard(of, _) if *of == shard));
+        let lost: BTreeSet<ShardId> =
+            (0..SHARDS.len() as u32).map(ShardId).filter(|shard| !is_left(*shard)).collect();
+        for chosen in &members {
             let key =
                 std::iter::once(chosen.digest).chain(survivors.iter().map(|placed| placed.digest)).collect();
             let known = KNOWN.with_borrow(|known| known.get(&key).cloned());
@@ -61,7 +61,7 @@ pub(crate) fn all(state: &State, log: &Log) -> Vec<Closed> {
             let mut content: BTreeMap<_, _> =
                 state.ghost.cuts.range(..first).map(|(at, slot)| (*at, *slot)).collect();
             content.extend(tail.iter().map(|(at, slot)| (*at, *slot)));
-            closed.push(Closed { content, lost, broken: *broken });
+            closed.push(Closed { content, lost: lost.clone(), broken: *broken });
         }
     }
     closed
@@ -85,11 +85,11 @@ fn choices() -> Vec<Vec<Place>> {
 fn close(log: &Log, chosen: &Placed, survivors: &[&Arc<Placed>], lost: &BTreeSet<ShardId>) -> Option<Tail> {
     let entry = log.entry();
     let old = entry.view.clone()?;
-    let mut machines: BTreeMap<Place, Arc<Placed>> =
-        survivors.iter().map(|placed| (placed.place, Arc::clone(placed))).collect();
-    machines.insert(chosen.place, Arc::new(chosen.clone()));
+    let copies = survivors.iter().map(|placed| (placed.place, Arc::clone(placed)));
+    let mut copies = Copies { machines: copies.collect(), broken: 0 };
+    copies.machines.insert(chosen.place, Arc::new(chosen.clone()));
     let seal = control::Message::Seal { claim: CLAIM, old: VIEW, config: log.config() };
-    let sealed = told(&mut machines, chosen.place, seal.into());
+    let sealed = copies.told(chosen.place, seal.into());
     let held = sealed.iter().find_map(|packet| match &packet.message {
         Message::Control(control::Message::Sealed { state, .. }) => *state,
         _ => None,
@@ -97,7 +97,7 @@ fn close(log: &Log, chosen: &Placed, survivors: &[&Arc<Placed>], lost: &BTreeSet
     let claimed = LogEntry { claimed: CLAIM, ..entry };
     for placed in survivors {
         let fence = shard::Message::Fence { claim: CLAIM, entry: claimed.clone() };
-        told(&mut machines, placed.place, fence.into());
+        copies.told(placed.place, fence.into());
     }
     let next = next_view(&old, chosen.place, survivors, lost, held.ordered + held.held);
     let flush = control::Message::Flush {
@@ -106,33 +106,42 @@ fn close(log: &Log, chosen: &Placed, survivors: &[&Arc<Placed>], lost: &BTreeSet
         incarnation: seriatim_model::Incarnation(1),
         view: next,
     };
-    let mut packets: VecDeque<_> = told(&mut machines, chosen.place, flush.into()).into();
-    let (mut content, mut broken) = (BTreeMap::new(), rules::CLOSES);
+    let mut packets: VecDeque<_> = copies.told(chosen.place, flush.into()).into();
+    let mut content = BTreeMap::new();
+    copies.broken |= rules::CLOSES;
     while let Some(packet) = packets.pop_front() {
         match &packet.message {
             Message::CutsShard(
                 cuts::ShardMessage::Cover { batch, runs, .. }
                 | cuts::ShardMessage::Closing { batch, runs, .. },
             ) => content.extend(contents(*batch, runs)),
-            Message::Control(control::Message::Flushed { .. }) => broken &= !rules::CLOSES,
+            Message::Control(control::Message::Flushed { .. }) => copies.broken &= !rules::CLOSES,
             _ => {}
         }
-        if let Some(placed) = machines.get_mut(&packet.to) {
-            let outcome = placed.tell(&Told::Packet(Arc::clone(&packet)));
-            broken |= if outcome.panicked { rules::ASSERTED } else { 0 };
-            *placed = Arc::clone(&outcome.placed);
-            packets.extend(outcome.sends.iter().cloned());
-        }
+        packets.extend(copies.deliver(&packet));
     }
-    Some((content, broken))
+    Some((content, copies.broken))
 }
 
-fn told(machines: &mut BTreeMap<Place, Arc<Placed>>, to: Place, message: Message) -> Vec<Arc<Packet>> {
-    let packet = Packet::by(Place::Outside(Outsider::Controller), to, message);
-    let placed = machines.get_mut(&to).expect("it is there");
-    let outcome = placed.tell(&Told::Packet(Arc::new(packet)));
-    *placed = Arc::clone(&outcome.placed);
-    outcome.sends.clone()
+/// The machines that close a view, and the rules that this breaks.
+struct Copies {
+    machines: BTreeMap<Place, Arc<Placed>>,
+    broken: u16,
+}
+
+impl Copies {
+    /// A message arrives, if its receiver is there. Returns what is sent then.
+    fn deliver(&mut self, packet: &Arc<Packet>) -> Vec<Arc<Packet>> {
+        let Some(placed) = self.machines.get_mut(&packet.to) else { return vec![] };
+        let outcome = placed.tell(&Told::Packet(Arc::clone(packet)));
+        self.broken |= if outcome.panicked { rules::ASSERTED } else { 0 };
+        *placed = Arc::clone(&outcome.placed);
+        outcome.sends.clone()
+    }
+
+    fn told(&mut self, to: Place, message: Message) -> Vec<Arc<Packet>> {
+        self.deliver(&Arc::new(Packet::by(Place::Outside(Outsider::Controller), to, message)))
+    }
 }
 
 /// The view that would follow.

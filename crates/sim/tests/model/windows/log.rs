@@ -85,12 +85,8 @@ impl Model for Log {
                 (place, Told::Late)
             }
         };
-        let sent = (state.network.len(), Arc::clone(&state.ghost));
-        let is_other = state.tell(place, &told);
-        if !is_other
-            && (state.network.len(), &state.ghost) == (sent.0, &sent.1)
-            && state.broken == last.broken
-        {
+        state.tell(place, &told);
+        if state == *last {
             return None;
         }
         state.broken |= rules::judge(&state, self);
@@ -173,18 +169,17 @@ impl Log {
             let replica = cuts::Sequencer::new(*member, config.clone(), options);
             (Place::Sequencer(member.node), Role::Sequencer(Box::new(replica)))
         });
-        let machines: Vec<_> = of_layer.chain(of_shards).collect();
-        let place = |(place, role)| Arc::new(Placed::new(place, role, Time::ZERO));
+        let placed = |(place, role)| Arc::new(Placed::new(place, role, Time::ZERO));
         let mut state = State {
-            machines: machines.into_iter().map(place).collect(),
+            machines: of_layer.chain(of_shards).map(placed).collect(),
             network: vec![],
             waits: self.waits,
             ghost: Arc::default(),
             broken: 0,
         };
         let before = LogEntry { view: None, ..entry.clone() };
-        for index in 0..state.machines.len() {
-            let place = state.machines[index].place;
+        let places: Vec<Place> = state.machines.iter().map(|placed| placed.place).collect();
+        for place in places.iter().copied() {
             let prepare: Message = match place {
                 Place::Sequencer(_) => control::Message::Stage {
                     claim: VIEW,
@@ -200,13 +195,9 @@ impl Log {
         }
         // Nobody is asked anything before all take part.
         state.network.clear();
-        for index in 0..state.machines.len() {
-            let place = state.machines[index].place;
-            state.told(
-                Outsider::Controller,
-                place,
-                control::Message::Registered { entry: entry.clone() }.into(),
-            );
+        for place in places {
+            let registered = control::Message::Registered { entry: entry.clone() };
+            state.told(Outsider::Controller, place, registered.into());
         }
         for (shard, [primary, _]) in (0..).map(ShardId).zip(SHARDS) {
             let subscribe = shard::Message::SubscribeWith {
@@ -250,14 +241,13 @@ impl State {
         self.tell(to, &Told::Packet(Packet::by(Place::Outside(from), to, message).into()));
     }
 
-    /// Tells a machine something. Says whether it is another one after that.
-    fn tell(&mut self, place: Place, told: &Told) -> bool {
+    /// Tells a machine something.
+    fn tell(&mut self, place: Place, told: &Told) {
         let index = self.machines.iter().position(|placed| placed.place == place).expect("it is there");
         let outcome = self.machines[index].tell(told);
         if outcome.panicked {
             self.broken |= rules::ASSERTED;
         }
-        let is_other = outcome.placed.digest != self.machines[index].digest;
         self.machines[index] = Arc::clone(&outcome.placed);
         for packet in &outcome.sends {
             match packet.way() {
@@ -268,7 +258,6 @@ impl State {
                 _ => self.send(Arc::clone(packet)),
             }
         }
-        is_other
     }
 
     /// All that is on its way arrives, and all that follows from it.

@@ -9,6 +9,7 @@ use seriatim_model::{Address, ConnectionId, Effect, Endpoint, Input, Machine, No
 use seriatim_protocol::shard::Replica;
 use seriatim_protocol::{Message, cuts};
 
+use super::log::SHARDS;
 use crate::alike::{Seen, Sent, by_digest, digest, remembered, run};
 
 /// Where a machine is.
@@ -70,7 +71,7 @@ impl Packet {
     /// When it arrives. What is not open is left out for the number of states: nobody promises anything by it.
     pub(crate) fn way(&self) -> Way {
         use cuts::ShardMessage as Cuts;
-        let is_primary = |place| matches!(place, Place::Shard(_, NodeId(3 | 5)));
+        let is_primary = |place| matches!(place, Place::Shard(_, node) if SHARDS.iter().any(|[primary, _]| *primary == node));
         match (&self.message, self.to) {
             (_, Place::Outside(_)) => Way::Lost,
             (Message::CutsShard(Cuts::WindowsKnown { .. } | Cuts::LocalAck { .. }), _) => Way::Prompt,
