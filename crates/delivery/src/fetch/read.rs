@@ -497,8 +497,9 @@ impl ShardPart {
 
     /// The replica that was asked is silent, or gone: there may be a view that does without it, or another one is asked.
     fn turn_away(&mut self, shard: ShardId, directory: &mut Directory, now: Time) {
-        let instead = directory.instead_of(shard, self.replica);
-        (self.node, self.replica) = instead.unwrap_or((self.node, self.replica));
+        if let Some(instead) = directory.instead_of(shard, self.replica) {
+            (self.node, self.replica) = instead;
+        }
         directory.ask(now);
     }
 

@@ -488,8 +488,9 @@ impl Source {
     pub(crate) fn disconnected(&mut self, now: Time, node: NodeId) {
         for (shard, feed) in self.feeds.iter_mut().filter(|(_, feed)| feed.node == node) {
             feed.disconnected(now);
-            let instead = self.directory.instead_of(*shard, feed.replica);
-            (feed.node, feed.replica) = instead.unwrap_or((feed.node, feed.replica));
+            if let Some(instead) = self.directory.instead_of(*shard, feed.replica) {
+                (feed.node, feed.replica) = instead;
+            }
             self.directory.ask(now);
         }
     }
