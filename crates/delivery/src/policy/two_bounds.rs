@@ -172,7 +172,8 @@ impl TwoBounds {
         mut know: impl FnMut(Position) -> Known,
     ) -> Option<Position> {
         let mut index = self.given.partition_point(|given| given.end <= range.start);
-        while let Some(given) = self.given.get(index).copied().filter(|given| given.first < range.end) {
+        let mut looks_below = range.end;
+        while let Some(given) = self.given.get(index).copied().filter(|given| given.first < looks_below) {
             index += 1;
             if given.basis == Basis::Final {
                 continue;
@@ -183,8 +184,14 @@ impl TwoBounds {
                 (Known::Record { .. } | Known::Empty { .. }, _) => return Some(given.first),
                 (Known::NotYet | Known::Lost { .. }, _) => continue,
             };
+            assert!(
+                end > given.first,
+                "nothing is known of {}, and that it is empty up to {end}",
+                given.first
+            );
             if end < given.end {
-                // Less is known than was passed over: the rest is looked at by itself.
+                // Less is known than was passed over: the rest is looked at by itself, also where something final came of it before.
+                looks_below = looks_below.max(end.next());
                 self.given.insert(index, Given { first: end, ..given });
                 self.predicted += 1;
             }

@@ -94,6 +94,18 @@ fn a_long_empty_span_is_confirmed_in_parts() {
 const ALL: Range<Position> = Position(0)..Position(u64::MAX);
 
 #[test]
+fn the_end_of_an_empty_span_may_be_known_to_be_final_before_its_beginning() {
+    let mut policy = policy();
+    give(&mut policy, [empty(10, predicted(1))]);
+    let ends = |at: Position| if at < Position(3) { Known::NotYet } else { empty(10, FINAL) };
+    assert_eq!(policy.compare(Position(3)..Position(10), ends), None);
+    assert_eq!(policy.confirm(), None);
+    let all = |at: Position| if at < Position(3) { empty(3, FINAL) } else { empty(10, FINAL) };
+    assert_eq!(policy.compare(Position(0)..Position(3), all), None);
+    assert_eq!(policy.confirm(), Some(Position(10)));
+}
+
+#[test]
 fn what_turned_out_different_fails_with_all_after_it_and_nothing_before() {
     let mut policy = policy();
     give(&mut policy, (0..5).map(|number| record(number, predicted(1))));
@@ -147,7 +159,8 @@ fn what_comes_final_is_compared_with_what_was_given_there_and_nothing_else() {
     assert_eq!(compare(&mut policy, 998, 1000, |at| record(at, FINAL)), (None, vec![998, 999]));
     assert_eq!(compare(&mut policy, 998, 1000, |_| record(5, FINAL)), (None, vec![]), "both are final");
     // An empty span becomes final in parts.
-    assert_eq!(compare(&mut policy, 1004, 1006, |at| empty(at.min(1000) + 6, FINAL)).0, None);
+    let begins = |at: u64| if at < 1006 { empty(1006, FINAL) } else { Known::NotYet };
+    assert_eq!(compare(&mut policy, 1004, 1006, begins).0, None);
     assert_eq!(compare(&mut policy, 1007, 1008, |_| Known::NotYet), (None, vec![1006]));
     assert_eq!(compare(&mut policy, 1007, 1011, |_| record(7, FINAL)), (Some(Position(1006)), vec![1006]));
     assert_eq!(policy.confirm(), None);
@@ -195,7 +208,8 @@ fn an_empty_span_is_kept_as_far_as_its_view_decides() {
     assert_eq!(policy.entered(ViewNumber(2), Position(6), &history(&[(1, 0), (2, 4)])), Some(Position(6)));
     assert_eq!((policy.fail(Position(6)), policy.next()), (None, Position(6)));
     assert_eq!(policy.confirm(), Some(Position(4)));
-    assert_eq!(policy.compare(Position(4)..Position(5), |_| empty(5, FINAL)), None);
+    let given_out = |at: Position| if at < Position(5) { empty(5, FINAL) } else { Known::NotYet };
+    assert_eq!(policy.compare(Position(4)..Position(5), given_out), None);
     assert_eq!(policy.confirm(), Some(Position(5)), "a shard gave that out as final");
     assert_eq!(policy.compare(ALL, |_| Known::NotYet), None);
     assert_eq!(policy.confirm(), None, "nobody has said that it holds");
