@@ -141,6 +141,23 @@ fn all_replicas_of_a_retired_shard_are_asked_in_turn_since_no_view_replaces_one_
 }
 
 #[test]
+fn reads_that_find_nothing_where_another_shard_is_ahead_ask_for_a_newer_view_now_and_then() {
+    let mut script = Script::new(entry(1, 2, 1));
+    for (pause, lookups) in [(0, 1), (10, 1), (989, 1), (1, 2)] {
+        script.now = script.now + pause * MS;
+        script.read(0, 2, Duration::ZERO);
+        assert_eq!(script.answer(1, run([1]), 2), []);
+        // Its replica may be of a view that is over, and nobody told it.
+        assert_eq!(script.answer(0, vec![], 0), records([], 0));
+        assert_eq!(script.lookups, lookups, "after {pause} ms more");
+    }
+    script.read(2, 2, Duration::ZERO);
+    assert_eq!(script.answer(1, vec![], 2), []);
+    assert_eq!(script.answer(0, vec![], 2), records([], 2));
+    assert_eq!(script.lookups, 2, "no shard is ahead");
+}
+
+#[test]
 fn a_read_past_the_end_polls_until_there_is_something() {
     let mut script = Script::new(entry(1, 1, 64));
     script.read(5, 8, 3000 * MS);

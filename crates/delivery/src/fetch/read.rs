@@ -378,6 +378,10 @@ impl Read {
             self.ask_due(now, shared, out);
             None
         } else {
+            if is_first && self.parts.values().any(|other| other.upto > next) {
+                // The shard may be in no view any more, and so do all reads find it.
+                shared.directory.refresh(now, out);
+            }
             Some(self.answer(next))
         }
     }

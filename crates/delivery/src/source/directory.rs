@@ -22,6 +22,8 @@ pub(crate) struct Directory {
     known: KnownEntry,
     /// When it is asked again, as long as it is asked.
     asks: Option<Backoff>,
+    /// When it was asked last for a reader that did not wait for it.
+    refreshed: Option<Time>,
     /// How many questions had a number.
     asked: u64,
     /// Which question is to be answered: any about news, or the one with this number.
@@ -45,7 +47,7 @@ pub(crate) enum Learned {
 impl Directory {
     pub(crate) fn new(control: NodeId, entry: LogEntry) -> Self {
         let asks = entry.view.is_none().then(|| Backoff::new(Time::ZERO, ASK_FIRST, ASK_MOST));
-        Self { control, known: KnownEntry::new(entry), asks, asked: 0, awaited: NEWS }
+        Self { control, known: KnownEntry::new(entry), asks, refreshed: None, asked: 0, awaited: NEWS }
     }
 
     pub(crate) fn entry(&self) -> &LogEntry {
@@ -93,6 +95,15 @@ impl Directory {
         }
         self.awaited = self.asked + 1;
         self.ask(now);
+    }
+
+    /// Asks the register for news at once, unless it was asked so a short time ago: for a reader that does not wait for the answer.
+    pub(crate) fn refresh<R>(&mut self, now: Time, out: &mut Vec<Effect<Message, R>>) {
+        if self.refreshed.is_none_or(|at| now >= at + ASK_MOST) {
+            self.refreshed = Some(now);
+            self.ask(now);
+            self.timer(now, out);
+        }
     }
 
     /// There is nobody left who wants to know.
