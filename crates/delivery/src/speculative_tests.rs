@@ -10,6 +10,7 @@ use seriatim_protocol::shard::{self, ReadError};
 use super::*;
 use crate::testing::{
     Asked, CONTROL, entry, from_register, from_shard, no_op, note_asked, replies, run, stored, to_shards,
+    without_a_shard,
 };
 
 struct Script {
@@ -356,11 +357,15 @@ fn a_reader_that_wants_nothing_is_told_nothing_and_kept_within_its_window() {
 
 /// Of a log whose positions do not say on which shard they are.
 fn unplaced(shards: u32) -> Script {
+    unplaced_of(shards, speculative())
+}
+
+fn unplaced_of(shards: u32, selection: Selection) -> Script {
     let mut log = view(1, shards, 0, 0);
     log.config.order = seriatim_model::Order::Belfast;
     let range = (Position(0), None);
     let subscriber =
-        Subscriber::with(CONTROL, log, range, limits::SUBSCRIPTION_BYTES, speculative(), Options::default());
+        Subscriber::with(CONTROL, log, range, limits::SUBSCRIPTION_BYTES, selection, Options::default());
     let mut script = Script { subscriber, now: Time(1), asked: Asked::new() };
     script.step(Input::Wake);
     script.want(1000);
@@ -416,4 +421,31 @@ fn a_prediction_that_comes_after_it_was_passed_over_is_not_given() {
     assert!(script.holds_but(1, 0, 4, vec![span(1, 1)]).is_empty());
     let told = script.predict_with(1, 0, 0, (vec![stored(0), stored(1)], vec![]), 4);
     assert_eq!(told, ["0? 2?", "confirm 4"]);
+}
+
+/// A subscription to shard 0 of two, which was given 0, 2 and 5 before they are final.
+fn of_one_shard() -> Script {
+    let mut script = unplaced_of(2, Selection { shards: Some([ShardId(0)].into()), ..speculative() });
+    let told = script.predict_with(1, 0, 0, (vec![stored(0), stored(2), stored(5)], vec![]), 6);
+    assert_eq!(told, ["0? 2? 5?"]);
+    script
+}
+
+#[test]
+fn what_a_retired_shard_predicted_beyond_its_end_fails_from_the_first_record_on() {
+    let mut script = of_one_shard();
+    let mut newer = LogEntry { shards: vec![vec![NodeId(20)], vec![NodeId(21)]], ..without_a_shard() };
+    newer.view.as_mut().expect("it has one").start = Position(3);
+    assert_eq!(script.enters(newer), ["fail 5"]);
+    assert_eq!(script.deliver(0, 0, run([0]), 1), ["confirm 1"]);
+    assert_eq!(script.deliver(0, 1, run([2]), 3), ["confirm 3"]);
+}
+
+#[test]
+fn nothing_is_left_undecided_when_all_chosen_shards_have_left() {
+    let mut script = of_one_shard();
+    let mut newer = without_a_shard();
+    newer.view.as_mut().expect("it has one").retired.clear();
+    newer.shards = vec![vec![], vec![NodeId(21)]];
+    assert_eq!(script.enters(newer), ["fail 0", "ShardsLeft([ShardId(0)])"]);
 }

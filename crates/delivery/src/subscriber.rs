@@ -161,7 +161,15 @@ impl Subscriber {
     fn heard(&mut self, now: Time, news: News, out: &mut Out) {
         match news {
             News::Nothing => {}
-            News::Failed(failure) => self.fail(failure, out),
+            News::Failed(failure) => {
+                if matches!(failure, Failure::ShardsLeft(_)) {
+                    // A view brought that.
+                    self.judge(now, News::Entered, out);
+                    self.confirm(out);
+                    self.void_rest(out);
+                }
+                self.fail(failure, out);
+            }
             news => match &mut self.policy {
                 Policy::InOrder(policy) => {
                     if let News::Trimmed { first } = news {
@@ -220,6 +228,7 @@ impl Subscriber {
     /// Takes back what turned out different.
     fn judge(&mut self, now: Time, news: News, out: &mut Out) {
         let Policy::TwoBounds(policy, _) = &mut self.policy else { return };
+        let mut nowhere = None;
         let differs = match news {
             News::Holds { view, upto, void } => {
                 policy.holds(view, upto);
@@ -251,7 +260,7 @@ impl Subscriber {
                         let undecided = history.gaps().iter().filter(|gap| gap.end > confirmed);
                         let lost = undecided.map(|gap| gap.from.max(confirmed)).min();
                         let over = self.source.ends_at().map(|end| end.max(confirmed));
-                        let nowhere = lost.into_iter().chain(over).filter(|first| *first < next);
+                        nowhere = lost.into_iter().chain(over).filter(|first| *first < next).min();
                         void.into_iter().chain(nowhere).min()
                     }
                 }
@@ -264,6 +273,18 @@ impl Subscriber {
             _ => None,
         };
         if let Some(first) = differs {
+            // Where no record comes from any more, the first one that was given fails.
+            let void = policy.record_from(first).filter(|_| nowhere == Some(first));
+            let failed = policy.fail(first).map(|first| void.unwrap_or(first));
+            let next = policy.next();
+            self.take_back(failed, next, out);
+        }
+    }
+
+    /// Nobody is left who could say whether what is not confirmed is final.
+    fn void_rest(&mut self, out: &mut Out) {
+        let Policy::TwoBounds(policy, _) = &mut self.policy else { return };
+        if let Some(first) = policy.record_from(policy.confirmed()) {
             let failed = policy.fail(first);
             let next = policy.next();
             self.take_back(failed, next, out);
@@ -272,10 +293,10 @@ impl Subscriber {
 
     /// From `next` on the reader is given records anew. Some of those that it has are void, or none.
     fn take_back(&mut self, failed: Option<Position>, next: Position, out: &mut Out) {
-        match failed {
-            Some(after) => self.sink.take_back(after, out),
-            None => self.sink.rewind(next),
+        if let Some(after) = failed {
+            self.sink.take_back(after, out);
         }
+        self.sink.rewind(next);
     }
 
     fn skip(&mut self, first: Position, out: &mut Out) {

@@ -99,6 +99,12 @@ impl TwoBounds {
         self.confirmed
     }
 
+    /// The first record at `first` or above that was given and is not confirmed.
+    pub(crate) fn record_from(&self, first: Position) -> Option<Position> {
+        let index = self.given.partition_point(|given| given.end <= first);
+        self.given.range(index..).find(|given| given.id.is_some()).map(|given| given.first)
+    }
+
     /// The position that the source is to be asked for, unless the end is reached.
     pub(crate) fn wanted(&self) -> Option<Position> {
         (self.next < self.end).then_some(self.next)
