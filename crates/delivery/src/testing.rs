@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use seriatim_model::storage::Stored;
 use seriatim_model::{
-    Address, Effect, Endpoint, Incarnation, Input, LogConfig, LogId, Member, NodeId, Order, Placement,
+    Address, Effect, Endpoint, Gap, Incarnation, Input, LogConfig, LogId, Member, NodeId, Order, Placement,
     Position, Record, RecordId, RetiredShard, SessionId, ShardId, ShardMembers, View, ViewHistory,
     ViewNumber,
 };
@@ -61,6 +61,17 @@ pub(crate) fn without_a_shard() -> LogEntry {
     let view = entry.view.as_mut().unwrap();
     view.shards.remove(0);
     view.retired = vec![RetiredShard { shard: ShardId(0), last, until: Position(3) }];
+    entry
+}
+
+/// The same, of which an operator gave up the first shard's positions from this one on. The first shard is in its view no more if that
+/// is all of them.
+pub(crate) fn with_given_up(from: u64) -> LogEntry {
+    let mut entry = LogEntry { version: 3, ..without_a_shard() };
+    entry.history.give_up(Gap { shard: ShardId(0), from: Position(from), end: Position(3) });
+    let view = entry.view.as_mut().unwrap();
+    view.number = ViewNumber(3);
+    view.retired.retain(|_| from > 0);
     entry
 }
 

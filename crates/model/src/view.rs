@@ -176,6 +176,13 @@ impl RetiredShard {
     pub fn members(&self) -> &ShardMembers {
         self.last.shard(self.shard).expect("a retired shard was in its last view")
     }
+
+    /// Where that ends which its replicas may still give out: at `until`, or where what an operator gave up begins.
+    #[must_use]
+    pub fn ends(&self, history: &ViewHistory) -> Position {
+        let last = history.gaps_of(self.shard).next_back().filter(|gap| gap.end >= self.until);
+        last.map_or(self.until, |gap| gap.from)
+    }
 }
 
 /// A numbered configuration of one log (LazyLog §4.5).

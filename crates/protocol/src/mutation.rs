@@ -262,6 +262,10 @@ pub enum Mutation {
     OwedForgotten,
     /// A subscription that takes predictions is told no bound where no record lies below.
     EmptyNotTold,
+    /// An operator is told that a retired shard is lost although a replica has everything.
+    GivenUpWhole,
+    /// The history does not say what was given up of a retired shard.
+    GivenUpUntold,
 }
 
 /// The configuration of every machine of a node.

@@ -476,7 +476,7 @@ fn filter(text: &str) -> Result<Filter, String> {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AdminCommand {
-    /// Say what would be lost if an unavailable log went on without what no replica holds any more.
+    /// Say what would be lost if a log that waits for it went on without what no replica holds any more.
     Recover {
         /// The log.
         name: String,

@@ -131,6 +131,8 @@ pub struct Operator {
     pub told: Option<(Position, Vec<Gap>)>,
     /// Whether the log goes on without that.
     pub goes_on: bool,
+    /// Whether the operator was told, when nothing went wrong any more, that nothing is lost.
+    pub found_all: bool,
 }
 
 /// Messages to nodes, each with the number of the machine that sends it.
@@ -181,6 +183,7 @@ impl Operator {
     /// Takes an answer about losses. It is believed if it was asked for when nothing went wrong any more.
     pub fn hears(&mut self, told: Recovered, is_calm: bool, history: &mut History) -> Told {
         let moment = history.tick();
+        self.found_all |= told.done && !told.lost && is_calm;
         if let Some(accepted) = history.accepted.as_mut().filter(|_| told.done) {
             accepted.done = Some(moment);
             self.goes_on = true;
@@ -321,7 +324,10 @@ fn bounds_in(text: &str) -> Option<(Position, Vec<Gap>)> {
         words.by_ref().find(|word| *word == after)?;
         words.next()?.parse().ok()
     };
-    let certain = Position(numbers("below")?);
+    let certain = match text.starts_with("all positions are certain") {
+        true => Position::MAX,
+        false => Position(numbers("below")?),
+    };
     let mut gaps = vec![];
     while let Some(shard) = numbers("shard") {
         let (from, end) = (numbers("from")?, numbers("to")?);

@@ -35,6 +35,8 @@ pub enum Target {
     Primary,
     /// All replicas of one shard of the latest view.
     WholeShard,
+    /// All replicas of a shard that the latest view is without.
+    RetiredShard,
     /// A node whose controller is at work on a new view.
     Controller,
     /// This one.

@@ -226,7 +226,10 @@ impl Subscription {
                 self.next = upto;
             }
             Event::Trimmed { first } => self.next = first,
-            Event::Failed(Failure::Lost { position, shard, .. }) if position >= self.next => {
+            // Where what was told is void, nothing was told of what lies below.
+            Event::Failed(Failure::Lost { position, shard, .. })
+                if position >= self.next || self.speculative.is_some() && position >= self.next() =>
+            {
                 history.was_told_lost(shard, position);
                 self.has_ended = true;
             }

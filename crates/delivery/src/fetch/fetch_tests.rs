@@ -4,7 +4,7 @@ use super::read::MISSING_PAUSE;
 use super::*;
 use crate::testing::{
     CONTROL, entry, from_register, from_shard, lookups, no_op, primary, replies, run, stored, to_shards,
-    without_a_shard,
+    with_given_up, without_a_shard,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -37,6 +37,8 @@ impl Script {
                 shard::Message::Cancel { request } => {
                     self.asked.retain(|other, asked| *other != shard || asked.1 != request);
                 }
+                // Nobody answers that here: all shards are asked for records.
+                shard::Message::Map { .. } => {}
                 other => panic!("a fetch does not send {other:?}"),
             }
         }
@@ -138,6 +140,27 @@ fn all_replicas_of_a_retired_shard_are_asked_in_turn_since_no_view_replaces_one_
     script.step(Input::Disconnected(Peer::Node(NodeId(100))));
     script.wait(20 * MS);
     assert_eq!(script.asked[&0].0, primary(1, 0), "the backup is gone");
+}
+
+#[test]
+fn what_is_given_up_is_lost_where_no_other_shard_has_the_position() {
+    for (given_up_from, asks_first) in [(1, true), (0, false)] {
+        let mut script = Script::new(with_given_up(given_up_from));
+        let lost =
+            |position| Failure::Lost { position: Position(position), shard: ShardId(0), end: Position(3) };
+        script.read(2, 1, 5000 * MS);
+        assert!(!script.asked.contains_key(&0), "nobody is asked for what is given up");
+        assert_eq!(script.answer(1, run([3]), 4), [Reply::Failed(lost(2))]);
+        script.read(1, 1, 5000 * MS);
+        assert_eq!(script.answer(1, run([1]), 4), records([1], 2));
+        script.read(0, 3, 5000 * MS);
+        assert_eq!(script.asked.contains_key(&0), asks_first);
+        let answer = script.answer(1, run([1]), 4);
+        match asks_first {
+            true => assert_eq!(script.answer(0, run([0]), 1), records([0, 1], 2)),
+            false => assert_eq!(answer, [Reply::Failed(lost(0))]),
+        }
+    }
 }
 
 #[test]

@@ -314,7 +314,9 @@ impl Fetch {
     /// likely to be wanted next.
     fn owners(&mut self, now: Time, from: Position, end: Position, out: &mut Out) -> Option<Vec<Run>> {
         let view = self.shared.directory.view()?;
-        if self.shared.directory.placement().is_some() || view.shards.len() + view.retired.len() == 1 {
+        let has_ended = self.shared.directory.ended().next().is_some();
+        let is_one = view.shards.len() + view.retired.len() == 1 && !has_ended;
+        if self.shared.directory.placement().is_some() || is_one {
             return None;
         }
         self.questions.retain(|_, question| now < question.until);

@@ -136,7 +136,22 @@ impl Read {
         if self.owners.iter().flatten().any(|(_, shard)| is_gone(*shard)) {
             self.owners = None;
         }
-        for shard in self.shards(view, shared.directory.placement()) {
+        let shards = self.shards(&shared.directory, view);
+        let askers = &mut shared.askers;
+        self.parts.retain(|shard, part| {
+            let ends_before = view.retired(*shard).is_some_and(|retired| retired.until <= self.wanted.from);
+            if ends_before {
+                askers.remove(&part.request);
+            }
+            !ends_before
+        });
+        for shard in shards {
+            let given_up = shared.directory.given_up(shard).filter(|gap| gap.contains(self.wanted.from));
+            if let Some(gap) = given_up {
+                let part = ShardPart::new(view.leader, self.wanted.from);
+                self.parts.insert(shard, ShardPart { answered: true, lost: Some(gap.end), ..part });
+                continue;
+            }
             let Some(members) = view.holders(shard) else { continue };
             let primary = members.primary().node;
             let part = self.parts.entry(shard).or_insert_with(|| ShardPart::new(primary, self.wanted.from));
@@ -148,7 +163,8 @@ impl Read {
     }
 
     /// The shards that may hold a position in the range. If none of the view does, one that can say whether it is trimmed.
-    fn shards(&self, view: &View, placement: Option<&Placement>) -> Vec<ShardId> {
+    fn shards(&self, directory: &Directory, view: &View) -> Vec<ShardId> {
+        let placement = directory.placement();
         let retired = view.retired.iter().filter(|retired| self.wanted.from < retired.until);
         let most = view.shards.len() + view.retired.len();
         let mut shards = vec![];
@@ -156,7 +172,8 @@ impl Read {
         while position < self.end && shards.len() < most {
             let Some((shard, run_end)) = self.run_at(placement, position) else {
                 let shards = view.shards.iter().map(|members| members.shard);
-                return shards.chain(retired.map(|retired| retired.shard)).collect();
+                let ended = directory.ended().map(|gap| gap.shard);
+                return shards.chain(retired.map(|retired| retired.shard)).chain(ended).collect();
             };
             if shard != ShardId::NOBODY && !shards.contains(&shard) {
                 shards.push(shard);
@@ -386,11 +403,11 @@ impl Read {
         }
     }
 
-    /// A retired shard does not hear of trims: what it has counts when another has answered.
+    /// A shard outside the view does not hear of trims: what it has counts when another has answered.
     fn is_known_untrimmed(&self, view: &View) -> bool {
-        let is_retired = |shard: &ShardId| view.retired(*shard).is_some();
-        let answered = |(shard, part): (&ShardId, &ShardPart)| part.answered && !is_retired(shard);
-        !self.parts.keys().any(is_retired) || self.parts.iter().any(answered)
+        let is_outside = |shard: &ShardId| view.shard(*shard).is_none();
+        let answered = |(shard, part): (&ShardId, &ShardPart)| part.answered && !is_outside(shard);
+        !self.parts.keys().any(is_outside) || self.parts.iter().any(answered)
     }
 
     /// Whether no shard but this one can have the first position: its place says so, or all others did.

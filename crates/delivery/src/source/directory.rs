@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use seriatim_model::{
-    Address, Effect, Endpoint, NodeId, Placement, Position, ShardId, Time, View, ViewNumber,
+    Address, Effect, Endpoint, Gap, NodeId, Placement, Position, ShardId, Time, View, ViewNumber,
 };
 use seriatim_protocol::control::message::NEWS;
 use seriatim_protocol::control::{self, LogEntry};
@@ -63,6 +63,25 @@ impl Directory {
     pub(crate) fn placement(&self) -> Option<&Placement> {
         let places = self.entry().config.order.places_by_position();
         self.view().filter(|_| places).map(|view| &view.placement)
+    }
+
+    /// The positions that were given up of a shard that takes no part in the view, the last of them. Nobody is asked for these: the log's
+    /// history says that they are lost.
+    pub(crate) fn given_up(&self, shard: ShardId) -> Option<Gap> {
+        let view = self.view()?;
+        let last = self.entry().history.gaps_of(shard).next_back().filter(|_| view.shard(shard).is_none())?;
+        view.retired(shard).is_none_or(|retired| retired.until <= last.end).then_some(last)
+    }
+
+    /// What was given up of shards that the view knows nothing of any more: nothing else of them is left.
+    pub(crate) fn ended(&self) -> impl Iterator<Item = Gap> + '_ {
+        let gaps = self
+            .entry()
+            .history
+            .gaps()
+            .iter()
+            .filter(|gap| self.view().is_some_and(|view| view.holders(gap.shard).is_none()));
+        gaps.copied().filter(|gap| self.given_up(gap.shard) == Some(*gap))
     }
 
     /// The replica of a shard to ask in place of this one, which is silent or gone, if no view will replace it: of a retired shard the next

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use seriatim_model::storage::Stored;
-use seriatim_model::{NodeId, Position, Span, Time, limits};
+use seriatim_model::{Gap, NodeId, Position, Span, Time, limits};
 
 use super::credit::Credit;
 
@@ -40,8 +40,12 @@ pub(crate) struct Feed {
     pub(crate) upto: Position,
     /// ... and below this one it is final.
     pub(crate) final_upto: Position,
-    /// The shard has nothing from there on, if it is retired; beyond all positions otherwise.
-    pub(crate) until: Position,
+    /// The shard has nothing from there on, if it takes no part in the view; beyond all positions otherwise.
+    until: Position,
+    /// It is asked for what lies below this one.
+    asked_until: Position,
+    /// The positions that were given up, without asking anybody.
+    given_up: Option<Gap>,
     /// The position that comes next is lost, and the shard's others below the second one.
     lost: Option<(Position, Position)>,
     buffer: VecDeque<Stored>,
@@ -114,6 +118,8 @@ impl Feed {
             upto: from,
             final_upto: from,
             until: Position(u64::MAX),
+            asked_until: Position(u64::MAX),
+            given_up: None,
             lost: None,
             buffer: VecDeque::new(),
             empty: VecDeque::new(),
@@ -128,7 +134,7 @@ impl Feed {
     /// When to subscribe again if nothing comes before.
     pub(crate) fn deadline(&self) -> Option<Time> {
         match self.owed_since {
-            _ if self.lost.is_some() || self.is_retired() && self.final_upto >= self.until => None,
+            _ if self.lost.is_some() || self.is_retired() && self.final_upto >= self.asked_until => None,
             _ if self.request.is_none() => Some(self.since),
             // Where it is spent on predictions, the shard owes news of them.
             _ if self.credit.is_spent() && self.final_upto == self.upto => None,
@@ -150,7 +156,29 @@ impl Feed {
 
     /// Below it everything of the shard has come and is final. One that is retired has no end beyond its own.
     pub(crate) fn final_bound(&self) -> Position {
-        if self.final_upto >= self.until { Position(u64::MAX) } else { self.final_upto }
+        if self.final_upto >= self.asked_until { Position(u64::MAX) } else { self.final_upto }
+    }
+
+    /// The shard's place in the view: it has nothing from `until` on, and what was given up of it is there no more. One that
+    /// `has_ended` is not asked for anything.
+    pub(crate) fn ends(&mut self, until: Position, given_up: Option<Gap>, has_ended: bool) {
+        (self.until, self.given_up) = (until, given_up);
+        self.asked_until = match given_up {
+            _ if has_ended => Position::ZERO,
+            Some(gap) => gap.from,
+            None => until,
+        };
+        self.forget_given_up();
+    }
+
+    /// A replica that does not know of it yet may give out what was given up.
+    fn forget_given_up(&mut self) {
+        if let Some(gap) = self.given_up.filter(|gap| gap.from < self.upto) {
+            let (upto, final_upto) = (self.upto, self.final_upto);
+            self.forget_from(gap.from);
+            // What lies below what was wanted first is not wanted now.
+            (self.upto, self.final_upto) = (upto, final_upto);
+        }
     }
 
     /// Notes that it is asked, and returns the credit to ask with. If that `continues` what was asked before, answers to
@@ -224,6 +252,7 @@ impl Feed {
             self.failures = 0;
         }
         (self.upto, self.final_upto) = (upto, upto);
+        self.forget_given_up();
         self.was_heard(now);
         Received::Next
     }
@@ -336,6 +365,9 @@ impl Feed {
 
     /// Looks what there is at `position`, in any order.
     pub(crate) fn at(&self, position: Position) -> Seen {
+        if let Some(gap) = self.given_up.filter(|gap| gap.contains(position)) {
+            return Seen::Lost(gap.end);
+        }
         let spans = self.empty.partition_point(|span| span.end() <= position);
         if let Some(span) = self.empty.get(spans).filter(|span| span.contains(position)) {
             return Seen::Empty(span.end());
@@ -347,7 +379,7 @@ impl Feed {
                 false => Seen::Record,
             },
             (None, Some((lost, end))) if lost <= position && position < end => Seen::Lost(end),
-            _ if self.upto <= position => Seen::NotYet,
+            _ if self.upto <= position && position < self.asked_until => Seen::NotYet,
             _ => Seen::Missing,
         }
     }
@@ -355,7 +387,9 @@ impl Feed {
     /// The first position at `position` or above it of which more is known than that it is not this shard's.
     pub(crate) fn next_from(&self, position: Position) -> Position {
         let index = self.buffer.partition_point(|stored| stored.position < position);
-        let upto = if self.upto >= self.until { Position(u64::MAX) } else { self.upto };
+        let upto = if self.upto >= self.asked_until { Position(u64::MAX) } else { self.upto };
+        let lost = self.given_up.filter(|gap| position < gap.end).map(|gap| gap.from.max(position));
+        let upto = lost.map_or(upto, |lost| lost.min(upto));
         let record = self.buffer.get(index).map_or(upto, |stored| stored.position);
         let spans = self.empty.partition_point(|span| span.end() <= position);
         let span = self.empty.get(spans).map_or(upto, |span| span.first);
@@ -379,7 +413,7 @@ impl Feed {
 
     /// Another shard is at `frontier`: if this one is not, something should come from it.
     pub(crate) fn compare(&mut self, now: Time, frontier: Position) {
-        let is_behind = self.final_upto < frontier.min(self.until);
+        let is_behind = self.final_upto < frontier.min(self.asked_until);
         self.owed_since = is_behind.then(|| self.owed_since.unwrap_or(now));
     }
 
@@ -388,6 +422,9 @@ impl Feed {
         // Other shards had what lies before its end.
         self.lost = self.lost.filter(|(_, end)| position < *end);
         self.pass_empty(position);
+        if let Some(gap) = self.given_up.filter(|gap| gap.contains(position)) {
+            return Seen::Lost(gap.end);
+        }
         if let Some(span) = self.empty.front().filter(|span| span.contains(position)) {
             return Seen::Empty(span.end());
         }
@@ -400,7 +437,7 @@ impl Feed {
                 }
             }
             (None, Some((lost, end))) if lost <= position && position < end => Seen::Lost(end),
-            (None, _) if self.upto <= position => Seen::NotYet,
+            (None, _) if self.upto <= position && position < self.asked_until => Seen::NotYet,
             _ => Seen::Missing,
         }
     }

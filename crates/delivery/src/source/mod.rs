@@ -8,7 +8,7 @@
 //! The parts of it that single reads use as well: [`Directory`], what the register says of the log; [`Doubt`], whether a
 //! position that did not come is a gap.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use seriatim_model::storage::Stored;
 use seriatim_model::{Address, Effect, Endpoint, NodeId, Position, ShardId, Span, Time, ViewNumber};
@@ -458,28 +458,38 @@ impl Source {
         let what_is_left =
             if self.may_pass_over() { Feed::forget_predictions } else { Feed::confirm_predictions };
         self.feeds.values_mut().for_each(what_is_left);
-        let retired = view.retired.iter().filter(|retired| retired.until > self.wanted_from);
-        let retired = retired.map(|retired| (retired.members(), retired.until));
+        let retired = view.retired.iter().map(|retired| (retired.members(), retired.until));
         let all = view.shards.iter().map(|members| (members, Position(u64::MAX))).chain(retired);
-        let chosen = all.filter(|(members, _)| self.selection.chooses(members.shard));
-        let primaries: Vec<(ShardId, NodeId, Position)> =
-            chosen.map(|(members, until)| (members.shard, members.primary().node, until)).collect();
-        // A shard that has left had nothing more to give.
-        let left: Vec<ShardId> =
-            self.feeds.keys().copied().filter(|shard| view.holders(*shard).is_none()).collect();
-        for shard in left {
+        let all = all.map(|(members, until)| (members.shard, members.primary().node, until));
+        // Nobody is asked for what was given up of those.
+        let ended = self.directory.ended().map(|gap| (gap.shard, view.leader, gap.end));
+        let is_wanted = |(shard, _, until): &(ShardId, NodeId, Position)| {
+            self.selection.chooses(*shard) && *until > self.wanted_from
+        };
+        let primaries: Vec<(ShardId, NodeId, Position)> = all.chain(ended).filter(is_wanted).collect();
+        // A shard that has left had nothing more to give, nor has one that is retired and ends before what is wanted.
+        let has_left = |shard: &ShardId| view.holders(*shard).is_none();
+        let is_over =
+            |shard: &&ShardId| has_left(shard) || primaries.iter().all(|(wanted, ..)| wanted != *shard);
+        let over: Vec<(ShardId, bool)> =
+            self.feeds.keys().filter(is_over).map(|shard| (*shard, has_left(shard))).collect();
+        let has_ended: BTreeSet<ShardId> = self.directory.ended().map(|gap| gap.shard).collect();
+        for (shard, has_left) in over {
             if let Some(feed) = self.feeds.remove(&shard) {
                 cancel(shard, feed.node, feed.request, out);
             }
-            // Its records were trimmed, whatever was taken of them: the other shards say so to a reader that asks from there.
-            self.feeds.values_mut().for_each(|feed| feed.forget_from(self.wanted_from));
+            if has_left {
+                // Its records were trimmed, whatever was taken of them: the other shards say so to a reader that asks from there.
+                self.feeds.values_mut().for_each(|feed| feed.forget_from(self.wanted_from));
+            }
         }
         for (shard, primary, until) in primaries {
             self.drop_subscription(now, shard, out);
             let new = || Feed::new(primary, self.wanted_from, now, self.window);
             let feed = self.feeds.entry(shard).or_insert_with(new);
             feed.restart(now, primary, 0);
-            (feed.failures, feed.until) = (0, until);
+            feed.failures = 0;
+            feed.ends(until, self.directory.given_up(shard), has_ended.contains(&shard));
         }
         self.compare(now);
     }

@@ -145,15 +145,17 @@ impl Source {
         self.feeds.values().map(Feed::final_bound).min().unwrap_or_default()
     }
 
-    /// Where what is wanted ends, if all shards that it is wanted of are retired.
+    /// Where what is wanted ends, if none of the shards that it is wanted of takes part in the view.
     pub(crate) fn ends_at(&self) -> Option<Position> {
         let view = self.directory.view()?;
         let mut shards = view.shards.iter().map(|members| members.shard);
         if shards.any(|shard| self.selection.chooses(shard)) {
             return None;
         }
-        let chosen = view.retired.iter().filter(|retired| self.selection.chooses(retired.shard));
-        chosen.map(|retired| retired.until).max()
+        let retired = view.retired.iter().map(|retired| (retired.shard, retired.until));
+        let ended = self.directory.ended().map(|gap| (gap.shard, gap.end));
+        let chosen = retired.chain(ended).filter(|(shard, _)| self.selection.chooses(*shard));
+        chosen.map(|(_, end)| end).max()
     }
 
     /// The view that is known: its number, its start, and which view decides where.

@@ -6,7 +6,7 @@ use seriatim_model::limits;
 
 use super::*;
 use crate::testing::{
-    Asked, CONTROL, entry, lookups, no_op, note_asked, primary, run, stored, without_a_shard,
+    Asked, CONTROL, entry, lookups, no_op, note_asked, primary, run, stored, with_given_up, without_a_shard,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -458,6 +458,53 @@ fn all_replicas_of_a_retired_shard_are_asked_in_turn_since_no_view_replaces_one_
     assert_eq!(script.asked[&0].0, 100);
     script.deliver(1, 0, run([1]), 2);
     assert_eq!(script.deliver(0, 0, run([0, 2]), 3), [0, 1]);
+}
+
+/// What is known of the position that is taken next.
+fn next(script: &mut Script) -> Answer {
+    script.source.ask(script.now, script.next)
+}
+
+#[test]
+fn what_is_given_up_of_a_retired_shard_is_lost_without_asking() {
+    let lost = Answer::Lost { shard: ShardId(0), end: Position(3) };
+    let mut script = Script::new(with_given_up(1), 0);
+    assert_eq!(script.deliver(1, 0, run([1, 3]), 4), []);
+    // A replica that does not know of it yet gives out what is lost.
+    assert_eq!(script.deliver(0, 0, run([0, 2]), 3), [0, 1]);
+    assert_eq!(next(&mut script), lost);
+    let mut behind = Script::new(with_given_up(1), 2);
+    assert_eq!(behind.asked.keys().collect::<Vec<_>>(), [&1]);
+    assert_eq!(next(&mut behind), Answer::NotYet { frontier: Position(2) }, "it may be trimmed");
+    assert_eq!(behind.deliver(1, 2, run([3]), 4), []);
+    assert_eq!(next(&mut behind), lost);
+    behind.next = Position(3);
+    assert_eq!(behind.taken(), [3]);
+}
+
+#[test]
+fn of_a_shard_that_has_ended_everything_is_lost_that_no_other_has() {
+    let mut script = Script::new(with_given_up(0), 0);
+    assert_eq!(script.asked.keys().collect::<Vec<_>>(), [&1], "nobody is asked for it");
+    assert_eq!(script.deliver(1, 0, run([1, 3]), 4), []);
+    for (position, taken) in [(0, vec![1]), (2, vec![3])] {
+        assert_eq!(next(&mut script), Answer::Lost { shard: ShardId(0), end: Position(3) });
+        script.next = Position(position + 1);
+        assert_eq!(script.taken(), taken);
+    }
+    script.wait(5000 * MS);
+    assert_eq!(script.asked.keys().collect::<Vec<_>>(), [&1]);
+}
+
+#[test]
+fn a_subscription_that_waits_for_a_retired_shard_learns_that_it_is_given_up() {
+    let mut script = Script::new(without_a_shard(), 0);
+    assert_eq!(script.deliver(1, 0, run([1, 3]), 4), []);
+    assert_eq!(next(&mut script), Answer::NotYet { frontier: Position(4) });
+    assert_eq!(script.found(with_given_up(0)), News::Entered);
+    script.wait(Duration::ZERO);
+    assert_eq!(script.deliver(1, 0, run([1, 3]), 4), []);
+    assert_eq!(next(&mut script), Answer::Lost { shard: ShardId(0), end: Position(3) });
 }
 
 #[test]

@@ -8,7 +8,7 @@ use seriatim_model::{
     ShardMembers, Time, View, ViewNumber,
 };
 
-use super::data_loss::Blocked;
+use super::data_loss::{Blocked, Loss};
 use super::evidence::Evidence;
 use super::flush::{Flush, FlushRange, Outcome};
 use super::handover::Handover;
@@ -39,8 +39,8 @@ pub(super) struct Attempt {
     shards: Vec<ShardMembers>,
     /// The shards that the view goes on without.
     pub(super) retiring: BTreeSet<ShardId>,
-    /// The positions that none of them holds.
-    gaps: Vec<Gap>,
+    /// The loss that comes with the view, and was accepted.
+    accepted: Option<Loss>,
     /// The flush, once the fence is complete.
     flush: Option<Flush>,
     staged: BTreeMap<NodeId, Incarnation>,
@@ -116,6 +116,8 @@ impl<'a> Liveness<'a> {
 pub(super) struct Goal {
     /// Whether the operator accepts the loss of records that no replica holds any more.
     pub(super) accepts_loss: bool,
+    /// The positions of retired shards that the operator gives up.
+    pub(super) given_up: Vec<Gap>,
     /// Whether replicas that are away are replaced, not only as many as the log needs to go on.
     pub(super) replaces: bool,
     /// The mutation of leaving the places of lost sequencing replicas empty.
@@ -140,7 +142,7 @@ impl Attempt {
             spare_sequencers: BTreeSet::new(),
             shards: vec![],
             retiring: BTreeSet::new(),
-            gaps: vec![],
+            accepted: None,
             flush: None,
             staged: BTreeMap::new(),
             left: BTreeSet::new(),
@@ -369,7 +371,7 @@ impl Attempt {
             check_count(liveness, replicas.len(), self.entry().config.least_replicas(), what)?;
         }
         self.shards = shards;
-        self.gaps = lost.map(|loss| loss.gaps).unwrap_or_default();
+        self.accepted = lost;
         Ok(Some(self.plan_flush()))
     }
 
@@ -387,6 +389,13 @@ impl Attempt {
         let step = if flush.is_a_step() { Step::Flush } else { Step::Stage };
         self.flush = Some(flush);
         step
+    }
+
+    /// The losses that come with the view: what nobody holds, and what retired shards had.
+    pub(super) fn losses(&self) -> impl Iterator<Item = Loss> {
+        let given_up = &self.goal.given_up;
+        let of_retired = (!given_up.is_empty()).then(|| Loss::of_retired(given_up.clone()));
+        self.accepted.clone().into_iter().chain(of_retired)
     }
 
     pub(super) fn outcome(&self) -> Option<&Outcome> {
@@ -533,7 +542,10 @@ impl Attempt {
         }
         entry.leaving.retain(|shard| !has_left(shard));
         entry.history.push(view.number, self.decides_from(&view));
-        self.gaps.iter().for_each(|gap| entry.history.give_up(*gap));
+        let losses = self
+            .losses()
+            .filter(|loss| loss.certain != Position::MAX || !options.mutates(Mutation::GivenUpUntold));
+        losses.flat_map(|loss| loss.gaps).for_each(|gap| entry.history.give_up(gap));
         entry.history.forget_views_below(self.handover.trimmed(&self.evidence, &view.shards));
         view.placement = view.placement.forget_below(entry.history.start());
         entry.unavailable = None;

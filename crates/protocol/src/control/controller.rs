@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use seriatim_model::{
-    Address, Endpoint, Input, LogEntry, LogId, Machine, NodeId, ShardId, ShardMembers, Time, ViewNumber,
+    Address, Endpoint, Gap, Input, LogEntry, LogId, Machine, NodeId, ShardId, ShardMembers, Time, ViewNumber,
 };
 
 use super::attempt::{Attempt, Goal, Liveness, Step};
@@ -31,10 +31,12 @@ use crate::mutation::{Mutation, Options};
 use crate::roles::{self, RoleEffect, RoleInput};
 use crate::shard;
 
+mod giving_up;
 mod leaving;
 mod reminding;
 mod rivals;
 
+use giving_up::Inquiry;
 use leaving::Leaving;
 
 /// How often the controller tells roles which view does without them.
@@ -88,6 +90,11 @@ pub struct Controller {
     /// Since when a shard has had fewer replicas than the log wants.
     short_since: Option<Time>,
     orders: Orders,
+    /// The question to replicas of retired shards, for such an operator, and how many there were.
+    inquiry: Option<Inquiry>,
+    inquiries: u64,
+    /// The positions of retired shards that an operator gives up.
+    given_up: Vec<Gap>,
     /// How often a shard's replica could not read what it was to flush.
     unreadable: BTreeMap<ShardId, usize>,
     timings: Timings,
@@ -132,6 +139,7 @@ impl Machine for Controller {
             Input::FullDisk(node, is_full) => self.disk_is(now, node, is_full, out),
             Input::Wall(wall_ms) => self.retaining.note_wall(wall_ms),
             Input::Wake => {
+                self.inquire(now, Input::Wake, out);
                 self.retaining.go_on(now, self.register, self.options, out);
                 self.timer(now, out);
             }
@@ -151,7 +159,8 @@ impl Machine for Controller {
             Phase::Attempt(_) => Some(self.ask_at.min(self.give_up_at)),
             _ => Some(self.ask_at),
         };
-        [of_views, self.retaining.deadline()].into_iter().flatten().min()
+        let of_inquiry = self.inquiry.as_ref().and_then(Inquiry::deadline);
+        [of_views, of_inquiry, self.retaining.deadline()].into_iter().flatten().min()
     }
 }
 
@@ -188,6 +197,9 @@ impl Controller {
             is_joining_hard: false,
             short_since: None,
             orders: Orders::default(),
+            inquiry: None,
+            inquiries: 0,
+            given_up: vec![],
             unreadable: BTreeMap::new(),
             timings: Timings::default(),
             retaining: Retaining::default(),
@@ -272,6 +284,7 @@ impl Controller {
             Message::Partings { partings } => self.told_of_partings(now, partings, out),
             Message::Recover { request, accepts } => {
                 if self.orders.take(now, from, request, accepts) {
+                    self.given_up.clear();
                     self.begin_at_once(now, out);
                 }
             }
@@ -421,8 +434,11 @@ impl Controller {
 
     fn goal(&self, now: Time) -> Goal {
         let short = self.short_since.is_some_and(|since| now >= since + self.options.limits.replace_after);
+        let accepts = self.orders.accepts_at(now);
         Goal {
-            accepts_loss: self.orders.accepts_at(now),
+            // Of other losses the operator who gives up what retired shards had was not told.
+            accepts_loss: accepts && self.given_up.is_empty(),
+            given_up: if accepts { self.given_up.clone() } else { vec![] },
             replaces: short,
             leaves_sequencers: self.options.mutates(Mutation::SequencersUnreplaced),
             drains_early: self.options.mutates(Mutation::DrainedUncopied),
@@ -449,6 +465,10 @@ impl Controller {
                 view_nodes(view).into_iter().filter(|node| self.suspected.contains(node)).collect();
             self.look_at = None;
             self.full.bear(view);
+            if self.orders.is_pending() {
+                // The view may be another's, and not have what the operator wants.
+                self.look_after(now, STAGGER);
+            }
         }
         if known.is_some_and(|(known, _)| view.number > known) {
             self.rejoin.happened(now);
@@ -565,8 +585,7 @@ impl Controller {
             if self.are_some_away() || self.short_since.is_some() || is_unfinished {
                 self.look_after(now, REMIND_EVERY);
             }
-            let text = format!("view {} stands; there is nothing to recover", entry.view_number());
-            return self.orders.answer(true, false, text, out);
+            return self.answer_of_retired(now, &entry, out);
         }
         self.wanted = Some(entry.view_number());
         // A claim of this node that is not this controller's died with the one before it: no role is to wait for that.
@@ -678,7 +697,8 @@ impl Controller {
     ) {
         self.full.pass_on_trim(self.node, self.current.as_deref(), from, message, out);
         if let shard::Message::Surveyed(answer) = message {
-            return self.retaining.answered(now, from, answer, self.options, out);
+            self.retaining.answered(now, from, answer, self.options, out);
+            return self.surveyed(now, from, answer, out);
         }
         let Address::Node(node, Endpoint::Shard(shard)) = from else { return };
         if let shard::Message::Whole { view } = message {
@@ -737,7 +757,8 @@ impl Controller {
     /// No view can be formed: says so, and tries again after a while.
     fn cannot_form(&mut self, now: Time, entry: LogEntry, blocked: &Blocked, out: &mut Vec<RoleEffect>) {
         // A loss that was accepted when the attempt had begun already is for the next one.
-        let is_older = matches!(&self.phase, Phase::Attempt(attempt) if !attempt.goal.accepts_loss);
+        let is_older = |attempt: &Attempt| !attempt.goal.accepts_loss && attempt.goal.given_up.is_empty();
+        let is_older = matches!(&self.phase, Phase::Attempt(attempt) if is_older(attempt));
         if is_older && self.orders.accepts_at(now) && matches!(blocked, Blocked::Lost(_)) {
             return self.rest(now, Duration::ZERO);
         }
@@ -756,7 +777,7 @@ impl Controller {
             Blocked::Lost(loss) => (loss.to_string(), true),
             Blocked::Waits(_) | Blocked::Behind { .. } => (why, false),
         };
-        self.orders.answer(false, lost, text, out);
+        self.answer_orders((false, lost), text, out);
         self.reports.clear();
         self.rest(now, self.options.limits.attempt_for + turn);
     }
@@ -772,14 +793,21 @@ impl Controller {
         for to in named(entry).chain(controllers).chain(away).chain(retired(entry)) {
             send(to, Message::Registered { entry: entry.clone() }, out);
         }
-        let text = format!("view {} is registered; it goes on at position {}", view.number, view.start);
-        self.orders.answer(true, false, text, out);
+        let mut text = format!("view {} is registered; it goes on at position {}", view.number, view.start);
+        let mut lost = false;
+        for loss in attempt.losses() {
+            (lost, text) = (true, format!("{text}; {loss}"));
+        }
+        let is_asked_of_retired = self.orders.is_pending() && !lost && !view.retired.is_empty();
+        if !is_asked_of_retired {
+            self.answer_orders((true, lost), text, out);
+        }
         self.pace.succeeded();
         self.is_joining_hard = false;
         self.reports.clear();
         // The view was not formed knowingly with those that became suspected since.
         self.tolerated.retain(|node| !attempt.left().contains(node));
-        if view_nodes(view).iter().any(|node| self.is_gone(*node)) {
+        if is_asked_of_retired || view_nodes(view).iter().any(|node| self.is_gone(*node)) {
             self.begin(now, out);
         }
     }

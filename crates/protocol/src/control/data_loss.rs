@@ -35,6 +35,11 @@ pub(super) struct Loss {
 }
 
 impl Loss {
+    /// Positions of retired shards alone are lost.
+    pub(super) fn of_retired(gaps: Vec<Gap>) -> Self {
+        Self { certain: Position::MAX, gaps, ..Self::default() }
+    }
+
     /// Notes the positions that none of the replicas of a shard holds that are to go on with it; `missing` has those
     /// of each. A replica gets the positions that only another one holds from that one.
     pub(super) fn add_shard(
@@ -79,7 +84,10 @@ impl std::fmt::Display for Blocked {
 
 impl std::fmt::Display for Loss {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "positions below {} are certain", self.certain)?;
+        match self.certain {
+            Position::MAX => f.write_str("all positions are certain")?,
+            certain => write!(f, "positions below {certain} are certain")?,
+        }
         for Gap { shard, from, end } in &self.gaps {
             write!(
                 f,

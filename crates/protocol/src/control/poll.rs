@@ -21,7 +21,7 @@ pub type Answers = BTreeMap<Address, Option<Message>>;
 ///
 /// A role may answer twice, because the poll asks it again when its answer takes long. Its first answer counts: the poll
 /// counts roles and not answers.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Poll {
     questions: BTreeMap<Address, Message>,
     answers: Answers,

@@ -71,7 +71,9 @@ impl Attempt {
         let last = View { retired: vec![], ..old.clone() };
         let new = self.retiring.iter().map(|shard| RetiredShard { shard: *shard, last: last.clone(), until });
         let trimmed = self.evidence.trimmed(self.members_of_shards());
-        let is_kept = |retired: &RetiredShard| retired.until > trimmed.max(retired.members().begins);
+        let mut history = self.entry().history.clone();
+        self.goal.given_up.iter().for_each(|gap| history.give_up(*gap));
+        let is_kept = |retired: &RetiredShard| retired.ends(&history) > trimmed.max(retired.members().begins);
         let mut retired: Vec<RetiredShard> = old.retired.iter().cloned().chain(new).filter(is_kept).collect();
         retired.sort_by_key(|retired| retired.shard);
         retired

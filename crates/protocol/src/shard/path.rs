@@ -158,6 +158,8 @@ pub struct Retired {
     /// The last view that it was in, and where what that left ends.
     pub(crate) of: ViewNumber,
     pub(crate) until: Position,
+    /// Where that ends which nobody gave up.
+    pub(crate) ends: Position,
 }
 
 /// The records of a shard that have positions and are not in its store with them yet.

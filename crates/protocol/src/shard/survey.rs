@@ -39,9 +39,10 @@ wire_struct! { Survey { request, times, usage } }
 pub struct Surveyed {
     /// The question answered.
     pub request: u64,
-    /// The view that it takes part in; none if it takes part in none at present.
+    /// The view that it takes part in. Of a retired shard, the last one that the shard was in, if the replica has all that this left or
+    /// lacks only what the ordering layer owes it. None if it takes part in none at present.
     pub view: ViewNumber,
-    /// The stable bound that it knows.
+    /// The stable bound that it knows. Outside of views, no more than what it has in one piece.
     pub stable: Position,
     /// The trim point.
     pub trim: Position,
@@ -176,8 +177,12 @@ impl Core {
         usage: Option<StoreUse>,
         out: &mut Vec<RoleEffect>,
     ) {
-        let view = if self.is_open() { self.view_number() } else { ViewNumber::NONE };
-        let (stable, trim, known) = (self.stable, self.trim, &self.surveys.times);
+        let is_whole = self.is_named() && self.missing.is_none();
+        let is_counted_on = self.is_open() || self.retired_until.is_some() && is_whole;
+        let view = if is_counted_on { self.view_number() } else { ViewNumber::NONE };
+        let lacks = self.missing.filter(|range| !self.is_open() && !range.is_empty());
+        let stable = lacks.map_or(self.stable, |range| self.stable.min(range.from));
+        let (trim, known) = (self.trim, &self.surveys.times);
         let (digest, time_ms) = (known.digest_above(trim), known.time_ms());
         let times = times.then(|| known.clone());
         let answer = Surveyed { request, view, stable, trim, digest, time_ms, times, usage };

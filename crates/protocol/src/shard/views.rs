@@ -214,12 +214,19 @@ fn learn_retired(core: &mut Core, path: &mut dyn DataPath, now: Time, entry: &Lo
     let Some(retired) = view.retired(core.shard) else { return };
     let before = core.before(path);
     let last = LogEntry { view: Some(retired.last.clone()), ..entry.clone() };
-    if core.learn(path, now, &last, out) {
+    let is_new = core.learn(path, now, &last, out);
+    entry.history.gaps_of(core.shard).for_each(|gap| core.memory.history.give_up(gap));
+    core.memory.history.forget_below(core.trim);
+    if is_new || core.memory.history != before.memory.history {
+        core.leave_gaps();
         core.remember(before, out);
+    }
+    if is_new {
         core.raise_stable(path, retired.last.start, out);
     }
-    core.retired_until = Some(retired.until);
+    let ends = retired.ends(&entry.history);
+    core.retired_until = Some(ends);
     let leader = Address::Node(view.leader, Endpoint::Sequencer);
     let of = retired.last.number;
-    path.retired(core, now, Retired { view: view.number, leader, of, until: retired.until }, out);
+    path.retired(core, now, Retired { view: view.number, leader, of, until: retired.until, ends }, out);
 }

@@ -93,6 +93,16 @@ fn retaining(kind: &str, words: &mut Words, entry: &LogEntry) -> Parsed<Option<s
             let (times, usage) = (words.has("times"), words.has("usage"));
             Survey(shard::Survey { request: words.number("request")?, times, usage })
         }
+        "surveyed" => Surveyed(shard::Surveyed {
+            request: words.number("request")?,
+            view: words.view().unwrap_or(ViewNumber::NONE),
+            stable: words.position("stable")?,
+            trim: words.position("trim")?,
+            digest: 0,
+            time_ms: 0,
+            times: None,
+            usage: None,
+        }),
         "retain" => {
             let mut times = TimeIndex::default();
             if let Some(position) = words.value("mark")?.map(Position) {

@@ -57,4 +57,6 @@ scenarios! {
     shards_join_and_leave_under_load: shards::change_shards_of, 150;
     a_log_goes_on_without_a_shard_all_of_whose_nodes_are_killed: shards::lose_a_shard_of, 150,
         needs |order| order.has_quotas(), "it waits for the shard";
+    what_a_shard_had_that_is_lost_for_good_is_given_up: shards::give_up_a_shard_of, 150,
+        needs |order| order.has_quotas(), "it waits for the shard";
 }

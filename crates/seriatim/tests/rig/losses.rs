@@ -142,6 +142,7 @@ async fn what_is_certain_can_be_read_while_a_loss_is_accepted() {
             let recovered = recover.await.expect("it does not panic").expect("it answers");
             assert!(recovered.done, "{order}: {}", recovered.text);
             if recovered.lost {
+                assert!(recovered.text.contains("are certain"), "{}", recovered.text);
                 told(|| cluster.says(), &[" WARN ", "a loss was accepted, and the log goes on: "]).await;
             }
         }

@@ -1,9 +1,14 @@
 //! Shards join and leave while programs append and read, and while a node that has some of them is killed.
 
-use seriatim_client::{LogConfig, NodeId, Order, ShardId};
+use std::time::Duration;
+
+use seriatim_client::{
+    Event, Failure, LogConfig, NodeId, Order, Position, ReadError, ShardId, SubscribeOptions,
+};
 use tokio::io::{AsyncBufReadExt, BufReader};
 
 use crate::command::{CommandLine, text};
+use crate::events::told;
 use crate::members::{Members, Register};
 use crate::workload::{DEADLINE, Workload, all_styles};
 
@@ -93,6 +98,96 @@ pub(crate) async fn lose_a_shard_of(order: Order) {
     // It reads everything that was acknowledged, the lost shard's records too.
     let outcome = log.finish().await;
     outcome.unwrap_or_else(|violations| panic!("{violations:?}; {}", members.says()));
+}
+
+/// The node of a shard is gone, and the log goes on without the shard; then the node's disk is gone, too. An operator is told what that
+/// loses, and nothing while the node still has it; and gives it up. Readers are told what is lost, and have all the rest.
+pub(crate) async fn give_up_a_shard_of(order: Order) {
+    let mut members = Members::start_on(Register::Etcd, 4).await;
+    let client = members.client(DEADLINE).await;
+    let name = order.to_string();
+    let config = LogConfig { order, shards: 2, replicas: 1, min_replicas: 1, ..LogConfig::default() };
+    client.create(&name, config).await.expect("the log is created");
+    let view = client.lookup(&name).await.expect("the log is there").view.expect("it has a view");
+    let lost = view.shards[0].primary().node;
+    let there = members.numbers().find(|node| *node != lost).expect("others are there");
+    let cli = CommandLine::new(&members.address(there));
+    for line in 0..30 {
+        let shard = (line / 3 % 2).to_string();
+        cli.good_on(&["append", &name, "--shard", &shard], format!("{shard}\n").as_bytes()).await;
+    }
+    let log = client.log(&name).await.expect("the log opens");
+    let tail = log.check_tail().await.expect("it has a tail");
+    let all = SubscribeOptions::default().until(tail);
+    let mut events = log.subscribe(Position(0), all).await.expect("it can be read");
+    let mut records = vec![];
+    while let Some(event) = events.next().await {
+        if let Event::Deliver { position, record, .. } = event.expect("all is there") {
+            records.push((position, record.payload()));
+        }
+    }
+    assert_eq!(records.len(), 30);
+
+    members.kill(lost).await;
+    let is_retired = async |log: &str| {
+        let shown = cli.good(&["log", "show", log]).await;
+        text(&shown).contains("retired; its records lie below")
+    };
+    until("the shard is retired", async || is_retired(&name).await).await;
+    let asked = cli.good(&["admin", "recover", &name]).await;
+    let (asked, away) = (text(&asked), format!("node {lost} does not answer, and may still have them"));
+    assert!(asked.starts_with("all positions are certain, except those of shard 0 from 0 to "), "{asked}");
+    assert!(asked.contains(&away) && asked.contains("--accept-loss"), "{asked}");
+
+    members.restart(lost).await;
+    let has_all = async || {
+        let told = cli.good(&["admin", "recover", &name]).await;
+        text(&told).contains("there is nothing to recover")
+    };
+    until("the node has it", has_all).await;
+    assert!(is_retired(&name).await, "nothing was given up");
+
+    members.kill(lost).await;
+    let waiting = cli.begin(&["tail", &name, "--from", "0"]);
+    std::fs::remove_dir_all(members.data(lost)).expect("its data is lost");
+    members.restart(lost).await;
+    let told_lost = async || {
+        let told = cli.good(&["admin", "recover", &name]).await;
+        let told = text(&told);
+        told.contains("except those of shard 0 from 0 to ") && !told.contains("does not answer")
+    };
+    until("the node has nothing", told_lost).await;
+    let accepted = cli.good(&["admin", "recover", &name, "--accept-loss"]).await;
+    assert!(text(&accepted).contains("is registered; it goes on at position"), "{}", text(&accepted));
+    assert!(!is_retired(&name).await, "nothing of it is left");
+    told(|| members.says(), &[" WARN ", "a loss was accepted, and the log goes on: "]).await;
+    assert!(has_all().await);
+
+    for (at, payload) in records {
+        let read = log.read(at, 1, DEADLINE).await;
+        match &payload[..] {
+            b"0" => {
+                let is_lost = matches!(&read, Err(ReadError::Failed(Failure::Lost { position, shard, .. }))
+                    if *position == at && *shard == ShardId(0));
+                assert!(is_lost, "{at}: {read:?}");
+            }
+            _ => assert_eq!(read.expect("it is there")[0].position, at),
+        }
+    }
+    let ended = tokio::time::timeout(DEADLINE, waiting.wait_with_output()).await.expect("it ends");
+    let ended = ended.expect("it can be waited for");
+    assert!(text(&ended.stderr).contains("is lost, as are the others of shard 0"), "{}", text(&ended.stderr));
+    cli.good_on(&["append", &name], b"more\n").await;
+}
+
+/// Waits until something is so.
+async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
+    let look = async {
+        while !is_so().await {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, look).await.unwrap_or_else(|_| panic!("in vain: {what}"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -48,7 +48,8 @@ pub(super) fn waves(seed: u64) -> Plan {
 }
 
 /// All replicas of a shard die at once, or are cut off, and come back when the log has gone on without them, or a little before; or
-/// much later. In the end all are back, and everything can be read.
+/// much later. In the end all are back, and everything can be read; or their disks are gone, and an operator has to give up what they
+/// had.
 pub(super) fn lost_shards(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x10_57_5A);
     let mut plan = quiet(seed);
@@ -69,6 +70,7 @@ pub(super) fn lost_shards(seed: u64) -> Plan {
         resume_percent: 30,
         ..busy()
     };
+    plan.has_operator = random.percent(60);
     let rounds = 1 + random.below(3);
     for round in 0..rounds {
         let kind =
@@ -80,6 +82,10 @@ pub(super) fn lost_shards(seed: u64) -> Plan {
         if random.percent(40) {
             let target = random.pick(&[Target::Leader, Target::Follower, Target::Shard, Target::Primary]);
             plan.faults.push(at(&mut random, FaultKind::Kill, target, from, to));
+        }
+        if plan.has_operator && random.percent(50) {
+            let (from, to) = (from + 100, to + 600);
+            plan.faults.push(at(&mut random, FaultKind::DiskLoss, Target::RetiredShard, from, to));
         }
     }
     plan

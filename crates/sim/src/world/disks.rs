@@ -39,45 +39,44 @@ struct Past {
 /// The fate of the disks of a run.
 #[derive(Debug, Default)]
 pub(super) struct Disks {
-    /// The node whose disk was lost, or may have been damaged. That happens to one node of a run.
-    spoiled: Option<Spoiled>,
+    /// The nodes whose disks were lost, or may have been damaged. That happens to one node of a run, or to all that have a retired shard.
+    spoiled: Vec<Spoiled>,
     /// How the disks were, where one of them goes back.
     pasts: Vec<Past>,
 }
 
 impl Disks {
-    /// The node whose disk was lost or damaged, if there is one by now.
-    pub(super) fn spoiled(&self) -> Option<&Spoiled> {
-        self.spoiled.as_ref()
+    /// Whether the disk of a node was lost or damaged by now.
+    pub(super) fn are_spoiled(&self) -> bool {
+        !self.spoiled.is_empty()
     }
 
     /// A disk is lost, or may be damaged from now on.
     pub(super) fn spoil(&mut self, scene: &mut Scene, spoiled: Spoiled) {
-        self.spoiled = Some(spoiled);
+        self.spoiled.push(spoiled);
         scene.history.disks_failed = true;
     }
 
     /// The node whose records were damaged.
     pub(super) fn damaged_node(&self) -> Option<NodeId> {
-        self.spoiled.as_ref().filter(|spoiled| spoiled.kind == FaultKind::BitRot).map(|spoiled| spoiled.node)
+        self.spoiled.iter().find(|spoiled| spoiled.kind == FaultKind::BitRot).map(|spoiled| spoiled.node)
     }
 
     /// Whether a node may find that a part of what it held is missing.
     pub(super) fn lost_a_part(&self, node: NodeId) -> bool {
-        let is_so = |spoiled: &Spoiled| spoiled.node == node && spoiled.kind.loses_disk();
-        self.spoiled.as_ref().is_some_and(is_so)
+        self.spoiled.iter().any(|spoiled| spoiled.node == node && spoiled.kind.loses_disk())
     }
 
     /// Whether a node's disk went back.
     pub(super) fn was_set_back(&self, scene: &Scene, node: NodeId) -> bool {
         let is_so = |kind| kind == FaultKind::LyingDisk || scene.plan.disk_goes_back;
-        self.spoiled.as_ref().is_some_and(|spoiled| spoiled.node == node && is_so(spoiled.kind))
+        self.spoiled.iter().any(|spoiled| spoiled.node == node && is_so(spoiled.kind))
     }
 
     /// A disk may be lost while a view is being formed that counts on it alone: then the log did not bear
     /// as much as it seemed to.
     pub(super) fn excuse(&self, scene: &mut Scene, nodes: &Nodes) {
-        let (Some(spoiled), Some(view)) = (&self.spoiled, scene.latest_view()) else {
+        let ([spoiled], Some(view)) = (&self.spoiled[..], scene.latest_view()) else {
             return;
         };
         let (node, incarnations) = (spoiled.node, &spoiled.incarnations);
@@ -99,7 +98,7 @@ impl Disks {
 
     /// A node wrote to its journal, and its disk is like this now.
     pub(super) fn keep(&mut self, scene: &Scene, node: NodeId, disk: &MemoryDisk) {
-        if !scene.plan.disk_goes_back || self.spoiled.is_some() {
+        if !scene.plan.disk_goes_back || self.are_spoiled() {
             return;
         }
         let (now, of_it) = (scene.now, |past: &Past| past.node == node);

@@ -102,6 +102,9 @@ impl Faults {
         let victims = Self::victims(cluster, fault);
         let bears_it = match fault.kind {
             FaultKind::ClientCrash => !clients.is_empty(),
+            FaultKind::DiskLoss if fault.target == Target::RetiredShard => {
+                Self::may_lose_retired(cluster, &victims)
+            }
             kind => Self::may_strike(cluster, kind, &victims),
         };
         if !bears_it {
@@ -124,6 +127,10 @@ impl Faults {
             FaultKind::Absence => {
                 let down_for = self.stay_away(cluster);
                 Self::kill_all(cluster, &victims, false, down_for);
+            }
+            FaultKind::DiskLoss if fault.target == Target::RetiredShard => {
+                cluster.scene.history.lose_too_much();
+                victims.into_iter().for_each(|node| self.lose_disk(cluster, fault, node));
             }
             FaultKind::DiskLoss | FaultKind::JournalLoss | FaultKind::FileLoss => {
                 self.lose_disk(cluster, fault, victims[0]);
@@ -172,9 +179,16 @@ impl Faults {
 
     /// The nodes that are meant, in the order in which they are hit.
     fn victims(cluster: &mut Cluster, fault: Fault) -> Vec<NodeId> {
-        if fault.target == Target::WholeShard {
+        if matches!(fault.target, Target::WholeShard | Target::RetiredShard) {
             let Some(view) = cluster.scene.latest_view().cloned() else { return vec![] };
-            let members = cluster.scene.random.pick(&view.shards);
+            let shards = match fault.target {
+                Target::WholeShard => view.shards,
+                _ => view.retired.iter().map(|retired| retired.members().clone()).collect(),
+            };
+            if shards.is_empty() {
+                return vec![];
+            }
+            let members = cluster.scene.random.pick(&shards);
             return members.replicas.iter().map(|member| member.node).collect();
         }
         let mut nodes = cluster.ids();
@@ -232,11 +246,24 @@ impl Faults {
                         && truth.flush_survives(victims)
                         && truth.is_all_elsewhere(kind == FaultKind::BitRot, view, victims)
                 };
-                cluster.disks().spoiled().is_none() && cluster.scene.latest_view().is_some_and(bears_it)
+                !cluster.disks().are_spoiled() && cluster.scene.latest_view().is_some_and(bears_it)
             }
             _ => true,
         };
         bears_it && reachable && spared
+    }
+
+    /// Whether all replicas of a retired shard may lose their disks: everything else is there without them.
+    fn may_lose_retired(cluster: &Cluster, victims: &[NodeId]) -> bool {
+        let bears_it = |view: &View| {
+            let truth = cluster.truth();
+            truth.survives_losing_retired(view, victims)
+                && truth.flush_survives(victims)
+                && truth.is_all_elsewhere(false, view, victims)
+        };
+        !victims.contains(&CONTROL)
+            && !cluster.disks().are_spoiled()
+            && cluster.scene.latest_view().is_some_and(bears_it)
     }
 
     /// Whether the log has everything that these nodes hold elsewhere, too, and undamaged.

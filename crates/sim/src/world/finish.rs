@@ -142,7 +142,12 @@ impl World {
         let mut complete = true;
         let view = entry.view.clone()?;
         for shard in shards {
-            let replicas = self.cluster.truth().stored_to_read(entry.id, &view, shard);
+            let mut replicas = self.cluster.truth().stored_to_read(entry.id, &view, shard);
+            if let Some(retired) = view.retired(shard).filter(|_| replicas.len() > 1) {
+                // Replicas of a retired shard do not mend each other: what one cannot read another gives out.
+                let damaged = self.cluster.disks().damaged_node();
+                replicas.retain(|place| Some(retired.members().replicas[*place].node) != damaged);
+            }
             for (nth, replica) in replicas.into_iter().enumerate() {
                 let style = Style::Drain { shard, replica };
                 let first = history_of(&mut self.cluster.scene.history, judge).observations.len();

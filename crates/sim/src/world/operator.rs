@@ -1,5 +1,7 @@
 //! The operator of the log, in the world: when it asks, and what it is told.
 
+use std::time::Duration;
+
 use seriatim_model::{Address, Endpoint, Input, ShardId, Time, View};
 use seriatim_protocol::control::{Known, Status};
 use seriatim_protocol::shard::Replica;
@@ -12,6 +14,9 @@ use super::limits::BEGAN_MS;
 use super::scene::{Flight, Happening};
 use crate::network::Party;
 use crate::operator::{Asked, FirstAsked, Operator, Outcome, Sends, Told};
+
+/// For how long nothing has to go wrong before the operator asks about shards that are retired.
+const CALM_FOR: Duration = Duration::from_secs(1);
 
 /// The operator, as a client.
 pub(super) const OPERATOR: u32 = 10_002;
@@ -28,10 +33,14 @@ pub(super) fn looks(operator: &mut Operator, cluster: &mut Cluster, clients: &mu
     take_outcomes(operator, cluster, sends, outcomes);
 }
 
-/// Asks what is lost if the log says so; once nothing goes wrong any more, the operator accepts what it was told.
+/// Asks what is lost if the log says so, or if a shard has been retired for as long as nothing goes wrong any more; then the operator
+/// accepts what it was told.
 fn recovers(operator: &mut Operator, cluster: &mut Cluster, clients: &mut Clients) {
     let Some(entry) = cluster.entry().cloned() else { return };
-    let needs_somebody = entry.unavailable.as_ref().is_some_and(|why| why.contains("admin recover"));
+    let says_so = entry.unavailable.as_ref().is_some_and(|why| why.contains("admin recover"));
+    let is_calm = cluster.scene.history.calm_since.is_some_and(|since| cluster.scene.now >= since + CALM_FOR);
+    let misses_shard = is_calm && entry.view.as_ref().is_some_and(|view| !view.retired.is_empty());
+    let needs_somebody = says_so || misses_shard && !operator.found_all;
     if operator.is_recovering() || !needs_somebody {
         return;
     }

@@ -62,6 +62,17 @@ impl<'a> Truth<'a> {
         self.survives_knowing(view, without, before.map_or(ViewNumber::NONE, |(number, _)| *number))
     }
 
+    /// Whether the log survives without these nodes, but for what the retired shard has of which they are replicas.
+    pub(super) fn survives_losing_retired(&self, view: &View, without: &[NodeId]) -> bool {
+        let mut view = view.clone();
+        let is_theirs = |retired: &RetiredShard| {
+            retired.members().replicas.iter().all(|member| without.contains(&member.node))
+        };
+        let before = view.retired.len();
+        view.retired.retain(|retired| !is_theirs(retired));
+        view.retired.len() < before && self.survives_knowing(&view, without, view.number)
+    }
+
     /// The same, where only those replicas of shards count that know a view not below `least`.
     pub(super) fn survives_knowing(&self, view: &View, without: &[NodeId], least: ViewNumber) -> bool {
         let (log, shards) = (self.scene.log, self.scene.history.shard_count);
@@ -174,9 +185,10 @@ impl<'a> Truth<'a> {
         let view = self.scene.latest_view();
         let leads = view.is_some_and(|view| view.leader == id);
         let orders = view.is_some_and(|view| view.sequencers.iter().any(|member| member.node == id));
-        let holds = view.is_some_and(|view| {
-            view.shards.iter().any(|members| members.replicas.iter().any(|member| member.node == id))
-        });
+        let is_replica = |members: &seriatim_model::ShardMembers, id| {
+            members.replicas.iter().any(|member| member.node == id)
+        };
+        let holds = view.is_some_and(|view| view.shards.iter().any(|members| is_replica(members, id)));
         match target {
             Target::Any => true,
             Target::Leader => leads,
@@ -184,6 +196,9 @@ impl<'a> Truth<'a> {
             Target::Shard => holds && !orders,
             // A fault that strikes one node has any of them.
             Target::WholeShard => holds,
+            Target::RetiredShard => {
+                view.is_some_and(|view| view.retired.iter().any(|retired| is_replica(retired.members(), id)))
+            }
             Target::Primary => {
                 view.is_some_and(|view| view.shards.iter().any(|members| members.primary().node == id))
             }

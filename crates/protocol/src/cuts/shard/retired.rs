@@ -3,7 +3,7 @@
 //! It has everything that its last view left when it was a member of that and missed nothing then. What the ordering layer owes it
 //! are names of records that it has: a cut has only what all replicas of a shard hold.
 
-use seriatim_model::storage::{Ordered, StorageCommand};
+use seriatim_model::storage::{MissingRange, Ordered, StorageCommand};
 use seriatim_model::{IdRun, Position, ShardId, Ticket, Time, ViewNumber, limits};
 
 use super::message::Message;
@@ -35,7 +35,7 @@ impl LocalPath {
     /// The shard is retired in a view that is registered. A replica that lacks nothing else asks for what it has missed.
     pub(super) fn learn_retired(&mut self, core: &Core, now: Time, retired: Retired, out: &mut Out) {
         let is_whole = core.is_named() && core.view_number() == retired.of && core.missing.is_none();
-        let lacks_cuts = is_whole && core.stable < retired.until;
+        let lacks_cuts = is_whole && core.stable < retired.ends;
         let asks = Backoff::new(now, limits::RESEND_AFTER, ASK_MOST);
         self.owing = lacks_cuts.then_some(Owing { retired, asks, write: None });
         self.ask_for_owed(now, out);
@@ -70,7 +70,9 @@ impl LocalPath {
         let runs = if core.options.mutates(Mutation::RetiredKeeps) { self.filled(core, runs) } else { runs };
         let (first, rest) = not_below(core.stable, first, runs);
         if self.misses_names(core.shard, &rest) {
-            // It has reported less than that: its disk went back, and it does not know.
+            // It has reported less than that: its disk went back, and it does not know. More than this it never has.
+            core.missing = Some(MissingRange { from: core.stable, end });
+            self.owing = None;
             return;
         }
         self.ids.forget_placed();

@@ -1,0 +1,177 @@
+//! An operator asks what is lost of a log whose view stands: what its retired shards had, and none of their replicas has.
+//!
+//! ```text
+//!  operator      controller      replicas of retired shards
+//!     |-- Recover --->|                |
+//!     |               |-- Registered ->|     which view stands, so that it knows what it is owed
+//!     |               |-- Survey ----->|
+//!     |               |<- Surveyed ----|     within a second
+//!     |<- Recovered --|                      what none of them has
+//! ```
+//!
+//! With the operator's word a view is formed that gives this up: the log's history says that it is lost. A shard of which nothing is
+//! left is in that view no more. A replica of it that comes back has nothing that counts.
+
+use std::convert::Infallible;
+
+use seriatim_model::{
+    Address, Effect, Endpoint, Gap, Input, LogEntry, Machine, RetiredShard, Time, ViewNumber,
+};
+
+use super::{Controller, Message, retired, send};
+use crate::control::data_loss::Loss;
+use crate::control::poll::{Answers, Poll};
+use crate::control::survey::surveyed;
+use crate::mutation::{Mutation, Options};
+use crate::roles::{self, RoleEffect};
+use crate::shard::{self, Survey, Surveyed};
+
+/// In the number of a question, tells these from those of the controller that keeps the log to its limits.
+const OF_RETIRED: u64 = 1 << 63;
+
+/// The question to all replicas of retired shards of a view what they have.
+#[derive(Debug, Clone)]
+pub(super) struct Inquiry {
+    entry: LogEntry,
+    request: u64,
+    poll: Poll,
+}
+
+impl Inquiry {
+    pub(super) fn deadline(&self) -> Option<Time> {
+        self.poll.deadline()
+    }
+
+    fn view(&self) -> ViewNumber {
+        self.entry.view_number()
+    }
+}
+
+impl Controller {
+    /// The view stands. An operator who waits is told that nothing is lost, or first the replicas of its retired shards are asked.
+    pub(super) fn answer_of_retired(&mut self, now: Time, entry: &LogEntry, out: &mut Vec<RoleEffect>) {
+        if !self.orders.is_pending()
+            || self.inquiry.as_ref().is_some_and(|inquiry| inquiry.view() == entry.view_number())
+        {
+            return;
+        }
+        if retired(entry).next().is_none() {
+            return self.answer_whole(entry.view_number(), out);
+        }
+        for to in retired(entry) {
+            send(to, Message::Registered { entry: entry.clone() }, out);
+        }
+        self.inquiries += 1;
+        let request = OF_RETIRED | self.inquiries;
+        let survey = shard::Message::Survey(Survey { request, times: false, usage: false });
+        let poll = Poll::new(now, retired(entry).map(|to| (to, survey.clone().into())));
+        self.inquiry = Some(Inquiry { entry: entry.clone(), request, poll });
+        self.inquire(now, Input::Wake, out);
+    }
+
+    /// A replica says what it has.
+    pub(super) fn surveyed(
+        &mut self,
+        now: Time,
+        from: Address,
+        answer: &Surveyed,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        if self.inquiry.as_ref().is_some_and(|inquiry| inquiry.request == answer.request) {
+            let message = shard::Message::Surveyed(answer.clone()).into();
+            self.inquire(now, Input::Message { from, message }, out);
+        }
+    }
+
+    /// Steps the question to replicas. When it is over, the operator is answered, or a view is formed that gives up what was accepted.
+    pub(super) fn inquire(
+        &mut self,
+        now: Time,
+        input: Input<roles::Message, Infallible>,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        let Some(inquiry) = &mut self.inquiry else { return };
+        let mut effects = vec![];
+        inquiry.poll.step(now, input, &mut effects);
+        for effect in effects {
+            match effect {
+                Effect::Send { to, message } => out.push(RoleEffect::Send { to, message }),
+                Effect::Reply { reply, .. } => self.judge(now, &reply, out),
+                // It has no disk.
+                _ => {}
+            }
+        }
+    }
+
+    fn judge(&mut self, now: Time, answers: &Answers, out: &mut Vec<RoleEffect>) {
+        let Some(inquiry) = self.inquiry.take() else { return };
+        let Some(view) = inquiry.entry.view.as_ref().filter(|view| self.stands(view.number)) else {
+            // Another view is there, or is being formed: that may have other retired shards.
+            return self.begin(now, out);
+        };
+        let lost =
+            view.retired.iter().filter_map(|retired| lost_of(retired, &inquiry.entry, answers, self.options));
+        let lost: Vec<Gap> = lost.collect();
+        if lost.is_empty() {
+            return self.answer_whole(view.number, out);
+        }
+        if self.orders.accepts_at(now) {
+            (self.given_up, self.wanted) = (lost, Some(view.number));
+            return self.begin(now, out);
+        }
+        let silent = answers.iter().filter(|(_, answer)| answer.is_none());
+        // A node that is there and does not answer has no such replica any more.
+        let silent = silent.filter_map(|(to, _)| match to {
+            Address::Node(node, _) if self.suspected.contains(node) => Some(format!("node {node}")),
+            _ => None,
+        });
+        let silent: Vec<String> = silent.collect();
+        let mut text = Loss::of_retired(lost).to_string();
+        match &silent[..] {
+            [] => {}
+            [node] => text += &format!("; {node} does not answer, and may still have them"),
+            nodes => text += &format!("; {} do not answer, and may still have them", nodes.join(" and ")),
+        }
+        self.answer_orders((false, true), text, out);
+    }
+
+    fn stands(&self, view: ViewNumber) -> bool {
+        self.current.as_ref().is_some_and(|entry| entry.view_number() == view)
+    }
+
+    fn answer_whole(&mut self, view: ViewNumber, out: &mut Vec<RoleEffect>) {
+        let text = format!("view {view} stands; there is nothing to recover");
+        self.answer_orders((true, false), text, out);
+    }
+
+    /// Answers the operators that wait.
+    pub(super) fn answer_orders(
+        &mut self,
+        (done, lost): (bool, bool),
+        text: String,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        self.given_up.clear();
+        self.orders.answer(done, lost, text, out);
+    }
+}
+
+/// The positions of a retired shard that no replica that answered has. One that lacks no more than what the ordering layer owes it has
+/// everything.
+fn lost_of(retired: &RetiredShard, entry: &LogEntry, answers: &Answers, options: Options) -> Option<Gap> {
+    let RetiredShard { shard, last, .. } = retired;
+    let mut held = entry.history.start().max(retired.members().begins);
+    for member in &retired.members().replicas {
+        let from = Address::Node(member.node, Endpoint::Shard(*shard));
+        let Some(answer) = answers.get(&from).cloned().flatten().and_then(surveyed) else { continue };
+        if options.mutates(Mutation::GivenUpWhole) {
+            continue;
+        }
+        if answer.view == last.number {
+            return None;
+        }
+        held = held.max(answer.stable);
+    }
+    let gap = Gap { shard: *shard, from: held, end: retired.ends(&entry.history) };
+    (gap.from < gap.end).then_some(gap)
+}
