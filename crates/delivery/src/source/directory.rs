@@ -73,7 +73,7 @@ impl Directory {
         view.retired(shard).is_none_or(|retired| retired.until <= last.end).then_some(last)
     }
 
-    /// What was given up of shards that the view knows nothing of any more: nothing else of them is left.
+    /// The positions given up of shards that the view knows nothing of any more: nothing else of them is left.
     pub(crate) fn ended(&self) -> impl Iterator<Item = Gap> + '_ {
         let gaps = self
             .entry()

@@ -176,7 +176,7 @@ impl Feed {
         if let Some(gap) = self.given_up.filter(|gap| gap.from < self.upto) {
             let (upto, final_upto) = (self.upto, self.final_upto);
             self.forget_from(gap.from);
-            // What lies below what was wanted first is not wanted now.
+            // Nobody is asked for it again.
             (self.upto, self.final_upto) = (upto, final_upto);
         }
     }

@@ -460,7 +460,7 @@ fn all_replicas_of_a_retired_shard_are_asked_in_turn_since_no_view_replaces_one_
     assert_eq!(script.deliver(0, 0, run([0, 2]), 3), [0, 1]);
 }
 
-/// What is known of the position that is taken next.
+/// The knowledge of the position that is taken next.
 fn next(script: &mut Script) -> Answer {
     script.source.ask(script.now, script.next)
 }

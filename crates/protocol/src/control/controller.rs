@@ -15,7 +15,6 @@ use seriatim_model::{
 };
 
 use super::attempt::{Attempt, Goal, Liveness, Step};
-use super::data_loss::Blocked;
 use super::evidence::Evidence;
 use super::members::{self, Wish, dismiss, left_out, named, retired, view_nodes};
 use super::message::{Message, NodeAddress};
@@ -31,6 +30,7 @@ use crate::mutation::{Mutation, Options};
 use crate::roles::{self, RoleEffect, RoleInput};
 use crate::shard;
 
+mod blocked;
 mod giving_up;
 mod leaving;
 mod reminding;
@@ -754,34 +754,6 @@ impl Controller {
         }
     }
 
-    /// No view can be formed: says so, and tries again after a while.
-    fn cannot_form(&mut self, now: Time, entry: LogEntry, blocked: &Blocked, out: &mut Vec<RoleEffect>) {
-        // A loss that was accepted when the attempt had begun already is for the next one.
-        let is_older = |attempt: &Attempt| !attempt.goal.accepts_loss && attempt.goal.given_up.is_empty();
-        let is_older = matches!(&self.phase, Phase::Attempt(attempt) if is_older(attempt));
-        if is_older && self.orders.accepts_at(now) && matches!(blocked, Blocked::Lost(_)) {
-            return self.rest(now, Duration::ZERO);
-        }
-        // It is the turn of the controllers that stand back for this claim: they may hear nodes that this one does not.
-        let turn = self.pace.backoff_after(entry.claimed, entry.view_number()) * 3;
-        let why = blocked.to_string();
-        for node in &entry.sequencers {
-            send(Address::Node(*node, Endpoint::Sequencer), Message::Unavailable { why: why.clone() }, out);
-        }
-        // Into a register that was set back, nothing is written.
-        if entry.unavailable.as_deref() != Some(&why) && !matches!(blocked, Blocked::Behind { .. }) {
-            let entry = LogEntry { unavailable: Some(why.clone()), ..entry };
-            send(self.register, Message::CompareAndSet { entry }, out);
-        }
-        let (text, lost) = match blocked {
-            Blocked::Lost(loss) => (loss.to_string(), true),
-            Blocked::Waits(_) | Blocked::Behind { .. } => (why, false),
-        };
-        self.answer_orders((false, lost), text, out);
-        self.reports.clear();
-        self.rest(now, self.options.limits.attempt_for + turn);
-    }
-
     /// Step 8: all roles of the view may start.
     fn registered(&mut self, now: Time, entry: &LogEntry, out: &mut Vec<RoleEffect>) {
         let Some(view) = &entry.view else { return };
@@ -793,15 +765,7 @@ impl Controller {
         for to in named(entry).chain(controllers).chain(away).chain(retired(entry)) {
             send(to, Message::Registered { entry: entry.clone() }, out);
         }
-        let mut text = format!("view {} is registered; it goes on at position {}", view.number, view.start);
-        let mut lost = false;
-        for loss in attempt.losses() {
-            (lost, text) = (true, format!("{text}; {loss}"));
-        }
-        let is_asked_of_retired = self.orders.is_pending() && !lost && !view.retired.is_empty();
-        if !is_asked_of_retired {
-            self.answer_orders((true, lost), text, out);
-        }
+        let is_asked_of_retired = self.answer_registered(&attempt, view, out);
         self.pace.succeeded();
         self.is_joining_hard = false;
         self.reports.clear();

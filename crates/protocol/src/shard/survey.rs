@@ -112,6 +112,15 @@ impl Surveys {
     }
 }
 
+/// The view that a replica speaks for, and below which position it has what it knows to be stable.
+fn standing(core: &Core) -> (ViewNumber, Position) {
+    let is_whole = core.is_named() && core.missing.is_none();
+    let speaks = core.is_open() || core.retired_until.is_some() && is_whole;
+    let view = if speaks { core.view_number() } else { ViewNumber::NONE };
+    let lacks = core.missing.filter(|range| !core.is_open() && !range.is_empty());
+    (view, lacks.map_or(core.stable, |range| core.stable.min(range.from)))
+}
+
 impl Core {
     /// Which position was reached when, as far as it knows.
     pub(super) fn times(&self) -> &TimeIndex {
@@ -177,12 +186,7 @@ impl Core {
         usage: Option<StoreUse>,
         out: &mut Vec<RoleEffect>,
     ) {
-        let is_whole = self.is_named() && self.missing.is_none();
-        let is_counted_on = self.is_open() || self.retired_until.is_some() && is_whole;
-        let view = if is_counted_on { self.view_number() } else { ViewNumber::NONE };
-        let lacks = self.missing.filter(|range| !self.is_open() && !range.is_empty());
-        let stable = lacks.map_or(self.stable, |range| self.stable.min(range.from));
-        let (trim, known) = (self.trim, &self.surveys.times);
+        let ((view, stable), trim, known) = (standing(self), self.trim, &self.surveys.times);
         let (digest, time_ms) = (known.digest_above(trim), known.time_ms());
         let times = times.then(|| known.clone());
         let answer = Surveyed { request, view, stable, trim, digest, time_ms, times, usage };

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use seriatim_client::{
-    Event, Failure, LogConfig, NodeId, Order, Position, ReadError, ShardId, SubscribeOptions,
+    Event, Failure, Log, LogConfig, NodeId, Order, Position, ReadError, ShardId, SubscribeOptions,
 };
 use tokio::io::{AsyncBufReadExt, BufReader};
 
@@ -117,15 +118,7 @@ pub(crate) async fn give_up_a_shard_of(order: Order) {
         cli.good_on(&["append", &name, "--shard", &shard], format!("{shard}\n").as_bytes()).await;
     }
     let log = client.log(&name).await.expect("the log opens");
-    let tail = log.check_tail().await.expect("it has a tail");
-    let all = SubscribeOptions::default().until(tail);
-    let mut events = log.subscribe(Position(0), all).await.expect("it can be read");
-    let mut records = vec![];
-    while let Some(event) = events.next().await {
-        if let Event::Deliver { position, record, .. } = event.expect("all is there") {
-            records.push((position, record.payload()));
-        }
-    }
+    let records = records_of(&log).await;
     assert_eq!(records.len(), 30);
 
     members.kill(lost).await;
@@ -163,6 +156,29 @@ pub(crate) async fn give_up_a_shard_of(order: Order) {
     told(|| members.says(), &[" WARN ", "a loss was accepted, and the log goes on: "]).await;
     assert!(has_all().await);
 
+    only_those_are_lost(&log, records).await;
+    let ended = tokio::time::timeout(DEADLINE, waiting.wait_with_output()).await.expect("it ends");
+    let ended = ended.expect("it can be waited for");
+    assert!(text(&ended.stderr).contains("is lost, as are the others of shard 0"), "{}", text(&ended.stderr));
+    cli.good_on(&["append", &name], b"more\n").await;
+}
+
+/// All records of a log, with their positions.
+async fn records_of(log: &Log) -> Vec<(Position, Bytes)> {
+    let tail = log.check_tail().await.expect("it has a tail");
+    let all = SubscribeOptions::default().until(tail);
+    let mut events = log.subscribe(Position(0), all).await.expect("it can be read");
+    let mut records = vec![];
+    while let Some(event) = events.next().await {
+        if let Event::Deliver { position, record, .. } = event.expect("all is there") {
+            records.push((position, record.payload()));
+        }
+    }
+    records
+}
+
+/// The records of shard 0, which say so, are lost, and the others are there.
+async fn only_those_are_lost(log: &Log, records: Vec<(Position, Bytes)>) {
     for (at, payload) in records {
         let read = log.read(at, 1, DEADLINE).await;
         match &payload[..] {
@@ -174,17 +190,14 @@ pub(crate) async fn give_up_a_shard_of(order: Order) {
             _ => assert_eq!(read.expect("it is there")[0].position, at),
         }
     }
-    let ended = tokio::time::timeout(DEADLINE, waiting.wait_with_output()).await.expect("it ends");
-    let ended = ended.expect("it can be waited for");
-    assert!(text(&ended.stderr).contains("is lost, as are the others of shard 0"), "{}", text(&ended.stderr));
-    cli.good_on(&["append", &name], b"more\n").await;
 }
 
 /// Waits until something is so.
 async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
+    let mut every = tokio::time::interval(Duration::from_millis(100));
     let look = async {
         while !is_so().await {
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            every.tick().await;
         }
     };
     tokio::time::timeout(DEADLINE, look).await.unwrap_or_else(|_| panic!("in vain: {what}"));

@@ -100,12 +100,10 @@ impl Faults {
         }
         let step = Self::step(cluster, clients);
         let victims = Self::victims(cluster, fault);
-        let bears_it = match fault.kind {
-            FaultKind::ClientCrash => !clients.is_empty(),
-            FaultKind::DiskLoss if fault.target == Target::RetiredShard => {
-                Self::may_lose_retired(cluster, &victims)
-            }
-            kind => Self::may_strike(cluster, kind, &victims),
+        let bears_it = match (fault.kind, fault.target) {
+            (FaultKind::ClientCrash, _) => !clients.is_empty(),
+            (FaultKind::DiskLoss, Target::RetiredShard) => Self::may_lose_retired(cluster, &victims),
+            (kind, _) => Self::may_strike(cluster, kind, &victims),
         };
         if !bears_it {
             return;
@@ -128,12 +126,8 @@ impl Faults {
                 let down_for = self.stay_away(cluster);
                 Self::kill_all(cluster, &victims, false, down_for);
             }
-            FaultKind::DiskLoss if fault.target == Target::RetiredShard => {
-                cluster.scene.history.lose_too_much();
-                victims.into_iter().for_each(|node| self.lose_disk(cluster, fault, node));
-            }
             FaultKind::DiskLoss | FaultKind::JournalLoss | FaultKind::FileLoss => {
-                self.lose_disk(cluster, fault, victims[0]);
+                self.lose_disks(cluster, fault, &victims);
             }
             FaultKind::LyingDisk => Self::begin_to_lie(cluster, fault, victims[0]),
             FaultKind::BitRot => Self::damage(cluster, victims[0]),
@@ -296,6 +290,15 @@ impl Faults {
         let next = Fault { kind: FaultKind::Kill, target: Target::Node(nodes[1]), ..fault };
         let pause = cluster.scene.random.micros(10, 3000);
         cluster.scene.schedule(cluster.scene.now + pause, Happening::Strike(next));
+    }
+
+    /// One node loses its disk, or all that have a retired shard.
+    fn lose_disks(&mut self, cluster: &mut Cluster, fault: Fault, victims: &[NodeId]) {
+        if fault.target != Target::RetiredShard {
+            return self.lose_disk(cluster, fault, victims[0]);
+        }
+        cluster.scene.history.lose_too_much();
+        victims.iter().for_each(|node| self.lose_disk(cluster, fault, *node));
     }
 
     fn lose_disk(&mut self, cluster: &mut Cluster, fault: Fault, id: NodeId) {

@@ -15,10 +15,11 @@
 use std::convert::Infallible;
 
 use seriatim_model::{
-    Address, Effect, Endpoint, Gap, Input, LogEntry, Machine, RetiredShard, Time, ViewNumber,
+    Address, Effect, Endpoint, Gap, Input, LogEntry, Machine, RetiredShard, Time, View, ViewNumber,
 };
 
 use super::{Controller, Message, retired, send};
+use crate::control::attempt::Attempt;
 use crate::control::data_loss::Loss;
 use crate::control::poll::{Answers, Poll};
 use crate::control::survey::surveyed;
@@ -142,6 +143,25 @@ impl Controller {
     fn answer_whole(&mut self, view: ViewNumber, out: &mut Vec<RoleEffect>) {
         let text = format!("view {view} stands; there is nothing to recover");
         self.answer_orders((true, false), text, out);
+    }
+
+    /// A view is registered. Says whether an operator still waits to hear of the shards that it is without.
+    pub(super) fn answer_registered(
+        &mut self,
+        attempt: &Attempt,
+        view: &View,
+        out: &mut Vec<RoleEffect>,
+    ) -> bool {
+        let mut text = format!("view {} is registered; it goes on at position {}", view.number, view.start);
+        let mut lost = false;
+        for loss in attempt.losses() {
+            (lost, text) = (true, format!("{text}; {loss}"));
+        }
+        let is_asked = self.orders.is_pending() && !lost && !view.retired.is_empty();
+        if !is_asked {
+            self.answer_orders((true, lost), text, out);
+        }
+        is_asked
     }
 
     /// Answers the operators that wait.

@@ -1,0 +1,46 @@
+//! No view can be formed: who is told, and when it is tried again.
+
+use std::time::Duration;
+
+use seriatim_model::{Address, Endpoint, LogEntry, Time};
+
+use super::{Controller, Message, Phase, send};
+use crate::control::attempt::Attempt;
+use crate::control::data_loss::Blocked;
+use crate::roles::RoleEffect;
+
+impl Controller {
+    /// No view can be formed: says so, and tries again after a while.
+    pub(super) fn cannot_form(
+        &mut self,
+        now: Time,
+        entry: LogEntry,
+        blocked: &Blocked,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        // A loss that was accepted when the attempt had begun already is for the next one.
+        let is_older = |attempt: &Attempt| !attempt.goal.accepts_loss && attempt.goal.given_up.is_empty();
+        let is_older = matches!(&self.phase, Phase::Attempt(attempt) if is_older(attempt));
+        if is_older && self.orders.accepts_at(now) && matches!(blocked, Blocked::Lost(_)) {
+            return self.rest(now, Duration::ZERO);
+        }
+        // It is the turn of the controllers that stand back for this claim: they may hear nodes that this one does not.
+        let turn = self.pace.backoff_after(entry.claimed, entry.view_number()) * 3;
+        let why = blocked.to_string();
+        for node in &entry.sequencers {
+            send(Address::Node(*node, Endpoint::Sequencer), Message::Unavailable { why: why.clone() }, out);
+        }
+        // Into a register that was set back, nothing is written.
+        if entry.unavailable.as_deref() != Some(&why) && !matches!(blocked, Blocked::Behind { .. }) {
+            let entry = LogEntry { unavailable: Some(why.clone()), ..entry };
+            send(self.register, Message::CompareAndSet { entry }, out);
+        }
+        let (text, lost) = match blocked {
+            Blocked::Lost(loss) => (loss.to_string(), true),
+            Blocked::Waits(_) | Blocked::Behind { .. } => (why, false),
+        };
+        self.answer_orders((false, lost), text, out);
+        self.reports.clear();
+        self.rest(now, self.options.limits.attempt_for + turn);
+    }
+}
