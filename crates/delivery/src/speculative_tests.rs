@@ -449,3 +449,32 @@ fn nothing_is_left_undecided_when_all_chosen_shards_have_left() {
     newer.shards = vec![vec![], vec![NodeId(21)]];
     assert_eq!(script.enters(newer), ["fail 0", "ShardsLeft([ShardId(0)])"]);
 }
+
+#[test]
+fn predictions_below_all_that_the_history_tells_of_are_trimmed_or_come_again() {
+    let mut script = Script::new(1, None, speculative());
+    script.predict(1, 0, 0, run(0..4), 4);
+    assert_eq!(script.holds(1, 0, 2), ["confirm 2"]);
+    let mut newer = view(2, 1, 4, 4);
+    newer.history = ViewHistory::default();
+    newer.history.push(ViewNumber(2), Position(4));
+    assert!(script.enters(newer).is_empty(), "nobody says which view decided there");
+    assert_eq!(script.asked[&0].2, Position(2));
+    let error = ReadError::Trimmed { first: Position(4) };
+    let told = script.says(0, |request| shard::Message::ReadFailed { request, error });
+    assert_eq!(told, ["fail 2", "trimmed 4"]);
+}
+
+#[test]
+fn what_was_predicted_and_is_lost_fails_when_the_view_is_known_that_gave_it_up() {
+    let mut script = Script::new(1, None, speculative());
+    script.predict(1, 0, 0, run(0..4), 4);
+    assert_eq!(script.holds(1, 0, 2), ["confirm 2"]);
+    let mut newer = view(2, 1, 2, 4);
+    let gap = seriatim_model::Gap { shard: ShardId(0), from: Position(2), end: Position(4) };
+    newer.history.give_up(gap);
+    assert_eq!(script.enters(newer), ["fail 2"]);
+    let error = ReadError::Lost { position: Position(2), end: Position(4) };
+    let told = script.says(0, |request| shard::Message::ReadFailed { request, error });
+    assert_eq!(told, ["Lost { position: Position(2), shard: ShardId(0), end: Position(4) }"]);
+}

@@ -252,7 +252,12 @@ impl Subscriber {
             News::Entered => {
                 let (number, start, history) = self.source.view().expect("it was just entered");
                 match self.source.may_pass_over() {
-                    false => policy.entered(number, start, history),
+                    false => {
+                        let void = policy.entered(number, start, history);
+                        let lost =
+                            history.gaps().iter().filter_map(|gap| policy.undecided_in(gap.from..gap.end));
+                        void.into_iter().chain(lost).min()
+                    }
                     true => {
                         let void = policy.entered(number, start, &ViewHistory::default());
                         // Records that are lost come from nobody, nor do such of shards that have ended.

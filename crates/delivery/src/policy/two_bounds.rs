@@ -105,6 +105,13 @@ impl TwoBounds {
         self.given.range(index..).find(|given| given.id.is_some()).map(|given| given.first)
     }
 
+    /// The first of these positions that was given and may fail.
+    pub(crate) fn undecided_in(&self, range: Range<Position>) -> Option<Position> {
+        let index = self.given.partition_point(|given| given.end <= range.start);
+        let mut given = self.given.range(index..).take_while(|given| given.first < range.end);
+        given.find(|given| given.basis != Basis::Final).map(|given| given.first.max(range.start))
+    }
+
     /// The position that the source is to be asked for, unless the end is reached.
     pub(crate) fn wanted(&self) -> Option<Position> {
         (self.next < self.end).then_some(self.next)

@@ -455,9 +455,14 @@ impl Source {
         self.feeds.values_mut().for_each(|feed| feed.forget_from(lost_from));
         // Predictions that are left are of positions about which the view before decides still. What may have been passed over comes
         // again, as final.
-        let what_is_left =
-            if self.may_pass_over() { Feed::forget_predictions } else { Feed::confirm_predictions };
-        self.feeds.values_mut().for_each(what_is_left);
+        // So does what lies below all that the history tells of: a replica says that it is trimmed.
+        let (may_pass_over, told_from) = (self.may_pass_over(), self.entry().history.start());
+        for feed in self.feeds.values_mut() {
+            match may_pass_over || feed.final_upto < told_from {
+                true => feed.forget_predictions(),
+                false => feed.confirm_predictions(),
+            }
+        }
         let retired = view.retired.iter().map(|retired| (retired.members(), retired.until));
         let all = view.shards.iter().map(|members| (members, Position(u64::MAX))).chain(retired);
         let all = all.map(|(members, until)| (members.shard, members.primary().node, until));
