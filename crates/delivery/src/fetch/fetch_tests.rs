@@ -143,6 +143,17 @@ fn all_replicas_of_a_retired_shard_are_asked_in_turn_since_no_view_replaces_one_
 }
 
 #[test]
+fn a_replica_of_a_retired_shard_that_has_nothing_hides_nothing_of_another() {
+    let mut script = Script::new(without_a_shard());
+    script.read(0, 3, Duration::ZERO);
+    assert_eq!(script.answer(1, run([1]), 3), []);
+    assert_eq!(script.asked[&0].0, primary(1, 0));
+    assert_eq!(script.answer(0, vec![], 0), [], "it may have lost its disk");
+    assert_eq!(script.asked[&0].0, 100);
+    assert_eq!(script.answer(0, run([0, 2]), 3), records([0, 1, 2], 3));
+}
+
+#[test]
 fn what_is_given_up_is_lost_where_no_other_shard_has_the_position() {
     for (given_up_from, asks_first) in [(1, true), (0, false)] {
         let mut script = Script::new(with_given_up(given_up_from));

@@ -233,6 +233,13 @@ impl Read {
         shared: &mut Shared,
         out: &mut Out,
     ) -> Option<Reply> {
+        let position = self.wanted.from;
+        let ends_at =
+            shared.directory.view().and_then(|view| view.retired(shard)).map(|retired| retired.until);
+        if upto == position && ends_at.is_some_and(|ends_at| position < ends_at) {
+            // All below that is decided: a replica that says nothing of it does not have it.
+            return self.failed(now, (node, shard, request), ReadError::Missing { position }, shared, out);
+        }
         let part = self.part(node, shard, request)?;
         if let Some(position) = disorder(part.upto, &records, &empty, upto) {
             return Some(Reply::Failed(Failure::Disordered { position, shard }));
