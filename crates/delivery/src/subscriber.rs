@@ -1,6 +1,8 @@
 //! Records from a position on, in order, as they become final.
 
-use seriatim_model::{Address, Effect, Endpoint, Input, Machine, NodeId, Peer, Position, Time, ViewHistory};
+use seriatim_model::{
+    Address, Effect, Endpoint, Input, Machine, NodeId, Peer, Position, ShardId, Time, ViewHistory,
+};
 use seriatim_protocol::Options;
 use seriatim_protocol::control::LogEntry;
 use seriatim_protocol::roles::Message;
@@ -161,15 +163,7 @@ impl Subscriber {
     fn heard(&mut self, now: Time, news: News, out: &mut Out) {
         match news {
             News::Nothing => {}
-            News::Failed(failure) => {
-                if matches!(failure, Failure::ShardsLeft(_)) {
-                    // A view brought that.
-                    self.judge(now, News::Entered, out);
-                    self.confirm(out);
-                    self.void_rest(out);
-                }
-                self.fail(failure, out);
-            }
+            News::Failed(failure) => self.fail(failure, out),
             news => match &mut self.policy {
                 Policy::InOrder(policy) => {
                     if let News::Trimmed { first } = news {
@@ -180,7 +174,10 @@ impl Subscriber {
                 }
                 Policy::TwoBounds(..) => {
                     self.judge(now, news, out);
-                    self.hand_over_with_bounds(now, out);
+                    match self.source.left() {
+                        Some(shards) => self.end_without(shards, out),
+                        None => self.hand_over_with_bounds(now, out),
+                    }
                 }
             },
         }
@@ -286,14 +283,16 @@ impl Subscriber {
         }
     }
 
-    /// Nobody is left who could say whether what is not confirmed is final.
-    fn void_rest(&mut self, out: &mut Out) {
+    /// The chosen shards have left: nobody could say any more whether what is not confirmed is final.
+    fn end_without(&mut self, shards: Vec<ShardId>, out: &mut Out) {
+        self.confirm(out);
         let Policy::TwoBounds(policy, _) = &mut self.policy else { return };
         if let Some(first) = policy.record_from(policy.confirmed()) {
             let failed = policy.fail(first);
             let next = policy.next();
             self.take_back(failed, next, out);
         }
+        self.fail(Failure::ShardsLeft(shards), out);
     }
 
     /// From `next` on the reader is given records anew. Some of those that it has are void, or none.

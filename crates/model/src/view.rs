@@ -180,8 +180,13 @@ impl RetiredShard {
     /// Where that ends which its replicas may still give out: at `until`, or where what an operator gave up begins.
     #[must_use]
     pub fn ends(&self, history: &ViewHistory) -> Position {
-        let last = history.gaps_of(self.shard).next_back().filter(|gap| gap.end >= self.until);
-        last.map_or(self.until, |gap| gap.from)
+        self.given_up(history).map_or(self.until, |gap| gap.from)
+    }
+
+    /// The last positions that an operator gave up of it, if these reach up to its end.
+    #[must_use]
+    pub fn given_up(&self, history: &ViewHistory) -> Option<Gap> {
+        history.gaps_of(self.shard).next_back().filter(|gap| gap.end >= self.until)
     }
 }
 

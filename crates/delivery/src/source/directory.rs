@@ -68,9 +68,12 @@ impl Directory {
     /// The positions that were given up of a shard that takes no part in the view, the last of them. Nobody is asked for these: the log's
     /// history says that they are lost.
     pub(crate) fn given_up(&self, shard: ShardId) -> Option<Gap> {
-        let view = self.view()?;
-        let last = self.entry().history.gaps_of(shard).next_back().filter(|_| view.shard(shard).is_none())?;
-        view.retired(shard).is_none_or(|retired| retired.until <= last.end).then_some(last)
+        let (view, history) = (self.view()?, &self.entry().history);
+        match view.retired(shard) {
+            Some(retired) => retired.given_up(history),
+            // Nothing else of it is left.
+            None => history.gaps_of(shard).next_back().filter(|_| view.holders(shard).is_none()),
+        }
     }
 
     /// The positions given up of shards that the view knows nothing of any more: nothing else of them is left.

@@ -421,10 +421,7 @@ impl Source {
             Learned::Nothing => News::Nothing,
             Learned::NewView { lost_from } => {
                 self.enter_view(now, lost_from, out);
-                match self.selection.left(self.entry()) {
-                    Some(shards) => News::Failed(Failure::ShardsLeft(shards)),
-                    None => News::Entered,
-                }
+                News::Entered
             }
             Learned::Same(answer) => match self.doubt.view_confirmed(answer) {
                 None => News::Nothing,

@@ -158,6 +158,11 @@ impl Source {
         chosen.map(|(_, end)| end).max()
     }
 
+    /// The shards that were chosen, if nothing more comes of them: all of them have left the log.
+    pub(crate) fn left(&self) -> Option<Vec<ShardId>> {
+        self.selection.left(self.entry())
+    }
+
     /// The view that is known: its number, its start, and which view decides where.
     pub(crate) fn view(&self) -> Option<(ViewNumber, Position, &ViewHistory)> {
         self.directory.view().map(|view| (view.number, view.start, &self.directory.entry().history))

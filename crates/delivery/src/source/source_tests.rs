@@ -534,13 +534,14 @@ fn a_subscription_ends_when_the_last_shard_that_it_chose_has_left() {
         newer
     };
     let one_left = without(2, 0, &older);
-    assert_eq!(script.found(one_left.clone()), News::Entered);
-    // It was not chosen.
+    // Shard 1 was not chosen.
     let two_left = without(3, 1, &one_left);
-    assert_eq!(script.found(two_left.clone()), News::Entered);
     let mut none_left = without(4, 2, &two_left);
     none_left.shards.push(vec![NodeId(13)]);
-    assert_eq!(script.found(none_left), News::Failed(Failure::ShardsLeft(chosen.to_vec())));
+    for (newer, left) in [(one_left, None), (two_left, None), (none_left, Some(chosen.to_vec()))] {
+        assert_eq!(script.found(newer), News::Entered);
+        assert_eq!(script.source.left(), left);
+    }
 }
 
 #[test]

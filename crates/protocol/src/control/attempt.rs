@@ -542,9 +542,8 @@ impl Attempt {
         }
         entry.leaving.retain(|shard| !has_left(shard));
         entry.history.push(view.number, self.decides_from(&view));
-        let losses = self
-            .losses()
-            .filter(|loss| loss.certain != Position::MAX || !options.mutates(Mutation::GivenUpUntold));
+        let losses =
+            self.losses().filter(|loss| loss.certain.is_some() || !options.mutates(Mutation::GivenUpUntold));
         losses.flat_map(|loss| loss.gaps).for_each(|gap| entry.history.give_up(gap));
         entry.history.forget_views_below(self.handover.trimmed(&self.evidence, &view.shards));
         view.placement = view.placement.forget_below(entry.history.start());

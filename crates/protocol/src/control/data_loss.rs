@@ -26,8 +26,8 @@ pub(super) enum Blocked {
 pub(super) struct Loss {
     /// The parts that no replica holds, for a person.
     pub(super) what: Vec<String>,
-    /// Positions below it are kept, apart from `gaps`.
-    pub(super) certain: Position,
+    /// Positions below it are kept, apart from `gaps`. None: all positions.
+    pub(super) certain: Option<Position>,
     /// The positions that no replica that takes part is known to hold.
     pub(super) gaps: Vec<Gap>,
     /// Whether acknowledged appends at `certain` and above may be lost.
@@ -37,14 +37,14 @@ pub(super) struct Loss {
 impl Loss {
     /// Positions of retired shards alone are lost.
     pub(super) fn of_retired(gaps: Vec<Gap>) -> Self {
-        Self { certain: Position::MAX, gaps, ..Self::default() }
+        Self { gaps, ..Self::default() }
     }
 
-    /// Notes the positions that none of the replicas of a shard holds that are to go on with it; `missing` has those
+    /// Notes the positions below `certain` that none of the replicas of a shard holds that are to go on with it; `missing` has those
     /// of each. A replica gets the positions that only another one holds from that one.
     pub(super) fn add_shard(
         &mut self,
-        (shard, begins): (ShardId, Position),
+        (shard, begins, certain): (ShardId, Position, Position),
         is_complete: bool,
         missing: impl Iterator<Item = MissingRange>,
         history: &ViewHistory,
@@ -52,7 +52,7 @@ impl Loss {
         if !is_complete {
             self.what.push(format!("the replicas of shard {shard}"));
         }
-        let everything = MissingRange { from: begins, end: self.certain };
+        let everything = MissingRange { from: begins, end: certain };
         let MissingRange { from, end } =
             missing.fold(everything, MissingRange::meet).without(history.gaps_of(shard));
         if from < end {
@@ -85,8 +85,8 @@ impl std::fmt::Display for Blocked {
 impl std::fmt::Display for Loss {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.certain {
-            Position::MAX => f.write_str("all positions are certain")?,
-            certain => write!(f, "positions below {certain} are certain")?,
+            None => f.write_str("all positions are certain")?,
+            Some(certain) => write!(f, "positions below {certain} are certain")?,
         }
         for Gap { shard, from, end } in &self.gaps {
             write!(
@@ -94,12 +94,11 @@ impl std::fmt::Display for Loss {
                 ", except those of shard {shard} from {from} to {end}, which no replica is known to hold"
             )?;
         }
-        if self.tail {
+        if let Some(certain) = self.certain.filter(|_| self.tail) {
             write!(
                 f,
-                "; appends acknowledged beyond {} may be gone, and clients that repeat appends from before may \
-                 append them twice",
-                self.certain
+                "; appends acknowledged beyond {certain} may be gone, and clients that repeat appends from before may \
+                 append them twice"
             )?;
         }
         Ok(())

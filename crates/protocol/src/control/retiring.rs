@@ -4,6 +4,7 @@
 //! empty. Its nodes get another shard to carry, under a number of its own. When its replicas come back, they learn the cuts that they
 //! have missed from the ordering layer, and give out what the shard has.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use seriatim_model::{Durability, LogEntry, RetiredShard, ShardId, Time, View, limits};
@@ -71,8 +72,8 @@ impl Attempt {
         let last = View { retired: vec![], ..old.clone() };
         let new = self.retiring.iter().map(|shard| RetiredShard { shard: *shard, last: last.clone(), until });
         let trimmed = self.evidence.trimmed(self.members_of_shards());
-        let mut history = self.entry().history.clone();
-        self.goal.given_up.iter().for_each(|gap| history.give_up(*gap));
+        let mut history = Cow::Borrowed(&self.entry().history);
+        self.goal.given_up.iter().for_each(|gap| history.to_mut().give_up(*gap));
         let is_kept = |retired: &RetiredShard| retired.ends(&history) > trimmed.max(retired.members().begins);
         let mut retired: Vec<RetiredShard> = old.retired.iter().cloned().chain(new).filter(is_kept).collect();
         retired.sort_by_key(|retired| retired.shard);

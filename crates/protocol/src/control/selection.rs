@@ -182,7 +182,8 @@ impl Attempt {
         let (seals, complete_suffices) =
             (self.handover.seals(), self.handover.complete_suffices(&self.evidence));
         let is_headless = seals && self.evidence.chosen().is_none();
-        let mut loss = Loss { certain: self.certain(), tail: is_headless, ..Loss::default() };
+        let certain = self.certain();
+        let mut loss = Loss { certain: Some(certain), tail: is_headless, ..Loss::default() };
         if is_headless {
             loss.what.push("the sequencing replicas".into());
         }
@@ -201,7 +202,7 @@ impl Attempt {
             // Where only the shard's replicas hold what is not final yet, it goes with them.
             loss.tail |= !seals;
             let missing = held.map(|held| self.handover.missing(&self.evidence, held));
-            loss.add_shard((shard, *begins), is_complete, missing, &self.entry().history);
+            loss.add_shard((shard, *begins, certain), is_complete, missing, &self.entry().history);
         }
         Ok((!loss.what.is_empty()).then_some(loss))
     }

@@ -10,6 +10,7 @@ use super::clients::Clients;
 use super::cluster::Cluster;
 use super::network_faults::{NetworkMend, Struck};
 use super::scene::{Happening, Scene};
+use super::truth::Truth;
 use crate::coverage::{FaultKind, Step};
 use crate::plan::{Fault, Target, Trigger};
 
@@ -234,13 +235,9 @@ impl Faults {
         let spared = match kind {
             kind if kind.loses_disk() || kind == FaultKind::BitRot => {
                 // A replica that goes away before it knows the view counts for nothing when it is back.
-                let bears_it = |view: &View| {
-                    let truth = cluster.truth();
+                Self::may_spoil(cluster, kind, victims, |truth, view| {
                     truth.survives_knowing(view, victims, view.number)
-                        && truth.flush_survives(victims)
-                        && truth.is_all_elsewhere(kind == FaultKind::BitRot, view, victims)
-                };
-                !cluster.disks().are_spoiled() && cluster.scene.latest_view().is_some_and(bears_it)
+                })
             }
             _ => true,
         };
@@ -249,15 +246,24 @@ impl Faults {
 
     /// Whether all replicas of a retired shard may lose their disks: everything else is there without them.
     fn may_lose_retired(cluster: &Cluster, victims: &[NodeId]) -> bool {
+        let survives = |truth: &Truth<'_>, view: &View| truth.survives_losing_retired(view, victims);
+        !victims.contains(&CONTROL) && Self::may_spoil(cluster, FaultKind::DiskLoss, victims, survives)
+    }
+
+    /// Whether what these nodes' disks hold may be lost or damaged, if the log `survives` without it.
+    fn may_spoil(
+        cluster: &Cluster,
+        kind: FaultKind,
+        victims: &[NodeId],
+        survives: impl Fn(&Truth<'_>, &View) -> bool,
+    ) -> bool {
         let bears_it = |view: &View| {
             let truth = cluster.truth();
-            truth.survives_losing_retired(view, victims)
+            survives(&truth, view)
                 && truth.flush_survives(victims)
-                && truth.is_all_elsewhere(false, view, victims)
+                && truth.is_all_elsewhere(kind == FaultKind::BitRot, view, victims)
         };
-        !victims.contains(&CONTROL)
-            && !cluster.disks().are_spoiled()
-            && cluster.scene.latest_view().is_some_and(bears_it)
+        !cluster.disks().are_spoiled() && cluster.scene.latest_view().is_some_and(bears_it)
     }
 
     /// Whether the log has everything that these nodes hold elsewhere, too, and undamaged.
