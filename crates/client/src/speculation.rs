@@ -169,8 +169,8 @@ where
                     (self.undo)(&mut self.state, effect);
                 }
             }
-            // Trimmed records have no effect.
-            Event::Trimmed { .. } => {}
+            // Records that are trimmed or lost have no effect.
+            Event::Trimmed { .. } | Event::Lost { .. } => {}
         }
     }
 }

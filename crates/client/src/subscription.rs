@@ -38,6 +38,9 @@ pub struct SubscribeOptions {
     pub filter: Option<Filter>,
     /// The shards whose records are wanted; none: all.
     pub shards: Option<BTreeSet<ShardId>>,
+    /// Whether to go on after records that are lost, of which an operator accepted that. Otherwise the subscription ends there, with an
+    /// error.
+    pub skip_lost: bool,
 }
 
 impl SubscribeOptions {
@@ -65,6 +68,12 @@ impl SubscribeOptions {
         Self { shards: Some(numbers.into_iter().map(ShardId).collect()), ..self }
     }
 
+    /// Goes on after records that are lost, and says which they are: [`Event::Lost`].
+    #[must_use]
+    pub fn skip_lost(self) -> Self {
+        Self { skip_lost: true, ..self }
+    }
+
     /// Whether a log can be subscribed to like this.
     pub(crate) fn check(&self, entry: &LogEntry) -> Result<(), ReadError> {
         if self.filter.as_ref().is_some_and(|filter| !filter.is_possible()) {
@@ -82,7 +91,12 @@ impl SubscribeOptions {
     }
 
     pub(crate) fn selection(self) -> Selection {
-        Selection { speculative: self.speculative, filter: self.filter, shards: self.shards }
+        Selection {
+            speculative: self.speculative,
+            filter: self.filter,
+            shards: self.shards,
+            skips_lost: self.skip_lost,
+        }
     }
 }
 
@@ -120,6 +134,17 @@ pub enum Event {
         /// The first position that is left.
         first: Position,
     },
+    /// All that this shard had at these positions is lost, and no other shard has a record there: an operator accepted that. Everything
+    /// below is final, and was delivered; delivery goes on at `end`. Comes only where that was
+    /// [asked for](SubscribeOptions::skip_lost).
+    Lost {
+        /// The shard.
+        shard: ShardId,
+        /// The first of the positions.
+        from: Position,
+        /// The position after the last.
+        end: Position,
+    },
 }
 
 /// A subscription. Dropping it ends it.
@@ -130,7 +155,7 @@ pub struct Subscription {
     arrivals: mpsc::Receiver<subscriber::Event>,
     ready: VecDeque<Event>,
     /// Records, and their bytes, taken by the application since it last asked for more. A bound that was told although no record lay
-    /// below it counts as one.
+    /// below it counts as one, and so does a loss.
     taken: u64,
     taken_bytes: u64,
     is_over: bool,
@@ -203,6 +228,10 @@ impl Subscription {
                 }
                 Some(subscriber::Event::Fail { after }) => self.ready.push_back(Event::Fail { after }),
                 Some(subscriber::Event::Trimmed { first }) => self.ready.push_back(Event::Trimmed { first }),
+                Some(subscriber::Event::Lost { shard, from, end }) => {
+                    self.taken += 1;
+                    self.ready.push_back(Event::Lost { shard, from, end });
+                }
                 Some(subscriber::Event::Failed(failure)) => {
                     self.is_over = true;
                     return Some(Err(failure.into()));

@@ -39,16 +39,14 @@ pub enum Failure {
     },
     /// The shard lost the record, and an operator accepted that. It does not come back.
     #[error(
-        "the record at position {position} is lost, as are the others of shard {shard} below {end}: an operator \
-         accepted that; read on from {}",
-        .position.next()
+        "what shard {shard} had from position {position} to {end} is lost: an operator accepted that; read on from {end}"
     )]
     Lost {
         /// Where.
         position: Position,
         /// The shard that held it.
         shard: ShardId,
-        /// The position after the last that the shard lost with it.
+        /// Where to read on: the shard lost all that it had before, and no other has a record there.
         end: Position,
     },
     /// No replica of the shard gave the record out, and the last one that was asked lacks it.

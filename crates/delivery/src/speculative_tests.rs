@@ -32,6 +32,7 @@ fn told(events: &[Event]) -> Vec<String> {
         Event::Passed { upto } => format!("passed {upto}"),
         Event::Fail { after } => format!("fail {after}"),
         Event::Trimmed { first } => format!("trimmed {first}"),
+        Event::Lost { shard, from, end } => format!("shard {shard} lost {from}..{end}"),
         Event::Finished => "finished".into(),
         Event::Failed(failure) => format!("{failure:?}"),
     };
@@ -477,4 +478,36 @@ fn what_was_predicted_and_is_lost_fails_when_the_view_is_known_that_gave_it_up()
     let error = ReadError::Lost { position: Position(2), end: Position(4) };
     let told = script.says(0, |request| shard::Message::ReadFailed { request, error });
     assert_eq!(told, ["Lost { position: Position(2), shard: ShardId(0), end: Position(4) }"]);
+}
+
+#[test]
+fn what_is_lost_is_passed_over_when_all_before_it_is_decided() {
+    let mut script = Script::new(1, None, Selection { skips_lost: true, ..speculative() });
+    script.predict(1, 0, 0, run(0..3), 3);
+    let mut newer = view(2, 1, 3, 6);
+    let gap = seriatim_model::Gap { shard: ShardId(0), from: Position(3), end: Position(6) };
+    newer.history.give_up(gap);
+    assert_eq!(script.enters(newer), ["confirm 3"]);
+    let lost = |script: &mut Script| {
+        let error = ReadError::Lost { position: Position(3), end: Position(6) };
+        script.says(0, |request| shard::Message::ReadFailed { request, error })
+    };
+    assert_eq!(script.asked[&0].2, Position(3));
+    assert_eq!(lost(&mut script), ["shard 0 lost 3..6", "passed 6"]);
+    assert_eq!(script.subscriber.deadline(), Some(script.now), "it asks for what comes after it");
+    script.step(Input::Wake);
+    assert_eq!(script.asked[&0].2, Position(6));
+    assert_eq!(script.predict(2, 0, 6, run(6..7), 7), ["6?"]);
+}
+
+#[test]
+fn a_reader_that_wants_nothing_is_not_told_of_a_loss() {
+    let mut script = unplaced_of(2, Selection { skips_lost: true, ..speculative() });
+    script.deliver(1, 0, vec![], 1000);
+    assert_eq!(script.deliver(0, 0, run(0..1000), 1100).len(), 2, "records, and a confirmation");
+    let error = ReadError::Lost { position: Position(1000), end: Position(1050) };
+    let told = script.says(1, |request| shard::Message::ReadFailed { request, error });
+    assert!(told.is_empty(), "{told:?}");
+    assert_eq!(script.want(1), ["shard 1 lost 1000..1050"]);
+    assert_eq!(script.want(1), ["passed 1050"]);
 }

@@ -119,12 +119,13 @@ impl Subscriber {
         // There are no records above.
         let from = from.min(Position::MAX);
         let end = end.map_or(Position::MAX, |end| end.min(Position::MAX));
+        let skips_lost = selection.skips_lost;
         let policy = match selection.is_plain() {
-            true => Policy::InOrder(InOrder::new(from, end, options)),
-            false => Policy::TwoBounds(TwoBounds::new(from, end, options), selection.speculative),
+            true => Policy::InOrder(InOrder::new(from, end, skips_lost, options)),
+            false => Policy::TwoBounds(TwoBounds::new(from, end, skips_lost, options), selection.speculative),
         };
         Self {
-            source: Source::new(control, entry, from, window, selection),
+            source: Source::new(control, entry, from, window, selection, options),
             policy,
             sink: Application::new(from),
         }
@@ -213,6 +214,7 @@ impl Subscriber {
             Step::Give => self.sink.give(self.source.take()),
             Step::Pass => {}
             Step::Skip { first } => self.sink.skip(first, out),
+            Step::Lose { shard, range } => self.sink.lose(shard, range, out),
             Step::Wait => return false,
             Step::Fail(failure) => {
                 self.fail(failure, out);
@@ -318,20 +320,25 @@ impl Subscriber {
             return;
         }
         loop {
-            let Policy::TwoBounds(policy, is_speculative) = &mut self.policy else { return };
+            let Policy::TwoBounds(policy, _) = &self.policy else { return };
             let Some(position) = policy.wanted().filter(|_| self.sink.wants_more()) else { break };
-            let known: Known = self.source.know(now, position);
+            let known = self.source.know(now, position);
+            if matches!(known, Known::Lost { .. }) {
+                self.confirm(out);
+                if !self.sink.wants_more() {
+                    break;
+                }
+            }
+            let Policy::TwoBounds(policy, is_speculative) = &mut self.policy else { return };
             match policy.answered(position, known) {
                 Next::Give { speculative } => {
                     let speculative = speculative && *is_speculative;
                     self.sink.give_with(self.source.copy(position), speculative, out);
                 }
                 Next::Pass => {}
+                Next::Lose { shard, range } => self.sink.lose(shard, range, out),
                 Next::Wait => break,
-                Next::Fail(failure) => {
-                    self.confirm(out);
-                    return self.fail(failure, out);
-                }
+                Next::Fail(failure) => return self.fail(failure, out),
             }
         }
         self.confirm(out);

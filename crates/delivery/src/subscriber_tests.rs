@@ -28,11 +28,16 @@ struct Script {
 
 impl Script {
     fn new(entry: LogEntry, from: u64, end: Option<u64>) -> Self {
-        let subscriber = Subscriber::new(
+        Self::with(entry, (from, end), Selection::default())
+    }
+
+    fn with(entry: LogEntry, (from, end): (u64, Option<u64>), selection: Selection) -> Self {
+        let subscriber = Subscriber::with(
             crate::testing::CONTROL,
             entry,
             (Position(from), end.map(Position)),
             limits::SUBSCRIPTION_BYTES,
+            selection,
             Options::default(),
         );
         let mut script = Self { subscriber, now: Time(1), asked: Asked::new(), looked_up: 0, lookups: 0 };
@@ -175,13 +180,42 @@ fn what_is_lost_is_named_when_everything_before_it_was_handed_over() {
     let events = script.step(from_shard(node, 0, shard::Message::ReadFailed { request, error }));
     assert_eq!(events, [Event::Trimmed { first }]);
     script.wait(20 * MS);
-    assert_eq!(script.asked[&1].2, first);
-    assert_eq!(lost(&mut script, 3), []);
     let events = script.deliver(0, 2, run([2, 4]), 6);
     assert_eq!(positions(&events[..1]), [2]);
-    let failure = Failure::Lost { position: Position(3), shard: ShardId(1), end: Position(6) };
+    // The next position is the other shard's.
+    let failure = Failure::Lost { position: Position(3), shard: ShardId(1), end: Position(4) };
     assert!(failure.to_string().contains("read on from 4"), "{failure}");
     assert_eq!(events[1..], [Event::Failed(failure)]);
+}
+
+#[test]
+fn a_reader_that_skips_what_is_lost_is_told_each_run_of_it_and_all_the_rest() {
+    let mut unplaced = entry(1, 2, 1);
+    unplaced.config.order = seriatim_model::Order::Scalog;
+    let selection = Selection { skips_lost: true, ..Selection::default() };
+    let mut script = Script::with(unplaced, (0, Some(12)), selection);
+    script.want(100);
+    script.deliver(1, 0, run([1]), 2);
+    let (node, request, ..) = script.asked[&1];
+    let error = ReadError::Lost { position: Position(2), end: Position(9) };
+    script.step(from_shard(node, 1, shard::Message::ReadFailed { request, error }));
+    script.asked.remove(&1);
+    let lost =
+        |from: u64, end: u64| Event::Lost { shard: ShardId(1), from: Position(from), end: Position(end) };
+    let events = script.deliver(0, 0, run([0, 5, 6]), 7);
+    assert_eq!(positions(&events[..1]), [0, 1]);
+    assert_eq!(events[1], lost(2, 5));
+    assert_eq!(positions(&events[2..3]), [5, 6]);
+    assert_eq!(events[3..], [], "shard 0 may have the next one");
+    assert!(!script.asked.contains_key(&1), "it is asked for nothing before the end of what is lost");
+    let events = script.deliver(0, 7, run([9]), 10);
+    assert_eq!(events[0], lost(7, 9));
+    assert_eq!(positions(&events[1..]), [9]);
+    script.wait(Duration::ZERO);
+    assert_eq!(script.asked[&1].2, Position(10));
+    let events = script.deliver(1, 10, run([10, 11]), 12);
+    assert_eq!(positions(&events[..1]), [10, 11]);
+    assert_eq!(events[1..], [Event::Finished]);
 }
 
 #[test]

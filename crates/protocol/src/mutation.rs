@@ -266,6 +266,8 @@ pub enum Mutation {
     GivenUpWhole,
     /// The history does not say what was given up of a retired shard.
     GivenUpUntold,
+    /// A reader that passes over what a shard lost does not look what other shards have before its end.
+    LostBeyondOthers,
 }
 
 /// The configuration of every machine of a node.

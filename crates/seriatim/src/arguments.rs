@@ -426,6 +426,9 @@ pub(crate) struct ReadArguments {
     /// At most this many records.
     #[arg(long, value_name = "N")]
     pub(crate) count: Option<u64>,
+    /// Go on after records that are lost, as an operator accepted, and say which they are.
+    #[arg(long)]
+    pub(crate) skip_lost: bool,
     #[command(flatten)]
     pub(crate) print: PrintArguments,
 }
@@ -451,6 +454,9 @@ pub(crate) struct TailArguments {
     /// Only records on these shards, by number, separated by commas.
     #[arg(long, value_name = "N,...", value_delimiter = ',')]
     pub(crate) shards: Option<Vec<u32>>,
+    /// Go on after records that are lost, as an operator accepted, and say which they are.
+    #[arg(long)]
+    pub(crate) skip_lost: bool,
     #[command(flatten)]
     pub(crate) print: PrintArguments,
 }

@@ -23,6 +23,7 @@ mod no_needless_resubmission;
 mod no_needless_view;
 mod no_unstable_reads;
 mod operator;
+mod passed_over;
 mod position_at;
 mod real_time_order;
 mod receipts;
@@ -51,7 +52,7 @@ pub type Finding = Result<(), String>;
 pub type Checker = (&'static str, fn(&History) -> Finding);
 
 /// All checkers.
-pub const ALL: [Checker; 36] = [
+pub const ALL: [Checker; 37] = [
     ("total_order", total_order::check),
     ("real_time_order", real_time_order::check),
     ("receipts", receipts::check),
@@ -83,6 +84,7 @@ pub const ALL: [Checker; 36] = [
     ("position_at", position_at::check),
     ("drained", drained::check),
     ("operator", operator::check),
+    ("passed_over", passed_over::check),
     ("foretold", foretold::check),
     ("confirmed_is_final", confirmed_is_final::check),
     ("speculation_order", speculation_order::check),

@@ -32,6 +32,8 @@ pub enum Foretelling {
     Fail(Position),
     /// Everything below is gone.
     Trimmed(Position),
+    /// The records from the first position to the second are lost.
+    Lost(Position, Position),
 }
 
 /// A subscription that takes predictions.

@@ -14,6 +14,7 @@ pub mod history;
 pub mod kept;
 pub mod late_messages;
 pub mod lookups;
+pub mod losses;
 pub mod mutations;
 pub mod network;
 pub mod operator;

@@ -198,9 +198,10 @@ impl Lookups {
                 self.trimmed = self.trimmed.max(first);
                 first
             }
-            Reply::Failed(Failure::Lost { position, shard, .. }) => {
+            Reply::Failed(Failure::Lost { position, shard, end }) => {
                 history.was_told_lost(shard, position);
-                position.next()
+                history.pass_over(None, position, end);
+                end
             }
             Reply::Failed(failure) => {
                 self.failed(failure, history);

@@ -87,7 +87,7 @@ const PASSED_WHILE_REPEATED: Profile = Profile {
 };
 
 /// All of them.
-pub const MUTATIONS: [Detection; 130] = [
+pub const MUTATIONS: [Detection; 131] = [
     detection(Mutation::StableEarly, "no_unstable_reads", 3, profiles::QUIET),
     detection(Mutation::FilterForgotten, "at_most_once", 5, profiles::CHURN),
     detection(Mutation::FilterUnion, "durability", 20, profiles::HALF_SEEN),
@@ -219,6 +219,7 @@ pub const MUTATIONS: [Detection; 130] = [
     detection(Mutation::EmptyNotTold, "liveness", 100, profiles::ANY),
     detection(Mutation::GivenUpWhole, "liveness", 10, profiles::LOST_SHARDS),
     detection(Mutation::GivenUpUntold, "liveness", 10, profiles::LOST_SHARDS),
+    detection(Mutation::LostBeyondOthers, "passed_over", 15, profiles::LOST_SHARDS),
     detection(Mutation::RetiredKeeps, "at_most_once", 10, profiles::LOST_SHARDS),
     detection(Mutation::HoldsAnyView, "confirmed_is_final", 20, profiles::LOST_LEADERS).from(20),
     detection(Mutation::OldPredictionsKept, "confirmed_is_final", 20, profiles::LOST_LEADERS).from(20),

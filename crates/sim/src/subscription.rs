@@ -26,6 +26,8 @@ pub struct Subscription {
     /// How many records the application still wants.
     wants: u64,
     has_ended: bool,
+    /// Whether it goes on after what is lost.
+    skips_lost: bool,
     /// If it takes predictions.
     speculative: Option<Speculative>,
 }
@@ -51,6 +53,18 @@ fn chosen_shard(plan: &Plan) -> Option<ShardId> {
     is_chosen.then(|| ShardId(random.below(u64::from(plan.config.shards)) as u32))
 }
 
+impl Speculative {
+    /// Everything below `upto` is final.
+    fn confirm(&mut self, upto: Position, history: &mut History) {
+        let below = self.standing.partition_point(|stored| stored.position < upto);
+        let records: Vec<Stored> = self.standing.drain(..below).collect();
+        if self.is_whole {
+            history.deliver(self.confirmed, upto, &records);
+        }
+        self.confirmed = upto;
+    }
+}
+
 impl Subscription {
     /// Subscribes from the beginning of the log, with so many bytes on their way. In half of all seeds it takes predictions.
     #[must_use]
@@ -67,7 +81,9 @@ impl Subscription {
         let prefix = (plan.workload.keyed && speculative && random.percent(50)).then(|| b"k0".to_vec());
         let filter = prefix.clone().map(Filter::key_prefix);
         let shard = chosen_shard(plan).filter(|_| speculative);
-        let selection = Selection { speculative, filter, shards: shard.map(|shard| [shard].into()) };
+        let skips_lost = Random::new(plan.seed ^ 0x105E).percent(50);
+        let shards = shard.map(|shard| [shard].into());
+        let selection = Selection { speculative, filter, shards, skips_lost };
         let range = (Position::ZERO, None);
         let machine = Subscriber::with(control, entry.clone(), range, window, selection, plan.options);
         let speculative = speculative.then(|| Speculative {
@@ -76,7 +92,8 @@ impl Subscription {
             standing: VecDeque::new(),
             confirmed: Position::ZERO,
         });
-        Self { shard, machine, random, next: Position::ZERO, wants: 0, has_ended: false, speculative }
+        let next = Position::ZERO;
+        Self { shard, machine, random, next, wants: 0, has_ended: false, skips_lost, speculative }
     }
 
     /// Everything below it was delivered, and is final, or is trimmed; an application that takes predictions was told so.
@@ -189,12 +206,14 @@ impl Subscription {
             }
             Event::Confirm { upto } | Event::Passed { upto } => {
                 history.foretell(number, Foretelling::Confirm(*upto));
-                let below = speculative.standing.partition_point(|stored| stored.position < *upto);
-                let records: Vec<Stored> = speculative.standing.drain(..below).collect();
-                if speculative.is_whole {
-                    history.deliver(speculative.confirmed, *upto, &records);
-                }
-                speculative.confirmed = *upto;
+                speculative.confirm(*upto, history);
+            }
+            Event::Lost { from, end, .. } => {
+                history.foretell(number, Foretelling::Lost(*from, *end));
+                speculative.confirm(*from, history);
+                speculative.confirmed = *end;
+                // Where what was told is void, nothing was told of what lies below.
+                self.next = self.next.min(*from);
             }
             Event::Fail { after } => {
                 history.foretell(number, Foretelling::Fail(*after));
@@ -218,6 +237,12 @@ impl Subscription {
                 self.next = records.last().map_or(self.next, |last| last.position.next());
             }
             Event::Passed { .. } if self.speculative.is_some() => self.wants = self.wants.saturating_sub(1),
+            Event::Lost { shard, from, end } if self.skips_lost && from >= self.next => {
+                self.wants = self.wants.saturating_sub(1);
+                history.was_told_lost(shard, from);
+                history.pass_over(self.shard, from, end);
+                self.next = end;
+            }
             Event::Confirm { .. } | Event::Fail { .. } if self.speculative.is_some() => {}
             Event::Deliver { records, .. } => {
                 self.wants = self.wants.saturating_sub(records.len() as u64);
@@ -228,7 +253,8 @@ impl Subscription {
             Event::Trimmed { first } => self.next = first,
             // Where what was told is void, nothing was told of what lies below.
             Event::Failed(Failure::Lost { position, shard, .. })
-                if position >= self.next || self.speculative.is_some() && position >= self.next() =>
+                if !self.skips_lost
+                    && (position >= self.next || self.speculative.is_some() && position >= self.next()) =>
             {
                 history.was_told_lost(shard, position);
                 self.has_ended = true;

@@ -157,8 +157,11 @@ fn a_replica_of_a_retired_shard_that_has_nothing_hides_nothing_of_another() {
 fn what_is_given_up_is_lost_where_no_other_shard_has_the_position() {
     for (given_up_from, asks_first) in [(1, true), (0, false)] {
         let mut script = Script::new(with_given_up(given_up_from));
-        let lost =
-            |position| Failure::Lost { position: Position(position), shard: ShardId(0), end: Position(3) };
+        let lost = |position| Failure::Lost {
+            position: Position(position),
+            shard: ShardId(0),
+            end: Position(position + 1),
+        };
         script.read(2, 1, 5000 * MS);
         assert!(!script.asked.contains_key(&0), "nobody is asked for what is given up");
         assert_eq!(script.answer(1, run([3]), 4), [Reply::Failed(lost(2))]);
@@ -301,7 +304,8 @@ fn what_is_lost_is_named_at_once() {
     assert_eq!(script.answer(0, run([0, 2]), 4), records([0], 1));
     script.read(1, 8, Duration::ZERO);
     let error = ReadError::Lost { position: Position(1), end: Position(6) };
-    let failure = Failure::Lost { position: Position(1), shard: ShardId(1), end: Position(6) };
+    // The next position is the other shard's.
+    let failure = Failure::Lost { position: Position(1), shard: ShardId(1), end: Position(2) };
     assert_eq!(script.fail(1, error), [Reply::Failed(failure)]);
 }
 

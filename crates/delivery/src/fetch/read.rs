@@ -389,6 +389,7 @@ impl Read {
             }
             None
         } else if let Some(end) = part.lost.filter(|_| is_first && self.is_nowhere_else(shard, places)) {
+            let end = self.lost_to(shard, end, &shared.directory);
             Some(Reply::Failed(Failure::Lost { position: next, shard, end }))
         } else if is_first && part.upto > next {
             self.doubt.raise(now, next, shard, &mut shared.directory);
@@ -421,6 +422,20 @@ impl Read {
     fn is_nowhere_else(&self, shard: ShardId, places: bool) -> bool {
         let mut others = self.parts.iter().filter(|(other, _)| **other != shard);
         places || others.all(|(_, part)| part.upto > self.wanted.from || part.lost.is_some())
+    }
+
+    /// Where the run of positions ends, from the first on, of which it is known that nobody has them: the shard lost what it had up to
+    /// `end`, and no other has anything before.
+    fn lost_to(&self, shard: ShardId, end: Position, directory: &Directory) -> Position {
+        let from = self.wanted.from;
+        if let (Some(placement), Some(view)) = (directory.placement(), directory.view()) {
+            let others = view.shards.iter().map(|members| members.shard).filter(|other| *other != shard);
+            return others.filter_map(|other| placement.first_of(other, from, end)).min().unwrap_or(end);
+        }
+        let run_end = self.run_at(None, from).map(|(_, run_end)| run_end);
+        let others = self.parts.iter().filter(|(other, _)| **other != shard).map(|(_, part)| part);
+        let next = others.map(|part| part.lost.unwrap_or_else(|| part.first_there()));
+        next.chain(run_end).fold(end, Position::min)
     }
 
     /// The time is over: what is there must do.
@@ -521,6 +536,13 @@ impl ShardPart {
             empty: vec![],
             upto: from,
         }
+    }
+
+    /// The first position of which the shard says anything but that it has nothing there.
+    fn first_there(&self) -> Position {
+        let record = self.records.first().map(|stored| stored.position);
+        let empty = self.empty.first().map(|span| span.first);
+        record.into_iter().chain(empty).fold(self.upto, Position::min)
     }
 
     /// The replica that was asked is silent, or gone: there may be a view that does without it, or another one is asked.

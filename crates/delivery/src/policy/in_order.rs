@@ -10,20 +10,22 @@ use crate::source::Answer;
 /// Takes one position after the other, from the first that is wanted to the end.
 ///
 /// It promises: the positions that it has records given of strictly increase, and it leaves out only those that are empty, or
-/// were announced as trimmed. A position of which nothing is known holds up all above it.
+/// were announced as trimmed or lost. A position of which nothing is known holds up all above it.
 ///
-/// Invariant: everything below `next` was given, is empty, or was announced as trimmed. It only grows.
+/// Invariant: everything below `next` was given, is empty, or was announced as trimmed or lost. It only grows.
 #[derive(Debug)]
 pub(crate) struct InOrder {
     next: Position,
     end: Position,
+    /// Whether it goes on after what is lost.
+    skips_lost: bool,
     options: Options,
 }
 
 impl InOrder {
-    /// Hands over the records in `from..end`.
-    pub(crate) fn new(from: Position, end: Position, options: Options) -> Self {
-        Self { next: from, end, options }
+    /// Hands over the records in `from..end`. One that `skips_lost` goes on after what is lost.
+    pub(crate) fn new(from: Position, end: Position, skips_lost: bool, options: Options) -> Self {
+        Self { next: from, end, skips_lost, options }
     }
 
     /// Everything below it was handed over, or has no record any more.
@@ -65,7 +67,12 @@ impl InOrder {
                 Step::Pass
             }
             Answer::NotYet { .. } => Step::Wait,
-            Answer::Lost { shard, end } => Step::Fail(Failure::Lost { position: self.next, shard, end }),
+            Answer::Lost { shard, end } if self.skips_lost => {
+                assert!(end > position, "what is lost at {position} ends after it, not at {end}");
+                self.next = end.min(self.end);
+                Step::Lose { shard, range: position..self.next }
+            }
+            Answer::Lost { shard, end } => Step::Fail(Failure::Lost { position, shard, end }),
         }
     }
 
@@ -89,7 +96,7 @@ mod tests {
     const NOT_YET: Answer = Answer::NotYet { frontier: Position(u64::MAX) };
 
     fn policy(from: u64, end: u64) -> InOrder {
-        InOrder::new(Position(from), Position(end), Options::default())
+        InOrder::new(Position(from), Position(end), false, Options::default())
     }
 
     #[test]
@@ -129,6 +136,20 @@ mod tests {
     }
 
     #[test]
+    fn one_that_skips_what_is_lost_says_so_and_goes_on_behind_it() {
+        let mut policy = InOrder::new(Position(3), Position(9), true, Options::default());
+        let shard = ShardId(2);
+        let lost = |end| Answer::Lost { shard, end: Position(end) };
+        let range = Position(3)..Position(7);
+        assert_eq!(policy.answered(Position(3), lost(7)), Step::Lose { shard, range });
+        assert_eq!(policy.answered(Position(7), Answer::Record), Step::Give);
+        // Nothing is wanted above the end.
+        let range = Position(8)..Position(9);
+        assert_eq!(policy.answered(Position(8), lost(20)), Step::Lose { shard, range });
+        assert_eq!(policy.wanted(), None);
+    }
+
+    #[test]
     #[should_panic(expected = "4 came where 3 was wanted")]
     fn no_position_is_left_out() {
         policy(3, 6).answered(Position(4), Answer::Record);
@@ -157,7 +178,7 @@ mod tests {
     #[test]
     fn the_defect_hands_over_early() {
         let options = Options { mutation: Some(Mutation::HandedOverEarly), ..Options::default() };
-        let mut policy = InOrder::new(Position(3), Position(9), options);
+        let mut policy = InOrder::new(Position(3), Position(9), false, options);
         let not_yet = Answer::NotYet { frontier: Position(4) };
         assert_eq!(policy.answered(Position(3), not_yet), Step::Pass);
         assert_eq!(policy.answered(Position(4), not_yet), Step::Wait);

@@ -6,7 +6,9 @@
 //!
 //! There are two: [`InOrder`] hands over what is final, [`TwoBounds`] also what is predicted, and says later what of that holds.
 
-use seriatim_model::Position;
+use std::ops::Range;
+
+use seriatim_model::{Position, ShardId};
 
 use crate::failure::Failure;
 
@@ -27,6 +29,13 @@ pub(crate) enum Step {
     Skip {
         /// The first position that is left.
         first: Position,
+    },
+    /// The sink is told that what a shard had is lost.
+    Lose {
+        /// The shard.
+        shard: ShardId,
+        /// The positions of the records.
+        range: Range<Position>,
     },
     /// Nothing, until the source has news.
     Wait,

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use seriatim_model::{Position, RecordId, ViewHistory, ViewNumber};
+use seriatim_model::{Position, RecordId, ShardId, ViewHistory, ViewNumber};
 use seriatim_protocol::{Mutation, Options};
 
 use crate::failure::Failure;
@@ -15,7 +15,7 @@ use crate::source::{Basis, Known};
 /// Takes one position after the other, final or predicted, and says later up to where all is final, or from where on it is void.
 ///
 /// It promises: positions that it has records given of strictly increase, but that a failure sets them back; it leaves out only those
-/// that are empty, or were announced as trimmed; a position below a confirmation never fails, and a failure is at the
+/// that are empty, or were announced as trimmed or lost; a position below a confirmation never fails, and a failure is at the
 /// lowest position that turned out different.
 ///
 /// Invariant: `confirmed <= next`, and `given` holds all of `confirmed..next`, in order, with nothing between.
@@ -33,6 +33,8 @@ pub(crate) struct TwoBounds {
     has_news: bool,
     /// All that was predicted in this view below this bound is final.
     holds: (ViewNumber, Position),
+    /// Whether it goes on after what is lost.
+    skips_lost: bool,
     options: Options,
 }
 
@@ -56,6 +58,13 @@ pub(crate) enum Next {
     },
     /// There is nothing for the sink at the position that was wanted. On with the next one.
     Pass,
+    /// The sink is told that what this shard had is lost.
+    Lose {
+        /// The shard.
+        shard: ShardId,
+        /// The positions of the records.
+        range: Range<Position>,
+    },
     /// Nothing, until the source has news.
     Wait,
     /// The sink is told why nothing follows.
@@ -74,8 +83,8 @@ pub(crate) struct Trimmed {
 }
 
 impl TwoBounds {
-    /// Hands over the records in `from..end`.
-    pub(crate) fn new(from: Position, end: Position, options: Options) -> Self {
+    /// Hands over the records in `from..end`. One that `skips_lost` goes on after what is lost.
+    pub(crate) fn new(from: Position, end: Position, skips_lost: bool, options: Options) -> Self {
         Self {
             next: from,
             confirmed: from,
@@ -85,6 +94,7 @@ impl TwoBounds {
             predicted: 0,
             has_news: false,
             holds: (ViewNumber::NONE, Position::ZERO),
+            skips_lost,
             options,
         }
     }
@@ -146,6 +156,14 @@ impl TwoBounds {
                 Next::Pass
             }
             Known::NotYet => Next::Wait,
+            // All before it is decided first: a loss is final.
+            Known::Lost { .. } if self.confirmed < position => Next::Wait,
+            Known::Lost { shard, end } if self.skips_lost => {
+                let end = end.min(self.end);
+                assert!(end > position, "what is lost at {position} ends after it, not at {end}");
+                self.push(Given { first: position, end, id: None, basis: Basis::Final });
+                Next::Lose { shard, range: position..end }
+            }
             Known::Lost { shard, end } => Next::Fail(Failure::Lost { position, shard, end }),
         }
     }

@@ -26,12 +26,12 @@ fn empty(end: u64, basis: Basis) -> Known {
 }
 
 fn policy() -> TwoBounds {
-    TwoBounds::new(Position(0), Position(100), Options::default())
+    TwoBounds::new(Position(0), Position(100), false, Options::default())
 }
 
 fn mutated(mutation: Mutation) -> TwoBounds {
     let options = Options { mutation: Some(mutation), ..Options::default() };
-    TwoBounds::new(Position(0), Position(100), options)
+    TwoBounds::new(Position(0), Position(100), false, options)
 }
 
 /// Gives what is known from where the policy is on. Returns which of the records may fail.
@@ -143,7 +143,7 @@ fn a_record_where_none_was_predicted_takes_back_what_came_after_it() {
 
 #[test]
 fn what_comes_final_is_compared_with_what_was_given_there_and_nothing_else() {
-    let mut policy = TwoBounds::new(Position(0), Position(2000), Options::default());
+    let mut policy = TwoBounds::new(Position(0), Position(2000), false, Options::default());
     give(&mut policy, (0..1000).map(|number| record(number, predicted(1))));
     give(&mut policy, [empty(1010, predicted(1)), record(1010, predicted(1))]);
     let mut asked = vec![];
@@ -502,7 +502,7 @@ proptest! {
         let mut world = World { view: 1, ..World::default() };
         world.history.push(ViewNumber(1), Position(0));
         let mut both = Both {
-            policy: TwoBounds::new(Position(0), Position(u64::MAX), Options::default()),
+            policy: TwoBounds::new(Position(0), Position(u64::MAX), false, Options::default()),
             plain: Plain::default(),
             world,
             truth: BTreeMap::new(),

@@ -1,7 +1,9 @@
 //! A program that takes records in batches and says how many more it has room for.
 
+use std::ops::Range;
+
 use seriatim_model::storage::Stored;
-use seriatim_model::{Effect, Position};
+use seriatim_model::{Effect, Position, ShardId};
 
 use crate::failure::Failure;
 
@@ -37,6 +39,17 @@ pub enum Event {
     Trimmed {
         /// The first position that is left.
         first: Position,
+    },
+    /// All that this shard had at these positions is lost, and no other shard has a record there; an operator accepted that. Everything
+    /// below is final, and was told. It counts as a record of those that are wanted. Comes only where that was
+    /// [asked for](crate::Selection::skips_lost).
+    Lost {
+        /// The shard.
+        shard: ShardId,
+        /// The first of the positions.
+        from: Position,
+        /// The position after the last: delivery goes on there.
+        end: Position,
     },
     /// The end that was asked for is reached. Nothing follows.
     Finished,
@@ -180,6 +193,24 @@ impl Application {
         self.flush(out);
         (self.above, self.confirmed) = (first, self.confirmed.max(first));
         self.tell(Event::Trimmed { first }, out);
+    }
+
+    /// All that this shard had at these positions is lost. It takes as much room as a record.
+    ///
+    /// # Panics
+    /// If the reader has no room, or was given something there.
+    pub(crate) fn lose<M>(
+        &mut self,
+        shard: ShardId,
+        Range { start: from, end }: Range<Position>,
+        out: &mut Vec<Effect<M, Event>>,
+    ) {
+        assert!(self.wants_more(), "a loss was told that was not wanted");
+        assert!(from >= self.above, "{from} is lost, and all below {} was given", self.above);
+        self.flush(out);
+        self.above = end;
+        self.wanted_records -= 1;
+        self.tell(Event::Lost { shard, from, end }, out);
     }
 
     /// The last event, unless the reader does not want to hear it.

@@ -488,7 +488,7 @@ impl Feed {
             self.credit.free(size(&stored));
         }
         self.pass_empty(first);
-        self.lost = self.lost.filter(|(position, _)| *position >= first);
+        self.lost = self.lost.filter(|(_, end)| *end > first);
     }
 
     /// The credit to give back now, and for which request, if it is enough to be worth a message.

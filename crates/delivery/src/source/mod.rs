@@ -15,6 +15,7 @@ use seriatim_model::{Address, Effect, Endpoint, NodeId, Position, ShardId, Span,
 use seriatim_protocol::control::{self, LogEntry};
 use seriatim_protocol::roles::Message;
 use seriatim_protocol::shard::{self, ReadError};
+use seriatim_protocol::{Mutation, Options};
 
 mod credit;
 mod directory;
@@ -49,6 +50,7 @@ pub(crate) struct Source {
     found: Option<(Position, ShardId)>,
     last_request: u64,
     doubt: Doubt,
+    options: Options,
 }
 
 /// Knowledge of a position. Except for `NotYet` it does not change any more, unless the position is trimmed, or an operator
@@ -71,7 +73,7 @@ pub(crate) enum Answer {
     Lost {
         /// The shard that had it.
         shard: ShardId,
-        /// The position after the last that the shard lost with it.
+        /// The position after the last that the shard lost with it, and before which no other shard has a record.
         end: Position,
     },
 }
@@ -119,6 +121,7 @@ impl Source {
         from: Position,
         window: u64,
         selection: Selection,
+        options: Options,
     ) -> Self {
         let mut source = Self {
             directory: Directory::new(control, entry),
@@ -129,6 +132,7 @@ impl Source {
             found: None,
             last_request: 0,
             doubt: Doubt::default(),
+            options,
         };
         source.enter_view::<()>(Time::ZERO, Position(u64::MAX), &mut vec![]);
         source
@@ -159,7 +163,7 @@ impl Source {
             "{position} is wanted again, and all below {}",
             self.wanted_from
         );
-        self.found = None;
+        (self.wanted_from, self.found) = (position, None);
         if self.doubt.is_open() || !self.has_view() {
             return Answer::NotYet { frontier: self.frontier() };
         }
@@ -177,7 +181,7 @@ impl Source {
                 self.wanted_from = end;
                 Answer::Empty { end }
             }
-            Seen::Lost(end) => Answer::Lost { shard, end },
+            Seen::Lost(end) => Answer::Lost { shard, end: self.lost_to(shard, position, end) },
             Seen::NotYet => Answer::NotYet { frontier: self.frontier() },
             Seen::Missing => {
                 self.doubt.raise(now, position, shard, &mut self.directory);
@@ -221,6 +225,20 @@ impl Source {
             }
         }
         best.unwrap_or((ShardId(0), Seen::NotYet))
+    }
+
+    /// Where the run of positions ends of which it is known that nobody has them: the shard lost what it had from `position` up to
+    /// `end`, and no other has anything before.
+    fn lost_to(&self, shard: ShardId, position: Position, end: Position) -> Position {
+        let others = self.feeds.iter().filter(|(other, feed)| **other != shard && feed.reaches(position));
+        let placement = self.directory.placement();
+        let next = others.filter_map(|(other, feed)| match (placement, feed.at(position)) {
+            _ if self.options.mutates(Mutation::LostBeyondOthers) => None,
+            (Some(placement), _) => placement.first_of(*other, position, end),
+            (None, Seen::Lost(end)) => Some(end),
+            (None, _) => Some(feed.next_from(position)),
+        });
+        next.min().map_or(end, |next| next.min(end))
     }
 
     /// A retired shard does not hear of trims. What it has counts when another shard, of which something is wanted, has gone beyond.

@@ -22,6 +22,8 @@ pub struct Selection {
     pub filter: Option<Filter>,
     /// The shards whose records are wanted. None: all.
     pub shards: Option<BTreeSet<ShardId>>,
+    /// Whether to go on after records that are lost, of which an operator accepted that. Otherwise delivery ends there.
+    pub skips_lost: bool,
 }
 
 impl Selection {
@@ -78,7 +80,7 @@ pub(crate) enum Known {
     Lost {
         /// The shard that had it.
         shard: ShardId,
-        /// The position after the last that the shard lost with it.
+        /// The position after the last that the shard lost with it, and before which no other shard has a record.
         end: Position,
     },
 }
@@ -189,7 +191,7 @@ impl Source {
                 let end = if position < known_to { end.min(known_to) } else { end };
                 Known::Empty { end, basis: basis(end) }
             }
-            Seen::Lost(end) => Known::Lost { shard, end },
+            Seen::Lost(end) => Known::Lost { shard, end: self.lost_to(shard, position, end) },
             Seen::NotYet | Seen::Missing => Known::NotYet,
         }
     }

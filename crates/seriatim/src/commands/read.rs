@@ -8,7 +8,7 @@ use seriatim_client::{
 
 use crate::arguments::{PrintArguments, ReadArguments, TailArguments};
 use crate::json_record::JsonRecord;
-use crate::output::{Failure, Outcome, Printer};
+use crate::output::{Failure, Outcome, Printer, note};
 
 /// How long nothing may come before the tail is looked at again: a view change may have lowered it. Also
 /// how long the first look may take: a log that cannot say its tail now still gives out what is stable.
@@ -23,11 +23,52 @@ pub(crate) async fn read(log: Log, arguments: ReadArguments) -> Outcome {
     if from > tail {
         return Err(ReadError::PastTail { position: from, tail }.into());
     }
-    let mut printer = Printer::new();
-    let outcome = print_until(&log, from, tail, &arguments, &mut printer).await;
+    let (mut printer, mut losses) = (Printer::new(), Losses::default());
+    let outcome = print_until(&log, from, tail, &arguments, &mut printer, &mut losses).await;
     // Records read before something went wrong are good, and are printed.
     printer.flush()?;
+    losses.tell();
     outcome
+}
+
+/// Positions that were passed over since that was told last.
+#[derive(Default)]
+struct Losses {
+    runs: u64,
+    positions: u64,
+    first: Position,
+    end: Position,
+}
+
+impl Losses {
+    fn add(&mut self, from: Position, end: Position) {
+        if self.runs == 0 {
+            self.first = from;
+        }
+        (self.runs, self.positions, self.end) = (self.runs + 1, self.positions + (end - from), end);
+    }
+
+    /// Tells of them, if there are some: on standard error, so that what is printed are records.
+    fn tell(&mut self) {
+        let Self { runs, positions, first, end } = std::mem::take(self);
+        match runs {
+            0 => {}
+            1 => note(format_args!("passed over what is lost: {positions} positions from {first} to {end}")),
+            _ => note(format_args!(
+                "passed over what is lost: {positions} positions in {runs} places from {first} to {end}"
+            )),
+        }
+    }
+}
+
+/// Says how to go on where something is lost.
+fn failed(cause: ReadError) -> Failure {
+    match &cause {
+        ReadError::Failed(seriatim_client::Failure::Lost { .. }) => {
+            Failure::new(format!("{cause}, or with --skip-lost"))
+        }
+        _ => cause.into(),
+    }
 }
 
 /// Prints as many records as are wanted, of those below `end`. Nothing need be at the positions before the end: the
@@ -38,19 +79,22 @@ async fn print_until(
     mut end: Position,
     arguments: &ReadArguments,
     printer: &mut Printer,
+    losses: &mut Losses,
 ) -> Outcome {
     let mut left = arguments.count.unwrap_or(u64::MAX);
-    let mut events = log.subscribe(next, SubscribeOptions::default().until(end)).await?;
+    let mut options = SubscribeOptions::default();
+    options.skip_lost = arguments.skip_lost;
+    let mut events = log.subscribe(next, options.clone().until(end)).await?;
     while left > 0 && next < end {
         let event = match tokio::time::timeout(QUIET, events.next()).await {
-            Ok(Some(event)) => event?,
+            Ok(Some(event)) => event.map_err(failed)?,
             Ok(None) => return Ok(()),
             Err(_) => {
                 printer.flush()?;
                 let tail = log.check_tail().await?;
                 if tail < end {
                     end = tail;
-                    events = log.subscribe(next, SubscribeOptions::default().until(end)).await?;
+                    events = log.subscribe(next, options.clone().until(end)).await?;
                 }
                 continue;
             }
@@ -65,6 +109,10 @@ async fn print_until(
                 return Err(ReadError::Trimmed { first }.into());
             }
             Event::Trimmed { first } => next = first,
+            Event::Lost { from, end, .. } => {
+                losses.add(from, end);
+                next = end;
+            }
             _ => {}
         }
     }
@@ -80,24 +128,33 @@ pub(crate) async fn tail(log: Log, arguments: TailArguments) -> Outcome {
     options.end = arguments.until.map(Position);
     options.speculative = arguments.speculative;
     options.filter = arguments.filter.clone();
+    options.skip_lost = arguments.skip_lost;
     if let Some(shards) = &arguments.shards {
         options = options.shards(shards.iter().copied());
     }
     let mut events = log.subscribe(from, options).await?;
-    let mut printer = Printer::new();
-    tokio::select! {
-        outcome = follow(&mut events, &arguments, &mut printer) => outcome,
+    let (mut printer, mut losses) = (Printer::new(), Losses::default());
+    let outcome = tokio::select! {
+        outcome = follow(&mut events, &arguments, &mut printer, &mut losses) => outcome,
         _ = tokio::signal::ctrl_c() => Ok(()),
-    }
+    };
+    losses.tell();
+    outcome
 }
 
-async fn follow(events: &mut Subscription, arguments: &TailArguments, printer: &mut Printer) -> Outcome {
+async fn follow(
+    events: &mut Subscription,
+    arguments: &TailArguments,
+    printer: &mut Printer,
+    losses: &mut Losses,
+) -> Outcome {
     loop {
         // Print at once what has come; wait only when nothing is left to print.
         let event = match next_if_ready(events).await {
             Some(event) => event,
             None => {
                 printer.flush()?;
+                losses.tell();
                 events.next().await
             }
         };
@@ -109,8 +166,12 @@ async fn follow(events: &mut Subscription, arguments: &TailArguments, printer: &
             Some(Ok(Event::Trimmed { first })) if arguments.from.is_some() => {
                 return Err(ReadError::Trimmed { first }.into());
             }
+            Some(Ok(Event::Lost { from, end, .. })) => losses.add(from, end),
             Some(Ok(_)) => {}
-            Some(Err(cause)) => return Err(cause.into()),
+            Some(Err(cause)) => {
+                printer.flush()?;
+                return Err(failed(cause));
+            }
             None if arguments.until.is_some() => return printer.flush(),
             None => return Err(Failure::new("the subscription ended")),
         }
@@ -127,6 +188,9 @@ fn print_event(printer: &mut Printer, event: &Event) -> Outcome {
         Event::Confirm { upto } => serde_json::json!({ "confirm": upto.0 }).to_string(),
         Event::Fail { after } => serde_json::json!({ "fail": after.0 }).to_string(),
         Event::Trimmed { first } => serde_json::json!({ "trimmed": first.0 }).to_string(),
+        Event::Lost { shard, from, end } => {
+            serde_json::json!({ "lost": from.0, "end": end.0, "shard": shard.0 }).to_string()
+        }
         _ => return Ok(()),
     };
     printer.line(line)

@@ -159,8 +159,33 @@ pub(crate) async fn give_up_a_shard_of(order: Order) {
     only_those_are_lost(&log, records).await;
     let ended = tokio::time::timeout(DEADLINE, waiting.wait_with_output()).await.expect("it ends");
     let ended = ended.expect("it can be waited for");
-    assert!(text(&ended.stderr).contains("is lost, as are the others of shard 0"), "{}", text(&ended.stderr));
+    let ended = text(&ended.stderr);
+    assert!(ended.contains("what shard 0 had") && ended.contains("with --skip-lost"), "{ended}");
     cli.good_on(&["append", &name], b"more\n").await;
+    pass_over_what_is_lost(&cli, &name).await;
+}
+
+/// The records of shard 1 and one more are left. A reader that skips what is lost gets them, and is told of the rest.
+async fn pass_over_what_is_lost(cli: &CommandLine, name: &str) {
+    let expected = format!("{}more\n", "1\n".repeat(15));
+    let tail = cli.good(&["check-tail", name]).await;
+    let tail = text(&tail).trim().to_owned();
+    let read = ["read", name, "--skip-lost"];
+    let tail_so_far = ["tail", name, "--from", "0", "--until", &tail, "--skip-lost"];
+    for arguments in [&read[..], &tail_so_far] {
+        let output = cli.run(arguments).await;
+        let (records, told) = (String::from_utf8_lossy(&output.stdout), text(&output.stderr));
+        assert!(output.status.success() && records == expected, "{arguments:?}: {output:?}");
+        assert!(told.starts_with("passed over what is lost: ") && told.lines().count() == 1, "{told}");
+    }
+    let json = [&tail_so_far[..], &["--speculative", "--json"]].concat();
+    let told = cli.good(&json).await;
+    let events: Vec<serde_json::Value> =
+        text(&told).lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect();
+    assert_eq!(events.iter().filter(|event| event["record"].is_string()).count(), 16);
+    let lost: Vec<&serde_json::Value> = events.iter().filter(|event| event["lost"].is_u64()).collect();
+    assert!(!lost.is_empty() && lost.iter().all(|event| event["shard"] == 0), "{events:?}");
+    assert_eq!(events.last().map(|event| event["confirm"].to_string()), Some(tail));
 }
 
 /// All records of a log, with their positions.

@@ -31,6 +31,7 @@ fn follow(history: &History, speculation: &Speculation) -> Finding {
                 standing = standing.split_off(&first);
                 confirmed = first;
             }
+            Foretelling::Lost(_, end) => confirmed = end,
             Foretelling::Confirm(upto) => {
                 let rest = standing.split_off(&upto);
                 let is_final = std::mem::replace(&mut standing, rest);

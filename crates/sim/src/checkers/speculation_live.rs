@@ -16,6 +16,7 @@ pub(super) fn check(history: &History) -> Finding {
                     open.retain(|position| *position >= upto);
                 }
                 Foretelling::Fail(after) => open.retain(|position| *position < after),
+                Foretelling::Lost(..) => {}
             }
         }
         if let Some(position) = open.iter().find(|position| **position < tail) {

@@ -62,6 +62,16 @@ fn follow(history: &History, speculation: &Speculation) -> Finding {
                 (confirmed, next) = (first, first);
                 standing.clear();
             }
+            Foretelling::Lost(from, end) => {
+                if from < next || !standing.is_empty() {
+                    return Err(format!(
+                        "what is lost at {from} was told at moment {at}, where {next} was to come, and {} records \
+                         before it may fail",
+                        standing.len()
+                    ));
+                }
+                next = end;
+            }
         }
     }
     Ok(())
