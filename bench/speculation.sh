@@ -117,4 +117,8 @@ if wanted 17; then
     run speculate-kill speculate --order $cuts --rtt 0.2ms --rate 2000 --replicas 3 --shards 2 --compute 2.2ms --kill replica
     before_during_after speculate-kill 17
     line 17 "belfast: records whose results were taken back" "$(values speculate-kill failed belfast)"
+    run speculate-kill-shard speculate --order $cuts "${far[@]}" --durability disk --shards 3 --compute 2.2ms --kill shard
+    before_during_after speculate-kill-shard 17
+    line 17 "belfast, a whole shard: before, during, after, us; records whose results were taken back" \
+        "$(values speculate-kill-shard result_before_us belfast), $(values speculate-kill-shard result_during_us belfast), $(values speculate-kill-shard result_after_us belfast); $(values speculate-kill-shard failed belfast)"
 fi

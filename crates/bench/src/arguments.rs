@@ -136,7 +136,8 @@ pub(crate) struct DisturbanceArguments {
     /// In the second third, let everything that a replica of one shard sends take so much longer, such as 3ms.
     #[arg(long, value_name = "TIME", value_parser = rtt)]
     pub(crate) slow: Option<Duration>,
-    /// At the beginning of the second third, lose the node of a shard's replica that has no other role.
+    /// At the beginning of the second third, lose the node of a shard's replica that has no other role; or all nodes of a shard,
+    /// which come back at its end (with --shards 3 and --durability disk).
     #[arg(long, value_enum)]
     pub(crate) kill: Option<Killed>,
 }
@@ -145,6 +146,8 @@ pub(crate) struct DisturbanceArguments {
 pub(crate) enum Killed {
     /// A backup of a shard.
     Replica,
+    /// All replicas of a shard.
+    Shard,
 }
 
 /// The programs that read a log.
@@ -475,7 +478,7 @@ mod tests {
             ("speculate --burst 1", "2..=1000"),
             ("speculate --burst 2 --change 2", "cannot be used with"),
             ("speculate --slow 1s", "at most 50ms"),
-            ("speculate --kill leader", "possible values: replica"),
+            ("speculate --kill leader", "possible values: replica, shard"),
             ("plot", "F.json"),
         ] {
             assert!(parsed(line).is_err_and(|text| text.contains(hint)), "{line}: {:?}", parsed(line));

@@ -27,12 +27,24 @@ pub(super) struct Shape {
     /// Cuts for which quotas are fixed, where there are any.
     pub(super) window: u32,
     pub(super) delay: Option<DelayLine>,
-    /// Whether there is one node more, which has no sequencing replica, and the delay of what that sends.
-    pub(super) apart: Option<DelayLine>,
+    /// Whether there are more nodes, which have no sequencing replica.
+    pub(super) apart: Option<Apart>,
 }
 
-/// The node that a cluster has more, if it has one.
-pub(super) const APART: NodeId = NodeId(NODES + 1);
+/// Nodes that a cluster has more.
+#[derive(Clone, Debug)]
+pub(super) struct Apart {
+    /// The delay of what they send.
+    pub(super) delay: DelayLine,
+    /// How many they are.
+    pub(super) nodes: u32,
+}
+
+impl Apart {
+    pub(super) fn numbers(&self) -> impl Iterator<Item = NodeId> + use<> {
+        (NODES + 1..=NODES + self.nodes).map(NodeId)
+    }
+}
 
 fn delayed(delay: Option<DelayLine>) -> NodeOptions {
     let connection = ConnectionOptions { delay, ..ConnectionOptions::default() };
@@ -53,9 +65,11 @@ impl Cluster {
         let Shape { order, durability, shards, replicas, window, delay, apart } = shape;
         let data = tempfile::tempdir()?;
         let run = delayed(delay.clone());
-        let nodes_in_all = Some(NODES + u32::from(apart.is_some()));
-        let run_of: BTreeMap<NodeId, NodeOptions> =
-            apart.into_iter().map(|delay| (APART, delayed(Some(delay)))).collect();
+        let nodes_in_all = Some(NODES + apart.as_ref().map_or(0, |apart| apart.nodes));
+        let run_of: BTreeMap<NodeId, NodeOptions> = apart
+            .iter()
+            .flat_map(|apart| apart.numbers().map(|node| (node, delayed(Some(apart.delay.clone())))))
+            .collect();
         let new = DevOptions::new(data.path(), "127.0.0.1:0");
         let options = DevOptions { nodes: nodes_in_all, run, run_of, ..new };
         let dev = nodes.spawn(Dev::start(options)).await??;
@@ -84,9 +98,14 @@ impl Cluster {
         Ok(self.client().await?.log_with(LOG, LogOptions::unordered(1)).await?)
     }
 
-    /// Kills the node that it has more.
-    pub(super) fn kill_apart(&mut self) {
-        self.dev.kill_last();
+    /// Kills the nodes that it has more.
+    pub(super) async fn kill_apart(&mut self, apart: &Apart) {
+        self.dev.kill_last(apart.nodes).await;
+    }
+
+    /// Starts them again, on a runtime.
+    pub(super) async fn restart_apart(&mut self) -> Outcome {
+        Ok(self.dev.restart_killed().await?)
     }
 
     pub(super) async fn stop(self) -> Outcome {

@@ -11,7 +11,7 @@ mod program;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use seriatim_client::{AppendOptions, DelayLine, Log, Order, Position, SubscribeOptions};
+use seriatim_client::{AppendOptions, Log, Order, Position, SubscribeOptions};
 use seriatim_model::limits;
 use seriatim_net::Timer;
 use tokio::runtime::Handle;
@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::chart::Chart;
-use super::cluster::{Cluster, Shape, stable, wrong_suspicions};
+use super::cluster::{Apart, Cluster, Shape, stable, wrong_suspicions};
 use super::comparison::{Comparison, each_with_each, values};
 use super::figure::{Figure, Setting};
 use super::figures::Measured;
@@ -154,7 +154,7 @@ async fn speculate(
     arguments: &SpeculateArguments,
     paced: Paced,
     consumption: Consumption,
-    disturbing: Option<(Disturbance, Option<DelayLine>)>,
+    disturbing: Option<(Disturbance, Option<Apart>)>,
     duration: Duration,
 ) -> Result<Measured, Failure> {
     let logs = opened(cluster, arguments.clients, paced).await?;

@@ -47,6 +47,8 @@ impl DevOptions {
 #[derive(Debug)]
 pub struct Dev {
     nodes: Vec<Node>,
+    options: DevOptions,
+    identity: ClusterIdentity,
 }
 
 impl Dev {
@@ -68,30 +70,33 @@ impl Dev {
         let identity = ClusterIdentity::open(&options.data, options.nodes, random())?;
         let first = listeners[0].address();
         for _ in 1..identity.nodes {
-            let any_port = SocketAddr::new(first.ip(), 0);
-            listeners.push(Listener::bind(&any_port.to_string()).await?);
+            listeners.push(beside(first).await?);
         }
-        let mut nodes = vec![];
+        let mut cluster = Self { nodes: vec![], options, identity };
         for (number, listener) in (1..).zip(listeners) {
-            let run = options.run_of(NodeId(number));
-            let disk = open_disk(&options.data.join(format!("node-{number}")), run)?;
-            let membership = Membership {
-                cluster: identity.cluster(),
-                node: NodeId(number),
-                address: reachable(listener.address()).to_string(),
-                register: RegisterPlace::Node { node: NodeId(1), address: reachable(first).to_string() },
-            };
-            awaits.send_replace(Awaits::Files(membership.node));
-            let node = start_node(membership, run, disk, listener, None)?;
-            nodes.push(node);
+            awaits.send_replace(Awaits::Files(NodeId(number)));
+            cluster.start_next(first, listener)?;
         }
-        for (number, node) in (1..).zip(&mut nodes) {
+        for (number, node) in (1..).zip(&mut cluster.nodes) {
             awaits.send_replace(Awaits::Node(NodeId(number)));
-            if !node.joined().await {
-                return Err(node.failed().await.into());
-            }
+            has_joined(node).await?;
         }
-        Ok(Self { nodes })
+        Ok(cluster)
+    }
+
+    /// Starts the node after the last one. The first of all has the register.
+    fn start_next(&mut self, first: SocketAddr, listener: Listener) -> Result<(), StartError> {
+        let number = self.nodes.len() as u32 + 1;
+        let run = self.options.run_of(NodeId(number));
+        let disk = open_disk(&self.options.data.join(format!("node-{number}")), run)?;
+        let membership = Membership {
+            cluster: self.identity.cluster(),
+            node: NodeId(number),
+            address: reachable(listener.address()).to_string(),
+            register: RegisterPlace::Node { node: NodeId(1), address: reachable(first).to_string() },
+        };
+        self.nodes.push(start_node(membership, run, disk, listener, None)?);
+        Ok(())
     }
 
     /// Where its first node listens.
@@ -111,11 +116,25 @@ impl Dev {
         self.nodes.iter().map(Node::stopping).collect()
     }
 
-    /// Kills the last node, unless it is the only one left.
-    pub fn kill_last(&mut self) {
-        if self.nodes.len() > 1 {
-            self.nodes.pop();
+    /// Kills the last nodes, so many; the first one stays.
+    pub async fn kill_last(&mut self, count: u32) {
+        let stay = self.nodes.len().saturating_sub(count as usize).max(1);
+        for node in self.nodes.split_off(stay) {
+            node.kill().await;
         }
+    }
+
+    /// Starts the nodes that were killed, with what their files have, at other addresses; and waits until they have joined.
+    ///
+    /// # Errors
+    /// If one cannot run. Those before it do.
+    pub async fn restart_killed(&mut self) -> Result<(), StartError> {
+        let first = self.address();
+        while self.nodes.len() < self.identity.nodes as usize {
+            self.start_next(first, beside(first).await?)?;
+            has_joined(self.nodes.last_mut().expect("it was just started")).await?;
+        }
+        Ok(())
     }
 
     /// Waits until a node cannot go on, and says why.
@@ -137,6 +156,19 @@ impl Dev {
             outcome = outcome.and(stopped);
         }
         Ok(outcome?)
+    }
+}
+
+/// A free port at the same address.
+async fn beside(first: SocketAddr) -> Result<Listener, StartError> {
+    Ok(Listener::bind(&SocketAddr::new(first.ip(), 0).to_string()).await?)
+}
+
+/// Waits until the register knows the node.
+async fn has_joined(node: &mut Node) -> Result<(), StartError> {
+    match node.joined().await {
+        true => Ok(()),
+        false => Err(node.failed().await.into()),
     }
 }
 

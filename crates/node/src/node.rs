@@ -233,6 +233,15 @@ impl Node {
         Self::outcome(self.number, driver.await)
     }
 
+    /// Kills the node, and waits until its files are free.
+    pub(crate) async fn kill(mut self) {
+        self.stop = None;
+        if let Some(driver) = self.driver.take() {
+            // However it ended.
+            let _ = driver.await;
+        }
+    }
+
     /// Tells it to stop: it takes nothing more, and does not look after the others any more.
     pub(crate) fn begin_to_stop(&mut self) {
         // One that failed is not there to be told.

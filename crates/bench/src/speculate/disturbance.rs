@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use seriatim_client::{DelayLine, Order};
+use seriatim_client::{DelayLine, Durability, NodeId, Order};
 use seriatim_net::Timer;
 
-use crate::arguments::{Killed, SpeculateArguments};
-use crate::cluster::{APART, Cluster, LOG};
+use crate::arguments::{Killed, SpeculateArguments, Subscribers};
+use crate::cluster::{Apart, Cluster, LOG};
 use crate::figure::Figure;
 use crate::terminal::{Failure, Outcome};
 
@@ -77,6 +77,8 @@ pub(super) enum Disturbance {
     Slow(Duration),
     /// At its beginning a node is lost that has backups of shards and nothing else.
     ReplicaKilled,
+    /// During it all nodes are away that have replicas of one shard, so many.
+    ShardKilled(u32),
 }
 
 impl Disturbance {
@@ -90,16 +92,32 @@ impl Disturbance {
                 "one shard cannot have more appends in order {order}: its clients choose none"
             )));
         }
-        let lost = wanted.kill.map(|Killed::Replica| Self::ReplicaKilled);
+        let copies = arguments.comparison.copies;
+        let lost = wanted.kill.map(|killed| match killed {
+            Killed::Replica => Self::ReplicaKilled,
+            Killed::Shard => Self::ShardKilled(copies.replicas),
+        });
+        if matches!(lost, Some(Self::ShardKilled(_))) {
+            if copies.durable.durability != Durability::Disk {
+                return Err(Failure::new(
+                    "a shard comes back with what its disks have: give --durability disk",
+                ));
+            }
+            if arguments.subscribe == Subscribers::Shard {
+                return Err(Failure::new("the shard's appends go to others: give --subscribe all"));
+            }
+        }
         Ok(more.or(wanted.slow.map(Self::Slow)).or(lost))
     }
 
-    /// The way of what the node sends that is there only for it, if it needs one.
-    pub(super) fn apart(self) -> std::io::Result<Option<DelayLine>> {
-        match self {
-            Self::Burst(_) | Self::Change(_) => Ok(None),
-            Self::Slow(_) | Self::ReplicaKilled => DelayLine::start(Duration::ZERO).map(Some),
-        }
+    /// The nodes that are there only for it, if it needs some.
+    pub(super) fn apart(self) -> std::io::Result<Option<Apart>> {
+        let nodes = match self {
+            Self::Burst(_) | Self::Change(_) => return Ok(None),
+            Self::Slow(_) | Self::ReplicaKilled => 1,
+            Self::ShardKilled(nodes) => nodes,
+        };
+        Ok(Some(Apart { delay: DelayLine::start(Duration::ZERO)?, nodes }))
     }
 
     /// The rate of the appends that the first shard has more, from when on and for how long, if `rate` is what all shards have.
@@ -107,7 +125,7 @@ impl Disturbance {
         let (times, lasts) = match self {
             Self::Burst(times) => (times, thirds.third),
             Self::Change(times) => (times, thirds.third * 2),
-            Self::Slow(_) | Self::ReplicaKilled => return None,
+            Self::Slow(_) | Self::ReplicaKilled | Self::ShardKilled(_) => return None,
         };
         Some((rate * u64::from(times - 1) / u64::from(shards), thirds.begins(), lasts))
     }
@@ -116,38 +134,48 @@ impl Disturbance {
     pub(super) async fn happens(
         self,
         cluster: &mut Cluster,
-        apart: Option<&DelayLine>,
+        apart: Option<&Apart>,
         thirds: Thirds,
     ) -> Outcome {
+        let Some(apart) = apart else { return Ok(()) };
+        self.finds_its_replicas(cluster, apart).await?;
         let timer = Timer::start()?;
-        match (self, apart) {
-            (Self::Slow(longer), Some(way)) => {
-                hosted(cluster, 1..=1).await?;
-                timer.until(thirds.begins()).await;
-                way.set(longer);
+        timer.until(thirds.begins()).await;
+        match self {
+            Self::Burst(_) | Self::Change(_) => {}
+            Self::Slow(longer) => {
+                apart.delay.set(longer);
                 timer.until(thirds.ends()).await;
-                way.set(Duration::ZERO);
+                apart.delay.set(Duration::ZERO);
             }
-            (Self::ReplicaKilled, _) => {
-                hosted(cluster, 1..=u32::MAX).await?;
-                timer.until(thirds.begins()).await;
-                cluster.kill_apart();
+            Self::ReplicaKilled => cluster.kill_apart(apart).await,
+            Self::ShardKilled(_) => {
+                cluster.kill_apart(apart).await;
+                timer.until(thirds.ends()).await;
+                cluster.restart_apart().await?;
             }
-            _ => {}
         }
         Ok(())
     }
-}
 
-/// Fails unless the node that is there for it has replicas of so many shards.
-async fn hosted(cluster: &Cluster, wanted: std::ops::RangeInclusive<u32>) -> Outcome {
-    let entry = cluster.client().await?.lookup(LOG).await?;
-    let shards = entry.shards.iter().filter(|nodes| nodes.contains(&APART)).count() as u32;
-    if wanted.contains(&shards) {
-        return Ok(());
+    /// Fails unless the nodes that are there for it have the replicas that it is about.
+    async fn finds_its_replicas(self, cluster: &Cluster, apart: &Apart) -> Outcome {
+        let entry = cluster.client().await?.lookup(LOG).await?;
+        let is_apart = |node: &NodeId| apart.numbers().any(|apart| apart == *node);
+        let some = entry.shards.iter().filter(|nodes| nodes.iter().any(is_apart)).count();
+        let whole = entry.shards.iter().filter(|nodes| nodes.iter().all(is_apart)).count();
+        let (is_so, advice) = match self {
+            Self::ShardKilled(_) => (whole == 1, "--shards 3"),
+            Self::ReplicaKilled => (some > 0, "--shards 2 --replicas 2"),
+            _ => (some == 1, "--shards 2 --replicas 2"),
+        };
+        match is_so {
+            true => Ok(()),
+            false => Err(Failure::new(format!(
+                "its nodes have replicas of {some} shards, and of {whole} all: give {advice}"
+            ))),
+        }
     }
-    let text = "its node has replicas of {shards} shards: give --shards 2 --replicas 2";
-    Err(Failure::new(text.replace("{shards}", &shards.to_string())))
 }
 
 #[cfg(test)]

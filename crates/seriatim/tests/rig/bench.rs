@@ -102,6 +102,11 @@ async fn the_other_benches_measure_something() {
             1,
             &["result_before_us", "result_after_us"],
         ),
+        (
+            "speculate --rate 200 --size 100 --order belfast --kill shard --shards 3 --replicas 1 --durability disk --duration 2",
+            0,
+            &["result_before_us", "result_during_us", "result_after_us"],
+        ),
         ("latency --rate 200 --size 100 --shards 1,2 --order belfast --duration 1", 2, &["p50_us", "shards"]),
         ("scale --shards 1..2 --order erwin-st --duration 1", 2, &["rate_per_s", "cpu_percent", "shards"]),
         (
@@ -124,6 +129,24 @@ async fn the_other_benches_measure_something() {
         for figure in figures {
             assert!(is_positive(&json["rows"][row][figure]), "{line}, {figure}: {json}");
         }
+    }
+}
+
+#[tokio::test]
+async fn a_disturbance_says_what_it_needs() {
+    let cli = CommandLine::new("127.0.0.1:1");
+    for (disturbance, needs) in [
+        ("belfast,corfu --burst 2", "order corfu: its clients choose none"),
+        ("belfast --slow 2ms", "replicas of 2 shards, and of 0 all: give --shards 2 --replicas 2"),
+        ("belfast --kill shard --shards 3", "give --durability disk"),
+        ("belfast --kill shard --shards 3 --durability disk --subscribe shard", "give --subscribe all"),
+        ("belfast --kill shard --shards 2 --replicas 1 --durability disk", "give --shards 3"),
+        ("belfast --kill replica --shards 2 --replicas 1", "give --shards 2 --replicas 2"),
+    ] {
+        let line = format!("bench speculate --duration 1 --rounds 1 --order {disturbance}");
+        let arguments: Vec<&str> = line.split_whitespace().collect();
+        let (_, said) = cli.bad(&arguments).await;
+        assert!(said.contains(needs), "{line}: {said}");
     }
 }
 
@@ -198,12 +221,6 @@ async fn what_cannot_be_measured_or_written_is_told_at_once() {
     let cli = CommandLine::new("127.0.0.1:1");
     let (_, said) = cli.bad(&["bench", "latency", "--json", "/nowhere/figures.json"]).await;
     assert!(said.contains("/nowhere/figures.json"), "{said}");
-    let (_, said) = cli.bad(&["bench", "speculate", "--order", "belfast,corfu", "--burst", "2"]).await;
-    assert!(said.contains("order corfu: its clients choose none"), "{said}");
-    let line =
-        ["bench", "speculate", "--order", "belfast", "--slow", "2ms", "--duration", "1", "--rounds", "1"];
-    let (_, said) = cli.bad(&line).await;
-    assert!(said.contains("replicas of 2 shards: give --shards 2 --replicas 2"), "{said}");
     let wrong = cli.run(&["bench", "latency", "--rtt", "1s"]).await;
     assert_eq!(wrong.status.code(), Some(2));
     assert!(text(&wrong.stderr).contains("at most 50ms"), "{wrong:?}");
