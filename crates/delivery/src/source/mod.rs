@@ -380,6 +380,11 @@ impl Source {
             ReadError::Lost { position, end } => {
                 // Positions before it on other shards are still to be taken.
                 feed.lost(position, end);
+                let is_known = self.entry().history.gaps_of(shard).any(|gap| gap.contains(position));
+                if !is_known {
+                    // The view that gave it up is not known here, and what was predicted before that is decided by it.
+                    self.directory.ask(now);
+                }
                 News::Changed
             }
             ReadError::Disk { reason } => self.try_next_replica(now, shard, Failure::Disk { shard, reason }),

@@ -508,6 +508,21 @@ fn a_subscription_that_waits_for_a_retired_shard_learns_that_it_is_given_up() {
 }
 
 #[test]
+fn a_loss_of_which_nobody_told_has_the_register_asked() {
+    let mut script = Script::new(entry(1, 1, 64), 0);
+    let error = ReadError::Lost { position: Position(0), end: Position(4) };
+    assert_eq!(script.fail(0, error.clone()), News::Changed);
+    assert_eq!(script.source.deadline(), Some(script.now));
+    let mut newer = entry(2, 1, 64);
+    newer.history.give_up(seriatim_model::Gap { shard: ShardId(0), from: Position(0), end: Position(4) });
+    script.wait(Duration::ZERO);
+    assert_eq!(script.found(newer), News::Entered);
+    script.wait(Duration::ZERO);
+    assert_eq!(script.fail(0, error), News::Changed);
+    assert_eq!(script.source.deadline(), None, "it is known, and there is nothing to ask for");
+}
+
+#[test]
 fn a_retired_shard_that_does_not_know_of_a_trim_is_not_believed() {
     let mut script = Script::new(without_a_shard(), 0);
     assert_eq!(script.deliver(0, 0, run([0, 2]), 3), []);
