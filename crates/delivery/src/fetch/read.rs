@@ -23,7 +23,7 @@ const RESEND_MOST: Duration = Duration::from_secs(2);
 /// How long to wait before all replicas are asked again for what none of them holds yet; doubled up to
 /// [`RESEND_MOST`].
 pub(crate) const MISSING_PAUSE: Duration = Duration::from_millis(100);
-/// How long to wait before a replica that refused or disconnected is asked again.
+/// How long to wait before a replica that disconnected is asked again; doubled up to [`RESEND_MOST`].
 const PAUSE: Duration = Duration::from_millis(20);
 
 pub(crate) type Out = Vec<Effect<Message, Reply>>;
@@ -97,6 +97,8 @@ struct ShardPart {
     ask_at: Option<Time>,
     /// Questions that were not answered, or not now; its pause is how long an answer may take.
     tries: Backoff,
+    /// When it is asked again after its node disconnected.
+    reconnects: Backoff,
     /// Whether it ever answered this read.
     answered: bool,
     /// It lost what it had of the first position, if that was its own, and up to this one.
@@ -350,7 +352,8 @@ impl Read {
     pub(crate) fn disconnected(&mut self, now: Time, node: NodeId, shared: &mut Shared) {
         let asks = |part: &ShardPart| part.node == node && part.request != 0;
         for (shard, part) in self.parts.iter_mut().filter(|(_, part)| asks(part)) {
-            part.rest(Some(now + PAUSE), &mut shared.askers);
+            part.reconnects.tried(now);
+            part.rest(Some(part.reconnects.at()), &mut shared.askers);
             part.turn_away(*shard, &mut shared.directory, now);
         }
     }
@@ -530,6 +533,7 @@ impl ShardPart {
             request: 0,
             ask_at: None,
             tries: Backoff::new(Time::ZERO, RESEND_FIRST, RESEND_MOST),
+            reconnects: Backoff::new(Time::ZERO, PAUSE, RESEND_MOST),
             answered: false,
             lost: None,
             records: vec![],

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use seriatim_model::storage::Stored;
 use seriatim_model::{Gap, NodeId, Position, Span, Time, limits};
+use seriatim_protocol::parts::Backoff;
 
 use super::credit::Credit;
 
@@ -15,7 +16,7 @@ pub(crate) const TIMEOUT_FIRST: Duration = Duration::from_millis(200);
 pub(crate) const IDLE: Duration = Duration::from_secs(1);
 /// The longest wait for a first delivery: one that takes longer than the timeout is on its way all the same.
 const FIRST_MOST: Duration = Duration::from_secs(8);
-/// How long to wait before a node that disconnected is asked again.
+/// How long to wait before a node that disconnected is asked again; doubled each time up to [`IDLE`].
 const RECONNECT_AFTER: Duration = Duration::from_millis(20);
 
 /// How often all replicas of a shard may say that they do not hold a record yet, before that is believed.
@@ -55,10 +56,11 @@ pub(crate) struct Feed {
     since: Time,
     /// Since when another shard has been ahead of this one.
     owed_since: Option<Time>,
-    /// How long it may stay silent. How far that grows depends on what is awaited, so it is no
-    /// [`Backoff`](seriatim_protocol::parts::Backoff).
+    /// How long it may stay silent. How far that grows depends on what is awaited, so it is no [`Backoff`].
     timeout: Duration,
     heard: bool,
+    /// When it is asked again after its node disconnected.
+    reconnects: Backoff,
 }
 
 /// The contents of a shard at a position.
@@ -128,6 +130,7 @@ impl Feed {
             owed_since: None,
             timeout: TIMEOUT_FIRST,
             heard: false,
+            reconnects: Backoff::new(now, RECONNECT_AFTER, IDLE),
         }
     }
 
@@ -217,7 +220,8 @@ impl Feed {
     /// The connection is gone, and with it the subscription.
     pub(crate) fn disconnected(&mut self, now: Time) {
         self.request = None;
-        self.since = now + RECONNECT_AFTER;
+        self.reconnects.tried(now);
+        self.since = self.reconnects.at();
     }
 
     /// The next position is lost: there is nothing more to ask for.
@@ -290,6 +294,7 @@ impl Feed {
     /// It works: nothing need be asked for again.
     pub(crate) fn was_heard(&mut self, now: Time) {
         (self.since, self.heard, self.timeout) = (now, true, TIMEOUT_FIRST);
+        self.reconnects.helped();
     }
 
     /// Predictions below `upto` are final, but for those at `void`, which are all that were passed over from `from` on. Their

@@ -122,10 +122,6 @@ impl Script {
         self.hear(node, shard, shard::Message::ReadFailed { request, error })
     }
 
-    fn disconnected(&mut self, node: u32) {
-        self.source.disconnected(self.now, NodeId(node));
-    }
-
     fn found(&mut self, entry: LogEntry) -> News {
         let mut out: Out = vec![];
         let message = control::Message::Found { request: self.looked_up, entry, nodes: vec![] };
@@ -284,7 +280,7 @@ fn a_shard_has_no_more_credit_than_there_is_room() {
     // Nothing of shard 1 can be taken before 0 and 1, which shard 0 has.
     assert_eq!(script.deliver(1, 0, vec![large(2), large(3), large(6)], 7), []);
     assert_eq!(script.asked[&1].3, 4 * size, "it is given nothing back");
-    script.disconnected(11);
+    script.disconnect(11);
     script.wait(20 * MS);
     assert_eq!(script.asked[&1].3, size, "nor by a new subscription");
     assert_eq!(script.deliver(0, 0, vec![large(0), large(1)], 2), [0, 1, 2, 3]);
@@ -316,7 +312,7 @@ fn a_view_change_loses_and_repeats_nothing() {
     let (_, old, ..) = script.asked[&0];
     assert_eq!(script.deliver(0, 0, run([0, 1]), 4), [0, 1]);
     assert_eq!(script.deliver(0, 4, run([4]), 5), []);
-    script.disconnected(10);
+    script.disconnect(10);
     script.wait(Duration::ZERO);
     assert_eq!(script.lookups, 1);
     script.found(entry(2, 2, 2));
@@ -505,6 +501,26 @@ fn a_subscription_that_waits_for_a_retired_shard_learns_that_it_is_given_up() {
     script.wait(Duration::ZERO);
     assert_eq!(script.deliver(1, 0, run([1, 3]), 4), []);
     assert_eq!(next(&mut script), Answer::Lost { shard: ShardId(0), end: Position(1) });
+}
+
+#[test]
+fn a_node_that_is_away_is_asked_less_and_less_until_it_is_back() {
+    let mut script = Script::new(entry(1, 1, 64), 0);
+    let pauses = |script: &mut Script| -> Vec<u64> {
+        let away = |_| {
+            script.disconnect(10);
+            let begin = script.now;
+            script.asked.remove(&0);
+            while !script.asked.contains_key(&0) {
+                script.wait(10 * MS);
+            }
+            script.now.since(begin).as_millis() as u64
+        };
+        (0..8).map(away).collect()
+    };
+    assert_eq!(pauses(&mut script), [20, 40, 80, 160, 320, 640, 1000, 1000]);
+    assert_eq!(script.deliver(0, 0, run([0]), 1), [0]);
+    assert_eq!(pauses(&mut script)[0], 20);
 }
 
 #[test]
