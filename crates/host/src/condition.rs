@@ -93,10 +93,7 @@ impl Host {
     /// The shard replicas that are incomplete, or take part in no view.
     fn incomplete(&self) -> Vec<ReplicaOf> {
         let is_incomplete = |key: &&RoleKey| match key.endpoint {
-            Endpoint::Shard(shard) => {
-                let is_whole = |replica: &shard::Replica| replica.is_open() && replica.missing().is_none();
-                !self.replica(key.log, shard).is_some_and(is_whole)
-            }
+            Endpoint::Shard(shard) => !self.replica(key.log, shard).is_some_and(shard::Replica::is_whole),
             _ => false,
         };
         let replica_of = |key: &RoleKey| match key.endpoint {

@@ -32,7 +32,7 @@ pub struct Condition {
     /// [`CONDITION_LOGS`](seriatim_model::limits::CONDITION_LOGS).
     pub logs: Vec<LogCondition>,
     /// Its shard replicas that take part in no view, or do not hold everything yet that they should, in order; at most as
-    /// many.
+    /// many. Those of retired shards take part in none, and are told only if they lack something.
     pub incomplete: Vec<ReplicaOf>,
     /// With how many free bytes a node whose disk is full takes records again, as things are now.
     pub wanted_bytes: Option<u64>,

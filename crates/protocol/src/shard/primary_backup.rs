@@ -117,6 +117,15 @@ impl Replica {
         self.core.is_open()
     }
 
+    /// Whether it has everything that it should: it takes part in a view, or its shard is retired, and it lacks nothing.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        let ends_at = self.core.retired_until;
+        let has_all =
+            ends_at.map_or(self.core.is_open(), |until| self.core.is_named() && self.core.stable >= until);
+        has_all && self.core.missing.is_none()
+    }
+
     /// The state that it brings to a view change.
     #[must_use]
     pub fn held(&self) -> Held {

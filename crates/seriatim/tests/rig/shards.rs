@@ -150,6 +150,9 @@ pub(crate) async fn give_up_a_shard_of(order: Order) {
         told.contains("except those of shard 0 from 0 to ") && !told.contains("does not answer")
     };
     until("the node has nothing", told_lost).await;
+    let status = cli.run(&["status"]).await;
+    let status = text(&status.stdout);
+    assert!(status.contains("shard 0 is retired, and node") && status.contains("admin recover"), "{status}");
     let accepted = cli.good(&["admin", "recover", &name, "--accept-loss"]).await;
     assert!(text(&accepted).contains("is registered; it goes on at position"), "{}", text(&accepted));
     assert!(!is_retired(&name).await, "nothing of it is left");

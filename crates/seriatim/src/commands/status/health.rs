@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use seriatim_client::{Ailment, Condition, LogEntry, LogStatus, NodeId, Parting, parting};
-use seriatim_model::limits::CONDITION_LOGS;
+use seriatim_model::{ShardId, limits::CONDITION_LOGS};
 
 use super::Cluster;
 
@@ -183,7 +183,7 @@ fn judge_log(cluster: &Cluster, log: &LogStatus, ailing: &BTreeMap<NodeId, &'sta
         }
     }
     let mut health = judge_progress(&log.entry, log.open, stands, ailing);
-    let copies = incomplete(cluster, &log.entry);
+    let copies = [incomplete(cluster, &log.entry), unreadable(cluster, &log.entry, ailing)].concat();
     if !copies.is_empty() && matches!(health.state, "ok" | "reduced") {
         health = Health::unwell("reduced", [health.reasons, copies].concat());
     }
@@ -194,25 +194,45 @@ fn judge_log(cluster: &Cluster, log: &LogStatus, ailing: &BTreeMap<NodeId, &'sta
 fn incomplete(cluster: &Cluster, entry: &LogEntry) -> Vec<String> {
     let mut reasons = vec![];
     for members in entry.view.iter().flat_map(|view| &view.shards) {
-        let lacks = |node: &NodeId| {
-            let condition = cluster.nodes.iter().find(|(known, _)| known.node == *node);
-            condition.and_then(|(_, condition)| condition.as_ref()).is_some_and(|condition| {
-                let is_told = !condition.version.is_empty() && condition.logs.len() < CONDITION_LOGS;
-                let of_log = condition.logs.iter().find(|told| told.log == entry.id);
-                let is_there = of_log.is_some_and(|told| told.shards.contains(&members.shard));
-                let mut lacking = condition.incomplete.iter();
-                lacking.any(|told| (told.log, told.shard) == (entry.id, members.shard))
-                    || is_told && !is_there
-            })
-        };
+        let nodes = members.replicas.iter().map(|member| member.node);
         let nodes: Vec<NodeId> =
-            members.replicas.iter().map(|member| member.node).filter(|node| lacks(node)).collect();
+            nodes.filter(|node| lacks_some(cluster, entry, members.shard, *node)).collect();
         if !nodes.is_empty() {
             let (shard, nodes) = (members.shard, listed(&nodes));
             reasons.push(format!("shard {shard}: node {nodes} does not hold everything yet"));
         }
     }
     reasons
+}
+
+/// The retired shards of which a node is there, and none that is has everything, by the nodes' own word.
+fn unreadable(cluster: &Cluster, entry: &LogEntry, ailing: &BTreeMap<NodeId, &'static str>) -> Vec<String> {
+    let mut reasons = vec![];
+    for retired in entry.view.iter().flat_map(|view| &view.retired) {
+        let nodes = retired.members().replicas.iter().map(|member| member.node);
+        let there: Vec<NodeId> = nodes.filter(|node| !ailing.contains_key(node)).collect();
+        let lacks = |node: &NodeId| lacks_some(cluster, entry, retired.shard, *node);
+        if !there.is_empty() && there.iter().all(lacks) {
+            let (shard, nodes, name) = (retired.shard, listed(&there), &entry.name);
+            reasons.push(format!(
+                "shard {shard} is retired, and node {nodes} does not hold everything of it: reads of the rest wait; 'seriatim \
+                 admin recover {name}' tells what that is"
+            ));
+        }
+    }
+    reasons
+}
+
+/// Whether a node is there, and has not all that its replica of a shard should have.
+fn lacks_some(cluster: &Cluster, entry: &LogEntry, shard: ShardId, node: NodeId) -> bool {
+    let condition = cluster.nodes.iter().find(|(known, _)| known.node == node);
+    condition.and_then(|(_, condition)| condition.as_ref()).is_some_and(|condition| {
+        let is_told = !condition.version.is_empty() && condition.logs.len() < CONDITION_LOGS;
+        let of_log = condition.logs.iter().find(|told| told.log == entry.id);
+        let is_there = of_log.is_some_and(|told| told.shards.contains(&shard));
+        let mut lacking = condition.incomplete.iter();
+        lacking.any(|told| (told.log, told.shard) == (entry.id, shard)) || is_told && !is_there
+    })
 }
 
 fn judge_progress(
