@@ -511,3 +511,22 @@ fn a_reader_that_wants_nothing_is_not_told_of_a_loss() {
     assert_eq!(script.want(1), ["shard 1 lost 1000..1050"]);
     assert_eq!(script.want(1), ["passed 1050"]);
 }
+
+#[test]
+fn a_loss_that_is_told_late_where_others_had_everything_holds_up_nothing() {
+    let mut script = unplaced(2);
+    let deliver = |request| shard::Message::DeliverWith {
+        request,
+        from: Position(0),
+        records: run(0..2),
+        empty: vec![span(2, 4)],
+        upto: Position(6),
+    };
+    assert_eq!(script.says(1, deliver), ["0 1", "confirm 6"]);
+    let error = ReadError::Lost { position: Position(2), end: Position(6) };
+    script.says(0, |request| shard::Message::ReadFailed { request, error });
+    script.step(Input::Wake);
+    assert_eq!(script.asked[&0].2, Position(6));
+    script.deliver(1, 6, vec![], 8);
+    assert_eq!(script.deliver(0, 6, run(6..8), 8), ["6 7", "confirm 8"]);
+}

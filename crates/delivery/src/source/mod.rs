@@ -377,6 +377,11 @@ impl Source {
             ReadError::Missing { position } => {
                 self.try_next_replica(now, shard, Failure::Missing { position, shard })
             }
+            // Other shards had all before its end, and the reader is there already.
+            ReadError::Lost { end, .. } if end <= self.wanted_from => {
+                feed.restart(now, feed.node, feed.replica);
+                News::Nothing
+            }
             ReadError::Lost { position, end } => {
                 // Positions before it on other shards are still to be taken.
                 feed.lost(position, end);
