@@ -83,6 +83,8 @@ pub struct Observation {
     pub is_void: bool,
     /// Whether it may have waited for others to be handed over first.
     pub is_buffered: bool,
+    /// Whether it may have been a prediction of its shard, which the word of any shard confirms.
+    pub is_confirmed: bool,
 }
 
 /// An answer of a shard replica to a reader.
@@ -623,6 +625,13 @@ impl History {
         self.delivered.push(Delivered { from, upto, records });
     }
 
+    /// A subscription that takes predictions was told that those of `from..upto` are final.
+    pub fn confirm(&mut self, from: Position, upto: Position, records: &[Stored]) {
+        let first = self.observations.len();
+        self.deliver(from, upto, records);
+        self.observations[first..].iter_mut().for_each(|seen| seen.is_confirmed = true);
+    }
+
     fn observe(&mut self, at: Moment, records: &[Stored], is_buffered: bool) -> std::ops::Range<usize> {
         let first = self.observations.len();
         for stored in records {
@@ -630,7 +639,9 @@ impl History {
             let payload = stored.record.payload();
             let append = self.by_payload.get(&payload).copied().filter(|_| !is_void);
             let (position, id, seen_at) = (stored.position, stored.id, self.now);
-            self.observations.push(Observation { at, seen_at, position, id, append, is_void, is_buffered });
+            let is_confirmed = false;
+            let seen = Observation { at, seen_at, position, id, append, is_void, is_buffered, is_confirmed };
+            self.observations.push(seen);
         }
         first..self.observations.len()
     }

@@ -59,7 +59,7 @@ impl Speculative {
         let below = self.standing.partition_point(|stored| stored.position < upto);
         let records: Vec<Stored> = self.standing.drain(..below).collect();
         if self.is_whole {
-            history.deliver(self.confirmed, upto, &records);
+            history.confirm(self.confirmed, upto, &records);
         }
         self.confirmed = upto;
     }

@@ -56,12 +56,17 @@ pub(super) fn check(history: &History) -> Finding {
 }
 
 /// A record that was read from a log that lost memory, and no disk, stays readable: also while the log is unavailable,
-/// and whatever is accepted.
+/// and whatever is accepted. A prediction may be confirmed by the word of another shard, before its own shard knows
+/// that it is final; and a replica writes behind only what it knows to be final.
 fn still_readable(history: &History, first: &BTreeMap<Position, &Observation>) -> Finding {
     if history.disks_failed {
         return Ok(());
     }
-    let is_kept = |seen: &Observation| seen.seen_at + WRITTEN_WITHIN < history.lost_at;
+    let is_old = |seen: &Observation| seen.seen_at + WRITTEN_WITHIN < history.lost_at;
+    let is_final = |seen: &&Observation| !seen.is_confirmed && is_old(seen);
+    let given_out: BTreeSet<Position> =
+        history.unbuffered().filter(is_final).map(|seen| seen.position).collect();
+    let is_kept = |seen: &Observation| is_old(seen) && given_out.contains(&seen.position);
     if let Some(loss) = &history.accepted {
         let is_given_up =
             |(position, seen): &(&Position, &&Observation)| is_kept(seen) && history.may_be_gone(**position);
