@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use seriatim_model::storage::{Owned, Stored};
 use seriatim_model::{
-    Durability, LogConfig, Member, NodeId, Placement, Position, RecordId, Retention, SessionId, ShardId,
+    Durability, Incarnation, LogConfig, Member, NodeId, Placement, Position, RecordId, Retention, SessionId, ShardId,
     Span, Time, View, ViewNumber,
 };
 use seriatim_protocol::control::placed_from;
@@ -393,7 +393,9 @@ pub struct History {
     /// Records without positions that were kept from one view to the next.
     pub kept: Vec<Kept>,
     /// When a replica first went by a view.
-    pub heard: BTreeMap<(NodeId, ShardId, ViewNumber), Moment>,
+    pub heard: BTreeMap<(Member, ShardId, ViewNumber), Moment>,
+    /// The incarnations of each replica, and when each was first seen.
+    pub incarnations: BTreeMap<(NodeId, ShardId), Vec<(Moment, Incarnation)>>,
     /// Below which position everything was final from which moment on, by what the replicas had done.
     pub stable: Vec<(Moment, Position)>,
     /// The same for the positions of single shards, in a log that is ordered first.
@@ -478,6 +480,7 @@ impl History {
             views: BTreeMap::new(),
             kept: vec![],
             heard: BTreeMap::new(),
+            incarnations: BTreeMap::new(),
             stable: vec![],
             written: BTreeMap::new(),
             last: BTreeMap::new(),
@@ -661,11 +664,28 @@ impl History {
     }
 
     /// A replica goes by this view.
-    pub fn note_heard(&mut self, node: NodeId, shard: ShardId, view: ViewNumber) {
-        if !self.heard.contains_key(&(node, shard, view)) {
+    pub fn note_heard(&mut self, member: Member, shard: ShardId, view: ViewNumber) {
+        if !self.heard.contains_key(&(member, shard, view)) {
             let moment = self.tick();
-            self.heard.insert((node, shard, view), moment);
+            self.heard.insert((member, shard, view), moment);
         }
+    }
+
+    /// A replica runs in this incarnation.
+    pub fn note_incarnation(&mut self, member: Member, shard: ShardId) {
+        let Member { node, incarnation } = member;
+        let last = self.incarnations.get(&(node, shard)).and_then(|all| all.last());
+        if last.is_none_or(|(_, last)| *last != incarnation) {
+            let moment = self.tick();
+            self.incarnations.entry((node, shard)).or_default().push((moment, incarnation));
+        }
+    }
+
+    /// The incarnation in which a replica was seen last at `moment`.
+    #[must_use]
+    pub fn incarnation_at(&self, node: NodeId, shard: ShardId, moment: Moment) -> Option<Incarnation> {
+        let all = self.incarnations.get(&(node, shard))?;
+        all.iter().rev().find(|(seen, _)| *seen <= moment).map(|(_, incarnation)| *incarnation)
     }
 
     /// More memory is lost than the log's durability can bear.

@@ -1,6 +1,6 @@
 //! Nothing below the trim point is given out to who asked after every replica had confirmed it. Only a
 //! log that lost more than its durability can bear may have forgotten its trim point, and a replica that
-//! the view does without may never have heard of it. One that the view counts on again asks the others as soon as it has heard
+//! the view does without, or names in another incarnation, may never have heard of it. One that the view counts on again asks the others as soon as it has heard
 //! of that view.
 
 use seriatim_model::View;
@@ -28,10 +28,16 @@ pub(super) fn check(history: &History) -> Finding {
     Ok(())
 }
 
-/// Whether a view counts on the replica that answered, which had heard of that view when it was asked.
+/// Whether a view counts on the replica that answered, in the incarnation that it had all the while, and which had heard of that
+/// view when it was asked.
 fn takes_part(history: &History, view: &View, served: &Served) -> bool {
-    let members = view.shard(served.shard);
-    let heard = history.heard.get(&(served.node, served.shard, view.number));
-    members.is_some_and(|members| members.replicas.iter().any(|member| member.node == served.node))
-        && heard.is_some_and(|heard| *heard < served.asked)
+    let Served { node, shard, asked, at, .. } = served;
+    let members = view.shard(*shard).map(|members| &members.replicas);
+    let Some(member) = members.and_then(|members| members.iter().find(|member| member.node == *node)) else {
+        return false;
+    };
+    let is_it =
+        |moment| history.incarnation_at(*node, *shard, moment).is_some_and(|it| it == member.incarnation);
+    let heard = history.heard.get(&(*member, *shard, view.number));
+    is_it(*asked) && is_it(*at) && heard.is_some_and(|heard| heard < asked)
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use seriatim_host::Outgoing;
-use seriatim_model::{Endpoint, NodeId};
+use seriatim_model::{Endpoint, Member, NodeId};
 use seriatim_protocol::roles::SequencingRole;
 use seriatim_protocol::shard::ReadError;
 use seriatim_protocol::{Message, shard};
@@ -141,8 +141,12 @@ impl Witness {
                     self.damage.was_dismissed(id, shard);
                 }
             }
-            if let Some(view) = host.replica(scene.log, shard).and_then(|role| role.memory().view.as_ref()) {
-                scene.history.note_heard(id, shard, view.number);
+            if let Some(role) = host.replica(scene.log, shard) {
+                let member = Member { node: id, incarnation: role.memory().incarnation };
+                scene.history.note_incarnation(member, shard);
+                if let Some(view) = &role.memory().view {
+                    scene.history.note_heard(member, shard, view.number);
+                }
             }
         }
     }
