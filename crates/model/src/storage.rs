@@ -318,8 +318,8 @@ pub struct Found {
     pub records: Vec<Stored>,
     /// The positions that belong to nobody, in order. No two spans touch.
     pub empty: Vec<Span>,
-    /// How far the read came: to the end of its range, unless a bound stopped it before. Where the end of the range is
-    /// empty, to the end of that.
+    /// How far the read came: to the end of its range, unless a bound or a damaged record stopped it before. Where the end
+    /// of the range is empty, to the end of that.
     pub upto: Position,
 }
 

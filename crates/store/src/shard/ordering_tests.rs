@@ -309,7 +309,7 @@ fn a_damaged_record_can_be_put_again() {
     assert_eq!(found(&store, ids(5, 0, 10)), [0, 1, 2, 3, 5, 6, 7, 8, 9]);
     execute(&mut store, &[order(1, 0, &[data(5, 0, 10)])]);
     let all = ReadRange { from: Position(0), end: Position(9), max_records: 99, max_bytes: 9999 };
-    assert_eq!(store.read(all), Err(ReadFailure::Damaged(Position(4))));
+    assert_eq!(store.read(ReadRange { from: Position(4), ..all }), Err(ReadFailure::Damaged(Position(4))));
     let used = disk.used();
     execute(&mut store, &[put(5, 0..10)]);
     assert!(disk.used() < used + 2 * frame);
@@ -332,7 +332,7 @@ fn an_order_of_what_was_damaged_since_is_executed_again() {
     disk.flip_bit(store.active.records.name(), 64 + 4 * frame + 40, 3);
     let all = ReadRange { from: Position(0), end: Position(9), max_records: 99, max_bytes: 9999 };
     execute(&mut store, &[orders]);
-    assert_eq!(store.read(all), Err(ReadFailure::Damaged(Position(4))));
+    assert_eq!(store.read(ReadRange { from: Position(4), ..all }), Err(ReadFailure::Damaged(Position(4))));
     // Something else, which is whole, is no excuse.
     let wrong = order(1, 3, &[data(5, 5, 1)]);
     assert!(matches!(store.execute(&wrong), Err(StoreError::Unheld(_))));

@@ -66,11 +66,11 @@ impl Extent {
 impl ShardStore {
     /// Reads the valid records of a range, and tells which of its positions belong to nobody. It stops early only when
     /// `max_records` records, or `max_bytes` bytes of encoded records ([`Record::size`](seriatim_model::Record::size)), are
-    /// there, or [`limits::READ_SPANS`] spans. The last span is told as far as it reaches, also beyond the range: who reads a few
+    /// there, or [`limits::READ_SPANS`] spans, or before a record that is damaged. The last span is told as far as it reaches, also beyond the range: who reads a few
     /// positions gets over a long one at once. Positions below the trim point are left out.
     ///
     /// # Errors
-    /// If a record of the range is damaged, or where the disk cannot read it, or if the disk fails otherwise.
+    /// If the first record of the range is damaged, or where the disk cannot read it, or if the disk fails otherwise.
     pub fn read(&self, range: ReadRange) -> ReadOutcome {
         let from = range.from.max(self.trim.position());
         let mut found = Reading::new(range);
@@ -263,15 +263,18 @@ struct Reading {
     records: Vec<Stored>,
     bytes: u64,
     range: ReadRange,
+    /// The record at this position, behind those that were found, is damaged.
+    damaged: Option<Position>,
 }
 
 impl Reading {
     fn new(range: ReadRange) -> Self {
-        Self { records: vec![], bytes: 0, range }
+        Self { records: vec![], bytes: 0, range, damaged: None }
     }
 
     fn is_enough(&self) -> bool {
-        !self.records.is_empty()
+        self.damaged.is_some()
+            || !self.records.is_empty()
             && (self.records_left() == 0 || self.bytes >= u64::from(self.range.max_bytes))
     }
 
@@ -286,23 +289,29 @@ impl Reading {
         wanted.min(MAX_EXTENT_BYTES)
     }
 
-    /// Adds the records of a piece until there are enough.
+    /// Adds the records of a piece until there are enough, or one is damaged: nobody goes without those before it.
     fn add(&mut self, piece: &Piece, bytes: Bytes) -> Result<(), ReadFailure> {
-        for (_, stored) in records_of(piece, bytes) {
+        for (position, stored) in records_of(piece, bytes) {
             if self.is_enough() {
                 break;
             }
-            let stored = stored?;
-            self.bytes += stored.record.size() as u64;
-            self.records.push(stored);
+            match stored {
+                Ok(stored) => {
+                    self.bytes += stored.record.size() as u64;
+                    self.records.push(stored);
+                }
+                Err(failure) if self.records.is_empty() => return Err(failure),
+                Err(_) => self.damaged = Some(position),
+            }
         }
         Ok(())
     }
 
     /// All that was found from a position on, with what is empty there.
     fn end(mut self, contents: &Contents, from: Position) -> Found {
-        let mut upto = match self.records.last() {
-            Some(last) if self.is_enough() => last.position.next(),
+        let mut upto = match (self.damaged, self.records.last()) {
+            (Some(damaged), _) => damaged,
+            (None, Some(last)) if self.is_enough() => last.position.next(),
             _ => self.range.end.max(self.range.from),
         };
         let mut empty = contents.empty_within(from, upto, limits::READ_SPANS + 1);
