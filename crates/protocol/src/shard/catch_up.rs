@@ -47,8 +47,11 @@ pub(super) struct CatchUp {
     pub(super) former: Former,
     /// Positions that were found damaged, and how often each was asked for in vain.
     damaged: BTreeMap<Position, u32>,
-    /// The damaged position to ask for next, or the first one after it: a replica that misses one may have another.
+    /// The damaged position to ask for next, or the first one after it: a replica that misses one may have another. Its turn
+    /// ends when all were asked for it: two records that take turns with two replicas would each be asked of the same one for ever.
     next_damaged: Position,
+    /// How many replicas can be asked for what was asked for last.
+    sources: usize,
     question: Option<Question>,
     /// How long an answer may take, as earlier ones taught; nothing before the first. It is measured, and so no
     /// [`Backoff`](crate::parts::Backoff).
@@ -193,6 +196,7 @@ impl CatchUp {
             return;
         }
         let source = sources[self.turn % sources.len()].node;
+        self.sources = sources.len();
         self.turn += 1;
         self.last_request += 1;
         let request = self.last_request;
@@ -309,13 +313,11 @@ impl CatchUp {
         self.question = None;
         self.retry_at = now + PAUSE;
         if about == About::Damage {
-            self.next_damaged = range.end;
-            let in_vain = self.damaged.get_mut(&range.from);
-            let is_given_up = in_vain.is_some_and(|in_vain| {
-                *in_vain += 1;
-                *in_vain == MOST_IN_VAIN
-            });
-            if is_given_up {
+            let Some(in_vain) = self.damaged.get_mut(&range.from) else { return };
+            *in_vain += 1;
+            let all_were_asked = (*in_vain as usize).is_multiple_of(self.sources);
+            self.next_damaged = if all_were_asked { range.end } else { range.from };
+            if *in_vain == MOST_IN_VAIN {
                 // No replica has it. A read finds it damaged again.
                 self.damaged.remove(&range.from);
             }
@@ -408,6 +410,43 @@ mod tests {
     fn stored(position: u64) -> Stored {
         let id = RecordId { session: SessionId::new(Position(0), 1), number: position };
         Stored { position: Position(position), id, record: Record::new(b"record".as_slice(), 0) }
+    }
+
+    #[test]
+    fn two_damaged_records_are_got_from_the_two_replicas_that_have_one_each() {
+        let members = [1, 2].map(|node| Member { node: NodeId(node), incarnation: Incarnation(1) });
+        let has = |node: u32, position: u64| (node, position) == (1, 0) || (node, position) == (2, 7);
+        let (mut catch_up, mut now, mut asked) = (CatchUp::default(), Time(1), vec![]);
+        [7, 0].iter().for_each(|position| catch_up.add_damaged(Position(*position)));
+        while !catch_up.damaged.is_empty() && asked.len() < 8 {
+            let mut out = vec![];
+            catch_up.ask(now, ShardId(0), (&members[..1], &members[1..]), Position(0), None, &mut out);
+            let question = catch_up.question.as_ref().expect("something is damaged");
+            let (node, position) = (question.asked[0].0.0, question.range.from);
+            let request = catch_up.last_request;
+            asked.push((node, position.0));
+            if has(node, position.0) {
+                let records = vec![stored(position.0)];
+                catch_up.records(now, request, records, position.next()).expect("it is the answer");
+                catch_up.writing(Ticket(0), Ticket(1));
+                catch_up.written(Ticket(1), None);
+            } else {
+                catch_up.not_there(now, request);
+            }
+            now = now + PAUSE;
+        }
+        assert_eq!(asked, [(1, 0), (1, 7), (2, 7)]);
+        // The first to be asked is another one.
+        let (mut catch_up, mut now, mut asked) = (CatchUp { turn: 1, ..CatchUp::default() }, Time(1), vec![]);
+        [7, 0].iter().for_each(|position| catch_up.add_damaged(Position(*position)));
+        while asked.len() < 4 {
+            catch_up.ask(now, ShardId(0), (&members[..1], &members[1..]), Position(0), None, &mut vec![]);
+            let question = catch_up.question.as_ref().expect("something is damaged");
+            asked.push((question.asked[0].0.0, question.range.from.0));
+            catch_up.not_there(now, catch_up.last_request);
+            now = now + PAUSE;
+        }
+        assert_eq!(asked, [(2, 0), (1, 0), (2, 7), (1, 7)]);
     }
 
     #[test]
