@@ -164,6 +164,7 @@ impl Witness {
         let view = entry.view.clone();
         // A view that the register wrote and forgot in a crash was never told to anybody.
         scene.history.views.retain(|number, _| *number <= latest);
+        scene.history.kept.retain(|kept| kept.view <= latest);
         if let Some(view) = view.filter(|view| !scene.history.views.contains_key(&view.number)) {
             let at = scene.history.tick();
             let (number, start) = (view.number, view.start);
