@@ -6,8 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use seriatim_model::storage::{Owned, Stored};
 use seriatim_model::{
-    Durability, Incarnation, LogConfig, Member, NodeId, Placement, Position, RecordId, Retention, SessionId, ShardId,
-    Span, Time, View, ViewNumber,
+    Durability, Incarnation, LogConfig, Member, NodeId, Placement, Position, RecordId, Retention, SessionId,
+    ShardId, Span, Time, View, ViewNumber,
 };
 use seriatim_protocol::control::placed_from;
 

@@ -275,7 +275,7 @@ impl Reading {
     fn is_enough(&self) -> bool {
         self.damaged.is_some()
             || !self.records.is_empty()
-            && (self.records_left() == 0 || self.bytes >= u64::from(self.range.max_bytes))
+                && (self.records_left() == 0 || self.bytes >= u64::from(self.range.max_bytes))
     }
 
     fn records_left(&self) -> u32 {
