@@ -134,7 +134,8 @@ pub enum Event {
         /// The first position that is left.
         first: Position,
     },
-    /// All that this shard had at these positions is lost, and no other shard has a record there: an operator accepted that. Everything
+    /// All that this shard had at these positions is lost, and no other shard of those that are wanted has a record there: an operator
+    /// accepted that. Everything
     /// below is final, and was delivered; delivery goes on at `end`. Comes only where that was
     /// [asked for](SubscribeOptions::skip_lost).
     Lost {

@@ -9,8 +9,8 @@ use seriatim_protocol::shard::{self, ReadError};
 
 use super::*;
 use crate::testing::{
-    Asked, CONTROL, entry, from_register, from_shard, no_op, note_asked, replies, run, stored, to_shards,
-    without_a_shard,
+    Asked, CONTROL, entry, from_register, from_shard, no_op, note_asked, replies, run, stored, that_lost,
+    to_shards, without_a_shard,
 };
 
 struct Script {
@@ -362,8 +362,17 @@ fn unplaced(shards: u32) -> Script {
 }
 
 fn unplaced_of(shards: u32, selection: Selection) -> Script {
+    of_log(unplaced_log(shards), selection)
+}
+
+/// A log in which clients do not tell the shards by the positions.
+fn unplaced_log(shards: u32) -> LogEntry {
     let mut log = view(1, shards, 0, 0);
     log.config.order = seriatim_model::Order::Belfast;
+    log
+}
+
+fn of_log(log: LogEntry, selection: Selection) -> Script {
     let range = (Position(0), None);
     let subscriber =
         Subscriber::with(CONTROL, log, range, limits::SUBSCRIPTION_BYTES, selection, Options::default());
@@ -502,7 +511,8 @@ fn what_is_lost_is_passed_over_when_all_before_it_is_decided() {
 
 #[test]
 fn a_reader_that_wants_nothing_is_not_told_of_a_loss() {
-    let mut script = unplaced_of(2, Selection { skips_lost: true, ..speculative() });
+    let log = that_lost(unplaced_log(2), 1, 1000, 1050);
+    let mut script = of_log(log, Selection { skips_lost: true, ..speculative() });
     script.deliver(1, 0, vec![], 1000);
     assert_eq!(script.deliver(0, 0, run(0..1000), 1100).len(), 2, "records, and a confirmation");
     let error = ReadError::Lost { position: Position(1000), end: Position(1050) };

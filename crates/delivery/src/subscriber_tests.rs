@@ -11,7 +11,7 @@ use seriatim_protocol::shard::{self, ReadError};
 
 use super::*;
 use crate::testing::{
-    Asked, entry, from_register, from_shard, lookups, no_op, note_asked, replies, run, stored,
+    Asked, entry, from_register, from_shard, lookups, no_op, note_asked, replies, run, stored, that_lost,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -161,7 +161,7 @@ fn what_is_trimmed_is_announced_and_passed_over() {
 
 #[test]
 fn what_is_lost_is_named_when_everything_before_it_was_handed_over() {
-    let mut script = Script::new(entry(1, 2, 1), 0, None);
+    let mut script = Script::new(that_lost(entry(1, 2, 1), 1, 1, 6), 0, None);
     script.want(100);
     script.deliver(1, 0, vec![], 1);
     let lost = |script: &mut Script, position| {
@@ -193,7 +193,7 @@ fn a_reader_that_skips_what_is_lost_is_told_each_run_of_it_and_all_the_rest() {
     let mut unplaced = entry(1, 2, 1);
     unplaced.config.order = seriatim_model::Order::Scalog;
     let selection = Selection { skips_lost: true, ..Selection::default() };
-    let mut script = Script::with(unplaced, (0, Some(12)), selection);
+    let mut script = Script::with(that_lost(unplaced, 1, 2, 9), (0, Some(12)), selection);
     script.want(100);
     script.deliver(1, 0, run([1]), 2);
     let (node, request, ..) = script.asked[&1];
@@ -216,6 +216,39 @@ fn a_reader_that_skips_what_is_lost_is_told_each_run_of_it_and_all_the_rest() {
     let events = script.deliver(1, 10, run([10, 11]), 12);
     assert_eq!(positions(&events[..1]), [10, 11]);
     assert_eq!(events[1..], [Event::Finished]);
+}
+
+#[test]
+fn a_reader_that_does_not_know_the_view_that_lost_something_passes_over_nothing() {
+    let log = |view: u64, shards: u32| {
+        let mut log = entry(view, shards, 1);
+        log.config.order = seriatim_model::Order::Scalog;
+        log
+    };
+    // There was a loss before, of which it knows, and one more, after a shard had joined.
+    for known in [log(1, 2), that_lost(log(1, 2), 0, 0, 2)] {
+        let selection = Selection { skips_lost: true, ..Selection::default() };
+        let mut script = Script::with(known, (0, None), selection);
+        script.want(100);
+        assert_eq!(script.deliver(1, 0, run([3]), 6), []);
+        let lost = |script: &mut Script| {
+            let (node, request, ..) = script.asked[&0];
+            let error = ReadError::Lost { position: Position(0), end: Position(6) };
+            script.step(from_shard(node, 0, shard::Message::ReadFailed { request, error }))
+        };
+        assert_eq!(lost(&mut script), [], "shard 2 may be there, and have records");
+        script.wait(Duration::ZERO);
+        assert_eq!(script.lookups, 1);
+        assert_eq!(script.found(that_lost(log(3, 3), 0, 0, 6)), []);
+        script.wait(Duration::ZERO);
+        assert_eq!(lost(&mut script), []);
+        assert_eq!(script.deliver(1, 6, vec![], 7), []);
+        let events = script.deliver(2, 0, run([2]), 7);
+        let from_to =
+            |from: u64, end: u64| Event::Lost { shard: ShardId(0), from: Position(from), end: Position(end) };
+        assert_eq!((&events[0], positions(&events[1..2])), (&from_to(0, 2), vec![2, 3]));
+        assert_eq!(events[2], from_to(4, 6));
+    }
 }
 
 #[test]

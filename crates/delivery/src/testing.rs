@@ -53,6 +53,13 @@ pub(crate) fn entry(number: u64, shards: u32, stripe: u64) -> LogEntry {
     }
 }
 
+/// The log, of which an operator gave up these positions of a shard.
+pub(crate) fn that_lost(entry: LogEntry, shard: u32, from: u64, end: u64) -> LogEntry {
+    let mut entry = entry;
+    entry.history.give_up(Gap { shard: ShardId(shard), from: Position(from), end: Position(end) });
+    entry
+}
+
 /// A log of two shards, of which the first is retired, and has nothing from position 3 on.
 pub(crate) fn without_a_shard() -> LogEntry {
     let last = entry(1, 2, 1).view.unwrap();

@@ -436,6 +436,12 @@ impl ViewHistory {
         self.gaps.iter().copied().filter(move |gap| gap.shard == shard)
     }
 
+    /// Whether a shard lost all that it had in `from..end`, or nobody tells of that any more, since it is trimmed.
+    #[must_use]
+    pub fn tells_lost(&self, shard: ShardId, from: Position, end: Position) -> bool {
+        end <= self.start() || self.gaps_of(shard).any(|gap| gap.contains(from) && end <= gap.end)
+    }
+
     /// The list itself, oldest first.
     #[must_use]
     pub fn steps(&self) -> &[(ViewNumber, Position)] {

@@ -1,7 +1,9 @@
 //! Reads of a log whose positions do not tell their shards: a whole log that answers, and every message counted.
 
 use super::*;
-use crate::testing::{CONTROL, entry, from_register, from_shard, primary, replies, stored, to_shards};
+use crate::testing::{
+    CONTROL, entry, from_register, from_shard, primary, replies, stored, that_lost, to_shards,
+};
 use seriatim_model::{Order, Position, ViewHistory};
 
 /// The number of no shard.
@@ -148,6 +150,7 @@ impl Log {
 fn what_one_shard_lost_hides_nothing_of_the_others() {
     let mut log = Log::new(2, 20);
     (log.lost, log.ignorant) = (Some((0, 12)), vec![0, 1]);
+    log.fetch = Fetch::new(CONTROL, that_lost(mapped_entry(1, 2), 0, 0, 12), Options::default());
     for position in 0..12 {
         let reply = log.read(position, 20 - position as u32);
         let mut others = (position..20).filter(|other| in_runs(*other, 2) != 0);

@@ -3,8 +3,8 @@
 use super::read::MISSING_PAUSE;
 use super::*;
 use crate::testing::{
-    CONTROL, entry, from_register, from_shard, lookups, no_op, primary, replies, run, stored, to_shards,
-    with_given_up, without_a_shard,
+    CONTROL, entry, from_register, from_shard, lookups, no_op, primary, replies, run, stored, that_lost,
+    to_shards, with_given_up, without_a_shard,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -298,7 +298,7 @@ fn what_a_replica_does_not_hold_yet_is_asked_of_the_next() {
 
 #[test]
 fn what_is_lost_is_named_at_once() {
-    let mut script = Script::new(entry(1, 2, 1));
+    let mut script = Script::new(that_lost(entry(1, 2, 1), 1, 1, 6));
     script.read(0, 8, Duration::ZERO);
     assert_eq!(script.answer(1, vec![], 1), []);
     assert_eq!(script.answer(0, run([0, 2]), 4), records([0], 1));

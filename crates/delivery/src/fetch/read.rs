@@ -264,7 +264,7 @@ impl Read {
         let part = self.part(node, shard, request)?;
         let failure = match error {
             ReadError::Trimmed { first } => return Some(Reply::Failed(Failure::Trimmed { first })),
-            ReadError::Lost { end, .. } => {
+            ReadError::Lost { position, end } if shared.directory.tells_lost(shard, position, end) => {
                 part.rest(None, &mut shared.askers);
                 (part.answered, part.lost) = (true, Some(end));
                 return self.conclude(now, shared, out);
@@ -275,10 +275,11 @@ impl Read {
                 Failure::Missing { position, shard }
             }
             ReadError::Disk { reason } => Failure::Disk { shard, reason },
-            ReadError::Busy | ReadError::NotStable { .. } => {
+            ReadError::Busy | ReadError::NotStable { .. } | ReadError::Lost { .. } => {
                 part.tries.tried(now);
                 part.rest(Some(part.tries.at()), &mut shared.askers);
-                // A replica that is deposed and does not know may have no room for ever.
+                // A replica that is deposed and does not know may have no room for ever; and of a loss a view tells that is not known
+                // here, nor are the shards that it has.
                 shared.directory.ask(now);
                 return None;
             }

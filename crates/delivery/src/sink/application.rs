@@ -40,7 +40,8 @@ pub enum Event {
         /// The first position that is left.
         first: Position,
     },
-    /// All that this shard had at these positions is lost, and no other shard has a record there; an operator accepted that. Everything
+    /// All that this shard had at these positions is lost, and no other shard of those that are wanted has a record there; an operator
+    /// accepted that. Everything
     /// below is final, and was told. It counts as a record of those that are wanted. Comes only where that was
     /// [asked for](crate::Selection::skips_lost).
     Lost {

@@ -76,6 +76,11 @@ impl Directory {
         }
     }
 
+    /// Whether it is known that a shard lost all that it had in `from..end`. Otherwise there is a view that is not known.
+    pub(crate) fn tells_lost(&self, shard: ShardId, from: Position, end: Position) -> bool {
+        self.entry().history.tells_lost(shard, from, end)
+    }
+
     /// The positions given up of shards that the view knows nothing of any more: nothing else of them is left.
     pub(crate) fn ended(&self) -> impl Iterator<Item = Gap> + '_ {
         let gaps = self

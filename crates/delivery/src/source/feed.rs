@@ -210,6 +210,9 @@ impl Feed {
 
     /// Asks `node` anew, as soon as possible.
     pub(crate) fn restart(&mut self, now: Time, node: NodeId, replica: usize) {
+        if node != self.node {
+            self.reconnects.helped();
+        }
         (self.node, self.replica) = (node, replica);
         self.since = now;
         self.lost = None;
@@ -217,8 +220,18 @@ impl Feed {
         self.heard = false;
     }
 
+    /// The subscription has ended. It is made anew soon.
+    pub(crate) fn rest(&mut self, now: Time) {
+        self.request = None;
+        self.since = now + RECONNECT_AFTER;
+    }
+
     /// The connection is gone, and with it the subscription.
     pub(crate) fn disconnected(&mut self, now: Time) {
+        if now >= self.reconnects.at() + IDLE {
+            // It stood for a while.
+            self.reconnects.helped();
+        }
         self.request = None;
         self.reconnects.tried(now);
         self.since = self.reconnects.at();

@@ -368,7 +368,7 @@ impl Source {
         match error {
             ReadError::Trimmed { first } => {
                 // The records that this shard lacks below `first` are gone, also where others are still at it.
-                feed.disconnected(now);
+                feed.rest(now);
                 self.trimmed(first)
             }
             ReadError::Damaged { position } => {
@@ -377,20 +377,22 @@ impl Source {
             ReadError::Missing { position } => {
                 self.try_next_replica(now, shard, Failure::Missing { position, shard })
             }
-            // Other shards had all before its end, and the reader is there already.
-            ReadError::Lost { end, .. } if end <= self.wanted_from => {
+            // Other shards had all before its end, and the reader is there already; or a delivery before it was lost on its way.
+            ReadError::Lost { position, end } if end <= self.wanted_from || position > feed.final_upto => {
                 feed.restart(now, feed.node, feed.replica);
                 News::Nothing
             }
-            ReadError::Lost { position, end } => {
+            ReadError::Lost { position, end } if self.directory.tells_lost(shard, position, end) => {
                 // Positions before it on other shards are still to be taken.
                 feed.lost(position, end);
-                let is_known = self.entry().history.gaps_of(shard).any(|gap| gap.contains(position));
-                if !is_known {
-                    // The view that gave it up is not known here, and what was predicted before that is decided by it.
-                    self.directory.ask(now);
-                }
                 News::Changed
+            }
+            ReadError::Lost { .. } => {
+                // The view that gave it up is not known here. There may be shards that are not known either, and have records there; and
+                // what was predicted before is decided by that view.
+                feed.refused(now);
+                self.directory.ask(now);
+                News::Nothing
             }
             ReadError::Disk { reason } => self.try_next_replica(now, shard, Failure::Disk { shard, reason }),
             ReadError::Busy | ReadError::NotStable { .. } => {

@@ -6,7 +6,8 @@ use seriatim_model::limits;
 
 use super::*;
 use crate::testing::{
-    Asked, CONTROL, entry, lookups, no_op, note_asked, primary, run, stored, with_given_up, without_a_shard,
+    Asked, CONTROL, entry, lookups, no_op, note_asked, primary, run, stored, that_lost, with_given_up,
+    without_a_shard,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -527,12 +528,10 @@ fn a_node_that_is_away_is_asked_less_and_less_until_it_is_back() {
 fn a_loss_of_which_nobody_told_has_the_register_asked() {
     let mut script = Script::new(entry(1, 1, 64), 0);
     let error = ReadError::Lost { position: Position(0), end: Position(4) };
-    assert_eq!(script.fail(0, error.clone()), News::Changed);
+    assert_eq!(script.fail(0, error.clone()), News::Nothing);
     assert_eq!(script.source.deadline(), Some(script.now));
-    let mut newer = entry(2, 1, 64);
-    newer.history.give_up(seriatim_model::Gap { shard: ShardId(0), from: Position(0), end: Position(4) });
     script.wait(Duration::ZERO);
-    assert_eq!(script.found(newer), News::Entered);
+    assert_eq!(script.found(that_lost(entry(2, 1, 64), 0, 0, 4)), News::Entered);
     script.wait(Duration::ZERO);
     assert_eq!(script.fail(0, error), News::Changed);
     assert_eq!(script.source.deadline(), None, "it is known, and there is nothing to ask for");

@@ -51,11 +51,13 @@ impl Losses {
     /// Tells of them, if there are some: on standard error, so that what is printed are records.
     fn tell(&mut self) {
         let Self { runs, positions, first, end } = std::mem::take(self);
+        let positions =
+            if positions == 1 { "1 position".to_owned() } else { format!("{positions} positions") };
         match runs {
             0 => {}
-            1 => note(format_args!("passed over what is lost: {positions} positions from {first} to {end}")),
+            1 => note(format_args!("passed over what is lost: {positions} from {first} to {end}")),
             _ => note(format_args!(
-                "passed over what is lost: {positions} positions in {runs} places from {first} to {end}"
+                "passed over what is lost: {positions} in {runs} places from {first} to {end}"
             )),
         }
     }

@@ -1,7 +1,7 @@
 //! Nothing below the trim point is given out to who asked after every replica had confirmed it. Only a
 //! log that lost more than its durability can bear may have forgotten its trim point, and a replica that
-//! the view does without, or names in another incarnation, may never have heard of it. One that the view counts on again asks the others as soon as it has heard
-//! of that view.
+//! the view does without, or names in another incarnation, may never have heard of it. One that the view counts on again asks the others
+//! as soon as it has heard of that view.
 
 use seriatim_model::View;
 

@@ -66,8 +66,8 @@ impl Extent {
 impl ShardStore {
     /// Reads the valid records of a range, and tells which of its positions belong to nobody. It stops early only when
     /// `max_records` records, or `max_bytes` bytes of encoded records ([`Record::size`](seriatim_model::Record::size)), are
-    /// there, or [`limits::READ_SPANS`] spans, or before a record that is damaged. The last span is told as far as it reaches, also beyond the range: who reads a few
-    /// positions gets over a long one at once. Positions below the trim point are left out.
+    /// there, or [`limits::READ_SPANS`] spans, or before a record that is damaged. The last span is told as far as it reaches, also
+    /// beyond the range: who reads a few positions gets over a long one at once. Positions below the trim point are left out.
     ///
     /// # Errors
     /// If the first record of the range is damaged, or where the disk cannot read it, or if the disk fails otherwise.
