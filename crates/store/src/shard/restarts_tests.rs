@@ -118,10 +118,17 @@ impl Restarts {
         let recovery = store.recovery();
         let (from, end) = (recovery.trim, recovery.stable);
         let range = ReadRange { from, end, max_records: u32::MAX, max_bytes: u32::MAX };
-        // A record may be damaged: then the read says so.
+        // A record may be damaged: then the read says so, or comes up to there, and the next one says so.
         let Ok(found) = store.read(range) else { return };
+        let upto = found.upto;
+        if upto < end {
+            assert_eq!(
+                store.read(ReadRange { from: upto, ..range }),
+                Err(seriatim_model::storage::ReadFailure::Damaged(upto))
+            );
+        }
         let found: Vec<_> = found.records.iter().map(|stored| (stored.position, stored.id.number)).collect();
-        let expected: Vec<_> = (from.0..end.0)
+        let expected: Vec<_> = (from.0..upto.0)
             .map(|position| {
                 let view = store.contents.history().and_then(|history| history.cover(Position(position)));
                 let view = view.expect("what is stable was bound in some view");
