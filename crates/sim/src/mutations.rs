@@ -121,7 +121,7 @@ pub const MUTATIONS: [Detection; 131] = [
     detection(Mutation::BackupsSkipped, "no_gap", 10, profiles::DYING_LEADERS),
     // The same.
     detection(Mutation::DeposedPrimaryObeyed, "kept_promises", 10, profiles::RACING_CONTROLLERS),
-    detection(Mutation::MissingCounted, "liveness", 100, profiles::ABSENCES),
+    detection(Mutation::MissingCounted, "liveness", 20, profiles::DEPARTURES),
     detection(Mutation::MissingServed, "no_gap", 100, profiles::COPIES),
     detection(Mutation::PutOffForEver, "liveness", 40, profiles::CUT_OFF),
     // Without the seeds that fail where nobody outside the view is asked.
@@ -206,7 +206,7 @@ pub const MUTATIONS: [Detection; 131] = [
     detection(Mutation::MarkedEarlier, "position_at", 10, profiles::LIMITED),
     detection(Mutation::DrainedUncopied, "drained", 10, profiles::DEPARTURES),
     detection(Mutation::HoldsUncommitted, "confirmed_is_final", 10, profiles::LOST_LEADERS),
-    detection(Mutation::PredictedUnreplicated, "speculation_holds", 60, profiles::FORETOLD),
+    detection(Mutation::PredictedUnreplicated, "speculation_holds", 120, profiles::FORETOLD),
     detection(Mutation::LeaseIgnored, "foretold", 20, profiles::FORETOLD),
     detection(Mutation::WindowEarly, "speculation_holds", 40, profiles::FORETOLD),
     detection(Mutation::CutUnmet, "foretold", 20, profiles::FORETOLD),

@@ -5,15 +5,16 @@
 //! stored as versions of the view that decides there, like pushed ones. One question is in flight at a time, so
 //! this takes no more than one answer's room, and appends go on beside it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use seriatim_model::storage::{MissingRange, Owned, Run, Stored};
 use seriatim_model::{
-    Address, Endpoint, Member, NodeId, Position, ShardId, Ticket, Time, ViewHistory, limits,
+    Address, Endpoint, Gap, Member, NodeId, Position, ShardId, Ticket, Time, ViewHistory, ViewNumber, limits,
 };
 
 use super::core::send;
+use super::damage::Damage;
 use super::former::Former;
 use super::message::Message;
 use crate::mutation::{Mutation, Options};
@@ -29,10 +30,6 @@ const TIMEOUT: Duration = Duration::from_millis(500);
 const TIMEOUT_MOST: Duration = Duration::from_secs(20);
 /// How long to wait after a replica had nothing to give.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How often others are asked for a damaged record before it is given up.
-const MOST_IN_VAIN: u32 = 16;
-/// How many damaged positions are remembered at once; others are found again when they are read.
-const MOST_DAMAGED: usize = 1024;
 
 /// A replica's catch-up and repair.
 #[derive(Clone, Debug, Default)]
@@ -41,17 +38,14 @@ pub(super) struct CatchUp {
     trim_is_known: bool,
     /// Replicas that said that they do not know where the trim point is.
     ignorant: BTreeSet<NodeId>,
-    /// How many others there are.
-    others: usize,
+    /// The others in the view.
+    others: Vec<NodeId>,
     /// The replicas that the view does without.
     pub(super) former: Former,
-    /// Positions that were found damaged, and how often each was asked for in vain.
-    damaged: BTreeMap<Position, u32>,
-    /// The damaged position to ask for next, or the first one after it: a replica that misses one may have another. Its turn
-    /// ends when all were asked for it: two records that take turns with two replicas would each be asked of the same one for ever.
-    next_damaged: Position,
-    /// How many replicas can be asked for what was asked for last.
-    sources: usize,
+    /// The records that were found damaged.
+    damage: Damage,
+    /// The question before was about one of them: what is missing has its turn.
+    asked_of_damage: bool,
     question: Option<Question>,
     /// How long an answer may take, as earlier ones taught; nothing before the first. It is measured, and so no
     /// [`Backoff`](crate::parts::Backoff).
@@ -74,6 +68,10 @@ struct Question {
     asked: Vec<(NodeId, Time)>,
     range: MissingRange,
     about: About,
+    /// The view that decides about the range.
+    decided_by: Option<ViewNumber>,
+    /// The replica that gave it out.
+    source: Option<NodeId>,
     ask_again_at: Time,
     /// The answer is being written.
     writing: Option<Writing>,
@@ -108,9 +106,7 @@ impl CatchUp {
 
     /// A record was found damaged.
     pub(super) fn add_damaged(&mut self, position: Position) {
-        if self.damaged.len() < MOST_DAMAGED {
-            self.damaged.entry(position).or_default();
-        }
+        self.damage.add(position);
     }
 
     /// A new view: the replica that was asked may not be there any more.
@@ -119,6 +115,7 @@ impl CatchUp {
         self.turn = 0;
         self.trim_is_known = false;
         self.ignorant.clear();
+        self.damage.ask_anew();
     }
 
     /// Whether another replica said where the trim point is.
@@ -126,46 +123,76 @@ impl CatchUp {
         self.trim_is_known
     }
 
-    /// Which records are wanted next.
-    pub(super) fn wants(&self, trim: Position, missing: Option<MissingRange>) -> Option<MissingRange> {
-        self.wanted(trim, missing).filter(|(_, about)| *about != About::Trim).map(|(range, _)| range)
+    /// Which records are to be asked for now.
+    pub(super) fn wants(
+        &self,
+        now: Time,
+        trim: Position,
+        missing: Option<MissingRange>,
+    ) -> Option<MissingRange> {
+        self.wanted(now, trim, missing).filter(|(_, about)| *about != About::Trim).map(|(range, _)| range)
     }
 
-    fn wanted(&self, trim: Position, missing: Option<MissingRange>) -> Option<(MissingRange, About)> {
-        let mut damaged = self.damaged.range(self.next_damaged..).chain(&self.damaged);
-        let damaged =
-            damaged.next().map(|(at, _)| (MissingRange { from: *at, end: at.next() }, About::Damage));
-        let missing = missing.map(|range| match self.trim_is_known {
+    /// The next question that is due. What is damaged comes first, since another replica has it now; after it was asked of all in vain,
+    /// in turn with what is missing.
+    fn wanted(
+        &self,
+        now: Time,
+        trim: Position,
+        missing: Option<MissingRange>,
+    ) -> Option<(MissingRange, About)> {
+        if now < self.retry_at {
+            return None;
+        }
+        let damaged = self.damage.next().filter(|(due, _)| *due <= now);
+        let missing = missing.filter(|_| now >= self.copies_from).map(|range| match self.trim_is_known {
             true => (range, About::Missing),
             false => (MissingRange { from: trim, end: trim }, About::Trim),
         });
-        damaged.or(missing)
+        match damaged {
+            Some((due, _)) if missing.is_some() && self.asked_of_damage && due > Time::ZERO => missing,
+            Some((_, at)) => Some((MissingRange { from: at, end: at.next() }, About::Damage)),
+            None => missing,
+        }
     }
 
     /// When to look again.
     pub(super) fn deadline(&self, missing: Option<MissingRange>) -> Option<Time> {
-        match &self.question {
+        let asks_at = match &self.question {
             Some(Question { writing: Some(_), .. }) => None,
             Some(question) => Some(question.ask_again_at),
-            None => self.wanted(Position::ZERO, missing).map(|(_, about)| self.due(about)),
-        }
+            None => {
+                let damaged = self.damage.next().map(|(due, _)| due);
+                let due = damaged.into_iter().chain(missing.map(|_| self.copies_from)).min();
+                due.map(|due| due.max(self.retry_at))
+            }
+        };
+        let seeks = missing.is_some() || !self.damage.is_empty();
+        let keeps_at = seeks.then(|| self.former.keeps_at()).flatten();
+        asks_at.into_iter().chain(keeps_at).min()
     }
 
-    /// When what is wanted may be asked for.
-    fn due(&self, about: About) -> Time {
-        match about {
-            About::Damage => self.retry_at,
-            About::Trim | About::Missing => self.retry_at.max(self.copies_from),
-        }
+    /// Tells replicas outside the view that they may be needed: all of them for what is missing, and for a damaged record each that may
+    /// have it.
+    pub(super) fn keep(
+        &mut self,
+        now: Time,
+        of: (ShardId, Position),
+        missing: Option<MissingRange>,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        let Self { former, damage, .. } = self;
+        let may_have = |node, last| missing.is_some() || damage.may_be_had_from(node, last);
+        former.keep(now, of, may_have, out);
     }
 
     /// Asks the next of the `others` for what is wanted first, unless an answer is still awaited: the view's other replicas,
-    /// and where it is about records, the `former` ones that know them.
+    /// and where it is about records that the view `decided_by` decides, the former ones that know them.
     pub(super) fn ask(
         &mut self,
         now: Time,
         shard: ShardId,
-        (others, former): (&[Member], &[Member]),
+        (others, decided_by): (&[Member], Option<ViewNumber>),
         trim: Position,
         missing: Option<MissingRange>,
         out: &mut Vec<RoleEffect>,
@@ -183,28 +210,38 @@ impl CatchUp {
                 self.timeout = Some((self.timeout() * 2).min(TIMEOUT_MOST));
             }
         }
-        let Some((range, about)) = self.wanted(trim, missing) else { return };
-        if now < self.due(about) {
-            return;
-        }
-        self.others = others.len();
-        let former = if about == About::Trim { &[] } else { former };
-        let sources: Vec<&Member> = others.iter().chain(former).collect();
-        if sources.is_empty() {
-            self.damaged.clear();
+        let Some((range, about)) = self.wanted(now, trim, missing) else { return };
+        self.others = others.iter().map(|member| member.node).collect();
+        self.asked_of_damage = about == About::Damage;
+        let outside: Vec<NodeId> = match about {
+            About::Trim => vec![],
+            About::Missing | About::Damage => self.former.that_answer(decided_by).collect(),
+        };
+        let source = match about {
+            About::Damage => self.damage.source(range.from, (&self.others, &outside), decided_by),
+            About::Trim | About::Missing => {
+                let sources = self.others.len() + outside.len();
+                let source = self.others.iter().chain(&outside).nth(self.turn % sources.max(1)).copied();
+                self.turn += usize::from(source.is_some());
+                source
+            }
+        };
+        let Some(source) = source else {
+            if about == About::Damage {
+                self.damage.in_vain(now, range.from, self.former.that_know(decided_by));
+            }
             self.retry_at = now + TIMEOUT;
             return;
-        }
-        let source = sources[self.turn % sources.len()].node;
-        self.sources = sources.len();
-        self.turn += 1;
+        };
         self.last_request += 1;
         let request = self.last_request;
         let ask_again_at = now + self.timeout();
         let same = unanswered.filter(|question| (question.range, question.about) == (range, about));
         let (first, mut asked) = same.map_or((request, vec![]), |question| (question.first, question.asked));
         asked.push((source, now));
-        self.question = Some(Question { first, asked, range, about, ask_again_at, writing: None });
+        let question =
+            Question { first, asked, range, about, decided_by, source: None, ask_again_at, writing: None };
+        self.question = Some(question);
         let message = Message::Read {
             request,
             from: range.from,
@@ -250,14 +287,16 @@ impl CatchUp {
         }
         if upto <= question.range.from && !question.range.is_empty() {
             // It does not know yet that this is final.
-            self.refused(now, request);
+            self.refused(now, request, false);
             return None;
         }
         let from = question.range.from;
         question.writing = Some(Writing { after: Ticket(0), last: Ticket(0), upto });
+        question.source = Some(source);
+        let about = question.about;
         self.answered(now, (source, at));
         // A replica that answers well is asked again.
-        self.turn -= 1;
+        self.turn -= usize::from(about == About::Missing);
         Some((from, records))
     }
 
@@ -289,38 +328,35 @@ impl CatchUp {
     }
 
     /// Another replica does not know, or hold, what it was asked for. A position that no member of the view knows is
-    /// lost:
-    /// an operator accepted that.
+    /// lost: an operator accepted that.
     pub(super) fn not_there(&mut self, now: Time, request: u64) {
         let Some((Question { about: About::Trim, .. }, source, _)) = self.asked(request) else {
-            return self.refused(now, request);
+            return self.refused(now, request, true);
         };
         self.ignorant.insert(source);
-        if self.ignorant.len() < self.others {
-            return self.refused(now, request);
+        if self.ignorant.len() < self.others.len() {
+            return self.refused(now, request, true);
         }
         self.learned_trim(now, request);
     }
 
-    /// Another replica cannot help with this. One that says so late does not end what others are asked.
-    pub(super) fn refused(&mut self, now: Time, request: u64) {
+    /// Another replica cannot help with this: for now, or because it is outside the view and `lacks` that, too. One that says so late
+    /// does not end what others are asked.
+    pub(super) fn refused(&mut self, now: Time, request: u64, lacks: bool) {
+        let Some((question, source, at)) = self.asked(request) else { return };
+        let (range, about, decided_by) = (question.range, question.about, question.decided_by);
+        let is_outside = !self.others.contains(&source);
+        if about == About::Damage && lacks && is_outside {
+            self.damage.note_lack(source, range.from);
+        }
         if request != self.last_request {
             return;
         }
-        let Some((Question { about, range, .. }, source, at)) = self.asked(request) else { return };
-        let (about, range) = (*about, *range);
         self.answered(now, (source, at));
         self.question = None;
         self.retry_at = now + PAUSE;
         if about == About::Damage {
-            let Some(in_vain) = self.damaged.get_mut(&range.from) else { return };
-            *in_vain += 1;
-            let all_were_asked = (*in_vain as usize).is_multiple_of(self.sources);
-            self.next_damaged = if all_were_asked { range.end } else { range.from };
-            if *in_vain == MOST_IN_VAIN {
-                // No replica has it. A read finds it damaged again.
-                self.damaged.remove(&range.from);
-            }
+            self.damage.in_vain(now, range.from, self.former.that_know(decided_by));
         }
     }
 
@@ -332,10 +368,10 @@ impl CatchUp {
     ) -> Option<Option<MissingRange>> {
         let question = self.question.as_ref()?;
         let upto = question.writing.filter(|writing| writing.last <= ticket)?.upto;
-        let (range, about) = (question.range, question.about);
+        let (range, about, source) = (question.range, question.about, question.source);
         self.question = None;
         if about == About::Damage {
-            self.damaged.remove(&range.from);
+            source.into_iter().for_each(|source| self.damage.mended(range.from, source));
             return None;
         }
         missing.map(|missing| missing.above(upto))
@@ -350,9 +386,9 @@ impl CatchUp {
         }
     }
 
-    /// Positions below are gone, and need not be got.
-    pub(super) fn trimmed(&mut self, trim: Position) {
-        self.damaged = self.damaged.split_off(&trim);
+    /// Damaged records need not be got below the trim point, nor where they were given up.
+    pub(super) fn leave_damage(&mut self, trim: Position, gaps: impl Iterator<Item = Gap> + Clone) {
+        self.damage.retain(|position| position >= trim && !gaps.clone().any(|gap| gap.contains(position)));
     }
 }
 
@@ -403,7 +439,7 @@ pub(super) fn as_mapped(
 
 #[cfg(test)]
 mod tests {
-    use seriatim_model::{Incarnation, NodeId, Record, RecordId, SessionId, ViewNumber};
+    use seriatim_model::{Incarnation, Record, RecordId, SessionId, ShardMembers};
 
     use super::*;
 
@@ -414,13 +450,13 @@ mod tests {
 
     #[test]
     fn two_damaged_records_are_got_from_the_two_replicas_that_have_one_each() {
-        let members = [1, 2].map(|node| Member { node: NodeId(node), incarnation: Incarnation(1) });
+        let members = members([1, 2]);
         let has = |node: u32, position: u64| (node, position) == (1, 0) || (node, position) == (2, 7);
         let (mut catch_up, mut now, mut asked) = (CatchUp::default(), Time(1), vec![]);
         [7, 0].iter().for_each(|position| catch_up.add_damaged(Position(*position)));
-        while !catch_up.damaged.is_empty() && asked.len() < 8 {
+        while !catch_up.damage.is_empty() && asked.len() < 8 {
             let mut out = vec![];
-            catch_up.ask(now, ShardId(0), (&members[..1], &members[1..]), Position(0), None, &mut out);
+            catch_up.ask(now, ShardId(0), (&members, None), Position(0), None, &mut out);
             let question = catch_up.question.as_ref().expect("something is damaged");
             let (node, position) = (question.asked[0].0.0, question.range.from);
             let request = catch_up.last_request;
@@ -436,17 +472,17 @@ mod tests {
             now = now + PAUSE;
         }
         assert_eq!(asked, [(1, 0), (1, 7), (2, 7)]);
-        // The first to be asked is another one.
-        let (mut catch_up, mut now, mut asked) = (CatchUp { turn: 1, ..CatchUp::default() }, Time(1), vec![]);
+        // A round takes both in, also while it is not known who has what.
+        let (mut catch_up, mut now, mut asked) = (CatchUp::default(), Time(1), vec![]);
         [7, 0].iter().for_each(|position| catch_up.add_damaged(Position(*position)));
         while asked.len() < 4 {
-            catch_up.ask(now, ShardId(0), (&members[..1], &members[1..]), Position(0), None, &mut vec![]);
+            catch_up.ask(now, ShardId(0), (&members, None), Position(0), None, &mut vec![]);
             let question = catch_up.question.as_ref().expect("something is damaged");
             asked.push((question.asked[0].0.0, question.range.from.0));
             catch_up.not_there(now, catch_up.last_request);
             now = now + PAUSE;
         }
-        assert_eq!(asked, [(2, 0), (1, 0), (2, 7), (1, 7)]);
+        assert_eq!(asked, [(1, 0), (2, 0), (1, 7), (2, 7)]);
     }
 
     #[test]
@@ -464,29 +500,129 @@ mod tests {
         assert_eq!(shown, [(1, 2, 2), (1, 5, 1), (4, 6, 2)]);
     }
 
+    fn members<const N: usize>(nodes: [u32; N]) -> [Member; N] {
+        nodes.map(|node| Member { node: NodeId(node), incarnation: Incarnation(1) })
+    }
+
+    /// Node 5 says that it lacks the record; node 9, which the view does without, that it does not know it as final, unless it says nothing.
+    /// Returns how often they are asked, and how often the latter is told to stay, within so many seconds.
+    fn sought(seconds: u64, answers: bool, has: Option<u64>) -> (CatchUp, [usize; 3]) {
+        let (others, left, mut catch_up) = (members([5]), members([5, 9]), CatchUp::default());
+        let named = |replicas: &[Member]| ShardMembers {
+            shard: ShardId(0),
+            begins: Position(0),
+            replicas: replicas.to_vec(),
+        };
+        catch_up.former.succeed(ViewNumber(1), &named(&left), &named(&others));
+        catch_up.add_damaged(Position(3));
+        let mut counts = [0; 3];
+        for ms in (0..1000 * seconds).step_by(10) {
+            let (now, mut out) = (Time::ZERO + Duration::from_millis(ms), vec![]);
+            if catch_up.deadline(None).is_none_or(|at| now < at) {
+                continue;
+            }
+            catch_up.keep(now, (ShardId(0), Position(0)), None, &mut out);
+            counts[2] += out.len();
+            out.clear();
+            catch_up.ask(now, ShardId(0), (&others, Some(ViewNumber(1))), Position(0), None, &mut out);
+            let Some((node, _)) =
+                catch_up.question.as_ref().filter(|_| !out.is_empty()).map(|q| q.asked[q.asked.len() - 1])
+            else {
+                continue;
+            };
+            let request = catch_up.last_request;
+            counts[usize::from(node == NodeId(9))] += 1;
+            if node == NodeId(5) {
+                catch_up.refused(now, request, true);
+            } else if has.is_some_and(|from| ms >= from) {
+                catch_up.records(now, request, vec![stored(3)], Position(4)).expect("it is the answer");
+                catch_up.writing(Ticket(0), Ticket(1));
+                catch_up.written(Ticket(1), None);
+            } else if answers {
+                catch_up.refused(now, request, false);
+            }
+        }
+        (catch_up, counts)
+    }
+
+    #[test]
+    fn a_replica_outside_the_view_stays_as_long_as_it_may_have_what_is_damaged() {
+        // It does not know it as final, or it is not there: so it is for a minute.
+        for answers in [true, false] {
+            let (catch_up, [member, outside, kept]) = sought(60, answers, None);
+            assert!(!catch_up.damage.is_empty() && kept >= 100, "it was told {kept} times to stay");
+            assert!((4..20).contains(&outside) && member < 20, "asked {member} and {outside} times");
+        }
+        // It is there again, or learned of it.
+        let (catch_up, [_, _, kept]) = sought(60, true, Some(20_000));
+        assert!(catch_up.damage.is_empty() && (40..100).contains(&kept), "it was told {kept} times to stay");
+    }
+
     #[test]
     fn a_damaged_record_that_nobody_has_is_given_up() {
-        let others = [Member { node: NodeId(5), incarnation: Incarnation(1) }];
-        let mut catch_up = CatchUp::default();
-        let mut now = Time::ZERO;
+        let others = members([5]);
+        let (mut catch_up, mut out, mut now) = (CatchUp::default(), vec![], Time::ZERO);
         catch_up.add_damaged(Position(3));
-        let mut asked = 0;
-        for _ in 0..100 {
-            let mut out = vec![];
-            catch_up.ask(now, ShardId(0), (&others, &[]), Position::ZERO, None, &mut out);
-            asked += out.len();
-            catch_up.refused(now, catch_up.last_request);
+        while let Some(at) = catch_up.deadline(None).filter(|at| *at < Time::ZERO + TIMEOUT_MOST * 3) {
+            now = now.max(at);
+            catch_up.ask(now, ShardId(0), (&others, None), Position::ZERO, None, &mut out);
+            catch_up.refused(now, catch_up.last_request, true);
+        }
+        assert_eq!((out.len(), catch_up.deadline(None)), (8, None));
+        // Nor is there anybody to ask.
+        catch_up.add_damaged(Position(3));
+        catch_up.ask(now + TIMEOUT, ShardId(0), (&[], None), Position::ZERO, None, &mut out);
+        assert_eq!((out.len(), catch_up.deadline(None)), (8, None));
+    }
+
+    #[test]
+    fn who_helps_with_what_is_damaged_is_not_who_helps_with_what_is_missing() {
+        // Node 1 has what is missing, and node 2 what is damaged: each is asked for what it has, however these take turns.
+        let others = members([1, 2]);
+        let (mut catch_up, mut now) = (CatchUp { trim_is_known: true, ..CatchUp::default() }, Time::ZERO);
+        (0..50).for_each(|position| catch_up.add_damaged(Position(position)));
+        let mut missing = Some(MissingRange { from: Position(100), end: Position(120) });
+        for _ in 0..400 {
+            catch_up.ask(now, ShardId(0), (&others, None), Position(0), missing, &mut vec![]);
+            now = now + PAUSE;
+            let Some(question) = &catch_up.question else { continue };
+            let (node, position, request) =
+                (question.asked[0].0.0, question.range.from, catch_up.last_request);
+            if (node == 1) == (position.0 >= 100) {
+                catch_up.records(now, request, vec![stored(position.0)], position.next());
+                catch_up.writing(Ticket(0), Ticket(1));
+                missing = catch_up.written(Ticket(1), missing).unwrap_or(missing);
+            } else {
+                catch_up.refused(now, request, true);
+            }
+        }
+        assert!(catch_up.damage.is_empty() && missing.is_none(), "{missing:?}");
+    }
+
+    #[test]
+    fn what_is_damaged_everywhere_does_not_hold_up_what_is_missing() {
+        let (others, mut catch_up, mut asked) = (members([5]), CatchUp::default(), vec![]);
+        catch_up.trim_is_known = true;
+        (0..50).for_each(|position| catch_up.add_damaged(Position(position)));
+        let missing = MissingRange { from: Position(100), end: Position(200) };
+        let mut now = Time::ZERO;
+        for _ in 0..1000 {
+            catch_up.ask(now, ShardId(0), (&others, None), Position(0), Some(missing), &mut vec![]);
+            asked.extend(catch_up.question.as_ref().map(|question| question.range.from.0));
+            catch_up.refused(now, catch_up.last_request, false);
             now = now + PAUSE;
         }
-        assert_eq!((asked, catch_up.deadline(None)), (MOST_IN_VAIN as usize, None));
+        let of_missing = asked.iter().filter(|from| **from == 100).count();
+        assert_eq!(asked[..50], (0..50).collect::<Vec<_>>());
+        assert!(of_missing > 400 && of_missing < 940, "{of_missing} of {}", asked.len());
     }
 
     /// Asks whenever that is due until `end`, and says when.
     fn ask_until(catch_up: &mut CatchUp, from: u64, end: u64) -> Vec<u64> {
-        let others = [4, 5].map(|node| Member { node: NodeId(node), incarnation: Incarnation(1) });
+        let others = members([4, 5]);
         let is_asked = |ms: &u64| {
             let (mut out, now) = (vec![], Time::ZERO + Duration::from_millis(*ms));
-            catch_up.ask(now, ShardId(0), (&others, &[]), Position::ZERO, None, &mut out);
+            catch_up.ask(now, ShardId(0), (&others, None), Position::ZERO, None, &mut out);
             !out.is_empty()
         };
         (from..end).step_by(10).filter(is_asked).collect()
@@ -513,33 +649,7 @@ mod tests {
         catch_up.add_damaged(Position(3));
         assert_eq!(ask_until(&mut catch_up, 0, 600), [0, 500]);
         let now = Time::ZERO + Duration::from_millis(600);
-        catch_up.refused(now, 1);
+        catch_up.refused(now, 1, false);
         assert!(catch_up.records(now, 2, vec![stored(3)], Position(4)).is_some());
-    }
-
-    #[test]
-    fn a_damaged_record_that_another_lacks_holds_up_no_other() {
-        let mut catch_up = CatchUp::default();
-        catch_up.add_damaged(Position(3));
-        catch_up.add_damaged(Position(7));
-        let others = [Member { node: NodeId(5), incarnation: Incarnation(1) }];
-        let mut now = Time::ZERO;
-        let mut asked = vec![];
-        for _ in 0..4 {
-            catch_up.ask(now, ShardId(0), (&others, &[]), Position::ZERO, None, &mut vec![]);
-            asked.extend(catch_up.question.as_ref().map(|question| question.range.from.0));
-            catch_up.refused(now, catch_up.last_request);
-            now = now + PAUSE;
-        }
-        assert_eq!(asked, [3, 7, 3, 7]);
-    }
-
-    #[test]
-    fn no_more_damage_is_remembered_than_the_limit() {
-        let mut catch_up = CatchUp::default();
-        (0..=MOST_DAMAGED as u64).for_each(|position| catch_up.add_damaged(Position(position)));
-        assert_eq!(catch_up.damaged.len(), MOST_DAMAGED);
-        catch_up.trimmed(Position(10));
-        assert_eq!(catch_up.damaged.keys().next(), Some(&Position(10)));
     }
 }

@@ -2,12 +2,14 @@
 //! that was back soon, or one that was replaced.
 //!
 //! A member asks them for missing or damaged records after the other members, and tells them that they may be needed
-//! as long as it misses something: so no controller dismisses them.
+//! as long as it misses something, or has something damaged that they did not say to lack, too: so no controller dismisses them.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use seriatim_model::{Address, Endpoint, Member, NodeId, Position, ShardId, ShardMembers, Time, ViewNumber};
+use seriatim_model::{
+    Address, Endpoint, Incarnation, Member, NodeId, Position, ShardId, ShardMembers, Time, ViewNumber,
+};
 
 use super::core::send;
 use super::message::Message;
@@ -16,6 +18,8 @@ use crate::roles::RoleEffect;
 /// How many are remembered, and how many questions in a row one may leave unanswered.
 const MOST: usize = 8;
 const MOST_UNANSWERED: u32 = 4;
+/// The number of a read that asks for nothing. No question has it, and so the answer answers none.
+const KEEPS: u64 = 0;
 /// How often a member tells them that they may be needed.
 const KEEP_EVERY: Duration = Duration::from_millis(500);
 /// For how long after a word of a replica one counts as needed. Longer than a replica waits before it begins to copy.
@@ -26,7 +30,10 @@ const _: () = assert!(NEEDED_FOR.as_millis() > 4 * KEEP_EVERY.as_millis());
 #[derive(Clone, Debug, Default)]
 pub(super) struct Former {
     left: VecDeque<Left>,
+    /// When those were told that may be needed that this member needs, ...
     kept_at: Option<Time>,
+    /// ... and when all of them were, for another replica.
+    kept_for_another_at: Option<Time>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +43,13 @@ struct Left {
     view: ViewNumber,
     /// How many questions in a row it left unanswered.
     unanswered: u32,
+}
+
+impl Left {
+    fn keep(&self, shard: ShardId, trim: Position, out: &mut Vec<RoleEffect>) {
+        let message = Message::Read { request: KEEPS, from: trim, end: trim, max_records: 0, wait_ms: 0 };
+        send(Address::Node(self.member.node, Endpoint::Shard(shard)), message, out);
+    }
 }
 
 impl Former {
@@ -50,21 +64,67 @@ impl Former {
     }
 
     /// The replicas that know what this view decides.
-    pub(super) fn that_know(&self, view: ViewNumber) -> impl Iterator<Item = Member> {
-        let knows = move |left: &&Left| left.view >= view && left.unanswered < MOST_UNANSWERED;
-        self.left.iter().filter(knows).map(|left| left.member)
+    pub(super) fn that_know(&self, view: Option<ViewNumber>) -> impl Iterator<Item = NodeId> {
+        let known = self.left.iter().filter(move |left| view.is_some_and(|view| left.view >= view));
+        known.map(|left| left.member.node)
     }
 
-    /// One of the shard's replicas is catching up: this one tells the replicas outside the view, now and then.
-    pub(super) fn keep(&mut self, now: Time, shard: ShardId, trim: Position, out: &mut Vec<RoleEffect>) {
-        if self.kept_at.is_some_and(|at| now < at + KEEP_EVERY) {
-            return;
+    /// The same without those that left questions unanswered: these are asked again when they are heard.
+    pub(super) fn that_answer(&self, view: Option<ViewNumber>) -> impl Iterator<Item = NodeId> {
+        let answers = move |left: &&Left| {
+            view.is_some_and(|view| left.view >= view) && left.unanswered < MOST_UNANSWERED
+        };
+        self.left.iter().filter(answers).map(|left| left.member.node)
+    }
+
+    /// When those that may be needed are told so next, if there are any.
+    pub(super) fn keeps_at(&self) -> Option<Time> {
+        let kept_at = self.kept_at.map_or(Time::ZERO, |at| at + KEEP_EVERY);
+        (!self.left.is_empty()).then_some(kept_at)
+    }
+
+    /// This member lacks something: it tells the replicas outside the view that `may_have` it that they may be needed, now and then; also
+    /// one that does not answer, which may be back. A replica is told with the last view that named it.
+    pub(super) fn keep(
+        &mut self,
+        now: Time,
+        (shard, trim): (ShardId, Position),
+        may_have: impl Fn(NodeId, ViewNumber) -> bool,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        if self.keeps_at().is_some_and(|at| now >= at) {
+            self.kept_at = Some(now);
+            let may_have = self.left.iter().filter(|left| may_have(left.member.node, left.view));
+            may_have.for_each(|left| left.keep(shard, trim, out));
         }
-        self.kept_at = Some(now);
-        for member in self.that_know(ViewNumber::NONE) {
-            // It asks for no records, and as no question has the number 0, the answer is an answer to nothing.
-            let message = Message::Read { request: 0, from: trim, end: trim, max_records: 0, wait_ms: 0 };
-            send(Address::Node(member.node, Endpoint::Shard(shard)), message, out);
+    }
+
+    /// Another replica of the shard is catching up: this member tells all replicas outside the view.
+    pub(super) fn keep_for_another(
+        &mut self,
+        now: Time,
+        (shard, trim): (ShardId, Position),
+        out: &mut Vec<RoleEffect>,
+    ) {
+        if self.kept_for_another_at.is_none_or(|at| now >= at + KEEP_EVERY) {
+            self.kept_for_another_at = Some(now);
+            self.left.iter().for_each(|left| left.keep(shard, trim, out));
+        }
+    }
+
+    /// The node hosts this incarnation of the shard's replica, or none (0): one that was dismissed has nothing any more.
+    pub(super) fn hosts(&mut self, from: Address, incarnation: Incarnation) {
+        let is_gone = |left: &Left| {
+            matches!(from, Address::Node(node, _) if node == left.member.node)
+                && left.member.incarnation != incarnation
+        };
+        self.left.retain(|left| !is_gone(left));
+    }
+
+    /// A node answered this request. If that only told it that it may be needed, it can be asked again.
+    pub(super) fn heard(&mut self, from: Address, request: u64) {
+        if let (Address::Node(node, _), KEEPS) = (from, request) {
+            self.note(node, true);
         }
     }
 
@@ -78,8 +138,6 @@ impl Former {
 
 #[cfg(test)]
 mod tests {
-    use seriatim_model::Incarnation;
-
     use super::*;
 
     fn members(nodes: &[u32]) -> ShardMembers {
@@ -88,8 +146,8 @@ mod tests {
         ShardMembers { shard: ShardId(0), begins: Position::ZERO, replicas }
     }
 
-    fn that_know(former: &Former, view: u64) -> Vec<u32> {
-        former.that_know(ViewNumber(view)).map(|member| member.node.0).collect()
+    fn that_answer(former: &Former, view: u64) -> Vec<u32> {
+        former.that_answer(Some(ViewNumber(view))).map(|node| node.0).collect()
     }
 
     #[test]
@@ -97,11 +155,11 @@ mod tests {
         let mut former = Former::default();
         former.succeed(ViewNumber(1), &members(&[1, 2]), &members(&[1, 3]));
         former.succeed(ViewNumber(4), &members(&[1, 3]), &members(&[1, 4]));
-        assert_eq!((that_know(&former, 1), that_know(&former, 2)), (vec![2, 3], vec![3]));
-        assert_eq!(that_know(&former, 5), []);
+        assert_eq!((that_answer(&former, 1), that_answer(&former, 2)), (vec![2, 3], vec![3]));
+        assert_eq!(that_answer(&former, 5), []);
         // It is a member again.
         former.succeed(ViewNumber(5), &members(&[1, 4]), &members(&[1, 2]));
-        assert_eq!((that_know(&former, 1), that_know(&former, 5)), (vec![3, 4], vec![4]));
+        assert_eq!((that_answer(&former, 1), that_answer(&former, 5)), (vec![3, 4], vec![4]));
     }
 
     #[test]
@@ -111,8 +169,31 @@ mod tests {
         (1..MOST_UNANSWERED).for_each(|_| former.note(NodeId(2), false));
         former.note(NodeId(2), true);
         (1..MOST_UNANSWERED).for_each(|_| former.note(NodeId(2), false));
-        assert_eq!(that_know(&former, 1), [2]);
+        assert_eq!(that_answer(&former, 1), [2]);
         former.note(NodeId(2), false);
-        assert_eq!(that_know(&former, 1), []);
+        assert_eq!(that_answer(&former, 1), []);
+    }
+
+    #[test]
+    fn one_that_was_dismissed_is_needed_no_more() {
+        let mut former = Former::default();
+        former.succeed(ViewNumber(1), &members(&[1, 2, 3]), &members(&[1]));
+        let of = |node| Address::Node(NodeId(node), Endpoint::Shard(ShardId(0)));
+        former.hosts(of(2), Incarnation(1));
+        assert_eq!(that_answer(&former, 1), [2, 3]);
+        former.hosts(of(2), Incarnation(0));
+        assert_eq!(that_answer(&former, 1), [3]);
+    }
+
+    #[test]
+    fn others_that_need_them_do_not_wait_for_what_this_member_needs() {
+        let (mut former, mut out) = (Former::default(), vec![]);
+        former.succeed(ViewNumber(1), &members(&[1, 2, 3]), &members(&[1]));
+        let of = (ShardId(0), Position(0));
+        former.keep(Time(1), of, |node, last| (node, last) == (NodeId(2), ViewNumber(1)), &mut out);
+        assert_eq!(out.len(), 1);
+        former.keep_for_another(Time(1), of, &mut out);
+        former.keep_for_another(Time(2), of, &mut out);
+        assert_eq!(out.len(), 3);
     }
 }

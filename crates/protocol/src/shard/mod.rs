@@ -43,6 +43,7 @@ mod answered;
 mod applied;
 mod catch_up;
 pub mod core;
+mod damage;
 mod former;
 pub mod message;
 pub mod path;

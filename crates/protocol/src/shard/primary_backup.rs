@@ -182,10 +182,10 @@ impl Replica {
             Message::StableKnown { view, stable } => core.inform_backup(from, view, stable, out),
             Message::Fence { claim, entry } => core.fence(path, now, from, claim, &entry, out),
             Message::Records { request, records, upto } => {
-                core.got(path, now, request, (records, vec![]), upto, out);
+                core.got(path, now, (from, request), (records, vec![]), upto, out);
             }
             Message::MappedRecords { request, records, owned, upto } => {
-                core.got(path, now, request, (records, owned), upto, out);
+                core.got(path, now, (from, request), (records, owned), upto, out);
             }
             Message::ReadFailed { request, error } => core.not_got(now, (from, request), error, out),
             Message::Status { request } => {
@@ -204,7 +204,12 @@ impl Replica {
             | Message::SubscribeWith { .. }
             | Message::Credit { .. }
             | Message::Cancel { .. } => core.serve_reader(path, now, from, message, out),
-            message => path.receive(core, now, from, message.into(), out),
+            message => {
+                if let Message::Fenced { incarnation, .. } = &message {
+                    core.catch_up.former.hosts(from, *incarnation);
+                }
+                path.receive(core, now, from, message.into(), out);
+            }
         }
     }
 

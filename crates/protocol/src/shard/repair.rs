@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use seriatim_model::storage::{MissingRange, Owned, StorageCommand, Stored};
-use seriatim_model::{Address, Endpoint, Member, Position, Ticket, Time};
+use seriatim_model::{Address, Endpoint, Member, Position, Ticket, Time, ViewNumber};
 
 use super::catch_up::{as_mapped, as_pushed};
 use super::core::Core;
@@ -26,11 +26,12 @@ impl Core {
         &mut self,
         path: &mut dyn DataPath,
         now: Time,
-        request: u64,
+        (from, request): (Address, u64),
         (records, owned): (Vec<Stored>, Vec<Owned>),
         upto: Position,
         out: &mut Vec<RoleEffect>,
     ) {
+        self.catch_up.former.heard(from, request);
         if let Some((from, records)) = self.catch_up.records(now, request, records, upto) {
             let before = self.gate.issued();
             // If nothing was there, nothing is to be written.
@@ -56,6 +57,7 @@ impl Core {
         error: ReadError,
         out: &mut Vec<RoleEffect>,
     ) {
+        self.catch_up.former.heard(from, request);
         let mut members = self.members().into_iter().flat_map(|members| &members.replicas);
         let is_member = matches!(from, Address::Node(node, _) if members.any(|member| member.node == node));
         match error {
@@ -64,10 +66,14 @@ impl Core {
             ReadError::Trimmed { first } if first <= self.stable && self.is_open() && is_member => {
                 self.catch_up.learned_trim(now, request);
                 self.trim_below(first, out);
+                self.leave_damage();
             }
             ReadError::Missing { .. } => self.catch_up.not_there(now, request),
+            ReadError::Damaged { .. } | ReadError::Trimmed { .. } => {
+                self.catch_up.refused(now, request, true)
+            }
             // Also what is lost: this replica does not know that view yet.
-            _ => self.catch_up.refused(now, request),
+            _ => self.catch_up.refused(now, request, false),
         }
     }
 
@@ -102,21 +108,9 @@ impl Core {
             let gap = self.memory.history.gaps_of(self.shard).find(|gap| gap.from > range.from);
             gap.map_or(range, |gap| MissingRange { end: range.end.min(gap.from), ..range })
         });
-        self.catch_up.former.keep(now, self.shard, self.trim, out);
-        let former = self.former_for(next);
-        self.catch_up.ask(now, self.shard, (&others, &former), self.trim, next, out);
-    }
-
-    /// The replicas outside the view that know every position of the next question, as the registered views decide
-    /// about it.
-    fn former_for(&self, missing: Option<MissingRange>) -> Vec<Member> {
-        let last = |range: MissingRange| range.end.0.checked_sub(1).map(Position);
-        let range = self.catch_up.wants(self.trim, missing).filter(|range| !range.is_empty());
-        let view = range.and_then(last).and_then(|last| self.memory.history.cover(last));
-        // A mutation that shows only where no other replica has the record goes without them, too.
-        let is_alone = [Mutation::FormerNotAsked, Mutation::RepairWaits];
-        let view = view.filter(|_| !is_alone.iter().any(|mutation| self.options.mutates(*mutation)));
-        view.into_iter().flat_map(|view| self.catch_up.former.that_know(view)).collect()
+        self.catch_up.keep(now, (self.shard, self.trim), next, out);
+        let decided_by = decided_by(self, now, next);
+        self.catch_up.ask(now, self.shard, (&others, decided_by), self.trim, next, out);
     }
 
     /// A reader asks. If the reader is a replica, it is catching up, and replicas outside the view may be all that
@@ -132,12 +126,17 @@ impl Core {
         let reads = matches!(message, Message::Read { .. });
         match reader {
             Address::Node(_, Endpoint::Shard(_)) if reads && self.is_named() => {
-                self.catch_up.former.keep(now, self.shard, self.trim, out);
+                self.catch_up.former.keep_for_another(now, (self.shard, self.trim), out);
             }
             Address::Node(_, Endpoint::Shard(_)) if reads => self.needed_until = now + NEEDED_FOR,
             _ => {}
         }
         self.readers.receive(now, reader, message, &self.bounds(path), out);
+    }
+
+    /// No replica has to give what is trimmed, or lost.
+    pub(super) fn leave_damage(&mut self) {
+        self.catch_up.leave_damage(self.trim, self.memory.history.gaps_of(self.shard));
     }
 
     /// After a restart: reads on, to find what is damaged.
@@ -151,6 +150,7 @@ impl Core {
     pub(super) fn take_read(&mut self, now: Time, outcome: Outcome) -> Option<(u64, OwnOutcome)> {
         if let Some(position) = outcome.damaged.filter(|position| *position < self.stable) {
             self.catch_up.add_damaged(position);
+            self.leave_damage();
         }
         if let Some(upto) = outcome.scrubbed {
             self.scrub = (upto < self.stable).then_some(upto);
@@ -158,4 +158,15 @@ impl Core {
         }
         outcome.own
     }
+}
+
+/// The latest registered view that decides about positions of the next question: replicas outside the view are asked that know it.
+fn decided_by(core: &Core, now: Time, missing: Option<MissingRange>) -> Option<ViewNumber> {
+    // A mutation that shows only where no other replica has the record goes without them, too.
+    let is_alone = [Mutation::FormerNotAsked, Mutation::RepairWaits];
+    if is_alone.iter().any(|mutation| core.options.mutates(*mutation)) {
+        return None;
+    }
+    let range = core.catch_up.wants(now, core.trim, missing).filter(|range| !range.is_empty())?;
+    core.memory.history.cover(Position(range.end.0.checked_sub(1)?))
 }

@@ -37,7 +37,7 @@ impl Core {
             self.memory.history.forget_below(position);
             self.write_trim(out);
             self.readers.trimmed(position, out);
-            self.catch_up.trimmed(position);
+            self.leave_damage();
             self.forget_times();
             self.missing = self.missing.map(|range| range.not_below(position));
             // It may begin with a gap now.

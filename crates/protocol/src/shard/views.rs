@@ -103,6 +103,7 @@ impl Core {
 
     /// No replica has to give what is lost.
     pub(super) fn leave_gaps(&mut self) {
+        self.leave_damage();
         let gaps = self.memory.history.gaps_of(self.shard);
         self.missing = self.missing.map(|range| range.without(gaps.clone()));
     }
