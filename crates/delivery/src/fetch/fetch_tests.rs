@@ -272,7 +272,7 @@ fn trimmed_is_told_and_damage_tried_elsewhere() {
 #[test]
 fn what_a_replica_does_not_hold_yet_is_asked_of_the_next() {
     let mut script = Script::new(entry(1, 1, 64));
-    let missing = || ReadError::Missing { position: Position(3) };
+    let missing = || ReadError::Missing { position: Position(3), lacking: 7 };
     script.read(3, 8, Duration::ZERO);
     assert_eq!(script.fail(0, missing()), []);
     assert_eq!(script.asked[&0].0, 100);

@@ -240,7 +240,8 @@ impl Read {
             shared.directory.view().and_then(|view| view.retired(shard)).map(|retired| retired.until);
         if upto == position && ends_at.is_some_and(|ends_at| position < ends_at) {
             // All below that is decided: a replica that says nothing of it does not have it.
-            return self.failed(now, (node, shard, request), ReadError::Missing { position }, shared, out);
+            let error = ReadError::Missing { position, lacking: 0 };
+            return self.failed(now, (node, shard, request), error, shared, out);
         }
         let part = self.part(node, shard, request)?;
         if let Some(position) = disorder(part.upto, &records, &empty, upto) {
@@ -270,7 +271,7 @@ impl Read {
                 return self.conclude(now, shared, out);
             }
             ReadError::Damaged { position } => Failure::Damaged { position, shard },
-            ReadError::Missing { position } => {
+            ReadError::Missing { position, .. } => {
                 part.missing = Some(position);
                 Failure::Missing { position, shard }
             }

@@ -1,6 +1,6 @@
 //! One shard's part of a subscription: what was asked for, what came, what may still come.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use seriatim_model::storage::Stored;
@@ -19,7 +19,8 @@ const FIRST_MOST: Duration = Duration::from_secs(8);
 /// How long to wait before a node that disconnected is asked again; doubled each time up to [`IDLE`].
 const RECONNECT_AFTER: Duration = Duration::from_millis(20);
 
-/// How often all replicas of a shard may say that they do not hold a record yet, before that is believed.
+/// How often in a row all replicas of a shard may say that they do not hold a record yet, and get nothing of what they lack, before
+/// that is believed.
 pub(crate) const MISSING_ROUNDS: usize = 25;
 
 /// Invariant: `buffer` holds the shard's records below `upto` that were not taken yet, in order, and `empty` the positions below
@@ -33,6 +34,12 @@ pub(crate) struct Feed {
     pub(crate) replica: usize,
     /// How many replicas in a row could not give out what comes next.
     pub(crate) failures: usize,
+    /// How few positions each of them lacked of the shard, where it said so, ...
+    lacking: BTreeMap<NodeId, u64>,
+    /// ... and whether one of them lacks fewer than ever before.
+    has_gained: bool,
+    /// When all of them are asked again.
+    rounds: Backoff,
     /// The subscription, once it was asked for.
     pub(crate) request: Option<u64>,
     /// The first of the requests to this node that were made because the one before was not answered in time.
@@ -115,6 +122,9 @@ impl Feed {
             node,
             replica: 0,
             failures: 0,
+            lacking: BTreeMap::new(),
+            has_gained: false,
+            rounds: Backoff::new(now, TIMEOUT_FIRST, IDLE),
             request: None,
             earliest: 0,
             upto: from,
@@ -249,6 +259,36 @@ impl Feed {
         self.timed_out();
     }
 
+    /// Something of the shard came, or may come from others.
+    pub(crate) fn helped(&mut self) {
+        self.failures = 0;
+        self.lacking.clear();
+        self.has_gained = false;
+        self.rounds.helped();
+    }
+
+    /// The replica that was asked lacks what comes next, and so many positions in all.
+    pub(crate) fn lacks(&mut self, lacking: u64) {
+        let least = self.lacking.entry(self.node).or_insert(lacking);
+        self.has_gained |= lacking < *least;
+        *least = lacking.min(*least);
+    }
+
+    /// All replicas were asked. If one of them gets on with what it lacks, they were not asked in vain.
+    pub(crate) fn end_round(&mut self) {
+        if std::mem::take(&mut self.has_gained) {
+            self.failures = 0;
+        }
+    }
+
+    /// Asks `node` anew, after a pause.
+    pub(crate) fn begin_round(&mut self, now: Time, node: NodeId, replica: usize) {
+        self.restart(now, node, replica);
+        self.request = None;
+        self.rounds.tried(now);
+        self.since = self.rounds.at();
+    }
+
     pub(crate) fn receive(
         &mut self,
         now: Time,
@@ -266,7 +306,7 @@ impl Feed {
             return Received::TooMuch;
         }
         if upto > self.upto {
-            self.failures = 0;
+            self.helped();
         }
         (self.upto, self.final_upto) = (upto, upto);
         self.forget_given_up();

@@ -374,7 +374,8 @@ impl Source {
             ReadError::Damaged { position } => {
                 self.try_next_replica(now, shard, Failure::Damaged { position, shard })
             }
-            ReadError::Missing { position } => {
+            ReadError::Missing { position, lacking } => {
+                feed.lacks(lacking);
                 self.try_next_replica(now, shard, Failure::Missing { position, shard })
             }
             // Other shards had all before its end, and the reader is there already; or a delivery before it was lost on its way.
@@ -421,6 +422,10 @@ impl Source {
         let feed = self.feeds.get_mut(&shard).expect("the caller saw it");
         let replicas = members.map_or(&[][..], |members| &members.replicas);
         feed.failures += 1;
+        let is_round = feed.failures.is_multiple_of(replicas.len().max(1));
+        if is_round {
+            feed.end_round();
+        }
         let rounds = feed.failures / replicas.len().max(1);
         // A replica gets what it lacks or has damaged from the others.
         let may_pass =
@@ -429,10 +434,9 @@ impl Source {
             return News::Failed(failure);
         }
         let replica = (feed.replica + 1) % replicas.len();
-        if feed.failures.is_multiple_of(replicas.len()) {
+        if is_round {
             // Another view may have a replica that holds it, or it is on its way.
-            (feed.node, feed.replica) = (replicas[replica].node, replica);
-            feed.refused(now);
+            feed.begin_round(now, replicas[replica].node, replica);
             self.directory.ask(now);
         } else {
             feed.restart(now, replicas[replica].node, replica);
@@ -520,7 +524,7 @@ impl Source {
             let new = || Feed::new(primary, self.wanted_from, now, self.window);
             let feed = self.feeds.entry(shard).or_insert_with(new);
             feed.restart(now, primary, 0);
-            feed.failures = 0;
+            feed.helped();
             feed.ends(until, self.directory.given_up(shard), has_ended.contains(&shard));
         }
         self.compare(now);

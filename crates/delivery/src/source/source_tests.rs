@@ -628,7 +628,7 @@ fn a_damaged_replica_is_replaced_by_the_next_one() {
 fn replicas_that_lack_something_each_are_asked_in_turn() {
     let mut script = Script::new(entry(1, 1, 64), 0);
     let missing = |script: &mut Script, position: u64| {
-        let news = script.fail(0, ReadError::Missing { position: Position(position) });
+        let news = script.fail(0, ReadError::Missing { position: Position(position), lacking: 9 });
         // A reader that asked every replica in vain waits a little.
         script.wait(feed::IDLE);
         news
@@ -645,6 +645,24 @@ fn replicas_that_lack_something_each_are_asked_in_turn() {
         assert_eq!(missing(&mut script, 2), News::Nothing);
     }
     assert_eq!(missing(&mut script, 2), News::Failed(failure));
+}
+
+#[test]
+fn a_record_is_waited_for_as_long_as_a_replica_gets_on_with_what_it_lacks() {
+    let mut script = Script::new(entry(1, 1, 64), 0);
+    // Only one of them does, and not in each round.
+    let mut missing = |round: u64| {
+        let news = [1000, 1000 - round / 10].map(|lacking| {
+            let news = script.fail(0, ReadError::Missing { position: Position(900), lacking });
+            script.wait(feed::IDLE);
+            news
+        });
+        if news.iter().all(|news| *news == News::Nothing) { None } else { Some(news) }
+    };
+    assert_eq!((0..500).find_map(&mut missing), None);
+    // Then it does not any more.
+    let rounds = (0..100).position(|_| missing(500).is_some()).expect("it is told that nothing comes");
+    assert!((feed::MISSING_ROUNDS - 1..feed::MISSING_ROUNDS + 10).contains(&rounds), "{rounds}");
 }
 
 #[test]

@@ -46,6 +46,8 @@ pub enum ReadError {
     Missing {
         /// Where.
         position: Position,
+        /// How many positions it has not got, this one perhaps among them: fewer from time to time, as long as it gets on.
+        lacking: u64,
     },
 }
 
@@ -56,7 +58,7 @@ wire_enum! {
         3 => Disk { reason },
         4 => Busy {},
         5 => NotStable { stable },
-        6 => Missing { position },
+        6 => Missing { position, lacking },
         7 => Lost { position, end },
     }
 }

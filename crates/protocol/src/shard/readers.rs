@@ -155,17 +155,23 @@ impl Lost {
 }
 
 impl Bounds<'_> {
+    fn missing_at(&self, position: Position) -> ReadError {
+        let lacking =
+            self.missing.filter(|range| !range.is_empty()).map_or(0, |range| range.end - range.from);
+        ReadError::Missing { position, lacking }
+    }
+
     /// Why there is nothing to be read at `from`, if that is so; otherwise how far a read may go from there,
     /// if it may go to `most` at all.
     fn end_from(&self, reader: Address, from: Position, most: Position) -> Result<Position, ReadError> {
         let is_replica = matches!(reader, Address::Node(..));
         if !self.trim_is_known && !is_replica {
-            return Err(ReadError::Missing { position: from });
+            return Err(self.missing_at(from));
         }
         let lost = self.lost.as_ref().and_then(|lost| lost.next(from));
         match (lost, self.missing) {
             (Some((position, end)), _) if position == from => Err(ReadError::Lost { position, end }),
-            (_, Some(missing)) if missing.contains(from) => Err(ReadError::Missing { position: from }),
+            (_, Some(missing)) if missing.contains(from) => Err(self.missing_at(from)),
             (lost, missing) => {
                 let missing = missing.map(|range| range.from).filter(|missing| *missing > from);
                 let lost = lost.map(|(position, _)| position);
@@ -334,7 +340,7 @@ impl Readers {
         } else if bounds.trim_is_known {
             Ok(read.end)
         } else {
-            Err(ReadError::Missing { position: read.from })
+            Err(bounds.missing_at(read.from))
         };
         let known = match end {
             Ok(known) => known,

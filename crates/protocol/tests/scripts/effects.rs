@@ -339,7 +339,7 @@ fn read_error(error: &ReadError) -> String {
         ReadError::Disk { .. } => "disk".into(),
         ReadError::Busy => "busy".into(),
         ReadError::NotStable { stable, .. } => format!("not-stable stable={stable}"),
-        ReadError::Missing { position } => format!("missing at={position}"),
+        ReadError::Missing { position, lacking } => format!("missing at={position} lacking={lacking}"),
         ReadError::Lost { position, end } => format!("lost at={position} end={end}"),
     }
 }

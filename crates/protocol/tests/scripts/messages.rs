@@ -382,7 +382,9 @@ fn read_error(words: &mut Words) -> Parsed<ReadError> {
     Ok(match words.next()?.as_str() {
         "trimmed" => ReadError::Trimmed { first: words.position("first")? },
         "damaged" => ReadError::Damaged { position: words.position("at")? },
-        "missing" => ReadError::Missing { position: words.position("at")? },
+        "missing" => {
+            ReadError::Missing { position: words.position("at")?, lacking: words.number("lacking")? }
+        }
         "lost" => ReadError::Lost { position: words.position("at")?, end: words.position("end")? },
         "busy" => ReadError::Busy,
         other => return Err(format!("no read fails with '{other}'")),
