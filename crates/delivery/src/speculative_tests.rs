@@ -490,7 +490,7 @@ fn what_was_predicted_and_is_lost_fails_when_the_view_is_known_that_gave_it_up()
 }
 
 #[test]
-fn what_is_lost_is_passed_over_when_all_before_it_is_decided() {
+fn what_is_lost_is_skipped_when_all_before_it_is_decided() {
     let mut script = Script::new(1, None, Selection { skips_lost: true, ..speculative() });
     script.predict(1, 0, 0, run(0..3), 3);
     let mut newer = view(2, 1, 3, 6);

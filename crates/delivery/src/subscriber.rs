@@ -253,8 +253,7 @@ impl Subscriber {
                 match self.source.may_pass_over() {
                     false => {
                         let void = policy.entered(number, start, history);
-                        let lost =
-                            history.gaps().iter().filter_map(|gap| policy.undecided_in(gap.from..gap.end));
+                        let lost = history.gaps().iter().filter_map(|gap| policy.undecided_in(gap));
                         void.into_iter().chain(lost).min()
                     }
                     true => {
@@ -279,10 +278,16 @@ impl Subscriber {
         if let Some(first) = differs {
             // Where no record comes from any more, the first one that was given fails.
             let void = policy.record_from(first).filter(|_| nowhere == Some(first));
-            let failed = policy.fail(first).map(|first| void.unwrap_or(first));
-            let next = policy.next();
-            self.take_back(failed, next, out);
+            self.fail_from(first, void, out);
         }
+    }
+
+    /// Voids all that was given from `first` on; it is wanted anew. The reader is told `void`, if it is known which record is the first.
+    fn fail_from(&mut self, first: Position, void: Option<Position>, out: &mut Out) {
+        let Policy::TwoBounds(policy, _) = &mut self.policy else { return };
+        let failed = policy.fail(first).map(|first| void.unwrap_or(first));
+        let next = policy.next();
+        self.take_back(failed, next, out);
     }
 
     /// The chosen shards have left: nobody could say any more whether what is not confirmed is final.
@@ -290,9 +295,7 @@ impl Subscriber {
         self.confirm(out);
         let Policy::TwoBounds(policy, _) = &mut self.policy else { return };
         if let Some(first) = policy.record_from(policy.confirmed()) {
-            let failed = policy.fail(first);
-            let next = policy.next();
-            self.take_back(failed, next, out);
+            self.fail_from(first, None, out);
         }
         self.fail(Failure::ShardsLeft(shards), out);
     }

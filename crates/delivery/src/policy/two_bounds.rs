@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use seriatim_model::{Position, RecordId, ShardId, ViewHistory, ViewNumber};
+use seriatim_model::{Gap, Position, RecordId, ShardId, ViewHistory, ViewNumber};
 use seriatim_protocol::{Mutation, Options};
 
 use crate::failure::Failure;
@@ -45,6 +45,8 @@ struct Given {
     end: Position,
     /// Nothing for positions without a record.
     id: Option<RecordId>,
+    /// The shard that gave the record out.
+    shard: Option<ShardId>,
     basis: Basis,
 }
 
@@ -115,11 +117,14 @@ impl TwoBounds {
         self.given.range(index..).find(|given| given.id.is_some()).map(|given| given.first)
     }
 
-    /// The first of these positions that was given and may fail.
-    pub(crate) fn undecided_in(&self, range: Range<Position>) -> Option<Position> {
-        let index = self.given.partition_point(|given| given.end <= range.start);
-        let mut given = self.given.range(index..).take_while(|given| given.first < range.end);
-        given.find(|given| given.basis != Basis::Final).map(|given| given.first.max(range.start))
+    /// The first position in a shard's gap that was given and may fail: of a record of that shard, or as one without a record.
+    pub(crate) fn undecided_in(&self, gap: &Gap) -> Option<Position> {
+        let index = self.given.partition_point(|given| given.end <= gap.from);
+        let mut given = self.given.range(index..).take_while(|given| given.first < gap.end);
+        let is_undecided = |given: &&Given| {
+            given.basis != Basis::Final && given.shard.is_none_or(|shard| shard == gap.shard)
+        };
+        given.find(is_undecided).map(|given| given.first.max(gap.from))
     }
 
     /// The position that the source is to be asked for, unless the end is reached.
@@ -144,15 +149,21 @@ impl TwoBounds {
             self.end
         );
         match known {
-            Known::Record { id, basis } => {
+            Known::Record { id, shard, basis } => {
                 let speculative = basis != Basis::Final || self.predicted > 0;
-                self.push(Given { first: position, end: position.next(), id: Some(id), basis });
+                self.push(Given {
+                    first: position,
+                    end: position.next(),
+                    id: Some(id),
+                    shard: Some(shard),
+                    basis,
+                });
                 Next::Give { speculative }
             }
             Known::Empty { end, basis } => {
                 let end = end.min(self.end);
                 assert!(end > position, "a span that is empty begins at {position} and ends at {end}");
-                self.push(Given { first: position, end, id: None, basis });
+                self.push(Given { first: position, end, id: None, shard: None, basis });
                 Next::Pass
             }
             Known::NotYet => Next::Wait,
@@ -161,7 +172,7 @@ impl TwoBounds {
             Known::Lost { shard, end } if self.skips_lost => {
                 let end = end.min(self.end);
                 assert!(end > position, "what is lost at {position} ends after it, not at {end}");
-                self.push(Given { first: position, end, id: None, basis: Basis::Final });
+                self.push(Given { first: position, end, id: None, shard: None, basis: Basis::Final });
                 Next::Lose { shard, range: position..end }
             }
             Known::Lost { shard, end } => Next::Fail(Failure::Lost { position, shard, end }),
@@ -210,7 +221,7 @@ impl TwoBounds {
                 continue;
             }
             let (end, basis) = match (know(given.first), given.id) {
-                (Known::Record { id, basis }, Some(given_id)) if id == given_id => (given.end, basis),
+                (Known::Record { id, basis, .. }, Some(given_id)) if id == given_id => (given.end, basis),
                 (Known::Empty { end, basis }, None) => (end.min(given.end), basis),
                 (Known::Record { .. } | Known::Empty { .. }, _) => return Some(given.first),
                 (Known::NotYet | Known::Lost { .. }, _) => continue,

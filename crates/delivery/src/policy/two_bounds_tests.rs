@@ -18,7 +18,7 @@ fn id(number: u64) -> RecordId {
 }
 
 fn record(number: u64, basis: Basis) -> Known {
-    Known::Record { id: id(number), basis }
+    Known::Record { id: id(number), shard: ShardId(0), basis }
 }
 
 fn empty(end: u64, basis: Basis) -> Known {
@@ -239,6 +239,20 @@ fn nothing_fails_that_was_confirmed() {
 }
 
 #[test]
+fn a_gap_of_one_shard_says_nothing_of_records_of_another() {
+    let mut policy = policy();
+    let of_another = Known::Record { id: id(1), shard: ShardId(1), basis: predicted(1) };
+    give(&mut policy, [record(0, predicted(1)), of_another, record(2, FINAL), record(3, predicted(1))]);
+    give(&mut policy, [empty(6, predicted(1))]);
+    let undecided = |shard: u32, from: u64, end: u64| {
+        policy.undecided_in(&Gap { shard: ShardId(shard), from: Position(from), end: Position(end) })
+    };
+    assert_eq!(undecided(0, 1, 4), Some(Position(3)));
+    assert_eq!(undecided(1, 1, 4), Some(Position(1)));
+    assert_eq!((undecided(1, 2, 4), undecided(1, 2, 7)), (None, Some(Position(4))));
+}
+
+#[test]
 #[should_panic(expected = "4 came where 0 was wanted")]
 fn no_position_is_left_out() {
     policy().answered(Position(4), record(4, FINAL));
@@ -342,7 +356,7 @@ impl World {
 
     fn know(&self, position: Position) -> Known {
         match self.known.get(&position.0) {
-            Some((Some(id), basis)) => Known::Record { id: *id, basis: *basis },
+            Some((Some(id), basis)) => Known::Record { id: *id, shard: ShardId(0), basis: *basis },
             Some((None, basis)) => {
                 let same = |end: &u64| self.known.get(end) == Some(&(None, *basis));
                 let end = (position.0 + 1..).find(|end| !same(end)).expect("the map ends");
@@ -417,7 +431,7 @@ impl Both {
                     assert_eq!(at.0, self.plain.next);
                     let known = self.world.know(at);
                     match (self.policy.answered(at, known), known) {
-                        (Next::Give { speculative }, Known::Record { id, basis }) => {
+                        (Next::Give { speculative }, Known::Record { id, basis, .. }) => {
                             let below = self.plain.given.values().any(|(_, basis)| *basis != FINAL);
                             assert_eq!(speculative, basis != FINAL || below);
                             self.handed_over.insert(at.0, id);

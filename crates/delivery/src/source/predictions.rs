@@ -64,6 +64,8 @@ pub(crate) enum Known {
     Record {
         /// Its name.
         id: seriatim_model::RecordId,
+        /// The shard that has it.
+        shard: ShardId,
         /// The ground of that.
         basis: Basis,
     },
@@ -183,7 +185,8 @@ impl Source {
         };
         match seen {
             Seen::Record => {
-                Known::Record { id: self.feeds[&shard].record(position).id, basis: basis(position.next()) }
+                let id = self.feeds[&shard].record(position).id;
+                Known::Record { id, shard, basis: basis(position.next()) }
             }
             Seen::NoOp => Known::Empty { end: position.next(), basis: basis(position.next()) },
             Seen::Empty(end) => {
