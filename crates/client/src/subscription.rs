@@ -135,8 +135,7 @@ pub enum Event {
         first: Position,
     },
     /// All that this shard had at these positions is lost, and no other shard of those that are wanted has a record there: an operator
-    /// accepted that. Everything
-    /// below is final, and was delivered; delivery goes on at `end`. Comes only where that was
+    /// accepted that. Everything below is final, and was delivered; delivery goes on at `end`. Comes only where that was
     /// [asked for](SubscribeOptions::skip_lost).
     Lost {
         /// The shard.

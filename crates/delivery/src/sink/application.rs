@@ -41,8 +41,7 @@ pub enum Event {
         first: Position,
     },
     /// All that this shard had at these positions is lost, and no other shard of those that are wanted has a record there; an operator
-    /// accepted that. Everything
-    /// below is final, and was told. It counts as a record of those that are wanted. Comes only where that was
+    /// accepted that. Everything below is final, and was told. It counts as a record of those that are wanted. Comes only where that was
     /// [asked for](crate::Selection::skips_lost).
     Lost {
         /// The shard.
