@@ -23,7 +23,6 @@ mod no_needless_resubmission;
 mod no_needless_view;
 mod no_unstable_reads;
 mod operator;
-mod passed_over;
 mod position_at;
 mod real_time_order;
 mod receipts;
@@ -31,6 +30,7 @@ mod recovers;
 mod retention;
 mod session_end;
 mod session_order;
+mod skipped;
 mod speculation_holds;
 mod speculation_live;
 mod speculation_order;
@@ -84,7 +84,7 @@ pub const ALL: [Checker; 37] = [
     ("position_at", position_at::check),
     ("drained", drained::check),
     ("operator", operator::check),
-    ("passed_over", passed_over::check),
+    ("skipped", skipped::check),
     ("foretold", foretold::check),
     ("confirmed_is_final", confirmed_is_final::check),
     ("speculation_order", speculation_order::check),

@@ -15,7 +15,7 @@ use crate::capacity::Capacity;
 use crate::excuses::{Excuse, Excuses};
 pub use crate::foretold::{Foretelling, Foretold, Speculation};
 use crate::kept::Kept;
-pub use crate::losses::PassedOver;
+pub use crate::losses::Skipped;
 use crate::operator::{Acceptance, Told};
 use crate::slots::Slots;
 
@@ -428,8 +428,8 @@ pub struct History {
     pub broken_promises: Vec<String>,
     /// The positions that a reader was told are lost, and when first.
     pub told_lost: BTreeMap<(ShardId, Position), Moment>,
-    /// The positions that readers passed over since they were told that what was there is lost.
-    pub passed_over: Vec<PassedOver>,
+    /// The positions that readers skipped since they were told that what was there is lost.
+    pub skipped: Vec<Skipped>,
     /// Roles and nodes that could not be brought back, and invariants that broke.
     pub problems: Vec<String>,
     /// How it ended.
@@ -497,7 +497,7 @@ impl History {
             told: vec![],
             broken_promises: vec![],
             told_lost: BTreeMap::new(),
-            passed_over: vec![],
+            skipped: vec![],
             problems: vec![],
             end: End::Running,
             calm_since: None,

@@ -200,7 +200,7 @@ impl Lookups {
             }
             Reply::Failed(Failure::Lost { position, shard, end }) => {
                 history.was_told_lost(shard, position);
-                history.pass_over(None, position, end);
+                history.skip(None, position, end);
                 end
             }
             Reply::Failed(failure) => {

@@ -4,9 +4,9 @@ use seriatim_model::{Position, ShardId};
 
 use crate::history::{History, Moment, Observation};
 
-/// Positions that a reader passed over, since it was told that what was there is lost.
+/// Positions that a reader skipped, since it was told that what was there is lost.
 #[derive(Clone, Copy, Debug)]
-pub struct PassedOver {
+pub struct Skipped {
     /// When.
     pub at: Moment,
     /// The only shard whose records it wants, if not all are.
@@ -97,8 +97,8 @@ impl History {
     }
 
     /// A reader of all shards, or of one, goes on at `end` since all from `from` on is lost.
-    pub fn pass_over(&mut self, shard: Option<ShardId>, from: Position, end: Position) {
+    pub fn skip(&mut self, shard: Option<ShardId>, from: Position, end: Position) {
         let at = self.tick();
-        self.passed_over.push(PassedOver { at, shard, from, end });
+        self.skipped.push(Skipped { at, shard, from, end });
     }
 }

@@ -219,7 +219,7 @@ pub const MUTATIONS: [Detection; 131] = [
     detection(Mutation::EmptyNotTold, "liveness", 100, profiles::ANY),
     detection(Mutation::GivenUpWhole, "liveness", 10, profiles::LOST_SHARDS),
     detection(Mutation::GivenUpUntold, "liveness", 20, profiles::LOST_SHARDS),
-    detection(Mutation::LostBeyondOthers, "passed_over", 15, profiles::LOST_SHARDS),
+    detection(Mutation::LostBeyondOthers, "skipped", 15, profiles::LOST_SHARDS),
     detection(Mutation::RetiredKeeps, "at_most_once", 10, profiles::LOST_SHARDS),
     detection(Mutation::HoldsAnyView, "confirmed_is_final", 20, profiles::LOST_LEADERS).from(20),
     detection(Mutation::OldPredictionsKept, "confirmed_is_final", 20, profiles::LOST_LEADERS).from(20),

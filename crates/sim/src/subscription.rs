@@ -240,7 +240,7 @@ impl Subscription {
             Event::Lost { shard, from, end } if self.skips_lost && from >= self.next => {
                 self.wants = self.wants.saturating_sub(1);
                 history.was_told_lost(shard, from);
-                history.pass_over(self.shard, from, end);
+                history.skip(self.shard, from, end);
                 self.next = end;
             }
             Event::Confirm { .. } | Event::Fail { .. } if self.speculative.is_some() => {}

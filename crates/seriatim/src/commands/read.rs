@@ -31,7 +31,7 @@ pub(crate) async fn read(log: Log, arguments: ReadArguments) -> Outcome {
     outcome
 }
 
-/// Positions that were passed over since that was told last.
+/// Positions that were skipped since that was told last.
 #[derive(Default)]
 struct Losses {
     runs: u64,
@@ -55,10 +55,10 @@ impl Losses {
             if positions == 1 { "1 position".to_owned() } else { format!("{positions} positions") };
         match runs {
             0 => {}
-            1 => note(format_args!("passed over what is lost: {positions} from {first} to {end}")),
-            _ => note(format_args!(
-                "passed over what is lost: {positions} in {runs} places from {first} to {end}"
-            )),
+            1 => note(format_args!("skipped what is lost: {positions} from {first} to {end}")),
+            _ => {
+                note(format_args!("skipped what is lost: {positions} in {runs} places from {first} to {end}"))
+            }
         }
     }
 }

@@ -165,11 +165,11 @@ pub(crate) async fn give_up_a_shard_of(order: Order) {
     let ended = text(&ended.stderr);
     assert!(ended.contains("what shard 0 had") && ended.contains("with --skip-lost"), "{ended}");
     cli.good_on(&["append", &name], b"more\n").await;
-    pass_over_what_is_lost(&cli, &name).await;
+    skip_what_is_lost(&cli, &name).await;
 }
 
 /// The records of shard 1 and one more are left. A reader that skips what is lost gets them, and is told of the rest.
-async fn pass_over_what_is_lost(cli: &CommandLine, name: &str) {
+async fn skip_what_is_lost(cli: &CommandLine, name: &str) {
     let expected = format!("{}more\n", "1\n".repeat(15));
     let tail = cli.good(&["check-tail", name]).await;
     let tail = text(&tail).trim().to_owned();
@@ -179,7 +179,7 @@ async fn pass_over_what_is_lost(cli: &CommandLine, name: &str) {
         let output = cli.run(arguments).await;
         let (records, told) = (String::from_utf8_lossy(&output.stdout), text(&output.stderr));
         assert!(output.status.success() && records == expected, "{arguments:?}: {output:?}");
-        assert!(told.starts_with("passed over what is lost: ") && told.lines().count() == 1, "{told}");
+        assert!(told.starts_with("skipped what is lost: ") && told.lines().count() == 1, "{told}");
     }
     let json = [&tail_so_far[..], &["--speculative", "--json"]].concat();
     let told = cli.good(&json).await;

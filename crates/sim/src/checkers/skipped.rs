@@ -1,22 +1,22 @@
-//! A reader that passes over what is lost passes over nothing else: no record that is in the log in the end lies there, unless more was
+//! A reader that skips what is lost skips nothing else: no record that is in the log in the end lies there, unless more was
 //! given up later, and other records were given these positions.
 
 use seriatim_model::Position;
 
 use super::Finding;
 use crate::excuses::Excuse;
-use crate::history::{End, History, Moment, PassedOver};
+use crate::history::{End, History, Moment, Skipped};
 
 pub(super) fn check(history: &History) -> Finding {
     let End::AtRest { trim, .. } = history.end else { return Ok(()) };
-    for PassedOver { at, shard, from, end } in &history.passed_over {
+    for Skipped { at, shard, from, end } in &history.skipped {
         let is_theirs =
             |position: Position| shard.is_none_or(|shard| history.last_shards.get(&position) == Some(&shard));
         let there = history.last.range(*from.max(&trim)..*end.max(&trim));
         for position in there.map(|(position, _)| *position).filter(|position| is_theirs(*position)) {
             if !history.excuse(Excuse::Overwritten, history.was_given_up(position, *at, Moment::MAX)) {
                 return Err(format!(
-                    "a reader was told at moment {at} to pass over {from}..{end}, which is lost, and the log has a record at \
+                    "a reader was told at moment {at} to skip {from}..{end}, which is lost, and the log has a record at \
                      {position}"
                 ));
             }
