@@ -66,7 +66,7 @@ impl Core {
             ReadError::Trimmed { first } if first <= self.stable && self.is_open() && is_member => {
                 self.catch_up.learned_trim(now, request);
                 self.trim_below(first, out);
-                self.leave_damage();
+                leave_damage(self);
             }
             ReadError::Missing { .. } => self.catch_up.not_there(now, request),
             ReadError::Damaged { .. } | ReadError::Trimmed { .. } => {
@@ -134,11 +134,6 @@ impl Core {
         self.readers.receive(now, reader, message, &self.bounds(path), out);
     }
 
-    /// No replica has to give what is trimmed, or lost.
-    pub(super) fn leave_damage(&mut self) {
-        self.catch_up.leave_damage(self.trim, self.memory.history.gaps_of(self.shard));
-    }
-
     /// After a restart: reads on, to find what is damaged.
     pub(super) fn scrub(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
         let Some(from) = self.scrub.filter(|_| self.is_open() && now >= self.scrub_at) else { return };
@@ -150,7 +145,7 @@ impl Core {
     pub(super) fn take_read(&mut self, now: Time, outcome: Outcome) -> Option<(u64, OwnOutcome)> {
         if let Some(position) = outcome.damaged.filter(|position| *position < self.stable) {
             self.catch_up.add_damaged(position);
-            self.leave_damage();
+            leave_damage(self);
         }
         if let Some(upto) = outcome.scrubbed {
             self.scrub = (upto < self.stable).then_some(upto);
@@ -158,6 +153,11 @@ impl Core {
         }
         outcome.own
     }
+}
+
+/// No replica has to give what is trimmed, or lost.
+pub(super) fn leave_damage(core: &mut Core) {
+    core.catch_up.leave_damage(core.trim, core.memory.history.gaps_of(core.shard));
 }
 
 /// The latest registered view that decides about positions of the next question: replicas outside the view are asked that know it.

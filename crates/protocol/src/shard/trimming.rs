@@ -7,6 +7,7 @@ use super::core::{Core, send};
 use super::message::Message;
 use super::path::DataPath;
 use super::read_error::ReadError;
+use super::repair::leave_damage;
 use crate::mutation::Mutation;
 use crate::roles::RoleEffect;
 
@@ -37,7 +38,7 @@ impl Core {
             self.memory.history.forget_below(position);
             self.write_trim(out);
             self.readers.trimmed(position, out);
-            self.leave_damage();
+            leave_damage(self);
             self.forget_times();
             self.missing = self.missing.map(|range| range.not_below(position));
             // It may begin with a gap now.

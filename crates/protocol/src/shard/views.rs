@@ -8,6 +8,7 @@ use super::answered::Answered;
 use super::core::Core;
 use super::former::NEEDED_FOR;
 use super::path::{DataPath, Retired};
+use super::repair::leave_damage;
 use super::unstored::Before;
 use crate::control::message::Message as Control;
 use crate::mutation::Mutation;
@@ -103,7 +104,7 @@ impl Core {
 
     /// No replica has to give what is lost.
     pub(super) fn leave_gaps(&mut self) {
-        self.leave_damage();
+        leave_damage(self);
         let gaps = self.memory.history.gaps_of(self.shard);
         self.missing = self.missing.map(|range| range.without(gaps.clone()));
     }
@@ -123,6 +124,10 @@ impl Core {
         }
         let before = self.before(path);
         if !self.learn(path, now, entry, out) {
+            if view.number < self.reports.cannot_start() {
+                // That came late: a later one is known.
+                return;
+            }
             // It is not counted on there: only a new view can bring it back. Those in its place may need it first.
             if view.number > self.reports.cannot_start() {
                 self.needed_until = now + NEEDED_FOR;
