@@ -104,7 +104,7 @@ impl Sequencer {
             if !self.options.mutates(Mutation::CutsLost) {
                 self.cuts.iter().for_each(|cut| completed.push(now, cut.clone(), out));
             }
-            let shards = (&next.shards[..], self.former_shards(next, completed.end()));
+            let shards = (&next.shards[..], self.former_shards(next));
             let closing = ClosingCut::new(now, numbers, shards, completed.end(), out);
             let sessions = self.sessions.clone();
             let owed = match self.options.mutates(Mutation::OwedForgotten) {
@@ -120,14 +120,12 @@ impl Sequencer {
         self.report_flush(out);
     }
 
-    /// The shards of the next view that this one has. A member that did not see it start does not know them: a shard that
-    /// joins begins behind the cuts.
-    fn former_shards(&self, next: &View, first: Position) -> Vec<ShardId> {
+    /// The shards of the next view that this one has. A member that has not heard that this one was registered does not know
+    /// them: one that joins begins where the cuts end, and so may one that has lost everybody. It takes all for former, and
+    /// closes nothing beside one that joins.
+    fn former_shards(&self, next: &View) -> Vec<ShardId> {
         let old = self.membership.view.as_ref().filter(|view| view.number == self.membership.number);
-        let is_former = |members: &&ShardMembers| match old {
-            Some(view) => view.shard(members.shard).is_some(),
-            None => members.begins <= first,
-        };
+        let is_former = |members: &&ShardMembers| old.is_none_or(|view| view.shard(members.shard).is_some());
         next.shards.iter().filter(is_former).map(|members| members.shard).collect()
     }
 
@@ -246,7 +244,8 @@ impl Sequencer {
                 (self.flush, self.leader) = (None, None);
                 self.persist_claim(false, out);
             }
-            Registered::Known | Registered::CannotStart => {}
+            Registered::Known => self.membership.learn(&view),
+            Registered::CannotStart => {}
         }
     }
 

@@ -22,7 +22,7 @@ pub struct Membership {
     pub claim: ViewNumber,
     /// The view that what the replica holds belongs to.
     pub number: ViewNumber,
-    /// That view itself; missing when it was adopted by a seal before it was seen registered.
+    /// That view itself; missing while it was adopted by a seal, and not seen registered.
     pub view: Option<View>,
     /// The view that it is prepared to start.
     pub staged: Option<Staged>,
@@ -224,6 +224,14 @@ impl Membership {
         self.restarted = false;
         self.reports.started();
         leads
+    }
+
+    /// A view is registered that was adopted before: from now on its members are known. It was sealed by a higher claim, and
+    /// stays so.
+    pub fn learn(&mut self, view: &View) {
+        if view.number == self.number && self.view.is_none() {
+            self.view = Some(view.clone());
+        }
     }
 
     /// The replica's memory is from before a restart: it waits for a new view.

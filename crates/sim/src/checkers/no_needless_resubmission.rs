@@ -7,7 +7,7 @@ use seriatim_model::{Position, SessionId};
 
 use super::Finding;
 use crate::excuses::Excuse;
-use crate::history::History;
+use crate::history::{History, Moment};
 use crate::kept::Kept;
 
 pub(super) fn check(history: &History) -> Finding {
@@ -22,7 +22,14 @@ pub(super) fn check(history: &History) -> Finding {
         // Its place below the view's start was one of those that an operator gave up.
         let is_lost =
             |kept: &Kept| kept.start > Position::ZERO && history.may_be_gone(Position(kept.start.0 - 1));
-        if let Some(kept) = again.filter(|kept| !history.excuse(Excuse::Moved, is_lost(kept))) {
+        // The record is there, and here once more: with the memory that an operator gave up went the duplicate filter.
+        let is_again = |kept: &Kept| {
+            let mut below = history.last.range(..kept.start);
+            history.may_be_again(*position, Moment::MAX)
+                && (history.trimmed_to > Position::ZERO || below.any(|(_, (other, _))| other == id))
+        };
+        let is_excused = |kept: &&Kept| history.excuse(Excuse::Moved, is_lost(kept) || is_again(kept));
+        if let Some(kept) = again.filter(|kept| !is_excused(kept)) {
             return Err(format!(
                 "{id:?} was on all replicas of its shard that view {} has of the one before, which starts at {}; it is at \
                  position {position}",
