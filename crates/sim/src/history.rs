@@ -390,6 +390,8 @@ pub struct History {
     pub slots: Slots,
     /// The registered views.
     pub views: BTreeMap<ViewNumber, RegisteredView>,
+    /// The sequencing replica with whose state each view was formed, or was to be.
+    pub chosen: BTreeMap<ViewNumber, Member>,
     /// Records without positions that were kept from one view to the next.
     pub kept: Vec<Kept>,
     /// When a replica first went by a view.
@@ -479,6 +481,7 @@ impl History {
             slots: Slots::default(),
             views: BTreeMap::new(),
             kept: vec![],
+            chosen: BTreeMap::new(),
             heard: BTreeMap::new(),
             incarnations: BTreeMap::new(),
             stable: vec![],

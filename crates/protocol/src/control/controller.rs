@@ -11,7 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use seriatim_model::{
-    Address, Endpoint, Gap, Input, LogEntry, LogId, Machine, NodeId, ShardId, ShardMembers, Time, ViewNumber,
+    Address, Endpoint, Gap, Input, LogEntry, LogId, Machine, Member, NodeId, ShardId, ShardMembers, Time,
+    ViewNumber,
 };
 
 use super::attempt::{Attempt, Goal, Liveness, Step};
@@ -214,6 +215,13 @@ impl Controller {
             Phase::Attempt(attempt) => attempt.members_of_shards(),
             _ => &[],
         }
+    }
+
+    /// The view that it is forming, and the sequencing replica that was chosen for that, for the simulator.
+    #[must_use]
+    pub fn chosen(&self) -> Option<(ViewNumber, Member)> {
+        let Phase::Attempt(attempt) = &self.phase else { return None };
+        Some((attempt.claim(), attempt.evidence.chosen()?))
     }
 
     /// Which step of a view change it is at, for status and for the simulator's counts.

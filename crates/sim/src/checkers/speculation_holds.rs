@@ -1,6 +1,7 @@
 //! A prediction of an ordering that orders later fails only with the view's leader: not if its process goes on to lead the next view, and,
 //! where clients put records on the shards themselves, the primaries' go on as well. A process that comes back with its memory is the
-//! same member, and does not know what it had bound.
+//! same member, and does not know what it had bound. A leader that is cut off while its view is sealed goes on without what it had
+//! bound: another member is chosen, and if that is not there for the new view, the old leader may lead it all the same.
 //!
 //! Where positions are given in advance it fails only with all of its shard: not if the process of one of its replicas goes on into the
 //! next view. But a name that a cut passes over keeps its position, without a record.
@@ -49,7 +50,7 @@ fn holds(history: &History, (since, at): (Moment, Moment), after: Position) -> F
         return Ok(());
     }
     Err(format!(
-        "{after} failed at moment {at}, and since moment {since} the leader of each view went on to lead the next"
+        "{after} failed at moment {at}, and since moment {since} each view was formed with what the leader before had, which leads it"
     ))
 }
 
@@ -115,7 +116,8 @@ fn loses(history: &History, registered: &RegisteredView, next: &RegisteredView, 
     let leader = view.sequencers.iter().find(|member| member.node == view.leader);
     let leads_on = next.leader == view.leader
         && !stopped(view.leader)
-        && leader.is_some_and(|leader| next.names_sequencer(*leader));
+        && leader.is_some_and(|leader| next.names_sequencer(*leader))
+        && history.chosen.get(&next.number) == leader;
     let announces_record = matches!(history.config.order.properties().announces, Announced::Record);
     let primaries_go_on = view.shards.iter().all(|members| {
         let primary = members.primary();

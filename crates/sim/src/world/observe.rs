@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use seriatim_host::Outgoing;
 use seriatim_model::{Endpoint, Member, NodeId};
+use seriatim_protocol::control::controller::Controller;
 use seriatim_protocol::roles::SequencingRole;
 use seriatim_protocol::shard::ReadError;
 use seriatim_protocol::{Message, shard};
@@ -81,6 +82,7 @@ impl Witness {
 
     /// Looks at a node after it did something.
     pub(super) fn acted(&mut self, scene: &mut Scene, nodes: &Nodes, damaged: Option<NodeId>, id: NodeId) {
+        Self::note_chosen(scene, nodes, id);
         if id == CONTROL {
             self.look_at_register(scene, nodes);
         }
@@ -89,6 +91,14 @@ impl Witness {
         self.note_replicas(scene, nodes, id);
         self.note_ordered(scene, nodes, id);
         self.limits.look(scene, nodes, id);
+    }
+
+    /// Notes with whose state a node forms a view.
+    fn note_chosen(scene: &mut Scene, nodes: &Nodes, id: NodeId) {
+        let controller = nodes[&id].host.as_ref().and_then(|host| host.controller(scene.log));
+        if let Some((view, member)) = controller.and_then(Controller::chosen) {
+            scene.history.chosen.insert(view, member);
+        }
     }
 
     /// Writes down for whoever reads the trace whom a node takes for gone.
