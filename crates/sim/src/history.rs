@@ -410,6 +410,10 @@ pub struct History {
     pub lost_too_much: bool,
     /// When, if so.
     pub lost_at: Time,
+    /// In which view.
+    pub lost_in: ViewNumber,
+    /// Up to where each replica has what it knows to be final, and since when.
+    pub known: BTreeMap<(NodeId, ShardId), Vec<(Time, Position)>>,
     /// Which positions of shards a replica said are damaged on its disk.
     pub damaged: BTreeSet<(ShardId, Position)>,
     /// Subscriptions that ended because no replica gave out a record, and what they were told, until that is judged.
@@ -490,6 +494,8 @@ impl History {
             last_shards: BTreeMap::new(),
             lost_too_much: false,
             lost_at: Time::ZERO,
+            lost_in: ViewNumber::NONE,
+            known: BTreeMap::new(),
             damaged: BTreeSet::new(),
             withheld: vec![],
             disks_failed: false,
@@ -694,6 +700,23 @@ impl History {
     /// More memory is lost than the log's durability can bear.
     pub fn lose_too_much(&mut self) {
         (self.lost_too_much, self.lost_at) = (true, self.now);
+        self.lost_in = self.views.keys().next_back().copied().unwrap_or(ViewNumber::NONE);
+    }
+
+    /// A replica has everything below this, and knows it to be final.
+    pub fn note_known(&mut self, node: NodeId, shard: ShardId, upto: Position) {
+        let known = self.known.entry((node, shard)).or_default();
+        if known.last().is_none_or(|(_, last)| *last != upto) {
+            known.push((self.now, upto));
+        }
+    }
+
+    /// Up to where a replica had at `time` what it knew to be final.
+    #[must_use]
+    pub fn known_at(&self, node: NodeId, shard: ShardId, time: Time) -> Position {
+        let known = self.known.get(&(node, shard)).map_or(&[][..], Vec::as_slice);
+        let index = known.partition_point(|(since, _)| *since < time);
+        index.checked_sub(1).map_or(Position::ZERO, |index| known[index].1)
     }
 
     /// A session ends at a number, as was told: the least counts.

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use seriatim_model::Position;
+use seriatim_model::{Position, ShardMembers};
 
 use super::Finding;
 use crate::excuses::Excuse;
@@ -57,7 +57,8 @@ pub(super) fn check(history: &History) -> Finding {
 
 /// A record that was read from a log that lost memory, and no disk, stays readable: also while the log is unavailable,
 /// and whatever is accepted. A prediction may be confirmed by the word of another shard, before its own shard knows
-/// that it is final; and a replica writes behind only what it knows to be final.
+/// that it is final; and a replica writes behind only what it knows to be final. A replica that gave it out may be left behind
+/// by a view whose replicas hear only then that it is final.
 fn still_readable(history: &History, first: &BTreeMap<Position, &Observation>) -> Finding {
     if history.disks_failed {
         return Ok(());
@@ -66,7 +67,9 @@ fn still_readable(history: &History, first: &BTreeMap<Position, &Observation>) -
     let is_final = |seen: &&Observation| !seen.is_confirmed && is_old(seen);
     let given_out: BTreeSet<Position> =
         history.unbuffered().filter(is_final).map(|seen| seen.position).collect();
-    let is_kept = |seen: &Observation| is_old(seen) && given_out.contains(&seen.position);
+    let is_kept = |seen: &Observation| {
+        is_old(seen) && given_out.contains(&seen.position) && was_known(history, seen.position)
+    };
     if let Some(loss) = &history.accepted {
         let is_given_up =
             |(position, seen): &(&Position, &&Observation)| is_kept(seen) && history.may_be_gone(**position);
@@ -90,4 +93,16 @@ fn still_readable(history: &History, first: &BTreeMap<Position, &Observation>) -
         )),
         None => Ok(()),
     }
+}
+
+/// Whether a replica of the position's shard, in the view whose memory was lost, had it and knew it to be final early enough to
+/// write it behind. Where it is not known whose position it is, one of each shard.
+fn was_known(history: &History, position: Position) -> bool {
+    let Some(registered) = history.views.get(&history.lost_in) else { return true };
+    let by = history.lost_at.before(WRITTEN_WITHIN);
+    let knew = |members: &ShardMembers| {
+        members.replicas.iter().any(|member| history.known_at(member.node, members.shard, by) > position)
+    };
+    let owner = history.owners.get(&position).and_then(|shard| registered.view.holders(*shard));
+    owner.map_or_else(|| registered.view.shards.iter().all(knew), knew)
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use seriatim_host::Outgoing;
-use seriatim_model::{Endpoint, Member, NodeId};
+use seriatim_model::{Endpoint, Member, NodeId, Position};
 use seriatim_protocol::control::controller::Controller;
 use seriatim_protocol::roles::SequencingRole;
 use seriatim_protocol::shard::ReadError;
@@ -154,6 +154,8 @@ impl Witness {
             if let Some(role) = host.replica(scene.log, shard) {
                 let member = Member { node: id, incarnation: role.memory().incarnation };
                 scene.history.note_incarnation(member, shard);
+                let lacks_from = role.missing().map_or(Position::MAX, |missing| missing.from);
+                scene.history.note_known(id, shard, lacks_from.min(role.stable()));
                 if let Some(view) = &role.memory().view {
                     scene.history.note_heard(member, shard, view.number);
                 }
