@@ -240,8 +240,14 @@ impl Read {
             shared.directory.view().and_then(|view| view.retired(shard)).map(|retired| retired.until);
         if upto == position && ends_at.is_some_and(|ends_at| position < ends_at) {
             // All below that is decided: a replica that says nothing of it does not have it.
-            let error = ReadError::Missing { position, lacking: 0 };
-            return self.failed(now, (node, shard, request), error, shared, out);
+            self.part(node, shard, request)?.missing = Some(position);
+            return self.try_next(
+                now,
+                (node, shard, request),
+                Failure::Missing { position, shard },
+                shared,
+                out,
+            );
         }
         let part = self.part(node, shard, request)?;
         if let Some(position) = disorder(part.upto, &records, &empty, upto) {
@@ -285,6 +291,19 @@ impl Read {
                 return None;
             }
         };
+        self.try_next(now, (node, shard, request), failure, shared, out)
+    }
+
+    /// One replica does not have it: the next of the shard is asked.
+    fn try_next(
+        &mut self,
+        now: Time,
+        (node, shard, request): (NodeId, ShardId, u64),
+        failure: Failure,
+        shared: &mut Shared,
+        out: &mut Out,
+    ) -> Option<Reply> {
+        let part = self.part(node, shard, request)?;
         let members = shared.directory.view().and_then(|view| view.holders(shard));
         // The other replicas hold the same records, or will.
         part.replica += 1;
