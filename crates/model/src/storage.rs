@@ -134,6 +134,12 @@ impl MissingRange {
         self.from >= self.end
     }
 
+    /// How many positions these are.
+    #[must_use]
+    pub fn count(self) -> u64 {
+        if self.is_empty() { 0 } else { self.end - self.from }
+    }
+
     /// The smallest range that covers both.
     #[must_use]
     pub fn join(self, other: Option<Self>) -> Self {

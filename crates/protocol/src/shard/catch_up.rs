@@ -70,8 +70,6 @@ struct Question {
     about: About,
     /// The view that decides about the range.
     decided_by: Option<ViewNumber>,
-    /// The replica that gave it out.
-    source: Option<NodeId>,
     ask_again_at: Time,
     /// The answer is being written.
     writing: Option<Writing>,
@@ -80,6 +78,8 @@ struct Question {
 /// The writes of an answer: those after one ticket and up to another.
 #[derive(Clone, Copy, Debug)]
 struct Writing {
+    /// The replica that gave it.
+    source: NodeId,
     after: Ticket,
     last: Ticket,
     /// How far the answer reaches.
@@ -239,8 +239,7 @@ impl CatchUp {
         let same = unanswered.filter(|question| (question.range, question.about) == (range, about));
         let (first, mut asked) = same.map_or((request, vec![]), |question| (question.first, question.asked));
         asked.push((source, now));
-        let question =
-            Question { first, asked, range, about, decided_by, source: None, ask_again_at, writing: None };
+        let question = Question { first, asked, range, about, decided_by, ask_again_at, writing: None };
         self.question = Some(question);
         let message = Message::Read {
             request,
@@ -291,8 +290,7 @@ impl CatchUp {
             return None;
         }
         let from = question.range.from;
-        question.writing = Some(Writing { after: Ticket(0), last: Ticket(0), upto });
-        question.source = Some(source);
+        question.writing = Some(Writing { source, after: Ticket(0), last: Ticket(0), upto });
         let about = question.about;
         self.answered(now, (source, at));
         // A replica that answers well is asked again.
@@ -367,11 +365,11 @@ impl CatchUp {
         missing: Option<MissingRange>,
     ) -> Option<Option<MissingRange>> {
         let question = self.question.as_ref()?;
-        let upto = question.writing.filter(|writing| writing.last <= ticket)?.upto;
-        let (range, about, source) = (question.range, question.about, question.source);
+        let Writing { source, upto, .. } = question.writing.filter(|writing| writing.last <= ticket)?;
+        let (range, about) = (question.range, question.about);
         self.question = None;
         if about == About::Damage {
-            source.into_iter().for_each(|source| self.damage.mended(range.from, source));
+            self.damage.mended(range.from, source);
             return None;
         }
         missing.map(|missing| missing.above(upto))

@@ -65,22 +65,22 @@ impl Former {
 
     /// The replicas that know what this view decides.
     pub(super) fn that_know(&self, view: Option<ViewNumber>) -> impl Iterator<Item = NodeId> {
-        let known = self.left.iter().filter(move |left| view.is_some_and(|view| left.view >= view));
-        known.map(|left| left.member.node)
+        self.knowing(view).map(|left| left.member.node)
     }
 
     /// The same without those that left questions unanswered: these are asked again when they are heard.
     pub(super) fn that_answer(&self, view: Option<ViewNumber>) -> impl Iterator<Item = NodeId> {
-        let answers = move |left: &&Left| {
-            view.is_some_and(|view| left.view >= view) && left.unanswered < MOST_UNANSWERED
-        };
-        self.left.iter().filter(answers).map(|left| left.member.node)
+        let answering = self.knowing(view).filter(|left| left.unanswered < MOST_UNANSWERED);
+        answering.map(|left| left.member.node)
+    }
+
+    fn knowing(&self, view: Option<ViewNumber>) -> impl Iterator<Item = &Left> {
+        self.left.iter().filter(move |left| view.is_some_and(|view| left.view >= view))
     }
 
     /// When those that may be needed are told so next, if there are any.
     pub(super) fn keeps_at(&self) -> Option<Time> {
-        let kept_at = self.kept_at.map_or(Time::ZERO, |at| at + KEEP_EVERY);
-        (!self.left.is_empty()).then_some(kept_at)
+        (!self.left.is_empty()).then_some(keeps_at(self.kept_at))
     }
 
     /// This member lacks something: it tells the replicas outside the view that `may_have` it that they may be needed, now and then; also
@@ -106,7 +106,7 @@ impl Former {
         (shard, trim): (ShardId, Position),
         out: &mut Vec<RoleEffect>,
     ) {
-        if self.kept_for_another_at.is_none_or(|at| now >= at + KEEP_EVERY) {
+        if now >= keeps_at(self.kept_for_another_at) {
             self.kept_for_another_at = Some(now);
             self.left.iter().for_each(|left| left.keep(shard, trim, out));
         }
@@ -134,6 +134,10 @@ impl Former {
             left.unanswered = if answers { 0 } else { left.unanswered + 1 };
         }
     }
+}
+
+fn keeps_at(kept_at: Option<Time>) -> Time {
+    kept_at.map_or(Time::ZERO, |at| at + KEEP_EVERY)
 }
 
 #[cfg(test)]

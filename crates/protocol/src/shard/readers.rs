@@ -156,9 +156,7 @@ impl Lost {
 
 impl Bounds<'_> {
     fn missing_at(&self, position: Position) -> ReadError {
-        let lacking =
-            self.missing.filter(|range| !range.is_empty()).map_or(0, |range| range.end - range.from);
-        ReadError::Missing { position, lacking }
+        ReadError::Missing { position, lacking: self.missing.map_or(0, MissingRange::count) }
     }
 
     /// Why there is nothing to be read at `from`, if that is so; otherwise how far a read may go from there,

@@ -66,7 +66,6 @@ impl Core {
             ReadError::Trimmed { first } if first <= self.stable && self.is_open() && is_member => {
                 self.catch_up.learned_trim(now, request);
                 self.trim_below(first, out);
-                leave_damage(self);
             }
             ReadError::Missing { .. } => self.catch_up.not_there(now, request),
             ReadError::Damaged { .. } | ReadError::Trimmed { .. } => {
@@ -143,9 +142,12 @@ impl Core {
 
     /// A read came back: what it found damaged is got from another replica. Returns what the replica asked for itself.
     pub(super) fn take_read(&mut self, now: Time, outcome: Outcome) -> Option<(u64, OwnOutcome)> {
-        if let Some(position) = outcome.damaged.filter(|position| *position < self.stable) {
+        let is_needed = |position: &Position| {
+            let mut gaps = self.memory.history.gaps_of(self.shard);
+            (self.trim..self.stable).contains(position) && !gaps.any(|gap| gap.contains(*position))
+        };
+        if let Some(position) = outcome.damaged.filter(is_needed) {
             self.catch_up.add_damaged(position);
-            leave_damage(self);
         }
         if let Some(upto) = outcome.scrubbed {
             self.scrub = (upto < self.stable).then_some(upto);
@@ -153,11 +155,6 @@ impl Core {
         }
         outcome.own
     }
-}
-
-/// No replica has to give what is trimmed, or lost.
-pub(super) fn leave_damage(core: &mut Core) {
-    core.catch_up.leave_damage(core.trim, core.memory.history.gaps_of(core.shard));
 }
 
 /// The latest registered view that decides about positions of the next question: replicas outside the view are asked that know it.

@@ -7,7 +7,6 @@ use super::core::{Core, send};
 use super::message::Message;
 use super::path::DataPath;
 use super::read_error::ReadError;
-use super::repair::leave_damage;
 use crate::mutation::Mutation;
 use crate::roles::RoleEffect;
 
@@ -38,10 +37,9 @@ impl Core {
             self.memory.history.forget_below(position);
             self.write_trim(out);
             self.readers.trimmed(position, out);
-            leave_damage(self);
             self.forget_times();
             self.missing = self.missing.map(|range| range.not_below(position));
-            // It may begin with a gap now.
+            // What is missing may begin with a gap now.
             self.leave_gaps();
         }
     }

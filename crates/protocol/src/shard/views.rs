@@ -1,6 +1,8 @@
 //! The views of a log as one of its replicas sees them: it is fenced for one, learns that it is registered, and takes part
 //! in it. What it remembers of that is written before anything is said that relies on it.
 
+use std::cmp::Ordering;
+
 use seriatim_model::storage::{MissingRange, StorageCommand};
 use seriatim_model::{Address, Endpoint, LogEntry, Ticket, Time, ViewNumber};
 
@@ -8,7 +10,6 @@ use super::answered::Answered;
 use super::core::Core;
 use super::former::NEEDED_FOR;
 use super::path::{DataPath, Retired};
-use super::repair::leave_damage;
 use super::unstored::Before;
 use crate::control::message::Message as Control;
 use crate::mutation::Mutation;
@@ -102,10 +103,10 @@ impl Core {
         true
     }
 
-    /// No replica has to give what is lost.
+    /// No replica has to give what is lost, and a damaged record neither where it is trimmed.
     pub(super) fn leave_gaps(&mut self) {
-        leave_damage(self);
         let gaps = self.memory.history.gaps_of(self.shard);
+        self.catch_up.leave_damage(self.trim, gaps.clone());
         self.missing = self.missing.map(|range| range.without(gaps.clone()));
     }
 
@@ -124,13 +125,12 @@ impl Core {
         }
         let before = self.before(path);
         if !self.learn(path, now, entry, out) {
-            if view.number < self.reports.cannot_start() {
+            match view.number.cmp(&self.reports.cannot_start()) {
                 // That came late: a later one is known.
-                return;
-            }
-            // It is not counted on there: only a new view can bring it back. Those in its place may need it first.
-            if view.number > self.reports.cannot_start() {
-                self.needed_until = now + NEEDED_FOR;
+                Ordering::Less => return,
+                Ordering::Equal => {}
+                // It is not counted on there: only a new view can bring it back. Those in its place may need it first.
+                Ordering::Greater => self.needed_until = now + NEEDED_FOR,
             }
             self.reports.note(now, view.number);
             if view.number > self.memory.claim {
