@@ -10,6 +10,7 @@ use super::leaving::Leavers;
 use super::node::Node;
 use super::reached::Copies;
 use super::truth::Truth;
+use crate::coverage::Step;
 
 /// How long a log must have been saying that it is unavailable.
 const UNAVAILABLE_FOR: Duration = Duration::from_secs(5);
@@ -36,12 +37,20 @@ impl Truth<'_> {
             && view.shards.iter().all(|members| is_full(&members.replicas, entry.config.replicas))
     }
 
-    /// Whether the log has been saying for a while that it is unavailable.
+    /// Whether the log has been saying for a while that it is unavailable, and no view is being made: it says so until one is
+    /// registered.
     pub(super) fn has_given_up(&self) -> bool {
         let calm = self.scene.history.calm_since.unwrap_or(Time(u64::MAX));
         let says_so = self.entry().is_some_and(|entry| entry.unavailable.is_some());
         let enough = self.scene.plan.capacity.map_or(UNAVAILABLE_FOR, |_| UNAVAILABLE_UNDER_LOAD_FOR);
-        says_so && !self.scene.plan.has_operator && self.scene.now >= calm + enough
+        let is_over = says_so && !self.scene.plan.has_operator && self.scene.now >= calm + enough;
+        is_over && !self.is_view_being_made()
+    }
+
+    /// Whether a controller has found everything that its view needs, and is past asking for it.
+    fn is_view_being_made(&self) -> bool {
+        let mut steps = self.nodes.keys().filter_map(|id| self.controller_step(*id));
+        steps.any(|step| step >= Step::Flush)
     }
 
     /// Whether every member of the latest view takes part, all of them have everything, and nodes have no roles but theirs, apart
