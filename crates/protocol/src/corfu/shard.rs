@@ -194,6 +194,13 @@ impl DataPath for Chain {
         (self.filling, self.flushing) = (None, None);
     }
 
+    /// A flush is written in order, the next part when the one before is on all replicas; and until the view is registered, nothing
+    /// else is written under its number. So with the last of it all of it is here.
+    fn has_flushed(&self, core: &Core, view: &View) -> bool {
+        let written = core.end_under(view.number).max(view.first);
+        view.placement.first_of(core.shard, written, view.start).is_none()
+    }
+
     fn learned(&mut self, view: &View) {
         (self.placed_below, self.passed_on) = (view.start, Position::ZERO);
         self.flushing = None;

@@ -67,6 +67,12 @@ pub trait DataPath: Debug + Send + Sync {
         core.held().missing_from(history, view.first).filter(|_| begins < view.first)
     }
 
+    /// Whether the store has everything of this registered view that was there when the view began, from its first position on. Only
+    /// where versions of the view themselves tell that.
+    fn has_flushed(&self, _: &Core, _: &View) -> bool {
+        false
+    }
+
     /// It is known that a view was registered that the replica is a member of. It may be over already.
     fn learned(&mut self, _: &View) {}
 

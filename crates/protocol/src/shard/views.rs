@@ -4,7 +4,7 @@
 use std::cmp::Ordering;
 
 use seriatim_model::storage::{MissingRange, StorageCommand};
-use seriatim_model::{Address, Endpoint, LogEntry, Ticket, Time, ViewNumber};
+use seriatim_model::{Address, Endpoint, LogEntry, Member, Position, Ticket, Time, ViewNumber};
 
 use super::answered::Answered;
 use super::core::Core;
@@ -42,6 +42,7 @@ impl Core {
             let before = self.before(path);
             // A view that was registered, and that it did not see start, is the old view now.
             self.learn(path, now, entry, out);
+            let started_at = learn_flushed(self, path, entry);
             let is_fresh = entry.view.as_ref().is_none_or(|view| view.shard(self.shard).is_none());
             let was_member = is_fresh || self.is_named() && self.view_number() == entry.view_number();
             if !was_member {
@@ -55,9 +56,9 @@ impl Core {
             path.fenced(claim);
             self.drop_unstable();
             self.remember(before, out);
+            started_at.into_iter().for_each(|start| self.raise_stable(path, start, out));
         }
-        let fenced = self.fenced();
-        self.gate.confirm(from, fenced, out);
+        self.gate.confirm(from, self.fenced(), out);
     }
 
     /// The replicas that pushed batches do not count any more.
@@ -211,6 +212,27 @@ impl Core {
     pub(crate) fn sit_out(&mut self) {
         self.restarted = true;
     }
+}
+
+/// An earlier incarnation here was a member of the registered view, had all that it began with, and lost its memory before it heard
+/// of the registration. The store tells so: this replica knows that view as if the other had heard of it. Below where that
+/// begins to decide it has what it knows to be final, if no other view came in between. Returns where the view started: that is
+/// stable once this is remembered.
+fn learn_flushed(core: &mut Core, path: &dyn DataPath, entry: &LogEntry) -> Option<Position> {
+    let (view, known, me) = (entry.view.as_ref()?, core.view_number(), core.me());
+    let is_earlier = |member: &Member| member.node == me.node && *member != me;
+    let was_member = view.shard(core.shard)?.replicas.iter().any(is_earlier);
+    let next = entry.history.steps().iter().find(|(number, _)| *number > known);
+    let is_next = next.is_some_and(|(number, _)| *number == view.number);
+    let is_flushed = view.first < view.start && path.has_flushed(core, view);
+    if !was_member || !is_next || !is_flushed || core.stable < view.first {
+        return None;
+    }
+    core.memory.view = Some(view.clone());
+    core.memory.history = entry.history.clone();
+    core.memory.history.forget_below(core.trim);
+    core.leave_gaps();
+    Some(view.start)
 }
 
 /// A registered view does without the shard, and not without what it has. The last view that had it may have begun without

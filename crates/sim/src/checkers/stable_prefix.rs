@@ -58,7 +58,8 @@ pub(super) fn check(history: &History) -> Finding {
 /// A record that was read from a log that lost memory, and no disk, stays readable: also while the log is unavailable,
 /// and whatever is accepted. A prediction may be confirmed by the word of another shard, before its own shard knows
 /// that it is final; and a replica writes behind only what it knows to be final. A replica that gave it out may be left behind
-/// by a view whose replicas hear only then that it is final.
+/// by a view whose replicas hear only then that it is final. Killed processes lose nothing here that they wrote: so what a view wrote
+/// anew is kept from the first, and not only after [`WRITTEN_WITHIN`].
 fn still_readable(history: &History, first: &BTreeMap<Position, &Observation>) -> Finding {
     if history.disks_failed {
         return Ok(());
