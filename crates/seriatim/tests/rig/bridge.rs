@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use seriatim_client::Order;
+use seriatim_client::{NodeId, Order};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout};
+use tokio::sync::watch;
 
 use crate::cluster::Cluster;
 use crate::command::{CommandLine, text};
+use crate::members::Members;
 use crate::process::peak_memory;
 
 /// How long what must happen may take on a busy machine.
@@ -52,6 +54,36 @@ async fn each_receipt_is_printed_when_it_is_known() {
         assert!(child.wait().await.expect("it ends").success());
     })
     .await;
+}
+
+/// More is given to the command than may be in flight at once, and then nothing is acknowledged any more: what was is printed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn receipts_do_not_wait_for_room_to_submit_more() {
+    let members = Members::start(1).await;
+    let one = NodeId(1);
+    let cli = CommandLine::new(&members.addresses());
+    cli.good(&["log", "create", "l", "--sequencers", "1", "--replicas", "1"]).await;
+    let mut child = cli.begin_on(&["append", "l", "--json"]);
+    let mut stdin = child.stdin.take().expect("it is piped");
+    let (given, mut so_many) = watch::channel(0);
+    let feeding = tokio::spawn(async move {
+        let mut line = vec![b'x'; 1 << 20];
+        *line.last_mut().expect("it is not empty") = b'\n';
+        while stdin.write_all(&line).await.is_ok() {
+            given.send_modify(|count| *count += 1);
+        }
+    });
+    // 16 MiB may be in flight, and a few lines are read ahead: so some of these are acknowledged.
+    so_many.wait_for(|count| *count >= 40).await.expect("it reads on");
+    members.signal(one, Signal::STOP);
+    let mut receipts = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+    let first = tokio::time::timeout(TIMEOUT, receipts.next_line()).await;
+    let first = first.expect("it is printed").expect("it can be read").expect("a line");
+    assert!(first.contains(r#""number":0"#), "{first}");
+    members.signal(one, Signal::CONT);
+    signal(&child, Signal::KILL);
+    child.wait().await.expect("it ends");
+    feeding.await.expect("it ends with the command");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,6 +4,7 @@ mod input;
 mod resume;
 
 use std::collections::VecDeque;
+use std::pin::pin;
 use std::time::Instant;
 
 use indicatif::{HumanCount, ProgressBar};
@@ -199,10 +200,19 @@ impl Run {
                 return Err(failure);
             }
         };
-        let submitted = tokio::select! {
-            biased;
-            () = self.signals.told() => return Err(self.interrupted()),
-            submitted = self.log.submit_with(record, self.options) => submitted,
+        let log = self.log.clone();
+        let mut submitting = pin!(log.submit_with(record, self.options));
+        // There may be no room before others are acknowledged: their receipts do not wait for that.
+        let submitted = loop {
+            tokio::select! {
+                biased;
+                submitted = &mut submitting => break submitted,
+                happening = self.next(false) => match happening? {
+                    Happening::Outcome(outcome, upto) => self.record(outcome, upto)?,
+                    Happening::Told => return Err(self.interrupted()),
+                    Happening::Input(_) => {}
+                },
+            }
         };
         match submitted {
             Ok(append) => {
