@@ -151,7 +151,9 @@ impl Notices {
                     return;
                 }
                 self.catching_up.insert(key, now);
-                format!("{role} here lacks positions from {from} to {end}, and copies them from the others")
+                // One that retires does not know yet how far.
+                let to = if end == Position(u64::MAX) { "on".to_owned() } else { format!("to {end}") };
+                format!("{role} here lacks positions from {from} {to}, and copies them from the others")
             }
             None => {
                 let Some(since) = self.catching_up.remove(&key) else { return };
