@@ -39,7 +39,7 @@ impl Core {
             self.readers.trimmed(position, out);
             self.forget_times();
             self.missing = self.missing.map(|range| range.not_below(position));
-            // What is missing may begin with a gap now.
+            // The missing range may begin with a gap now.
             self.leave_gaps();
         }
     }
