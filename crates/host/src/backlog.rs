@@ -57,7 +57,7 @@ pub(crate) fn record_count(command: &StorageCommand) -> usize {
 
 impl Backlog {
     /// Clients bring something for a log.
-    fn visit(&mut self, now: Time, log: LogId) {
+    pub(crate) fn visit(&mut self, now: Time, log: LogId) {
         let [latest, _] = self.visited;
         if latest.is_some_and(|(before, _)| before != log) {
             self.visited[1] = latest;
@@ -119,10 +119,10 @@ impl Backlog {
 }
 
 impl Host {
-    /// Tells a role whether it may admit what a client brings, if that has changed since a client last brought something.
+    /// Tells a role whether it may admit what a client brings, or hurry with what it copies, if that has changed since it was
+    /// last told.
     pub(crate) fn press(&mut self, now: Time, key: RoleKey) {
         let options = self.config.options;
-        self.backlog.visit(now, key.log);
         let part = if self.backlog.is_shared(now) { PART_IF_SHARED } else { 1 };
         let most = options.limits.journal_backlog_bytes / part;
         let behind = self.disk.behind();

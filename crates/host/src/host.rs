@@ -427,6 +427,9 @@ impl Host {
                     if self.roles.contains_key(&key) {
                         self.visitors.note(connection, key);
                     }
+                    self.backlog.visit(now, key.log);
+                    self.press(now, key);
+                } else if self.is_copying(key) {
                     self.press(now, key);
                 }
                 self.dispatch(now, key, from, message);

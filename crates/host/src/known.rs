@@ -60,6 +60,11 @@ impl Host {
         }
     }
 
+    /// Whether this is a replica of a shard that gets records from others.
+    pub(crate) fn is_copying(&self, key: RoleKey) -> bool {
+        matches!(self.roles.get(&key), Some(Role::Shard(role, _)) if role.missing().is_some())
+    }
+
     /// The controller of a log, if it is hosted here.
     #[must_use]
     pub fn controller(&self, log: LogId) -> Option<&Controller> {

@@ -28,6 +28,9 @@ const NEW_REPLICA_WAITS: Duration = Duration::from_secs(1);
 /// each that did not come, and [`TIMEOUT_MOST`] at most.
 const TIMEOUT: Duration = Duration::from_millis(500);
 const TIMEOUT_MOST: Duration = Duration::from_secs(20);
+/// While the node has more to write than it should, so many times as long as an answer took until it was written is left to others
+/// before the next question.
+const YIELDED: u32 = 3;
 /// How long to wait after a replica had nothing to give.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -57,6 +60,8 @@ pub(super) struct CatchUp {
     retry_at: Time,
     /// ... and what is missing not before this either.
     copies_from: Time,
+    /// When the question was put whose answer was written last, until the next one is put.
+    copied_since: Option<Time>,
 }
 
 #[derive(Clone, Debug)]
@@ -186,6 +191,15 @@ impl CatchUp {
         former.keep(now, of, may_have, out);
     }
 
+    /// The node has more to write than it should. Copying takes all the room that it is given, and who appends is refused then: so
+    /// copying leaves time.
+    pub(super) fn yield_to_appends(&mut self, now: Time) {
+        if let Some(since) = self.copied_since.take() {
+            let took = now - since;
+            self.retry_at = self.retry_at.max(now + (took * YIELDED).min(TIMEOUT_MOST));
+        }
+    }
+
     /// Asks the next of the `others` for what is wanted first, unless an answer is still awaited: the view's other replicas,
     /// and where it is about records that the view `decided_by` decides, the former ones that know them.
     pub(super) fn ask(
@@ -241,6 +255,7 @@ impl CatchUp {
         asked.push((source, now));
         let question = Question { first, asked, range, about, decided_by, ask_again_at, writing: None };
         self.question = Some(question);
+        self.copied_since = None;
         let message = Message::Read {
             request,
             from: range.from,
@@ -367,6 +382,7 @@ impl CatchUp {
         let question = self.question.as_ref()?;
         let Writing { source, upto, .. } = question.writing.filter(|writing| writing.last <= ticket)?;
         let (range, about) = (question.range, question.about);
+        self.copied_since = question.asked.last().map(|(_, at)| *at);
         self.question = None;
         if about == About::Damage {
             self.damage.mended(range.from, source);
@@ -639,6 +655,28 @@ mod tests {
         catch_up.written(Ticket(1), None);
         catch_up.add_damaged(Position(7));
         assert_eq!(ask_until(&mut catch_up, 4000, 20_000), [4000, 12_000]);
+    }
+
+    /// When the next question is put if the answer to the first took 10 ms until it was written.
+    fn next_after_10_ms(is_pressed: bool) -> Vec<u64> {
+        let mut catch_up = CatchUp::default();
+        catch_up.add_damaged(Position(3));
+        assert_eq!(ask_until(&mut catch_up, 0, 10), [0]);
+        let written_at = Time::ZERO + Duration::from_millis(10);
+        assert!(catch_up.records(written_at, 1, vec![stored(3)], Position(4)).is_some());
+        catch_up.writing(Ticket(0), Ticket(1));
+        catch_up.written(Ticket(1), None);
+        catch_up.add_damaged(Position(7));
+        if is_pressed {
+            catch_up.yield_to_appends(written_at);
+            catch_up.yield_to_appends(written_at + Duration::from_millis(1));
+        }
+        ask_until(&mut catch_up, 10, 100)
+    }
+
+    #[test]
+    fn while_the_node_does_not_keep_up_copying_leaves_time() {
+        assert_eq!((next_after_10_ms(false), next_after_10_ms(true)), (vec![10], vec![40]));
     }
 
     #[test]

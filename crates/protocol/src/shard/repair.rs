@@ -100,6 +100,9 @@ impl Core {
         if self.catch_up.deadline(self.missing).is_none_or(|at| now < at) {
             return;
         }
+        if self.pressed {
+            self.catch_up.yield_to_appends(now);
+        }
         let replicas = self.members().into_iter().flat_map(|members| &members.replicas);
         let others: Vec<Member> = replicas.filter(|member| **member != self.me()).copied().collect();
         // Positions behind a gap are asked for when those before it are there.
