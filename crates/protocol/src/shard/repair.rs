@@ -126,6 +126,11 @@ impl Core {
         out: &mut Vec<RoleEffect>,
     ) {
         let reads = matches!(message, Message::Read { .. });
+        let is_replica = matches!(reader, Address::Node(_, Endpoint::Shard(_)));
+        if is_replica && matches!(message, Message::Read { end, .. } if end > self.stable) {
+            // The other one knows that this is final, and asks again.
+            self.ask_primary(out);
+        }
         match reader {
             Address::Node(_, Endpoint::Shard(_)) if reads && self.is_named() => {
                 self.catch_up.former.keep_for_another(now, (self.shard, self.trim), out);
