@@ -2,7 +2,7 @@
 //!
 //! A seed stands for something else whenever a kind of fault is added, or its profile is changed.
 
-use seriatim_model::Order::{self, Corfu, ErwinBb, ErwinSt, Scalog};
+use seriatim_model::Order::{self, Belfast, Corfu, ErwinBb, ErwinSt, Scalog};
 use seriatim_sim::profiles::{self, Profile};
 use seriatim_sim::run::run;
 
@@ -132,6 +132,12 @@ fn seeds_of_corfu_that_failed_once_are_clean() {
     clean(profiles::MANY_SESSIONS, Corfu, &[61_001]);
     // A client kept back what had a position because a disk was behind: it was overdue, and was filled.
     clean(profiles::TWO_LOGS, Corfu, &[70_000_079]);
+}
+
+#[test]
+fn seeds_of_belfast_that_failed_once_are_clean() {
+    // A shard was retired whose last replica had a damaged record, and asked nobody else for it.
+    clean(profiles::ANY, Belfast, &[28_002_062]);
 }
 
 #[test]

@@ -13,6 +13,7 @@ use super::catch_up::CatchUp;
 use super::message::{Held, Message};
 use super::path::DataPath;
 use super::readers::{Bounds, Lost, Readers};
+use super::repair::{copies, gets_records};
 use super::survey::Surveys;
 use super::unstored::Unstored;
 use crate::mutation::{Mutation, Options};
@@ -150,7 +151,7 @@ impl Core {
     /// When something is due that is the same in every ordering.
     pub(super) fn deadline(&self) -> Option<Time> {
         let report = self.wants_view().then_some(self.reports.deadline());
-        let copy = if self.is_open() { self.catch_up.deadline(self.missing) } else { None };
+        let copy = if gets_records(self) { self.catch_up.deadline(copies(self)) } else { None };
         let scrub = self.scrub.filter(|_| self.is_open()).map(|_| self.scrub_at);
         [report, copy, scrub, self.readers.deadline()].into_iter().flatten().min()
     }

@@ -88,16 +88,18 @@ impl Core {
 
     /// Asks another replica for what is missing or damaged.
     pub(super) fn copy(&mut self, path: &dyn DataPath, now: Time, out: &mut Vec<RoleEffect>) {
-        if !self.is_open() {
+        if !gets_records(self) {
             return;
         }
-        let is_complete = self.knows_trim() && self.missing.is_some_and(MissingRange::is_empty);
+        let missing = copies(self);
+        let is_complete = self.knows_trim() && missing.is_some_and(MissingRange::is_empty);
         if is_complete && self.catch_up.may_finish(now) {
             let before = self.before(path);
             self.missing = None;
             self.remember(before, out);
         }
-        if self.catch_up.deadline(self.missing).is_none_or(|at| now < at) {
+        let missing = missing.and(self.missing);
+        if self.catch_up.deadline(missing).is_none_or(|at| now < at) {
             return;
         }
         if self.pressed {
@@ -106,7 +108,7 @@ impl Core {
         let replicas = self.members().into_iter().flat_map(|members| &members.replicas);
         let others: Vec<Member> = replicas.filter(|member| **member != self.me()).copied().collect();
         // Positions behind a gap are asked for when those before it are there.
-        let next = self.missing.map(|range| {
+        let next = missing.map(|range| {
             let gap = self.memory.history.gaps_of(self.shard).find(|gap| gap.from > range.from);
             gap.map_or(range, |gap| MissingRange { end: range.end.min(gap.from), ..range })
         });
@@ -163,6 +165,17 @@ impl Core {
         }
         outcome.own
     }
+}
+
+/// Whether a replica gets records from others: as part of a view; or as one of a retired shard, where those that were with it or
+/// before it may have whole what its disk damaged.
+pub(super) fn gets_records(core: &Core) -> bool {
+    core.is_open() || core.retired_until.is_some() && core.is_named()
+}
+
+/// The positions that a replica copies.
+pub(super) fn copies(core: &Core) -> Option<MissingRange> {
+    core.missing.filter(|_| core.is_open())
 }
 
 /// The latest registered view that decides about positions of the next question: replicas outside the view are asked that know it.

@@ -129,7 +129,7 @@ impl Core {
 
     pub(super) fn surveyed(&mut self, now: Time, from: Address, survey: Survey, out: &mut Vec<RoleEffect>) {
         if !survey.usage {
-            return self.tell_survey(from, survey, None, out);
+            return tell_survey(self, from, survey, None, out);
         }
         if matches!(from, Address::Client(..)) {
             return self.surveyed_by_client(now, from, survey, out);
@@ -143,7 +143,7 @@ impl Core {
     fn surveyed_by_client(&mut self, now: Time, from: Address, survey: Survey, out: &mut Vec<RoleEffect>) {
         let clients = &mut self.surveys.clients;
         if let Some((bytes, _)) = clients.found.filter(|(_, until)| now < *until) {
-            return self.tell_survey(from, survey, Some(in_all(bytes)), out);
+            return tell_survey(self, from, survey, Some(in_all(bytes)), out);
         }
         if clients.waiting.len() < MOST_MEASURED || clients.waiting.contains_key(&from) {
             clients.waiting.insert(from, survey);
@@ -172,25 +172,11 @@ impl Core {
         if clients.measuring == Some(ticket) {
             (clients.measuring, clients.found) = (None, Some((usage.bytes, now + MEASURED_FOR)));
             for (client, survey) in std::mem::take(&mut clients.waiting) {
-                self.tell_survey(client, survey, Some(in_all(usage.bytes)), out);
+                tell_survey(self, client, survey, Some(in_all(usage.bytes)), out);
             }
         } else if let Some((from, survey)) = self.surveys.measuring.remove(&ticket) {
-            self.tell_survey(from, survey, Some(usage), out);
+            tell_survey(self, from, survey, Some(usage), out);
         }
-    }
-
-    fn tell_survey(
-        &mut self,
-        from: Address,
-        Survey { request, times, .. }: Survey,
-        usage: Option<StoreUse>,
-        out: &mut Vec<RoleEffect>,
-    ) {
-        let ((view, stable), trim, known) = (standing(self), self.trim, &self.surveys.times);
-        let (digest, time_ms) = (known.digest_above(trim), known.time_ms());
-        let times = times.then(|| known.clone());
-        let answer = Surveyed { request, view, stable, trim, digest, time_ms, times, usage };
-        send(from, Message::Surveyed(answer), out);
     }
 
     /// Keeps to the log's limits, as the node that applies them says; as part of no view, or of another, it does nothing.
@@ -230,6 +216,20 @@ impl Core {
     pub(super) fn forget_times(&mut self) {
         self.surveys.times.forget_below(self.trim);
     }
+}
+
+fn tell_survey(
+    core: &Core,
+    from: Address,
+    Survey { request, times, .. }: Survey,
+    usage: Option<StoreUse>,
+    out: &mut Vec<RoleEffect>,
+) {
+    let ((view, stable), trim, known) = (standing(core), core.trim, &core.surveys.times);
+    let (digest, time_ms) = (known.digest_above(trim), known.time_ms());
+    let times = times.then(|| known.clone());
+    let answer = Surveyed { request, view, stable, trim, digest, time_ms, times, usage };
+    send(from, Message::Surveyed(answer), out);
 }
 
 /// The use of a store, as told to a client: not which positions keep it, which is long.
