@@ -6,6 +6,7 @@ mod turns;
 mod work;
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use bytes::Bytes;
 use seriatim_model::{Endpoint, LogId, NodeId, Time};
@@ -29,6 +30,9 @@ use crate::network::{Connection, Lane, Network, Party};
 use crate::pipes::Way;
 use crate::plan::Plan;
 use crate::random::Random;
+
+/// For how long nothing has gone wrong any more when an operator is called who is not there from the beginning.
+const CALLED_AFTER: Duration = Duration::from_secs(5);
 
 /// The nodes of a run on their scene. Clients, faults and operators do to it what they want, from outside.
 #[derive(Debug)]
@@ -224,6 +228,20 @@ impl Cluster {
     /// The log did not bear the loss of a disk if that came in the middle of a view change.
     pub(super) fn excuse_spoiled(&mut self) {
         self.disks.excuse(&mut self.scene, &self.nodes);
+    }
+
+    /// Whether a shard that is retired waits for what went with a disk in the middle of a view change, and nobody is there to give
+    /// that up. The log goes on without it, and so does not say that it has lost something.
+    pub(super) fn misses_operator(&self) -> bool {
+        let scene = &self.scene;
+        let is_due = scene.history.calm_since.is_some_and(|since| scene.now >= since + CALLED_AFTER);
+        let retires = |entry: &LogEntry| {
+            entry.unavailable.is_none() && entry.view.as_ref().is_some_and(|view| !view.retired.is_empty())
+        };
+        is_due
+            && !scene.plan.has_operator
+            && self.entry().is_some_and(retires)
+            && self.disks.are_too_many(scene, &self.nodes)
     }
 
     /// A node's disk is lost, or may be damaged from now on.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use seriatim_model::{Incarnation, Member, NodeId, Time};
+use seriatim_model::{Incarnation, Member, NodeId, ShardMembers, Time};
 use seriatim_store::MemoryDisk;
 
 use super::node::Incarnations;
@@ -76,24 +76,29 @@ impl Disks {
     /// A disk may be lost while a view is being formed that counts on it alone: then the log did not bear
     /// as much as it seemed to.
     pub(super) fn excuse(&self, scene: &mut Scene, nodes: &Nodes) {
+        let is_too_much = !scene.history.lost_too_much && self.are_too_many(scene, nodes);
+        if scene.history.excuse(Excuse::SpoiledInViewChange, is_too_much) {
+            scene.history.lose_too_much();
+        }
+    }
+
+    /// Whether the latest view, or a shard that is retired in it, counts on a disk that was lost, and on nobody else.
+    pub(super) fn are_too_many(&self, scene: &Scene, nodes: &Nodes) -> bool {
         let ([spoiled], Some(view)) = (&self.spoiled[..], scene.latest_view()) else {
-            return;
+            return false;
         };
         let (node, incarnations) = (spoiled.node, &spoiled.incarnations);
         let lost = |members: &[Member], incarnation: Option<Incarnation>| {
             incarnation.is_some_and(|incarnation| members.contains(&Member { node, incarnation }))
         };
+        let of_shard = |members: &ShardMembers| {
+            let replica = incarnations.replicas.get(&members.shard);
+            lost(&members.replicas, replica.map(|(incarnation, _)| *incarnation))
+        };
         let is_lost = lost(&view.sequencers, incarnations.sequencer)
-            || view.shards.iter().any(|members| {
-                lost(
-                    &members.replicas,
-                    incarnations.replicas.get(&members.shard).map(|(incarnation, _)| *incarnation),
-                )
-            });
-        let is_too_much = is_lost && !(Truth { nodes, scene }).survives(view, &[node]);
-        if scene.history.excuse(Excuse::SpoiledInViewChange, is_too_much) {
-            scene.history.lose_too_much();
-        }
+            || view.shards.iter().any(of_shard)
+            || view.retired.iter().any(|retired| of_shard(retired.members()));
+        is_lost && !(Truth { nodes, scene }).survives(view, &[node])
     }
 
     /// A node wrote to its journal, and its disk is like this now.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use seriatim_model::{Position, ShardId};
 use seriatim_protocol::control::LogEntry;
 
+use super::scene::Happening;
 use super::second::history_of;
 use super::{CONTROL, JUDGE, TIMEOUT, World};
 use crate::history::End;
@@ -50,8 +51,7 @@ impl World {
 
     /// Waits until everything is at rest, asks for the tail once more, and reads the log.
     pub(super) fn drain(&mut self) {
-        let rested =
-            self.run_until(TIMEOUT, |world| world.is_at_rest() || world.cluster.truth().has_given_up());
+        let rested = self.come_to_rest();
         self.cluster.close_load();
         if !rested {
             let what = self.what_is_missing();
@@ -85,6 +85,21 @@ impl World {
             }
             _ => self.cluster.scene.history.end = End::Stuck("the log could not be read to its end".into()),
         }
+    }
+
+    /// Waits until everything is at rest, or the log says that it has lost too much. Says whether one of these came in time.
+    fn come_to_rest(&mut self) -> bool {
+        let is_over = |world: &Self| world.is_at_rest() || world.cluster.truth().has_given_up();
+        let misses_operator = |world: &Self| world.cluster.misses_operator();
+        let in_time = self.run_until(TIMEOUT, |world| is_over(world) || misses_operator(world));
+        if !in_time || !misses_operator(self) {
+            return in_time;
+        }
+        let scene = &mut self.cluster.scene;
+        scene.tell(format_args!("an operator is called, since a retired shard is lost"));
+        scene.plan.has_operator = true;
+        scene.schedule(scene.now, Happening::OperatorLooks);
+        self.run_until(TIMEOUT, is_over)
     }
 
     /// Whether every client has all its answers, every member takes part, and everything is stable.
