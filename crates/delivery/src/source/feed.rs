@@ -1,10 +1,10 @@
 //! One shard's part of a subscription: what was asked for, what came, what may still come.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use seriatim_model::storage::Stored;
-use seriatim_model::{Gap, NodeId, Position, Span, Time, limits};
+use seriatim_model::{Gap, Member, NodeId, Position, Span, Time, limits};
 use seriatim_protocol::parts::Backoff;
 
 use super::credit::Credit;
@@ -32,8 +32,10 @@ pub(crate) struct Feed {
     pub(crate) node: NodeId,
     /// Which replica of the shard that is; 0 is the primary.
     pub(crate) replica: usize,
-    /// How many replicas in a row could not give out what comes next.
-    pub(crate) failures: usize,
+    /// The replicas that said that they cannot give out what comes next since all had said so, ...
+    said_no: BTreeSet<NodeId>,
+    /// ... and how often all of them said so in vain.
+    pub(crate) rounds_in_vain: usize,
     /// How few positions each of them lacked of the shard, where it said so, ...
     lacking: BTreeMap<NodeId, u64>,
     /// ... and whether one of them lacks fewer than ever before.
@@ -68,6 +70,17 @@ pub(crate) struct Feed {
     heard: bool,
     /// When it is asked again after its node disconnected.
     reconnects: Backoff,
+}
+
+/// The replicas of a shard that said that they cannot give out what comes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Some of them.
+    Next,
+    /// Some of them, this one a second time: others are silent.
+    Again,
+    /// All of them.
+    All,
 }
 
 /// The contents of a shard at a position.
@@ -121,7 +134,8 @@ impl Feed {
         Self {
             node,
             replica: 0,
-            failures: 0,
+            said_no: BTreeSet::new(),
+            rounds_in_vain: 0,
             lacking: BTreeMap::new(),
             has_gained: false,
             rounds: Backoff::new(now, TIMEOUT_FIRST, IDLE),
@@ -261,7 +275,8 @@ impl Feed {
 
     /// Something of the shard came, or may come from others.
     pub(crate) fn helped(&mut self) {
-        self.failures = 0;
+        self.said_no.clear();
+        self.rounds_in_vain = 0;
         self.lacking.clear();
         self.has_gained = false;
         self.rounds.helped();
@@ -274,11 +289,17 @@ impl Feed {
         *least = lacking.min(*least);
     }
 
-    /// All replicas were asked. If one of them gets on with what it lacks, they were not asked in vain.
-    pub(crate) fn end_round(&mut self) {
-        if std::mem::take(&mut self.has_gained) {
-            self.failures = 0;
+    /// The replica that was asked cannot give out what comes next. One that is silent may: it is waited for.
+    pub(crate) fn said_no(&mut self, replicas: &[Member]) -> Turn {
+        let is_new = self.said_no.insert(self.node);
+        if replicas.iter().all(|replica| self.said_no.contains(&replica.node)) {
+            self.said_no.clear();
+            // If one of them gets on with what it lacks, they were not asked in vain.
+            let has_gained = std::mem::take(&mut self.has_gained);
+            self.rounds_in_vain = if has_gained { 0 } else { self.rounds_in_vain + 1 };
+            return Turn::All;
         }
+        if is_new { Turn::Next } else { Turn::Again }
     }
 
     /// Asks `node` anew, after a pause.

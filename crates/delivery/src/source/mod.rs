@@ -25,7 +25,7 @@ mod predictions;
 
 pub(crate) use directory::{Directory, Learned};
 pub(crate) use doubt::{Doubt, Verdict};
-use feed::{Feed, MISSING_ROUNDS, Received, Seen};
+use feed::{Feed, MISSING_ROUNDS, Received, Seen, Turn};
 pub use predictions::Selection;
 pub(crate) use predictions::{Basis, Known};
 
@@ -421,20 +421,16 @@ impl Source {
         let members = self.directory.view().and_then(|view| view.holders(shard));
         let feed = self.feeds.get_mut(&shard).expect("the caller saw it");
         let replicas = members.map_or(&[][..], |members| &members.replicas);
-        feed.failures += 1;
-        let is_round = feed.failures.is_multiple_of(replicas.len().max(1));
-        if is_round {
-            feed.end_round();
-        }
-        let rounds = feed.failures / replicas.len().max(1);
+        let turn = feed.said_no(replicas);
+        let rounds = feed.rounds_in_vain;
         // A replica gets what it lacks or has damaged from the others.
         let may_pass =
             matches!(failure, Failure::Missing { .. } | Failure::Damaged { .. }) && rounds < MISSING_ROUNDS;
-        if replicas.is_empty() || rounds > 0 && !may_pass {
+        if replicas.is_empty() || turn == Turn::All && rounds > 0 && !may_pass {
             return News::Failed(failure);
         }
         let replica = (feed.replica + 1) % replicas.len();
-        if is_round {
+        if turn != Turn::Next {
             // Another view may have a replica that holds it, or it is on its way.
             feed.begin_round(now, replicas[replica].node, replica);
             self.directory.ask(now);

@@ -665,6 +665,29 @@ fn a_record_is_waited_for_as_long_as_a_replica_gets_on_with_what_it_lacks() {
     assert!((feed::MISSING_ROUNDS - 1..feed::MISSING_ROUNDS + 10).contains(&rounds), "{rounds}");
 }
 
+/// Waits until a replica of shard 0 is asked that is meant. Says whether one is.
+fn asks(script: &mut Script, is_meant: impl Fn(u32) -> bool) -> bool {
+    (0..20).any(|_| {
+        script.wait(feed::IDLE);
+        is_meant(script.asked[&0].0)
+    })
+}
+
+#[test]
+fn a_silent_replica_may_have_what_the_other_lacks() {
+    let mut script = Script::new(entry(1, 1, 64), 0);
+    let missing = || ReadError::Missing { position: Position(0), lacking: 9 };
+    let first = script.asked[&0].0;
+    for _ in 0..4 * feed::MISSING_ROUNDS {
+        assert_eq!(script.fail(0, missing()), News::Nothing);
+        // The other one does not answer, and so the first is asked again.
+        assert!(asks(&mut script, |node| node == first));
+    }
+    assert_eq!(script.fail(0, missing()), News::Nothing);
+    assert!(asks(&mut script, |node| node != first));
+    assert_eq!(script.deliver(0, 0, run([0, 1]), 2), [0, 1]);
+}
+
 #[test]
 fn a_log_without_a_view_is_waited_for() {
     let mut script = Script::new(entry(0, 1, 64), 0);
