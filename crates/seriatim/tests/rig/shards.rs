@@ -179,7 +179,9 @@ async fn skip_what_is_lost(cli: &CommandLine, name: &str) {
         let output = cli.run(arguments).await;
         let (records, told) = (String::from_utf8_lossy(&output.stdout), text(&output.stderr));
         assert!(output.status.success() && records == expected, "{arguments:?}: {output:?}");
-        assert!(told.starts_with("skipped what is lost: ") && told.lines().count() == 1, "{told}");
+        // A reader that waits in between, as on a busy machine, tells what it has skipped so far.
+        let is_told = |line: &str| line.starts_with("skipped what is lost: ");
+        assert!(!told.is_empty() && told.lines().all(is_told), "{told}");
     }
     let json = [&tail_so_far[..], &["--speculative", "--json"]].concat();
     let told = cli.good(&json).await;
