@@ -91,14 +91,13 @@ impl Core {
         if !gets_records(self) {
             return;
         }
-        let missing = copies(self);
-        let is_complete = self.knows_trim() && missing.is_some_and(MissingRange::is_empty);
+        let is_complete = self.knows_trim() && copies(self).is_some_and(MissingRange::is_empty);
         if is_complete && self.catch_up.may_finish(now) {
             let before = self.before(path);
             self.missing = None;
             self.remember(before, out);
         }
-        let missing = missing.and(self.missing);
+        let missing = copies(self);
         if self.catch_up.deadline(missing).is_none_or(|at| now < at) {
             return;
         }
@@ -127,18 +126,15 @@ impl Core {
         message: Message,
         out: &mut Vec<RoleEffect>,
     ) {
-        let reads = matches!(message, Message::Read { .. });
-        let is_replica = matches!(reader, Address::Node(_, Endpoint::Shard(_)));
-        if is_replica && matches!(message, Message::Read { end, .. } if end > self.stable) {
-            // The other one knows that this is final, and asks again.
-            self.ask_primary(out);
-        }
-        match reader {
-            Address::Node(_, Endpoint::Shard(_)) if reads && self.is_named() => {
-                self.catch_up.former.keep_for_another(now, (self.shard, self.trim), out);
+        if let (Address::Node(_, Endpoint::Shard(_)), Message::Read { end, .. }) = (reader, &message) {
+            if *end > self.stable {
+                // The other one knows that this is final, and asks again.
+                self.ask_primary(out);
             }
-            Address::Node(_, Endpoint::Shard(_)) if reads => self.needed_until = now + NEEDED_FOR,
-            _ => {}
+            match self.is_named() {
+                true => self.catch_up.former.keep_for_another(now, (self.shard, self.trim), out),
+                false => self.needed_until = now + NEEDED_FOR,
+            }
         }
         self.readers.receive(now, reader, message, &self.bounds(path), out);
     }

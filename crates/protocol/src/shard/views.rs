@@ -4,7 +4,9 @@
 use std::cmp::Ordering;
 
 use seriatim_model::storage::{MissingRange, StorageCommand};
-use seriatim_model::{Address, Endpoint, LogEntry, Member, Position, Ticket, Time, ViewNumber};
+use seriatim_model::{
+    Address, Endpoint, LogEntry, Member, Position, Ticket, Time, View, ViewHistory, ViewNumber,
+};
 
 use super::answered::Answered;
 use super::core::Core;
@@ -96,12 +98,17 @@ impl Core {
         {
             self.catch_up.former.succeed(known.number, before, members);
         }
-        self.memory.view = Some(view.clone());
-        self.memory.history = entry.history.clone();
-        self.memory.history.forget_below(self.trim);
-        self.leave_gaps();
+        self.take_view(view, &entry.history);
         self.catch_up.restart();
         true
+    }
+
+    /// Knows this view from now on, and what was decided up to it.
+    fn take_view(&mut self, view: &View, history: &ViewHistory) {
+        self.memory.view = Some(view.clone());
+        self.memory.history = history.clone();
+        self.memory.history.forget_below(self.trim);
+        self.leave_gaps();
     }
 
     /// No replica has to give what is lost, and a damaged record neither where it is trimmed.
@@ -228,10 +235,7 @@ fn learn_flushed(core: &mut Core, path: &dyn DataPath, entry: &LogEntry) -> Opti
     if !was_member || !is_next || !is_flushed || core.stable < view.first {
         return None;
     }
-    core.memory.view = Some(view.clone());
-    core.memory.history = entry.history.clone();
-    core.memory.history.forget_below(core.trim);
-    core.leave_gaps();
+    core.take_view(view, &entry.history);
     Some(view.start)
 }
 
