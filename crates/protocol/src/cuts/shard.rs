@@ -381,6 +381,14 @@ impl DataPath for LocalPath {
         }
     }
 
+    fn discard_unknown(&mut self, core: &mut Core, ids: Vec<IdRun>, out: &mut Out) {
+        // A member knows what it holds.
+        let unknown = ids.into_iter().filter(|_| !core.is_open()).flat_map(|ids| self.ids.missing(ids));
+        for ids in unknown.collect::<Vec<_>>() {
+            core.gate.store(StorageCommand::Discard(ids), out);
+        }
+    }
+
     fn passed_over(&mut self, core: &mut Core, out: &mut Out) {
         Self::misses_cuts(core);
         // Records that a failed attempt placed are bound in the store as far as they count.

@@ -10,6 +10,7 @@ use seriatim_model::{
 
 use super::answered::Answered;
 use super::catch_up::CatchUp;
+use super::leftovers::Leftovers;
 use super::message::{Held, Message};
 use super::path::DataPath;
 use super::readers::{Bounds, Lost, Readers};
@@ -41,6 +42,8 @@ pub struct Core {
     pub(super) trim_write: Ticket,
     /// The store had no room for it: it is written again before anything relies on it.
     pub(super) trim_refused: bool,
+    /// Records that only the store knows of.
+    pub(super) leftovers: Leftovers,
     /// A trim that came while a view was being formed, below what is stable.
     pub(super) wanted_trim: Position,
     /// The positions that it has still to get from others. An empty range: no records, but how far the log is
@@ -124,6 +127,7 @@ impl Core {
             trim,
             trim_write: Ticket(0),
             trim_refused: false,
+            leftovers: Leftovers::default(),
             wanted_trim: Position::ZERO,
             missing: recovery.missing.map(|range| range.not_below(trim)),
             catch_up: CatchUp::default(),

@@ -45,6 +45,7 @@ mod catch_up;
 pub mod core;
 mod damage;
 mod former;
+mod leftovers;
 pub mod message;
 pub mod path;
 mod predicting;

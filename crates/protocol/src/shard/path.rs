@@ -151,8 +151,8 @@ pub trait DataPath: Debug + Send + Sync {
     /// The store answered a question that the replica asked itself.
     fn looked_up(&mut self, _: &mut Core, _question: u64, _: OwnOutcome, _: &mut Out) {}
 
-    /// The store holds records without positions under these ids.
-    fn measured(&mut self, _: &mut Core, _: Vec<IdRun>, _: &mut Out) {}
+    /// The store holds records without final positions under these ids: it is to drop those that the replica does not know of.
+    fn discard_unknown(&mut self, _: &mut Core, _: Vec<IdRun>, _: &mut Out) {}
 }
 
 /// The place of a shard that is retired.

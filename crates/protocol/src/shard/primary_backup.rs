@@ -10,6 +10,7 @@ use seriatim_model::storage::{HardState, MissingRange};
 use seriatim_model::{Address, Endpoint, Input, Machine, Peer, Position, Time, TimeIndex};
 
 use super::core::{Core, Write, send};
+use super::leftovers;
 use super::message::{Held, Message};
 use super::path::DataPath;
 use crate::control::message::Message as Control;
@@ -45,7 +46,7 @@ impl Machine for Replica {
             Input::Mapped(ticket, owned) => core.readers.mapped(ticket, owned, &core.bounds(path), out),
             Input::Pressed(pressed) => core.pressed = pressed,
             Input::Measured(ticket, usage, ids) => {
-                path.measured(core, ids, out);
+                leftovers::measured(core, path, ticket, ids, out);
                 core.measured(now, ticket, usage, out);
             }
             Input::DiskFull(_) | Input::FullDisk(..) | Input::Wall(_) => {}

@@ -153,7 +153,7 @@ impl Core {
         }
     }
 
-    fn measure(&mut self, out: &mut Vec<RoleEffect>) -> Ticket {
+    pub(super) fn measure(&mut self, out: &mut Vec<RoleEffect>) -> Ticket {
         self.surveys.last.0 += 1;
         let ticket = self.surveys.last;
         out.push(RoleEffect::Measure { ticket });

@@ -4,6 +4,7 @@ use seriatim_model::storage::StorageCommand;
 use seriatim_model::{Address, Endpoint, Position, ViewNumber};
 
 use super::core::{Core, send};
+use super::leftovers;
 use super::message::Message;
 use super::path::DataPath;
 use super::read_error::ReadError;
@@ -44,7 +45,7 @@ impl Core {
         }
     }
 
-    fn write_trim(&mut self, out: &mut Vec<RoleEffect>) {
+    pub(super) fn write_trim(&mut self, out: &mut Vec<RoleEffect>) {
         self.trim_write = self.gate.store(StorageCommand::Trim(self.trim), out);
         self.trim_refused = false;
     }
@@ -100,6 +101,7 @@ impl Core {
         // the members have.
         if self.memory.claim <= view {
             path.discard_unplaced(self, out);
+            leftovers::ask(self, view, is_news, out);
         }
         // Now that nothing else keeps them, the segments go.
         if is_news || self.trim_refused {

@@ -174,6 +174,7 @@ impl Core {
         path.failed(self, now, ticket, out);
         self.readers.discard_reads_beyond(self.stable);
         self.catch_up.failed(now, ticket);
+        self.leftovers.failed(ticket);
         self.writes.retain(|(written, ..)| *written != ticket);
         self.gate.failed(ticket);
         self.trim_refused |= self.trim_write == ticket;

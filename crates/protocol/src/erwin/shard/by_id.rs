@@ -192,12 +192,7 @@ impl DataPath for ById {
         answer(question, records, out);
     }
 
-    /// The store holds records that this replica does not know any more: it left a view in which they had positions that no
-    /// later view counts. They would keep their segments for ever. What has a position still, the store keeps.
-    fn measured(&mut self, core: &mut Core, ids: Vec<IdRun>, out: &mut Out) {
-        if !core.is_open() {
-            return;
-        }
+    fn discard_unknown(&mut self, core: &mut Core, ids: Vec<IdRun>, out: &mut Out) {
         for unknown in ids.into_iter().flat_map(|ids| self.held.missing(ids)).collect::<Vec<_>>() {
             core.gate.store(StorageCommand::Discard(unknown), out);
         }
