@@ -53,6 +53,13 @@ pub(crate) fn entry(number: u64, shards: u32, stripe: u64) -> LogEntry {
     }
 }
 
+/// The log, with a third replica of its first shard, on node 200.
+pub(crate) fn with_third_replica(entry: LogEntry) -> LogEntry {
+    let mut entry = entry;
+    entry.view.as_mut().unwrap().shards[0].replicas.push(member(200));
+    entry
+}
+
 /// The log, of which an operator gave up these positions of a shard.
 pub(crate) fn that_lost(entry: LogEntry, shard: u32, from: u64, end: u64) -> LogEntry {
     let mut entry = entry;

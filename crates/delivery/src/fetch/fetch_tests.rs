@@ -4,7 +4,7 @@ use super::read::MISSING_PAUSE;
 use super::*;
 use crate::testing::{
     CONTROL, entry, from_register, from_shard, lookups, no_op, primary, replies, run, stored, that_lost,
-    to_shards, with_given_up, without_a_shard,
+    to_shards, with_given_up, with_third_replica, without_a_shard,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -151,6 +151,69 @@ fn a_replica_of_a_retired_shard_that_has_nothing_hides_nothing_of_another() {
     assert_eq!(script.answer(0, vec![], 0), [], "it may have lost its disk");
     assert_eq!(script.asked[&0].0, 100);
     assert_eq!(script.answer(0, run([0, 2]), 3), records([0, 1, 2], 3));
+}
+
+#[test]
+fn a_silent_replica_may_have_what_another_has_damaged() {
+    let mut script = Script::new(without_a_shard());
+    script.read(0, 3, 5000 * MS);
+    assert_eq!(script.answer(1, run([1]), 3), []);
+    let damaged = ReadError::Damaged { position: Position(0) };
+    // The first replica is silent, and so is the second one asked.
+    while script.asked[&0].0 == primary(1, 0) {
+        assert_eq!(script.wait(200 * MS), []);
+    }
+    assert_eq!(script.fail(0, damaged.clone()), []);
+    assert_eq!(script.asked[&0].0, primary(1, 0), "it has not answered");
+    while script.asked[&0].0 == primary(1, 0) {
+        assert_eq!(script.wait(200 * MS), []);
+    }
+    assert_eq!(script.fail(0, damaged.clone()), []);
+    while script.asked.get(&0).is_none_or(|(node, ..)| *node == 100) {
+        assert_eq!(script.wait(MISSING_PAUSE), []);
+    }
+    assert_eq!(script.answer(0, run([0, 2]), 3), records([0, 1, 2], 3));
+
+    script.read(0, 3, Duration::ZERO);
+    script.answer(1, run([1]), 3);
+    assert_eq!(script.fail(0, damaged.clone()), []);
+    let failure = Failure::Damaged { position: Position(0), shard: ShardId(0) };
+    assert_eq!(script.fail(0, damaged), [Reply::Failed(failure)], "all replicas said so: it is told at once");
+}
+
+#[test]
+fn a_silent_replica_hides_nothing_of_those_after_it() {
+    for error in [
+        ReadError::Damaged { position: Position(3) },
+        ReadError::Missing { position: Position(3), lacking: 7 },
+    ] {
+        let mut script = Script::new(with_third_replica(entry(1, 1, 64)));
+        script.read(3, 1, Duration::ZERO);
+        assert_eq!(script.fail(0, error), []);
+        assert_eq!(script.asked[&0].0, 100);
+        assert_eq!(script.wait(RESEND_FIRST), []);
+        assert_eq!(script.asked[&0].0, 200, "the second one is silent");
+        assert_eq!(script.answer(0, run([3]), 4), records([3], 4));
+    }
+}
+
+#[test]
+fn the_replica_that_does_not_answer_is_named_and_not_one_that_does() {
+    let mut script = Script::new(entry(1, 1, 64));
+    let missing = || ReadError::Missing { position: Position(3), lacking: 7 };
+    script.read(3, 1, Duration::ZERO);
+    let end = loop {
+        if script.asked.get(&0).is_some_and(|(node, ..)| *node == primary(1, 0)) {
+            assert_eq!(script.fail(0, missing()), []);
+            script.asked.retain(|_, (node, ..)| *node != primary(1, 0));
+        }
+        let replies = script.wait(MISSING_PAUSE);
+        if !replies.is_empty() {
+            break replies;
+        }
+    };
+    let failed = Failure::Unanswered { shard: ShardId(0), node: NodeId(100), why: None };
+    assert_eq!(end, [Reply::Failed(failed)]);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use seriatim_protocol::shard::{self, ReadError};
 use super::Reply;
 use super::map::Run;
 use crate::failure::Failure;
-use crate::source::{Directory, Doubt, Verdict, feed::disorder, send};
+use crate::source::{Directory, Doubt, Round, Turn, Verdict, feed::disorder, send};
 
 /// How long a shard is asked to wait at once. The view may change meanwhile without its noticing.
 const POLL_FOR: Duration = Duration::from_secs(2);
@@ -20,7 +20,7 @@ const POLL_FOR: Duration = Duration::from_secs(2);
 /// [`RESEND_MOST`].
 pub(crate) const RESEND_FIRST: Duration = Duration::from_millis(200);
 const RESEND_MOST: Duration = Duration::from_secs(2);
-/// How long to wait before all replicas are asked again for what none of them holds yet; doubled up to
+/// How long to wait before all replicas are asked again for what none of those that answer gives out; doubled up to
 /// [`RESEND_MOST`].
 pub(crate) const MISSING_PAUSE: Duration = Duration::from_millis(100);
 /// How long to wait before a replica that disconnected is asked again; doubled up to [`RESEND_MOST`].
@@ -88,10 +88,12 @@ pub(crate) struct Read {
 struct ShardPart {
     node: NodeId,
     replica: usize,
-    /// The position that the replica which was asked last does not hold yet.
-    missing: Option<Position>,
-    /// When all replicas are asked again for it.
-    missing_asks: Backoff,
+    /// The replicas that cannot give out the first position, ...
+    round: Round,
+    /// ... the failure if all of them said so, ...
+    in_vain: Option<Failure>,
+    /// ... and when they are asked again for it.
+    rounds: Backoff,
     request: u64,
     /// When to ask, if no answer comes before; none when it answered.
     ask_at: Option<Time>,
@@ -159,6 +161,7 @@ impl Read {
             let part = self.parts.entry(shard).or_insert_with(|| ShardPart::new(primary, self.wanted.from));
             if part.upto == self.wanted.from {
                 (part.node, part.replica) = (primary, 0);
+                part.round.begin();
                 part.ask(now, &mut shared.askers);
             }
         }
@@ -240,14 +243,8 @@ impl Read {
             shared.directory.view().and_then(|view| view.retired(shard)).map(|retired| retired.until);
         if upto == position && ends_at.is_some_and(|ends_at| position < ends_at) {
             // All below that is decided: a replica that says nothing of it does not have it.
-            self.part(node, shard, request)?.missing = Some(position);
-            return self.try_next(
-                now,
-                (node, shard, request),
-                Failure::Missing { position, shard },
-                shared,
-                out,
-            );
+            let failure = Failure::Missing { position, shard };
+            return self.try_next(now, (node, shard, request), failure, shared, out);
         }
         let part = self.part(node, shard, request)?;
         if let Some(position) = disorder(part.upto, &records, &empty, upto) {
@@ -256,6 +253,7 @@ impl Read {
         part.rest(None, &mut shared.askers);
         (part.records, part.empty, part.upto) = (records, empty, upto);
         (part.answered, part.lost) = (true, None);
+        part.round.begin();
         self.conclude(now, shared, out)
     }
 
@@ -277,10 +275,7 @@ impl Read {
                 return self.conclude(now, shared, out);
             }
             ReadError::Damaged { position } => Failure::Damaged { position, shard },
-            ReadError::Missing { position, .. } => {
-                part.missing = Some(position);
-                Failure::Missing { position, shard }
-            }
+            ReadError::Missing { position, .. } => Failure::Missing { position, shard },
             ReadError::Disk { reason } => Failure::Disk { shard, reason },
             ReadError::Busy | ReadError::NotStable { .. } | ReadError::Lost { .. } => {
                 part.tries.tried(now);
@@ -294,7 +289,7 @@ impl Read {
         self.try_next(now, (node, shard, request), failure, shared, out)
     }
 
-    /// One replica does not have it: the next of the shard is asked.
+    /// One replica cannot give it out: the next of the shard is asked, which holds the same records, or will.
     fn try_next(
         &mut self,
         now: Time,
@@ -304,28 +299,25 @@ impl Read {
         out: &mut Out,
     ) -> Option<Reply> {
         let part = self.part(node, shard, request)?;
-        let members = shared.directory.view().and_then(|view| view.holders(shard));
-        // The other replicas hold the same records, or will.
-        part.replica += 1;
-        match members.and_then(|members| members.replicas.get(part.replica)) {
-            Some(member) => {
-                part.node = member.node;
+        if let Some(next) = shared.directory.next_to(shard, part.replica) {
+            (part.node, part.replica) = next;
+        }
+        match part.round.said_no(node, failure, shared.directory.replicas(shard)) {
+            Turn::Next => {
                 part.ask(now, &mut shared.askers);
                 self.ask_due(now, shared, out);
-                None
+                return None;
             }
-            None if matches!(failure, Failure::Missing { .. }) => {
-                // Another view may have a replica that holds it, or it is on its way: a replica that is new, or whose log
-                // lost something, copies first. That takes as long as there is to copy, so the read's own deadline counts.
-                part.replica = 0;
-                part.node = members.map_or(part.node, |members| members.primary().node);
-                part.missing_asks.tried(now);
-                part.rest(Some(part.missing_asks.at()), &mut shared.askers);
-                shared.directory.ask(now);
-                None
-            }
-            None => Some(Reply::Failed(failure)),
+            // Another view may have a replica that holds it, or it is on its way: a replica that is new, or whose log
+            // lost something, copies first. That takes as long as there is to copy, so the read's own deadline counts.
+            Turn::All(failure @ Failure::Missing { .. }) => part.in_vain = Some(failure),
+            Turn::All(failure) => return Some(Reply::Failed(failure)),
+            Turn::Again => {}
         }
+        part.rounds.tried(now);
+        part.rest(Some(part.rounds.at()), &mut shared.askers);
+        shared.directory.ask(now);
+        None
     }
 
     /// There is a new view. Where an operator accepted a loss, what was given out from `lost_from` on does not count.
@@ -471,10 +463,10 @@ impl Read {
         let next = self.reach(directory.placement());
         let shard = self.holder(directory.placement(), next);
         match self.parts.get(&shard) {
-            Some(part) if next == self.wanted.from && !part.answered => Reply::Failed(match part.missing {
-                Some(position) => Failure::Missing { position, shard },
-                None => Failure::Unanswered { shard, node: part.node, why },
-            }),
+            Some(part) if next == self.wanted.from && !part.answered => {
+                let node = part.round.silent(part.node, directory.replicas(shard));
+                Reply::Failed(part.in_vain.clone().unwrap_or(Failure::Unanswered { shard, node, why }))
+            }
             _ => self.answer(next),
         }
     }
@@ -549,8 +541,9 @@ impl ShardPart {
         Self {
             node,
             replica: 0,
-            missing: None,
-            missing_asks: Backoff::new(Time::ZERO, MISSING_PAUSE, RESEND_MOST),
+            round: Round::default(),
+            in_vain: None,
+            rounds: Backoff::new(Time::ZERO, MISSING_PAUSE, RESEND_MOST),
             request: 0,
             ask_at: None,
             tries: Backoff::new(Time::ZERO, RESEND_FIRST, RESEND_MOST),
@@ -572,7 +565,7 @@ impl ShardPart {
 
     /// The replica that was asked is silent, or gone: there may be a view that does without it, or another one is asked.
     fn turn_away(&mut self, shard: ShardId, directory: &mut Directory, now: Time) {
-        if let Some(instead) = directory.instead_of(shard, self.replica) {
+        if let Some(instead) = directory.instead_of(shard, self.replica, &self.round) {
             (self.node, self.replica) = instead;
         }
         directory.ask(now);

@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use seriatim_model::{
-    Address, Effect, Endpoint, Gap, NodeId, Placement, Position, ShardId, Time, View, ViewNumber,
+    Address, Effect, Endpoint, Gap, Member, NodeId, Placement, Position, ShardId, Time, View, ViewNumber,
 };
 use seriatim_protocol::control::message::NEWS;
 use seriatim_protocol::control::{self, LogEntry};
 use seriatim_protocol::parts::known_entry::Heard;
 use seriatim_protocol::parts::{Backoff, KnownEntry};
 use seriatim_protocol::roles::Message;
+
+use super::round::Round;
 
 /// How long to wait before the register is asked again; doubled up to [`ASK_MOST`].
 const ASK_FIRST: Duration = Duration::from_millis(20);
@@ -92,12 +94,28 @@ impl Directory {
         gaps.copied().filter(|gap| self.given_up(gap.shard) == Some(*gap))
     }
 
-    /// The replica of a shard to ask in place of this one, which is silent or gone, if no view will replace it: of a retired shard the next
-    /// one.
-    pub(crate) fn instead_of(&self, shard: ShardId, replica: usize) -> Option<(NodeId, usize)> {
-        let replicas = &self.view()?.retired(shard)?.members().replicas;
-        let next = (replica + 1) % replicas.len();
+    /// The replicas that hold what a shard has; none if it has left.
+    pub(crate) fn replicas(&self, shard: ShardId) -> &[Member] {
+        self.view().and_then(|view| view.holders(shard)).map_or(&[], |members| &members.replicas)
+    }
+
+    /// The replica of a shard to ask after this one.
+    pub(crate) fn next_to(&self, shard: ShardId, replica: usize) -> Option<(NodeId, usize)> {
+        let replicas = self.replicas(shard);
+        let next = (replica + 1).checked_rem(replicas.len())?;
         Some((replicas[next].node, next))
+    }
+
+    /// The replica of a shard to ask in place of this one, which is silent or gone: the next one, if no view will replace it since the
+    /// shard is retired, or another one has said already that it cannot give out what comes next.
+    pub(crate) fn instead_of(
+        &self,
+        shard: ShardId,
+        replica: usize,
+        round: &Round,
+    ) -> Option<(NodeId, usize)> {
+        let is_retired = self.view()?.retired(shard).is_some();
+        self.next_to(shard, replica).filter(|_| is_retired || !round.is_new())
     }
 
     /// The number of the latest question that has one.

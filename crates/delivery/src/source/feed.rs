@@ -1,6 +1,6 @@
 //! One shard's part of a subscription: what was asked for, what came, what may still come.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use seriatim_model::storage::Stored;
@@ -8,6 +8,8 @@ use seriatim_model::{Gap, Member, NodeId, Position, Span, Time, limits};
 use seriatim_protocol::parts::Backoff;
 
 use super::credit::Credit;
+use super::round::{Round, Turn};
+use crate::failure::Failure;
 
 /// How long to wait for what should come before it is asked for again; doubled each time.
 pub(crate) const TIMEOUT_FIRST: Duration = Duration::from_millis(200);
@@ -32,8 +34,8 @@ pub(crate) struct Feed {
     pub(crate) node: NodeId,
     /// Which replica of the shard that is; 0 is the primary.
     pub(crate) replica: usize,
-    /// The replicas that said that they cannot give out what comes next since all had said so, ...
-    said_no: BTreeSet<NodeId>,
+    /// The replicas that cannot give out what comes next, ...
+    pub(crate) round: Round,
     /// ... and how often all of them said so in vain.
     pub(crate) rounds_in_vain: usize,
     /// How few positions each of them lacked of the shard, where it said so, ...
@@ -70,17 +72,6 @@ pub(crate) struct Feed {
     heard: bool,
     /// When it is asked again after its node disconnected.
     reconnects: Backoff,
-}
-
-/// The replicas of a shard that said that they cannot give out what comes next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
-    /// Some of them.
-    Next,
-    /// Some of them, this one a second time: others are silent.
-    Again,
-    /// All of them.
-    All,
 }
 
 /// The contents of a shard at a position.
@@ -134,7 +125,7 @@ impl Feed {
         Self {
             node,
             replica: 0,
-            said_no: BTreeSet::new(),
+            round: Round::default(),
             rounds_in_vain: 0,
             lacking: BTreeMap::new(),
             has_gained: false,
@@ -275,7 +266,7 @@ impl Feed {
 
     /// Something of the shard came, or may come from others.
     pub(crate) fn helped(&mut self) {
-        self.said_no.clear();
+        self.round.begin();
         self.rounds_in_vain = 0;
         self.lacking.clear();
         self.has_gained = false;
@@ -289,17 +280,15 @@ impl Feed {
         *least = lacking.min(*least);
     }
 
-    /// The replica that was asked cannot give out what comes next. One that is silent may: it is waited for.
-    pub(crate) fn said_no(&mut self, replicas: &[Member]) -> Turn {
-        let is_new = self.said_no.insert(self.node);
-        if replicas.iter().all(|replica| self.said_no.contains(&replica.node)) {
-            self.said_no.clear();
+    /// The replica that was asked cannot give out what comes next.
+    pub(crate) fn said_no(&mut self, failure: Failure, replicas: &[Member]) -> Turn {
+        let turn = self.round.said_no(self.node, failure, replicas);
+        if matches!(turn, Turn::All(_)) {
             // If one of them gets on with what it lacks, they were not asked in vain.
             let has_gained = std::mem::take(&mut self.has_gained);
             self.rounds_in_vain = if has_gained { 0 } else { self.rounds_in_vain + 1 };
-            return Turn::All;
         }
-        if is_new { Turn::Next } else { Turn::Again }
+        turn
     }
 
     /// Asks `node` anew, after a pause.

@@ -6,7 +6,7 @@
 //! decides.
 //!
 //! The parts of it that single reads use as well: [`Directory`], what the register says of the log; [`Doubt`], whether a
-//! position that did not come is a gap.
+//! position that did not come is a gap; [`Round`], whether no replica can give it out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,12 +22,14 @@ mod directory;
 mod doubt;
 pub(crate) mod feed;
 mod predictions;
+mod round;
 
 pub(crate) use directory::{Directory, Learned};
 pub(crate) use doubt::{Doubt, Verdict};
-use feed::{Feed, MISSING_ROUNDS, Received, Seen, Turn};
+use feed::{Feed, MISSING_ROUNDS, Received, Seen};
 pub use predictions::Selection;
 pub(crate) use predictions::{Basis, Known};
+pub(crate) use round::{Round, Turn};
 
 use crate::failure::Failure;
 
@@ -418,25 +420,27 @@ impl Source {
     /// The other replicas hold the same records, or will; only if none of them can give out what comes next
     /// this is over.
     fn try_next_replica(&mut self, now: Time, shard: ShardId, failure: Failure) -> News {
-        let members = self.directory.view().and_then(|view| view.holders(shard));
         let feed = self.feeds.get_mut(&shard).expect("the caller saw it");
-        let replicas = members.map_or(&[][..], |members| &members.replicas);
-        let turn = feed.said_no(replicas);
-        let rounds = feed.rounds_in_vain;
-        // A replica gets what it lacks or has damaged from the others.
-        let may_pass =
-            matches!(failure, Failure::Missing { .. } | Failure::Damaged { .. }) && rounds < MISSING_ROUNDS;
-        if replicas.is_empty() || turn == Turn::All && rounds > 0 && !may_pass {
+        let Some((node, replica)) = self.directory.next_to(shard, feed.replica) else {
             return News::Failed(failure);
+        };
+        match feed.said_no(failure, self.directory.replicas(shard)) {
+            Turn::Next => {
+                feed.restart(now, node, replica);
+                return News::Nothing;
+            }
+            Turn::All(failure) if feed.rounds_in_vain > 0 => {
+                // A replica gets what it lacks or has damaged from the others.
+                let may_pass = matches!(failure, Failure::Missing { .. } | Failure::Damaged { .. });
+                if !may_pass || feed.rounds_in_vain >= MISSING_ROUNDS {
+                    return News::Failed(failure);
+                }
+            }
+            Turn::All(_) | Turn::Again => {}
         }
-        let replica = (feed.replica + 1) % replicas.len();
-        if turn != Turn::Next {
-            // Another view may have a replica that holds it, or it is on its way.
-            feed.begin_round(now, replicas[replica].node, replica);
-            self.directory.ask(now);
-        } else {
-            feed.restart(now, replicas[replica].node, replica);
-        }
+        // Another view may have a replica that holds it, or it is on its way.
+        feed.begin_round(now, node, replica);
+        self.directory.ask(now);
         News::Nothing
     }
 
@@ -530,7 +534,7 @@ impl Source {
     pub(crate) fn disconnected(&mut self, now: Time, node: NodeId) {
         for (shard, feed) in self.feeds.iter_mut().filter(|(_, feed)| feed.node == node) {
             feed.disconnected(now);
-            if let Some(instead) = self.directory.instead_of(*shard, feed.replica) {
+            if let Some(instead) = self.directory.instead_of(*shard, feed.replica, &feed.round) {
                 (feed.node, feed.replica) = instead;
             }
             self.directory.ask(now);
@@ -556,7 +560,7 @@ impl Source {
             // It fell silent: a lost message, or a replica that is deposed and does not know.
             cancel(shard, feed.node, Some(request), out);
             feed.timed_out();
-            let instead = self.directory.instead_of(shard, feed.replica);
+            let instead = self.directory.instead_of(shard, feed.replica, &feed.round);
             (feed.node, feed.replica) = instead.unwrap_or((primary.unwrap_or(feed.node), 0));
             self.directory.ask(now);
         }

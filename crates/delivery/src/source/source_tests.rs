@@ -7,7 +7,7 @@ use seriatim_model::limits;
 use super::*;
 use crate::testing::{
     Asked, CONTROL, entry, lookups, no_op, note_asked, primary, run, stored, that_lost, with_given_up,
-    without_a_shard,
+    with_third_replica, without_a_shard,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -685,6 +685,15 @@ fn a_silent_replica_may_have_what_the_other_lacks() {
     }
     assert_eq!(script.fail(0, missing()), News::Nothing);
     assert!(asks(&mut script, |node| node != first));
+    assert_eq!(script.deliver(0, 0, run([0, 1]), 2), [0, 1]);
+}
+
+#[test]
+fn a_silent_replica_hides_nothing_of_those_after_it() {
+    let mut script = Script::new(with_third_replica(entry(1, 1, 64)), 0);
+    assert_eq!(script.fail(0, ReadError::Missing { position: Position(0), lacking: 9 }), News::Nothing);
+    assert!(asks(&mut script, |node| node == 100));
+    assert!(asks(&mut script, |node| node == 200), "the second one is silent");
     assert_eq!(script.deliver(0, 0, run([0, 1]), 2), [0, 1]);
 }
 
