@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use seriatim_model::{Member, Position, ShardId, ShardMembers};
 
 use crate::control::{Evidence, Flush, FlushRange, Handover};
+use crate::shard::Held;
 
 /// The positions that some chain has not written to its end are written anew.
 #[derive(Clone, Copy, Debug)]
@@ -33,21 +34,45 @@ impl Chains {
     }
 
     /// Where what was written under the old view ends. A shard none of whose replicas is complete any more
-    /// also keeps what they know to be final, as far as one of them has it.
+    /// also keeps what they know to be final, as far as one of them has it, and all that one has that was written to as a member.
     fn written_end(evidence: &Evidence) -> Position {
-        let ends = evidence.old_shards().flat_map(|shard| evidence.complete(shard).map(|(_, held)| held.end));
+        let was_written = |held: &&Held| held.view == evidence.old();
+        let ends = evidence.old_shards().flat_map(|shard| {
+            let is_held = evidence.complete(shard).next().is_some();
+            let complete = evidence.complete(shard).map(|(_, held)| held);
+            let others = evidence.fenced(shard).map(|(_, held)| held).filter(move |_| !is_held);
+            complete.chain(others.filter(was_written)).map(|held| held.end)
+        });
         ends.fold(evidence.highest_stable(), Position::max)
     }
 
+    /// Below it, a replica has what its shard is to keep of what is written anew. What it misses as a member lies before that.
+    fn kept(evidence: &Evidence, held: &Held) -> Position {
+        held.holds_to(evidence.history()).unwrap_or(Position::MAX)
+    }
+
+    /// Below it, all shards keep what they have, although some have no complete replica any more: one of the others has it.
+    fn kept_everywhere(evidence: &Evidence) -> Option<Position> {
+        let incomplete = evidence.old_shards().filter(|shard| evidence.complete(*shard).next().is_none());
+        let kept = |shard| evidence.fenced(shard).map(|(_, held)| Self::kept(evidence, held)).max();
+        let least = incomplete.map(|shard| kept(shard).unwrap_or_default()).min()?;
+        Some(least.min(Self::written_end(evidence)))
+    }
+
     /// The replica of a shard that is to flush it, of those that the new view has for it: the first complete one of its
-    /// chain, or the next if that could not read its records; if none is complete, the one that has most.
+    /// chain, or the next if that could not read its records; if none is complete, the one that has most of what is flushed.
     fn source(evidence: &Evidence, ShardMembers { shard, replicas, .. }: &ShardMembers) -> Member {
         let chain: Vec<Member> = evidence.old_replicas(*shard).collect();
         let is_complete = |member: &Member| evidence.is_complete(*shard, Some(member));
         let mut holders: Vec<Member> = replicas.iter().copied().filter(is_complete).collect();
         holders.sort_by_key(|member| std::cmp::Reverse(chain.iter().position(|old| old == member)));
         match holders.len() {
-            0 => replicas[0],
+            0 => {
+                let held = |member: &Member| evidence.held(*shard, member.node);
+                let kept = |member: &Member| held(member).map(|held| Self::kept(evidence, held));
+                let most = replicas.iter().rev().max_by_key(|member| kept(member));
+                most.copied().unwrap_or(replicas[0])
+            }
             count => holders[evidence.unreadable(*shard) % count],
         }
     }
@@ -64,7 +89,7 @@ impl Handover for Chains {
     }
 
     fn certain(&self, evidence: &Evidence) -> Position {
-        Self::written_everywhere(evidence)
+        Self::written_everywhere(evidence).max(Self::kept_everywhere(evidence).unwrap_or_default())
     }
 
     /// Every shard of the old view flushes itself.

@@ -38,12 +38,7 @@ impl Held {
     /// as far as no later view wrote it anew.
     #[must_use]
     pub fn missing_from(&self, history: &ViewHistory, first: Position) -> Option<MissingRange> {
-        let later = |than| history.steps().iter().find(|(number, _)| *number > than).map(|(_, from)| *from);
-        let from = if self.view == ViewNumber::NONE {
-            later(self.knows).map_or(self.stable, |from| from.min(self.stable))
-        } else {
-            later(self.view).unwrap_or(first)
-        };
+        let from = self.holds_to(history).unwrap_or(first);
         if from < first { Some(MissingRange { from, end: first }.join(self.missing)) } else { self.missing }
     }
 
@@ -51,6 +46,17 @@ impl Held {
     #[must_use]
     pub fn missing_in(&self, history: &ViewHistory, first: Position) -> MissingRange {
         self.missing_from(history, first).unwrap_or(MissingRange { from: first, end: first })
+    }
+
+    /// The end of what the replica holds, apart from what it misses as a member of its view; none for one that misses nothing else.
+    #[must_use]
+    pub fn holds_to(&self, history: &ViewHistory) -> Option<Position> {
+        let later = |than| history.steps().iter().find(|(number, _)| *number > than).map(|(_, from)| *from);
+        if self.view == ViewNumber::NONE {
+            Some(later(self.knows).map_or(self.stable, |from| from.min(self.stable)))
+        } else {
+            later(self.view)
+        }
     }
 }
 
