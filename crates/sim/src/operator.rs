@@ -55,7 +55,7 @@ pub enum Told {
         /// How many sequencing replicas there are.
         sequencers: usize,
         /// The stable bound that the primary of each shard knew when that was told, if it is the one that was there when the
-        /// operator asked.
+        /// operator asked, in the same process: a bound is written behind, and one that restarted may know a lower one.
         stable: Vec<(ShardId, Position)>,
         /// The shards whose primary's process did not run from when the operator asked to when that was told.
         absent: Vec<ShardId>,
@@ -107,8 +107,9 @@ pub struct FirstAsked {
 pub struct Asked {
     /// The view that names them.
     pub view: View,
-    /// The primaries that were there when they were asked.
-    pub there: BTreeMap<ShardId, Incarnation>,
+    /// The primaries that were there when they were asked, each with how often its node was started and ended: an incarnation
+    /// outlives a restart.
+    pub there: BTreeMap<ShardId, (Incarnation, u64)>,
     /// The primaries whose process did not run then, with what tells that from a later time at which it does not run.
     pub absent: BTreeMap<ShardId, u64>,
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use seriatim_model::{Address, Endpoint, Input, ShardId, Time, View};
+use seriatim_model::{Address, Endpoint, Incarnation, Input, ShardId, Time, View};
 use seriatim_protocol::control::{Known, Status};
 use seriatim_protocol::shard::Replica;
 
@@ -117,7 +117,7 @@ fn begin_questions(operator: &mut Operator, cluster: &mut Cluster) {
 
 /// The replicas of a view that are asked now.
 fn asked(cluster: &Cluster, view: View) -> Asked {
-    let there = primaries(cluster, &view).map(|(shard, role)| (shard, role.memory().incarnation)).collect();
+    let there = primaries(cluster, &view).map(|(shard, who, _)| (shard, who)).collect();
     let absent = absent_primaries(cluster, &view).collect();
     Asked { view, there, absent }
 }
@@ -125,14 +125,13 @@ fn asked(cluster: &Cluster, view: View) -> Asked {
 /// A status that is told now, beside the truth.
 fn judged(cluster: &Cluster, asked: &Asked, status: Status) -> Told {
     let Asked { view, there, absent } = asked;
-    let same =
-        primaries(cluster, view).filter(|(shard, role)| there.get(shard) == Some(&role.memory().incarnation));
+    let same = primaries(cluster, view).filter(|(shard, who, _)| there.get(shard) == Some(who));
     let still =
         absent_primaries(cluster, view).filter(|(shard, incarnation)| absent.get(shard) == Some(incarnation));
     Told::Status {
         status,
         sequencers: view.sequencers.len(),
-        stable: same.map(|(shard, role)| (shard, role.stable())).collect(),
+        stable: same.map(|(shard, _, role)| (shard, role.stable())).collect(),
         absent: still.map(|(shard, _)| shard).collect(),
     }
 }
@@ -155,11 +154,15 @@ fn known_beside_truth(cluster: &Cluster, first: FirstAsked, known: Known) -> Tol
     }
 }
 
-/// The primaries of a view that are there.
-fn primaries<'a>(cluster: &'a Cluster, view: &'a View) -> impl Iterator<Item = (ShardId, &'a Replica)> {
+/// The primaries of a view that are there, each with its incarnation and with how often its node was started and ended.
+fn primaries<'a>(
+    cluster: &'a Cluster,
+    view: &'a View,
+) -> impl Iterator<Item = (ShardId, (Incarnation, u64), &'a Replica)> {
     view.shards.iter().filter_map(|members| {
-        let role = cluster.node(members.primary().node).replica(cluster.scene.log, members.shard)?;
-        Some((members.shard, role))
+        let node = cluster.node(members.primary().node);
+        let role = node.replica(cluster.scene.log, members.shard)?;
+        Some((members.shard, (role.memory().incarnation, node.incarnation), role))
     })
 }
 
