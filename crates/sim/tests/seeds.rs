@@ -101,6 +101,8 @@ fn seeds_of_erwin_st_that_failed_once_are_clean() {
     clean(profiles::MANY_SESSIONS, ErwinSt, &[1452]);
     // A view change waited for records that came one by one, with a pause after each.
     clean(profiles::OVERLOAD_CRASH, ErwinSt, &[71_000_214, 71_000_566]);
+    // A node that was left out kept records that nobody counts any more, and with them all its segments.
+    clean(profiles::SMALL_DISKS, ErwinSt, &[30_000_029, 30_100_078]);
 }
 
 #[test]
@@ -141,6 +143,8 @@ fn seeds_of_corfu_that_failed_once_are_clean() {
 fn seeds_of_belfast_that_failed_once_are_clean() {
     // A shard was retired whose last replica had a damaged record, and asked nobody else for it.
     clean(profiles::ANY, Belfast, &[28_002_062]);
+    // A node with a replica of a retired shard was to leave: nobody else gets what that has.
+    clean(profiles::DEPARTURES, Belfast, &[30_000_034]);
     // The only whole replica lost its disk before the view was registered that counted on it; its shard was retired in the next one,
     // and nobody was there to give up what it had.
     clean(profiles::ANY, Belfast, &[28_004_106]);

@@ -188,12 +188,29 @@ pub fn waits_for_view(entry: &LogEntry) -> bool {
 /// The nodes that host something of a log, and are to forget it when it is deleted.
 #[must_use]
 pub fn hosts(entry: &LogEntry) -> BTreeSet<NodeId> {
-    let meant = entry.sequencers.iter().chain(entry.shards.iter().flatten()).copied();
+    entry.shards.iter().flatten().copied().chain(needed(entry)).collect()
+}
+
+/// The nodes that a log does not do without: its view names them, also as replicas of a retired shard, or they are meant to
+/// have a replica. A retired shard gets no more of these.
+#[must_use]
+pub fn needed(entry: &LogEntry) -> BTreeSet<NodeId> {
+    let retired = entry.view.iter().flat_map(|view| view.retired.iter().map(RetiredShard::members));
+    retired
+        .flat_map(|members| &members.replicas)
+        .map(|member| member.node)
+        .chain(taking_part(entry))
+        .collect()
+}
+
+/// The same without those that are replicas of retired shards alone.
+#[must_use]
+pub fn taking_part(entry: &LogEntry) -> BTreeSet<NodeId> {
+    let of_shards = shard_set::shards(entry).flat_map(|shard| &entry.shards[shard.0 as usize]);
+    let meant = entry.sequencers.iter().chain(of_shards).copied();
     // A spare may stand in for a node that is meant to.
     let members = entry.view.iter().flat_map(|view| {
-        let retired = view.retired.iter().map(RetiredShard::members);
-        let shards = view.shards.iter().chain(retired);
-        view.sequencers.iter().chain(shards.flat_map(|members| &members.replicas))
+        view.sequencers.iter().chain(view.shards.iter().flat_map(|members| &members.replicas))
     });
     meant.chain(members.map(|member| member.node)).collect()
 }

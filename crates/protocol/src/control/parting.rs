@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use seriatim_model::wire::{wire_enum, wire_struct};
-use seriatim_model::{LogConfig, LogEntry, LogId, NodeId};
+use seriatim_model::{LogConfig, LogEntry, LogId, NodeId, RetiredShard};
 
 use super::catalog;
 use super::message::Refusal;
@@ -227,7 +227,16 @@ fn roles(entries: &[&LogEntry], node: NodeId) -> Option<String> {
 /// Whether a log does without a node: its view names it nowhere, and it is meant to have no replica.
 #[must_use]
 pub fn is_rid_of(entry: &LogEntry, node: NodeId) -> bool {
-    !catalog::hosts(entry).contains(&node)
+    !catalog::needed(entry).contains(&node)
+}
+
+/// The retired shard whose records are all that a log has yet on a node. No other node gets them: they stay there until they are trimmed.
+#[must_use]
+pub fn retired_shard_on(entry: &LogEntry, node: NodeId) -> Option<&RetiredShard> {
+    let is_there =
+        |retired: &&RetiredShard| retired.members().replicas.iter().any(|member| member.node == node);
+    let retired = entry.view.as_ref()?.retired.iter().find(is_there);
+    retired.filter(|_| !catalog::taking_part(entry).contains(&node))
 }
 
 fn named(nodes: &BTreeSet<NodeId>) -> String {
@@ -308,6 +317,8 @@ fn successor(partings: &Partings, node: NodeId) -> Option<NodeId> {
 
 #[cfg(test)]
 mod tests {
+    use seriatim_model::{Incarnation, Member, Placement, Position, ShardId, ShardMembers, View, ViewNumber};
+
     use super::*;
 
     const DRAIN: PartingChange = PartingChange::Drain { by: None };
@@ -401,5 +412,39 @@ mod tests {
         let without_another = group(&[2, 5]);
         assert_eq!((without_another.unfilled, without_another.is_whole()), (0, false));
         assert!(Group::of(&meant, &nodes(&[1, 2]), 2, &Partings::new()).drained.is_empty());
+    }
+
+    #[test]
+    fn what_a_retired_shard_has_stays_on_its_last_replicas_alone() {
+        let members = |shard: u32, replicas: &[u32]| ShardMembers {
+            shard: ShardId(shard),
+            begins: Position::ZERO,
+            replicas: replicas
+                .iter()
+                .map(|node| Member { node: NodeId(*node), incarnation: Incarnation(1) })
+                .collect(),
+        };
+        let view = |number: u64, shards: Vec<ShardMembers>, retired: Vec<RetiredShard>| View {
+            number: ViewNumber(number),
+            sequencers: members(0, &[1, 2]).replicas,
+            leader: NodeId(1),
+            placement: Placement::new(shards.iter().map(|members| members.shard).collect(), 1),
+            shards,
+            retired,
+            first: Position::ZERO,
+            start: Position(7),
+        };
+        let mut entry = entry();
+        entry.shards.push(vec![NodeId(2), NodeId(3)]);
+        // Node 4 stood in for node 3 in shard 0 when that was lost.
+        let last = view(1, vec![members(0, &[2, 4]), members(1, &[2, 3])], vec![]);
+        let retired = RetiredShard { shard: ShardId(0), last, until: Position(7) };
+        entry.view = Some(view(2, vec![members(1, &[2])], vec![retired]));
+        let stays = |node| retired_shard_on(&entry, NodeId(node)).map(|retired| retired.shard);
+        assert_eq!([1, 2, 3, 4, 5].map(stays), [None, None, None, Some(ShardId(0)), None]);
+        assert_eq!([3, 4, 5].map(|node| is_rid_of(&entry, NodeId(node))), [false, false, true]);
+        // Only as a replica of the retired shard it was meant.
+        entry.shards[1] = vec![NodeId(2)];
+        assert!(is_rid_of(&entry, NodeId(3)));
     }
 }

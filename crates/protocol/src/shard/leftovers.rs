@@ -10,7 +10,7 @@ use super::core::Core;
 use super::path::DataPath;
 use crate::roles::RoleEffect;
 
-/// What a replica outside of all views knows of them.
+/// The knowledge that a replica outside of all views has of them.
 #[derive(Clone, Debug)]
 pub(super) struct Leftovers {
     /// Whether there may be some although no more was trimmed: after a restart, or since there was no room to drop them.

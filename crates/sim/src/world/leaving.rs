@@ -67,9 +67,12 @@ impl Leavers {
             let mut has = cluster.entries().filter(|entry| !parting::is_rid_of(entry, node));
             has.any(|entry| entry.id != cluster.scene.log && entry.unavailable.is_some())
         };
+        // The records of a retired shard stay where they are until they are trimmed.
+        let has_retired =
+            |node: NodeId| cluster.entries().any(|entry| parting::retired_shard_on(entry, node).is_some());
         self.0.iter().all(|(node, leaver)| {
             let is_over = leaver.stage == Stage::Done || leaver.by.is_some();
-            is_over || !can_leave || is_held_up(*node)
+            is_over || !can_leave || is_held_up(*node) || has_retired(*node)
         })
     }
 

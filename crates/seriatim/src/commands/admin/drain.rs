@@ -85,6 +85,13 @@ fn obstacle(entry: &LogEntry, node: NodeId, by: Option<NodeId>, able: &BTreeSet<
     if let Some(why) = &entry.unavailable {
         return Some(format!("the log '{name}' forms no view: {why}"));
     }
+    if let Some(retired) = parting::retired_shard_on(entry, node) {
+        let (shard, end) = (retired.shard, retired.ends(&entry.history));
+        return Some(format!(
+            "the log '{name}' has records of its retired shard {shard} there, which no other node gets: node {node} is free of \
+             them when they are trimmed, as by: seriatim trim {name} {end}"
+        ));
+    }
     let needed = entry.config.sequencers.max(entry.config.replicas) as usize;
     if able.len() < needed {
         let others = match able.len() {
