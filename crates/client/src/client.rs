@@ -28,7 +28,8 @@ const GREET_WITHIN: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ClientOptions {
-    /// How long an operation may take unless it says otherwise.
+    /// How long an operation may take unless it says otherwise; an append, since it was submitted or the oldest one of its
+    /// session that was in flight was acknowledged, whatever was later.
     pub deadline: Duration,
     /// The name of the client, for people who look at a node's connections.
     pub name: String,

@@ -23,6 +23,7 @@ use seriatim_protocol::{Message, Options};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use crate::operation::{Operation, Start, newer};
+use crate::progress::Progress;
 
 /// How many commands and link events wait for the task.
 const QUEUE: usize = 8192;
@@ -50,6 +51,8 @@ pub(crate) enum Command {
     Open {
         config: Box<LogClientConfig>,
         entry: Box<LogEntry>,
+        /// Kept up to date.
+        progress: Arc<Progress>,
         handle: oneshot::Sender<u64>,
     },
     Append {
@@ -198,7 +201,9 @@ enum Kind {
 struct Appender {
     machine: LogClient,
     last_token: u64,
+    /// By their tokens. Only those that wait for an append take room.
     waiters: BTreeMap<u64, (oneshot::Sender<Answer>, Option<OwnedSemaphorePermit>)>,
+    progress: Arc<Progress>,
     /// Shared with the failures that the application has not looked at since its session was lost.
     untold: Arc<()>,
     lost: Option<SessionId>,
@@ -213,6 +218,11 @@ impl Appender {
     fn is_over(&self, now: Time) -> bool {
         let is_due = |token: &u64| self.last.is_none_or(|(last, until)| last != *token || now < until);
         self.closed && !self.waiters.keys().any(is_due)
+    }
+
+    /// The oldest append that has no answer.
+    fn oldest(&self) -> Option<u64> {
+        self.waiters.iter().find(|(_, (_, room))| room.is_some()).map(|(token, _)| *token)
     }
 
     fn answer(&mut self, reply: Reply) -> Answer {
@@ -283,12 +293,13 @@ impl Engine {
     fn take(&mut self, command: Command) {
         let now = self.now();
         match command {
-            Command::Open { config, entry, handle } => {
+            Command::Open { config, entry, progress, handle } => {
                 let log = entry.id;
                 let appender = Appender {
                     machine: LogClient::new(*config, *entry),
                     last_token: 0,
                     waiters: BTreeMap::new(),
+                    progress,
                     untold: Arc::new(()),
                     lost: None,
                     closed: false,
@@ -600,6 +611,7 @@ impl Engine {
         let log = *log;
         let mut effects = vec![];
         appender.machine.step(now, input, &mut effects);
+        let oldest = appender.oldest();
         let mut sends = vec![];
         for effect in effects {
             match effect {
@@ -612,6 +624,9 @@ impl Engine {
                 // A client has no disk.
                 _ => {}
             }
+        }
+        if appender.oldest() != oldest {
+            appender.progress.advance();
         }
         if appender.is_over(now) {
             self.machines.remove(&handle);

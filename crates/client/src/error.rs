@@ -107,8 +107,8 @@ pub enum AppendError {
     /// The log was deleted.
     #[error("the log '{0}' was deleted")]
     Deleted(String),
-    /// The deadline passed. The append may or may not be in the log, at most once; the client goes on
-    /// trying in the background.
+    /// The deadline passed, and the oldest append of the session was not acknowledged meanwhile. The append may or may not
+    /// be in the log, at most once; the client goes on trying in the background.
     #[error("not acknowledged within {seconds} s, and may or may not be in the log: {waiting_for}")]
     DeadlineExceeded {
         /// The deadline, in seconds.

@@ -35,7 +35,9 @@
 //!   retries, reconnects and view changes. A program whose appends need not wait for each other opens it
 //!   with [`LogOptions::unordered`]: several sessions behind one handle.
 //! * Every operation has a deadline ([`ClientOptions::deadline`]). When it passes, the error says which answer was
-//!   missing. An append that the client gave up may or may not be in the log, at most once.
+//!   missing. An append that the client gave up may or may not be in the log, at most once. The time of an append that
+//!   waits behind others of its session begins anew whenever the first of these is acknowledged: a log that is slow
+//!   makes no append fail.
 //! * Dropping a future withdraws nothing: the client appends all that was submitted, as long as a handle of the client
 //!   (a [`Client`], a [`Log`], an [`Append`] or a [`Subscription`]) is left. The last one to go stops the
 //!   task and closes the connections.
@@ -63,6 +65,7 @@ mod error;
 mod log;
 mod nodes;
 mod operation;
+mod progress;
 mod record;
 mod retention;
 mod shards;

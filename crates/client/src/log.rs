@@ -22,6 +22,7 @@ use crate::client::{Client, LogOptions};
 use crate::engine::{Answer, Command};
 use crate::error::{AppendError, ControlError, ReadError};
 use crate::operation::newer;
+use crate::progress::{Progress, answer_within};
 use crate::record::Record;
 use crate::subscription::{SubscribeOptions, Subscription, WINDOW};
 
@@ -33,7 +34,8 @@ const UNIT_BYTES: usize = limits::MAX_IN_FLIGHT_BYTES / limits::MAX_IN_FLIGHT;
 pub struct AppendOptions {
     /// Whether to wait for the final position.
     pub sync: bool,
-    /// How long it may take; the client's deadline if nothing is said.
+    /// How long it may take; the client's deadline if nothing is said. The time begins anew whenever the session gets on,
+    /// which is when the oldest of its appends in flight is acknowledged: who only waits behind others waits on.
     pub deadline: Option<Duration>,
     /// Which shard takes the record, in a log of order `erwin-st`.
     pub shard: ShardChoice,
@@ -46,7 +48,7 @@ impl AppendOptions {
         Self { sync: true, ..Self::default() }
     }
 
-    /// Gives up waiting after this long.
+    /// Gives up waiting after this long without progress; see [`AppendOptions::deadline`].
     #[must_use]
     pub fn within(self, deadline: Duration) -> Self {
         Self { deadline: Some(deadline), ..self }
@@ -80,11 +82,17 @@ pub struct Log {
     inner: Arc<Inner>,
 }
 
+/// One session of a handle.
+#[derive(Clone, Debug)]
+struct Session {
+    handle: u64,
+    progress: Arc<Progress>,
+}
+
 #[derive(Debug)]
 struct Inner {
     client: Client,
-    /// One for each session.
-    handles: Vec<u64>,
+    sessions: Vec<Session>,
     /// Whether these sessions end when the last clone of the handle is dropped.
     ends: bool,
     /// How many appends were submitted, if they are unordered.
@@ -95,16 +103,21 @@ struct Inner {
 
 impl Inner {
     /// The session whose turn it is.
-    fn handle(&self) -> u64 {
+    fn session(&self) -> &Session {
         let turn = self.unordered.as_ref().map_or(0, |turn| turn.fetch_add(1, Ordering::Relaxed));
-        self.handles[turn % self.handles.len()]
+        &self.sessions[turn % self.sessions.len()]
+    }
+
+    /// How far the sessions are.
+    fn progress(&self) -> impl Iterator<Item = &Progress> + Clone {
+        self.sessions.iter().map(|session| &*session.progress)
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
         // If the queue is full the machine stays until the client goes: it costs little.
-        for handle in &self.handles {
+        for Session { handle, .. } in &self.sessions {
             let close = Command::Close { handle: *handle, ends: self.ends };
             let _ = self.client.inner.commands.try_send(close);
         }
@@ -117,7 +130,7 @@ impl Log {
         entry: LogEntry,
         options: &LogOptions,
     ) -> Result<Self, ControlError> {
-        let mut handles = vec![];
+        let mut sessions = vec![];
         for _ in 0..options.unordered.unwrap_or(1) {
             let config = LogClientConfig {
                 control: client.inner.control,
@@ -126,15 +139,17 @@ impl Log {
                 options: Options::default(),
             };
             let (waiter, opened) = oneshot::channel();
-            let command =
-                Command::Open { config: Box::new(config), entry: Box::new(entry.clone()), handle: waiter };
+            let (config, entry) = (Box::new(config), Box::new(entry.clone()));
+            let progress = Arc::new(Progress::default());
+            let command = Command::Open { config, entry, progress: Arc::clone(&progress), handle: waiter };
             client.inner.commands.send(command).await.map_err(|_| ControlError::Stopped)?;
-            handles.push(opened.await.map_err(|_| ControlError::Stopped)?);
+            let handle = opened.await.map_err(|_| ControlError::Stopped)?;
+            sessions.push(Session { handle, progress });
         }
         let room = Arc::new(Semaphore::new(limits::MAX_IN_FLIGHT));
         let unordered = options.unordered.map(|_| AtomicUsize::new(0));
         let ends = options.ends_when_dropped || options.unordered.is_some();
-        Ok(Self { inner: Arc::new(Inner { client, handles, ends, unordered, entry, room }) })
+        Ok(Self { inner: Arc::new(Inner { client, sessions, ends, unordered, entry, room }) })
     }
 
     /// The log's name.
@@ -174,7 +189,7 @@ impl Log {
     /// in flight. The append that is returned tells when it is acknowledged; dropping it withdraws nothing.
     ///
     /// # Errors
-    /// If the record is larger than the log allows, or nothing is acknowledged for the deadline.
+    /// If the record is larger than the log allows, or there is no room and nothing is acknowledged for the deadline.
     pub async fn submit(&self, record: impl Into<Record>) -> Result<Append, AppendError> {
         self.submit_with(record, AppendOptions::default()).await
     }
@@ -204,19 +219,25 @@ impl Log {
             Ok(room) => room,
             Err(_) => {
                 let room = self.inner.room.clone().acquire_many_owned(units);
-                match tokio::time::timeout(deadline, room).await {
-                    Ok(room) => room.map_err(|_| AppendError::Stopped)?,
-                    Err(_) => return Err(self.too_late(self.inner.handles[0], deadline).await),
+                match answer_within(deadline, self.inner.progress(), room).await {
+                    Some(room) => room.map_err(|_| AppendError::Stopped)?,
+                    None => return Err(self.too_late(self.first(), deadline).await),
                 }
             }
         };
         let (waiter, answer) = oneshot::channel();
-        let (handle, sync, shard) = (self.inner.handle(), options.sync, options.shard);
+        let (session, sync, shard) = (self.inner.session().clone(), options.sync, options.shard);
+        let handle = session.handle;
         let again_for = self.inner.unordered.as_ref().map_or(Duration::ZERO, |_| deadline);
         let command = Command::Append { handle, record, sync, shard, again_for, waiter, room };
         self.inner.client.inner.commands.send(command).await.map_err(|_| AppendError::Stopped)?;
         let state = AppendState::New(deadline, Instant::now());
-        Ok(Append { log: self.clone(), handle, answer, state })
+        Ok(Append { log: self.clone(), session, answer, state })
+    }
+
+    /// The handle of one session, to ask it what is no business of a certain one.
+    fn first(&self) -> u64 {
+        self.inner.sessions[0].handle
     }
 
     async fn too_late(&self, handle: u64, deadline: Duration) -> AppendError {
@@ -228,7 +249,7 @@ impl Log {
     /// that does not work within the deadline, or appends go to several. A program that keeps both before it appends can be
     /// restarted and go on; see [`LogOptions`](crate::LogOptions).
     pub async fn session(&self) -> Option<(SessionId, u64)> {
-        let [handle] = self.inner.handles[..] else { return None };
+        let [Session { handle, .. }] = self.inner.sessions[..] else { return None };
         let (waiter, answer) = oneshot::channel();
         let command = Command::Session { handle, waiter };
         self.inner.client.inner.commands.send(command).await.ok()?;
@@ -246,25 +267,27 @@ impl Log {
     /// # Errors
     /// If not all sequencing replicas confirm in time, or the session was resumed and is forgotten.
     pub async fn end_session(&self) -> Result<(), AppendError> {
-        for handle in &self.inner.handles {
-            self.end(*handle).await?;
+        for session in &self.inner.sessions {
+            self.end(session).await?;
         }
         Ok(())
     }
 
-    async fn end(&self, handle: u64) -> Result<(), AppendError> {
+    async fn end(&self, session: &Session) -> Result<(), AppendError> {
+        let handle = session.handle;
         let (waiter, answer) = oneshot::channel();
         let command = Command::EndSession { handle, waiter };
         self.inner.client.inner.commands.send(command).await.map_err(|_| AppendError::Stopped)?;
         let deadline = self.inner.client.inner.options.deadline;
-        match within(deadline, answer).await {
-            Ok(Ok(Reply::Ended(_))) => Ok(()),
-            Ok(Ok(Reply::Failed(Failure::Deleted(name)))) => Err(AppendError::Deleted(name)),
-            Ok(Ok(Reply::Failed(Failure::SessionExpired(session)))) => {
+        let answered = answer_within(deadline, std::iter::once(&*session.progress), answer).await;
+        match answered.map(|answer| answer.map(|answer| answer.reply)) {
+            Some(Ok(Reply::Ended(_))) => Ok(()),
+            Some(Ok(Reply::Failed(Failure::Deleted(name)))) => Err(AppendError::Deleted(name)),
+            Some(Ok(Reply::Failed(Failure::SessionExpired(session)))) => {
                 Err(AppendError::SessionExpired(session))
             }
-            Ok(_) => Err(AppendError::Stopped),
-            Err(_) => Err(self.too_late(handle, deadline).await),
+            Some(_) => Err(AppendError::Stopped),
+            None => Err(self.too_late(handle, deadline).await),
         }
     }
 
@@ -278,7 +301,7 @@ impl Log {
     /// If not all sequencing replicas answer in time.
     pub async fn check_tail(&self) -> Result<Position, ReadError> {
         let (waiter, answer) = oneshot::channel();
-        let command = Command::CheckTail { handle: self.inner.handles[0], waiter };
+        let command = Command::CheckTail { handle: self.first(), waiter };
         self.inner.client.inner.commands.send(command).await.map_err(|_| ReadError::Stopped)?;
         let deadline = self.inner.client.inner.options.deadline;
         match within(deadline, answer).await {
@@ -290,7 +313,7 @@ impl Log {
     }
 
     pub(crate) async fn read_too_late(&self, deadline: Duration) -> ReadError {
-        let waiting_for = self.inner.client.obstacles(Some(self.inner.handles[0])).await;
+        let waiting_for = self.inner.client.obstacles(Some(self.first())).await;
         ReadError::DeadlineExceeded { seconds: deadline.as_secs_f64(), waiting_for }
     }
 
@@ -392,13 +415,13 @@ async fn within(
 #[must_use = "an append that is not awaited may fail unnoticed"]
 pub struct Append {
     log: Log,
-    handle: u64,
+    session: Session,
     answer: oneshot::Receiver<Answer>,
     state: AppendState,
 }
 
 enum AppendState {
-    /// Not waited for yet; it may take this long from then on.
+    /// Not waited for yet; it may take this long from then on, or since the session got on.
     New(Duration, Instant),
     Waiting(Duration, Pin<Box<tokio::time::Sleep>>),
     TooLate(Pin<Box<dyn Future<Output = AppendError> + Send>>),
@@ -434,7 +457,12 @@ impl Future for Append {
                     if sleep.as_mut().poll(context).is_pending() {
                         return Poll::Pending;
                     }
-                    let (log, handle, deadline) = (this.log.clone(), this.handle, *deadline);
+                    let later = this.session.progress.advanced_at() + *deadline;
+                    if later > sleep.deadline() {
+                        sleep.as_mut().reset(later);
+                        continue;
+                    }
+                    let (log, handle, deadline) = (this.log.clone(), this.session.handle, *deadline);
                     let why = Box::pin(async move { log.too_late(handle, deadline).await });
                     this.state = AppendState::TooLate(why);
                 }

@@ -4,7 +4,7 @@
 mod fake;
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fake::{Cluster, Fault};
 use seriatim_client::{
@@ -131,6 +131,34 @@ async fn a_deadline_says_what_was_waited_for_and_that_the_outcome_is_unknown() {
     let error = log.check_tail().await.unwrap_err();
     assert!(matches!(error, ReadError::DeadlineExceeded { .. }), "{error:?}");
     assert!(error.to_string().contains(&format!("node 2 at {address}")), "{error}");
+}
+
+#[tokio::test]
+async fn the_time_of_an_append_does_not_run_while_those_before_it_get_on() {
+    const DEADLINE: Duration = Duration::from_millis(500);
+    let cluster = Cluster::start(1).await;
+    let log = open_within(&cluster, DEADLINE).await;
+    cluster.state().replicas.get_mut(&NodeId(1)).unwrap().is_slow = true;
+    let begin = Instant::now();
+    let mut appends = vec![];
+    for number in 0..1500 {
+        appends.push(log.submit(number.to_string()).await.unwrap());
+    }
+    // The last one is waited for from the beginning.
+    appends.pop().unwrap().await.unwrap();
+    assert!(begin.elapsed() > DEADLINE, "it took {:?} only", begin.elapsed());
+    for append in appends {
+        append.await.unwrap();
+    }
+    // Nobody answers any more: the time runs from there on.
+    cluster.faults(1, [Fault::Silence; 100]);
+    let begin = Instant::now();
+    let (first, second) = (log.submit("a").await.unwrap(), log.submit("b").await.unwrap());
+    for append in [second, first] {
+        let error = append.await.unwrap_err();
+        assert!(matches!(error, AppendError::DeadlineExceeded { .. }), "{error:?}");
+    }
+    assert!(begin.elapsed() >= DEADLINE && begin.elapsed() < 4 * DEADLINE, "{:?}", begin.elapsed());
 }
 
 #[tokio::test]

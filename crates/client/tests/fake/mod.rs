@@ -65,35 +65,37 @@ pub(crate) struct Replica {
     pub held: Vec<(RecordId, Record)>,
     pub next: BTreeMap<SessionId, u64>,
     pub faults: VecDeque<Fault>,
+    /// It takes one record of each message, and has no room for the rest.
+    pub is_slow: bool,
 }
 
 enum Reaction {
-    Answer(Box<Message>),
+    Answer(Vec<Message>),
     Ignore,
     Disconnect,
 }
 
 impl From<erwin::Message> for Reaction {
     fn from(message: erwin::Message) -> Self {
-        Self::Answer(Box::new(message.into()))
+        Self::Answer(vec![message.into()])
     }
 }
 
 impl From<sequencing::Message> for Reaction {
     fn from(message: sequencing::Message) -> Self {
-        Self::Answer(Box::new(message.into()))
+        Self::Answer(vec![message.into()])
     }
 }
 
 impl From<shard::Message> for Reaction {
     fn from(message: shard::Message) -> Self {
-        Self::Answer(Box::new(message.into()))
+        Self::Answer(vec![message.into()])
     }
 }
 
 impl From<control::Message> for Reaction {
     fn from(message: control::Message) -> Self {
-        Self::Answer(Box::new(message.into()))
+        Self::Answer(vec![message.into()])
     }
 }
 
@@ -226,9 +228,11 @@ async fn talk(accepted: Accepted, node: NodeId, state: &Mutex<State>) {
             let (log, from, to, message) = open_message::<Message>(frame).expect("a client speaks well");
             let reaction = state.lock().expect("no test thread panicked").react(node, to, message);
             match reaction {
-                Reaction::Answer(answer) => {
-                    let chunks = message_frame(log, to, from, &*answer).expect("it fits");
-                    let _ = connection.sender.send(chunks);
+                Reaction::Answer(answers) => {
+                    for answer in answers {
+                        let chunks = message_frame(log, to, from, &answer).expect("it fits");
+                        let _ = connection.sender.send(chunks);
+                    }
                 }
                 Reaction::Ignore => {}
                 Reaction::Disconnect => return,
@@ -429,15 +433,22 @@ impl Replica {
         if first > *next {
             return erwin::Message::OutOfOrder { view, session, expected: *next }.into();
         }
-        for (number, record) in (first..).zip(records) {
+        let end = if self.is_slow { *next + 1 } else { u64::MAX };
+        let is_short = first + records.len() as u64 > end;
+        for (number, record) in (first..end).zip(records) {
             if number == *next {
                 self.held.push((RecordId { session, number }, record));
                 *next += 1;
             }
         }
+        let next = *next;
+        let mut answers = vec![erwin::Message::Acknowledged { view, session, next }.into()];
+        if is_short {
+            answers.push(erwin::Message::Busy { view, session, next, disk_full: false }.into());
+        }
         match fault {
             Some(_) => Reaction::Disconnect,
-            None => erwin::Message::Acknowledged { view, session, next: *next }.into(),
+            None => Reaction::Answer(answers),
         }
     }
 }

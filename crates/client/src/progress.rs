@@ -1,0 +1,54 @@
+//! How long an append may take: while those before it in its session get on, its time does not run.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout_at};
+
+/// When a session got on last: the oldest of its appends in flight had its answer. Written by the client's task, and read by
+/// all that waits.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    began: Instant,
+    /// In nanoseconds since it began.
+    advanced: AtomicU64,
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        Self { began: Instant::now(), advanced: AtomicU64::new(0) }
+    }
+}
+
+impl Progress {
+    /// The session gets on, now.
+    pub(crate) fn advance(&self) {
+        let nanos = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.advanced.fetch_max(nanos, Ordering::Relaxed);
+    }
+
+    /// When it got on last, or began.
+    pub(crate) fn advanced_at(&self) -> Instant {
+        self.began + Duration::from_nanos(self.advanced.load(Ordering::Relaxed))
+    }
+}
+
+/// The answer to something that comes after what is in flight; none if there is no answer `within` so long after it was
+/// asked for or one of the sessions got on, whatever was later.
+pub(crate) async fn answer_within<T>(
+    within: Duration,
+    sessions: impl Iterator<Item = &Progress> + Clone,
+    answer: impl Future<Output = T>,
+) -> Option<T> {
+    let mut answer = pin!(answer);
+    let mut due = Instant::now() + within;
+    loop {
+        if let Ok(answer) = timeout_at(due, answer.as_mut()).await {
+            return Some(answer);
+        }
+        let advanced = sessions.clone().map(Progress::advanced_at).max();
+        due = advanced.map(|at| at + within).filter(|later| *later > due)?;
+    }
+}
