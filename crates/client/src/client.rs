@@ -14,7 +14,7 @@ use seriatim_protocol::parts::sequencing::WindowStatus;
 use seriatim_protocol::{Message, Options};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::engine::{Command, Question, start};
+use crate::engine::{Command, Late, Question, start};
 use crate::error::{ConnectError, ControlError};
 use crate::log::Log;
 use crate::operation::newer;
@@ -436,9 +436,9 @@ impl Client {
     }
 
     /// The obstacles at present, for an error that a deadline causes.
-    pub(crate) async fn obstacles(&self, handle: Option<u64>) -> String {
+    pub(crate) async fn obstacles(&self, late: Option<Late>) -> String {
         let (waiter, answer) = oneshot::channel();
-        let asked = self.inner.commands.send(Command::Obstacles { handle, waiter }).await;
+        let asked = self.inner.commands.send(Command::Obstacles { late, waiter }).await;
         let answer = if asked.is_ok() { answer.await.ok() } else { None };
         answer.unwrap_or_else(|| "the client was stopped".to_owned())
     }

@@ -10,18 +10,18 @@ use bytes::Bytes;
 use seriatim_delivery::{Fetch, Selection, Subscriber, fetch, subscriber};
 use seriatim_model::timers::Timers;
 use seriatim_model::{
-    Address, Effect, Endpoint, Input, LogId, Machine, NodeId, Peer, Position, Record, SessionId, Time, limits,
+    Address, Effect, Endpoint, Input, LogId, Machine, NodeId, Peer, Position, Record, Time, limits,
 };
 use seriatim_net::{
     Connected, ConnectionOptions, Frame, Hello, LinkEvent, Links, message_frame, open_message,
 };
-use seriatim_protocol::LogClient;
 use seriatim_protocol::control::{self, LogEntry};
 use seriatim_protocol::parts::ShardChoice;
 use seriatim_protocol::parts::appending::{AppendSpec, Failure, LogClientConfig, Reply, Request};
 use seriatim_protocol::{Message, Options};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
+use crate::appender::{Answer, Appender, Submitted};
 use crate::operation::{Operation, Start, newer};
 use crate::progress::Progress;
 
@@ -36,14 +36,6 @@ const END_WITHIN: Duration = Duration::from_secs(10);
 /// How long a node may leave a question for the register unanswered before the next question goes to another
 /// node. Short, because appends may stand still, and any node will do.
 const REGISTER_TIMEOUT: Duration = Duration::from_millis(5);
-
-/// The answer to an appender.
-#[derive(Debug)]
-pub(crate) struct Answer {
-    pub(crate) reply: Reply,
-    /// Gone when the application has looked at it, or never will.
-    _untold: Option<Arc<()>>,
-}
 
 /// A command of a handle to the task.
 pub(crate) enum Command {
@@ -60,6 +52,7 @@ pub(crate) enum Command {
         record: Record,
         sync: bool,
         shard: ShardChoice,
+        submitted: Instant,
         /// For how long it is appended again if it became a no-op.
         again_for: Duration,
         waiter: oneshot::Sender<Answer>,
@@ -117,9 +110,19 @@ pub(crate) enum Command {
     },
     /// Name the obstacles at present.
     Obstacles {
-        handle: Option<u64>,
+        late: Option<Late>,
         waiter: oneshot::Sender<String>,
     },
+}
+
+/// Something that a session did not bring in time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Late {
+    pub(crate) handle: u64,
+    /// How long it could take.
+    pub(crate) within: Duration,
+    /// When it was submitted, if it is an append.
+    pub(crate) submitted: Option<Instant>,
 }
 
 /// A message with the number by which its answer is known: that of the machine that asks.
@@ -198,42 +201,6 @@ enum Kind {
     Ask(Ask),
 }
 
-struct Appender {
-    machine: LogClient,
-    last_token: u64,
-    /// By their tokens. Only those that wait for an append take room.
-    waiters: BTreeMap<u64, (oneshot::Sender<Answer>, Option<OwnedSemaphorePermit>)>,
-    progress: Arc<Progress>,
-    /// Shared with the failures that the application has not looked at since its session was lost.
-    untold: Arc<()>,
-    lost: Option<SessionId>,
-    /// The last clone of the handle was dropped: the appender goes when everything in flight has its answer.
-    closed: bool,
-    /// The request that its session ends, and until when that is tried.
-    last: Option<(u64, Time)>,
-}
-
-impl Appender {
-    /// Whether nothing more is to come of it.
-    fn is_over(&self, now: Time) -> bool {
-        let is_due = |token: &u64| self.last.is_none_or(|(last, until)| last != *token || now < until);
-        self.closed && !self.waiters.keys().any(is_due)
-    }
-
-    /// The oldest append that has no answer.
-    fn oldest(&self) -> Option<u64> {
-        self.waiters.iter().find(|(_, (_, room))| room.is_some()).map(|(token, _)| *token)
-    }
-
-    fn answer(&mut self, reply: Reply) -> Answer {
-        let Reply::Failed(Failure::SessionExpired(session)) = reply else {
-            return Answer { reply, _untold: None };
-        };
-        self.lost = Some(session);
-        Answer { reply, _untold: Some(Arc::clone(&self.untold)) }
-    }
-}
-
 /// The reads of one log.
 struct Reading {
     machine: Fetch,
@@ -295,26 +262,18 @@ impl Engine {
         match command {
             Command::Open { config, entry, progress, handle } => {
                 let log = entry.id;
-                let appender = Appender {
-                    machine: LogClient::new(*config, *entry),
-                    last_token: 0,
-                    waiters: BTreeMap::new(),
-                    progress,
-                    untold: Arc::new(()),
-                    lost: None,
-                    closed: false,
-                    last: None,
-                };
+                let appender = Appender::new(*config, *entry, progress);
                 let number = self.add(Slot { log, kind: Kind::Appender(Box::new(appender)) });
                 let _ = handle.send(number);
             }
-            Command::Append { handle, record, sync, shard, again_for, waiter, room } => {
+            Command::Append { handle, record, sync, shard, submitted, again_for, waiter, room } => {
                 if let Some(answer) = self.lost(handle).filter(|_| again_for.is_zero()) {
                     let _ = waiter.send(answer);
                     return;
                 }
                 let spec = AppendSpec { sync, shard, again_until: now + again_for };
-                self.request(now, handle, Request::Append { record, spec }, waiter, Some(room));
+                let append = (submitted, room);
+                self.request(now, handle, Request::Append { record, spec }, waiter, Some(append));
             }
             Command::CheckTail { handle, waiter } => {
                 self.request(now, handle, Request::CheckTail, waiter, None)
@@ -352,8 +311,8 @@ impl Engine {
                 let handle = self.add(Slot { log, kind: Kind::Ask(ask) });
                 self.ask(handle);
             }
-            Command::Obstacles { handle, waiter } => {
-                let _ = waiter.send(self.obstacles(handle));
+            Command::Obstacles { late, waiter } => {
+                let _ = waiter.send(self.obstacles(now, late));
             }
         }
     }
@@ -376,14 +335,14 @@ impl Engine {
         handle: u64,
         request: Request,
         waiter: oneshot::Sender<Answer>,
-        room: Option<OwnedSemaphorePermit>,
+        append: Option<Submitted>,
     ) {
         let Some(Slot { kind: Kind::Appender(appender), .. }) = self.machines.get_mut(&handle) else {
             return;
         };
         appender.last_token += 1;
         let token = appender.last_token;
-        appender.waiters.insert(token, (waiter, room));
+        appender.waiters.insert(token, (waiter, append));
         self.step_appender(now, handle, Input::Request { token, request });
     }
 
@@ -468,14 +427,17 @@ impl Engine {
         self.send(log, handle, Address::Node(to.0, to.1), &message);
     }
 
-    fn obstacles(&self, handle: Option<u64>) -> String {
-        let slot = handle.and_then(|handle| self.machines.get(&handle));
+    fn obstacles(&self, now: Time, late: Option<Late>) -> String {
+        let slot = late.and_then(|late| Some((late, &self.machines.get(&late.handle)?.kind)));
         let mut obstacles = vec![];
-        let mut silent = vec![];
+        let (mut silent, mut before) = (vec![], 0);
         let mut has_full_disk = false;
         obstacles
             .extend(self.register.outage.iter().map(|why| format!("the register cannot be used: {why}")));
-        if let Some(Kind::Appender(appender)) = slot.map(|slot| &slot.kind) {
+        if let Some((late, Kind::Appender(appender))) = slot {
+            before = late.submitted.map_or(0, |submitted| appender.before(submitted));
+            // A node that was asked only lately is no reason for having waited so long.
+            let long_ago = Time(now.0.saturating_sub(late.within.as_nanos() as u64 / 2));
             obstacles.extend(appender.machine.unavailable().map(str::to_owned));
             // A node that is waited for in several roles is named once, for what is worst.
             let mut awaited = BTreeMap::new();
@@ -490,7 +452,8 @@ impl Engine {
                         obstacles.push(format!("the disk of node {node} is full, make room there"));
                     }
                     Some(false) => obstacles.push(format!("node {node} has no room for more at present")),
-                    None => silent.push(node),
+                    None if appender.owes(node, long_ago) => silent.push(node),
+                    None => {}
                 }
             }
         }
@@ -502,6 +465,11 @@ impl Engine {
         // Nodes that say nothing wait for the one whose disk is full, as the client does.
         silent.retain(|_| !has_full_disk);
         obstacles.extend(silent.iter().map(|node| format!("node {node} did not answer")));
+        match before {
+            0 => {}
+            1 => obstacles.push("the append before it is not acknowledged either".to_owned()),
+            _ => obstacles.push(format!("{before} appends before it are not acknowledged either")),
+        }
         if obstacles.is_empty() { "the replicas did not all answer".to_owned() } else { obstacles.join("; ") }
     }
 
@@ -545,7 +513,10 @@ impl Engine {
         }
         let from = Address::Node(node, from);
         match self.machines.get_mut(&handle).map(|slot| &mut slot.kind) {
-            Some(Kind::Appender(_)) => self.step_appender(now, handle, Input::Message { from, message }),
+            Some(Kind::Appender(appender)) => {
+                appender.unanswered.remove(&from);
+                self.step_appender(now, handle, Input::Message { from, message });
+            }
             Some(Kind::Reading(_)) => self.step_reading(now, handle, Input::Message { from, message }),
             Some(Kind::Subscriber(..)) => self.step_subscriber(now, handle, Input::Message { from, message }),
             Some(Kind::Operation(_)) => self.step_operation(now, handle, Input::Message { from, message }),
@@ -616,11 +587,17 @@ impl Engine {
         for effect in effects {
             match effect {
                 Effect::Reply { token, reply } => {
-                    if let Some((waiter, _room)) = appender.waiters.remove(&token) {
+                    if let Some((waiter, _append)) = appender.waiters.remove(&token) {
                         let _ = waiter.send(appender.answer(reply));
                     }
                 }
-                Effect::Send { to, message } => sends.push((to, message)),
+                Effect::Send { to, message } => {
+                    // The register's questions go to another node if one does not answer.
+                    if matches!(to, Address::Node(_, Endpoint::Sequencer | Endpoint::Shard(_))) {
+                        appender.unanswered.entry(to).or_insert(now);
+                    }
+                    sends.push((to, message));
+                }
                 // A client has no disk.
                 _ => {}
             }

@@ -59,6 +59,7 @@
 //! | learn how long the log is | [`Log::check_tail`] | all sequencing replicas |
 //! | find where a time begins | [`Log::position_at`] | one replica |
 
+mod appender;
 mod client;
 mod engine;
 mod error;

@@ -18,8 +18,9 @@ use seriatim_protocol::parts::appending::{Failure, LogClientConfig, Reply};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 
+use crate::appender::Answer;
 use crate::client::{Client, LogOptions};
-use crate::engine::{Answer, Command};
+use crate::engine::{Command, Late};
 use crate::error::{AppendError, ControlError, ReadError};
 use crate::operation::newer;
 use crate::progress::{Progress, answer_within};
@@ -221,28 +222,36 @@ impl Log {
                 let room = self.inner.room.clone().acquire_many_owned(units);
                 match answer_within(deadline, self.inner.progress(), room).await {
                     Some(room) => room.map_err(|_| AppendError::Stopped)?,
-                    None => return Err(self.too_late(self.first(), deadline).await),
+                    None => return Err(self.too_late(self.first(deadline)).await),
                 }
             }
         };
         let (waiter, answer) = oneshot::channel();
         let (session, sync, shard) = (self.inner.session().clone(), options.sync, options.shard);
-        let handle = session.handle;
+        let (handle, submitted) = (session.handle, Instant::now());
         let again_for = self.inner.unordered.as_ref().map_or(Duration::ZERO, |_| deadline);
-        let command = Command::Append { handle, record, sync, shard, again_for, waiter, room };
+        let command = Command::Append {
+            handle,
+            record,
+            sync,
+            shard,
+            submitted: submitted.into_std(),
+            again_for,
+            waiter,
+            room,
+        };
         self.inner.client.inner.commands.send(command).await.map_err(|_| AppendError::Stopped)?;
-        let state = AppendState::New(deadline, Instant::now());
-        Ok(Append { log: self.clone(), session, answer, state })
+        Ok(Append { log: self.clone(), session, answer, submitted, deadline, state: AppendState::New })
     }
 
-    /// The handle of one session, to ask it what is no business of a certain one.
-    fn first(&self) -> u64 {
-        self.inner.sessions[0].handle
+    /// Something is late that is no business of a certain session.
+    fn first(&self, within: Duration) -> Late {
+        Late { handle: self.inner.sessions[0].handle, within, submitted: None }
     }
 
-    async fn too_late(&self, handle: u64, deadline: Duration) -> AppendError {
-        let waiting_for = self.inner.client.obstacles(Some(handle)).await;
-        AppendError::DeadlineExceeded { seconds: deadline.as_secs_f64(), waiting_for }
+    async fn too_late(&self, late: Late) -> AppendError {
+        let waiting_for = self.inner.client.obstacles(Some(late)).await;
+        AppendError::DeadlineExceeded { seconds: late.within.as_secs_f64(), waiting_for }
     }
 
     /// The session that appends go to, opened if need be, and the number of the next append; nothing if
@@ -287,7 +296,7 @@ impl Log {
                 Err(AppendError::SessionExpired(session))
             }
             Some(_) => Err(AppendError::Stopped),
-            None => Err(self.too_late(handle, deadline).await),
+            None => Err(self.too_late(Late { handle, within: deadline, submitted: None }).await),
         }
     }
 
@@ -301,7 +310,7 @@ impl Log {
     /// If not all sequencing replicas answer in time.
     pub async fn check_tail(&self) -> Result<Position, ReadError> {
         let (waiter, answer) = oneshot::channel();
-        let command = Command::CheckTail { handle: self.first(), waiter };
+        let command = Command::CheckTail { handle: self.inner.sessions[0].handle, waiter };
         self.inner.client.inner.commands.send(command).await.map_err(|_| ReadError::Stopped)?;
         let deadline = self.inner.client.inner.options.deadline;
         match within(deadline, answer).await {
@@ -313,7 +322,7 @@ impl Log {
     }
 
     pub(crate) async fn read_too_late(&self, deadline: Duration) -> ReadError {
-        let waiting_for = self.inner.client.obstacles(Some(self.first())).await;
+        let waiting_for = self.inner.client.obstacles(Some(self.first(deadline))).await;
         ReadError::DeadlineExceeded { seconds: deadline.as_secs_f64(), waiting_for }
     }
 
@@ -417,21 +426,24 @@ pub struct Append {
     log: Log,
     session: Session,
     answer: oneshot::Receiver<Answer>,
+    submitted: Instant,
+    /// How long it may take from then on, or since the session got on.
+    deadline: Duration,
     state: AppendState,
 }
 
 enum AppendState {
-    /// Not waited for yet; it may take this long from then on, or since the session got on.
-    New(Duration, Instant),
-    Waiting(Duration, Pin<Box<tokio::time::Sleep>>),
+    /// Not waited for yet.
+    New,
+    Waiting(Pin<Box<tokio::time::Sleep>>),
     TooLate(Pin<Box<dyn Future<Output = AppendError> + Send>>),
 }
 
 impl std::fmt::Debug for AppendState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::New(..) => "New",
-            Self::Waiting(..) => "Waiting",
+            Self::New => "New",
+            Self::Waiting(_) => "Waiting",
             Self::TooLate(_) => "TooLate",
         })
     }
@@ -447,24 +459,23 @@ impl Future for Append {
         let this = &mut *self;
         loop {
             match &mut this.state {
-                AppendState::New(deadline, submitted) => {
-                    let (deadline, submitted) = (*deadline, *submitted);
+                AppendState::New => {
                     // Only an append that is not acknowledged already needs a timer.
-                    let sleep = Box::pin(tokio::time::sleep_until(submitted + deadline));
-                    this.state = AppendState::Waiting(deadline, sleep);
+                    let sleep = tokio::time::sleep_until(this.submitted + this.deadline);
+                    this.state = AppendState::Waiting(Box::pin(sleep));
                 }
-                AppendState::Waiting(deadline, sleep) => {
+                AppendState::Waiting(sleep) => {
                     if sleep.as_mut().poll(context).is_pending() {
                         return Poll::Pending;
                     }
-                    let later = this.session.progress.advanced_at() + *deadline;
+                    let later = this.session.progress.advanced_at() + this.deadline;
                     if later > sleep.deadline() {
                         sleep.as_mut().reset(later);
                         continue;
                     }
-                    let (log, handle, deadline) = (this.log.clone(), this.session.handle, *deadline);
-                    let why = Box::pin(async move { log.too_late(handle, deadline).await });
-                    this.state = AppendState::TooLate(why);
+                    let (log, handle, within) = (this.log.clone(), this.session.handle, this.deadline);
+                    let late = Late { handle, within, submitted: Some(this.submitted.into_std()) };
+                    this.state = AppendState::TooLate(Box::pin(async move { log.too_late(late).await }));
                 }
                 AppendState::TooLate(why) => return why.as_mut().poll(context).map(Err),
             }

@@ -157,8 +157,41 @@ async fn the_time_of_an_append_does_not_run_while_those_before_it_get_on() {
     for append in [second, first] {
         let error = append.await.unwrap_err();
         assert!(matches!(error, AppendError::DeadlineExceeded { .. }), "{error:?}");
+        assert!(error.to_string().contains("node 1 did not answer"), "{error}");
     }
     assert!(begin.elapsed() >= DEADLINE && begin.elapsed() < 4 * DEADLINE, "{:?}", begin.elapsed());
+}
+
+#[tokio::test]
+async fn a_deadline_names_only_nodes_that_were_asked_and_says_what_is_waited_behind() {
+    const DEADLINE: Duration = Duration::from_millis(400);
+    let mut cluster = Cluster::start(2).await;
+    let log = open_within(&cluster, DEADLINE).await;
+    log.append("a", AppendOptions::default()).await.unwrap();
+    // Node 1 answers all that it is asked.
+    cluster.stop(2).await;
+    let appends = [log.submit("b").await, log.submit("c").await, log.submit("d").await];
+    let mut errors = vec![];
+    for append in appends {
+        errors.push(append.unwrap().await.unwrap_err().to_string());
+    }
+    for error in &errors {
+        assert!(error.contains("node 2 at") && !error.contains("did not answer"), "{error}");
+    }
+    assert!(!errors[0].contains("before it"), "{}", errors[0]);
+    assert!(errors[1].ends_with("; the append before it is not acknowledged either"), "{}", errors[1]);
+    assert!(errors[2].ends_with("; 2 appends before it are not acknowledged either"), "{}", errors[2]);
+    // One that was only just asked is no reason.
+    let cluster = Cluster::start(1).await;
+    let log = open_within(&cluster, DEADLINE).await;
+    log.append("a", AppendOptions::default()).await.unwrap();
+    cluster.faults(1, [Fault::Silence; 100]);
+    let hasty = AppendOptions::default().within(Duration::ZERO);
+    let first = log.submit("b").await.unwrap();
+    let error = log.append("c", hasty).await.unwrap_err().to_string();
+    assert!(error.contains("before it"), "{error}");
+    let error = first.await.unwrap_err().to_string();
+    assert!(error.ends_with("node 1 did not answer"), "{error}");
 }
 
 #[tokio::test]
