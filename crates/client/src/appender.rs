@@ -11,6 +11,7 @@ use seriatim_protocol::parts::appending::{Failure, LogClientConfig, Reply};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::progress::Progress;
+use crate::sessions::OpenShards;
 
 /// The answer to an appender.
 #[derive(Debug)]
@@ -28,7 +29,10 @@ pub(crate) struct Appender {
     pub(crate) last_token: u64,
     /// By their tokens. Only those of appends have more than an answer to come.
     pub(crate) waiters: BTreeMap<u64, (oneshot::Sender<Answer>, Option<Submitted>)>,
-    pub(crate) progress: Arc<Progress>,
+    progress: Arc<Progress>,
+    /// Told which shards take records, when the machine learns of others.
+    open: Arc<OpenShards>,
+    version: u64,
     /// Since when each role owes an answer: it was sent something, and was not heard of since.
     pub(crate) unanswered: BTreeMap<Address, Time>,
     /// Shared with the failures that the application has not looked at since its session was lost.
@@ -41,12 +45,19 @@ pub(crate) struct Appender {
 }
 
 impl Appender {
-    pub(crate) fn new(config: LogClientConfig, entry: LogEntry, progress: Arc<Progress>) -> Self {
+    pub(crate) fn new(
+        config: LogClientConfig,
+        entry: LogEntry,
+        progress: Arc<Progress>,
+        open: Arc<OpenShards>,
+    ) -> Self {
         Self {
+            version: entry.version,
             machine: LogClient::new(config, entry),
             last_token: 0,
             waiters: BTreeMap::new(),
             progress,
+            open,
             unanswered: BTreeMap::new(),
             untold: Arc::new(()),
             lost: None,
@@ -64,6 +75,18 @@ impl Appender {
     /// The oldest append that has no answer.
     pub(crate) fn oldest(&self) -> Option<u64> {
         self.waiters.iter().find(|(_, (_, append))| append.is_some()).map(|(token, _)| *token)
+    }
+
+    /// Tells the handle what the machine has learned. The oldest append was that one, before the last step.
+    pub(crate) fn share(&mut self, oldest: Option<u64>) {
+        if self.oldest() != oldest {
+            self.progress.advance();
+        }
+        let entry = self.machine.entry();
+        if self.version != entry.version {
+            self.version = entry.version;
+            self.open.learn(entry);
+        }
     }
 
     /// How many appends without an answer were submitted before then.

@@ -86,6 +86,8 @@ pub struct LogOptions {
     /// spreads them, so that one does not wait for another. Then the client appends a record again that did not reach
     /// its shard in time, until its deadline, and its receipt says so
     /// ([`Receipt::appended_again`](crate::Receipt::appended_again)): it is in the log at most once even so.
+    /// In a log of order `scalog` or `belfast` there is a further session for each shard that records name, by their keys
+    /// or otherwise: one session waits for all its acknowledgements before it goes on at another shard.
     /// Nothing for one ordered session, whose program decides by itself.
     pub unordered: Option<u32>,
     /// Whether the session ends when the last clone of the handle is dropped and nothing is in flight any more, so that the

@@ -24,6 +24,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use crate::appender::{Answer, Appender, Submitted};
 use crate::operation::{Operation, Start, newer};
 use crate::progress::Progress;
+use crate::sessions::OpenShards;
 
 /// How many commands and link events wait for the task.
 const QUEUE: usize = 8192;
@@ -45,6 +46,7 @@ pub(crate) enum Command {
         entry: Box<LogEntry>,
         /// Kept up to date.
         progress: Arc<Progress>,
+        open: Arc<OpenShards>,
         handle: oneshot::Sender<u64>,
     },
     Append {
@@ -260,9 +262,9 @@ impl Engine {
     fn take(&mut self, command: Command) {
         let now = self.now();
         match command {
-            Command::Open { config, entry, progress, handle } => {
+            Command::Open { config, entry, progress, open, handle } => {
                 let log = entry.id;
-                let appender = Appender::new(*config, *entry, progress);
+                let appender = Appender::new(*config, *entry, progress, open);
                 let number = self.add(Slot { log, kind: Kind::Appender(Box::new(appender)) });
                 let _ = handle.send(number);
             }
@@ -602,9 +604,7 @@ impl Engine {
                 _ => {}
             }
         }
-        if appender.oldest() != oldest {
-            appender.progress.advance();
-        }
+        appender.share(oldest);
         if appender.is_over(now) {
             self.machines.remove(&handle);
         }

@@ -33,7 +33,9 @@
 //! * A [`Client`] is one task with one connection to each node. Clone it and its [`Log`]s freely.
 //! * A [`Log`] is one session: its appends are bound in the order in which they were submitted, across
 //!   retries, reconnects and view changes. A program whose appends need not wait for each other opens it
-//!   with [`LogOptions::unordered`]: several sessions behind one handle.
+//!   with [`LogOptions::unordered`]: several sessions behind one handle. In a log of order `scalog` or `belfast` that is
+//!   the way to append many records with keys: a session waits for all its acknowledgements before it goes on at another
+//!   shard.
 //! * Every operation has a deadline ([`ClientOptions::deadline`]). When it passes, the error says which answer was
 //!   missing. An append that the client gave up may or may not be in the log, at most once. The time of an append that
 //!   waits behind others of its session begins anew whenever the first of these is acknowledged: a log that is slow
@@ -69,6 +71,7 @@ mod operation;
 mod progress;
 mod record;
 mod retention;
+mod sessions;
 mod shards;
 mod speculation;
 mod subscription;

@@ -7,14 +7,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use rand::random;
 use seriatim_delivery::{Trim, fetch};
 use seriatim_model::storage::Stored;
-use seriatim_model::{Durability, Position, RecordId, SessionId, ShardId, limits};
+use seriatim_model::{Durability, Position, Record as StoredRecord, RecordId, SessionId, ShardId, limits};
 use seriatim_protocol::Options;
 use seriatim_protocol::control::LogEntry;
 use seriatim_protocol::parts::ShardChoice;
-use seriatim_protocol::parts::appending::{Failure, LogClientConfig, Reply};
+use seriatim_protocol::parts::appending::{Failure, Reply};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 
@@ -25,6 +24,7 @@ use crate::error::{AppendError, ControlError, ReadError};
 use crate::operation::newer;
 use crate::progress::{Progress, answer_within};
 use crate::record::Record;
+use crate::sessions::{Lanes, OpenShards, Session, Shared};
 use crate::subscription::{SubscribeOptions, Subscription, WINDOW};
 
 /// The window of appends in flight is counted in units of so many bytes; a small record takes one.
@@ -83,17 +83,13 @@ pub struct Log {
     inner: Arc<Inner>,
 }
 
-/// One session of a handle.
-#[derive(Clone, Debug)]
-struct Session {
-    handle: u64,
-    progress: Arc<Progress>,
-}
-
 #[derive(Debug)]
 struct Inner {
     client: Client,
     sessions: Vec<Session>,
+    /// Sessions for records that name their shard, if those above would wait for each of them.
+    lanes: Option<Lanes>,
+    shared: Shared,
     /// Whether these sessions end when the last clone of the handle is dropped.
     ends: bool,
     /// How many appends were submitted, if they are unordered.
@@ -103,23 +99,25 @@ struct Inner {
 }
 
 impl Inner {
-    /// The session whose turn it is.
-    fn session(&self) -> &Session {
+    /// The session for a record: that of its shard, or the one whose turn it is.
+    async fn session(&self, choice: ShardChoice, record: &StoredRecord) -> Session {
+        if let Some(lanes) = &self.lanes
+            && let Some(session) =
+                lanes.session((&self.client, &self.entry), &self.shared, (choice, record)).await
+        {
+            return session;
+        }
         let turn = self.unordered.as_ref().map_or(0, |turn| turn.fetch_add(1, Ordering::Relaxed));
-        &self.sessions[turn % self.sessions.len()]
-    }
-
-    /// How far the sessions are.
-    fn progress(&self) -> impl Iterator<Item = &Progress> + Clone {
-        self.sessions.iter().map(|session| &*session.progress)
+        self.sessions[turn % self.sessions.len()].clone()
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
         // If the queue is full the machine stays until the client goes: it costs little.
-        for Session { handle, .. } in &self.sessions {
-            let close = Command::Close { handle: *handle, ends: self.ends };
+        let lanes = self.lanes.iter_mut().flat_map(Lanes::handles);
+        for handle in self.sessions.iter().map(|session| session.handle).chain(lanes) {
+            let close = Command::Close { handle, ends: self.ends };
             let _ = self.client.inner.commands.try_send(close);
         }
     }
@@ -131,26 +129,18 @@ impl Log {
         entry: LogEntry,
         options: &LogOptions,
     ) -> Result<Self, ControlError> {
+        let open = Arc::new(OpenShards::new(&entry));
+        let shared = Shared { resume: options.resume, open, progress: Arc::new(Progress::default()) };
         let mut sessions = vec![];
         for _ in 0..options.unordered.unwrap_or(1) {
-            let config = LogClientConfig {
-                control: client.inner.control,
-                random: random(),
-                resume: options.resume,
-                options: Options::default(),
-            };
-            let (waiter, opened) = oneshot::channel();
-            let (config, entry) = (Box::new(config), Box::new(entry.clone()));
-            let progress = Arc::new(Progress::default());
-            let command = Command::Open { config, entry, progress: Arc::clone(&progress), handle: waiter };
-            client.inner.commands.send(command).await.map_err(|_| ControlError::Stopped)?;
-            let handle = opened.await.map_err(|_| ControlError::Stopped)?;
-            sessions.push(Session { handle, progress });
+            sessions.push(shared.session(&client, &entry).await.ok_or(ControlError::Stopped)?);
         }
+        let has_lanes = options.unordered.is_some() && entry.config.order.has_cuts();
+        let lanes = has_lanes.then(Lanes::default);
         let room = Arc::new(Semaphore::new(limits::MAX_IN_FLIGHT));
         let unordered = options.unordered.map(|_| AtomicUsize::new(0));
         let ends = options.ends_when_dropped || options.unordered.is_some();
-        Ok(Self { inner: Arc::new(Inner { client, sessions, ends, unordered, entry, room }) })
+        Ok(Self { inner: Arc::new(Inner { client, sessions, lanes, shared, ends, unordered, entry, room }) })
     }
 
     /// The log's name.
@@ -220,14 +210,15 @@ impl Log {
             Ok(room) => room,
             Err(_) => {
                 let room = self.inner.room.clone().acquire_many_owned(units);
-                match answer_within(deadline, self.inner.progress(), room).await {
+                match answer_within(deadline, &self.inner.shared.progress, room).await {
                     Some(room) => room.map_err(|_| AppendError::Stopped)?,
                     None => return Err(self.too_late(self.first(deadline)).await),
                 }
             }
         };
         let (waiter, answer) = oneshot::channel();
-        let (session, sync, shard) = (self.inner.session().clone(), options.sync, options.shard);
+        let (sync, shard) = (options.sync, options.shard);
+        let session = self.inner.session(shard, &record).await;
         let (handle, submitted) = (session.handle, Instant::now());
         let again_for = self.inner.unordered.as_ref().map_or(Duration::ZERO, |_| deadline);
         let command = Command::Append {
@@ -259,6 +250,9 @@ impl Log {
     /// restarted and go on; see [`LogOptions`](crate::LogOptions).
     pub async fn session(&self) -> Option<(SessionId, u64)> {
         let [Session { handle, .. }] = self.inner.sessions[..] else { return None };
+        if self.inner.lanes.is_some() {
+            return None;
+        }
         let (waiter, answer) = oneshot::channel();
         let command = Command::Session { handle, waiter };
         self.inner.client.inner.commands.send(command).await.ok()?;
@@ -276,7 +270,11 @@ impl Log {
     /// # Errors
     /// If not all sequencing replicas confirm in time, or the session was resumed and is forgotten.
     pub async fn end_session(&self) -> Result<(), AppendError> {
-        for session in &self.inner.sessions {
+        let lanes = match &self.inner.lanes {
+            Some(lanes) => lanes.all().await,
+            None => vec![],
+        };
+        for session in self.inner.sessions.iter().chain(&lanes) {
             self.end(session).await?;
         }
         Ok(())
@@ -288,7 +286,7 @@ impl Log {
         let command = Command::EndSession { handle, waiter };
         self.inner.client.inner.commands.send(command).await.map_err(|_| AppendError::Stopped)?;
         let deadline = self.inner.client.inner.options.deadline;
-        let answered = answer_within(deadline, std::iter::once(&*session.progress), answer).await;
+        let answered = answer_within(deadline, &session.progress, answer).await;
         match answered.map(|answer| answer.map(|answer| answer.reply)) {
             Some(Ok(Reply::Ended(_))) => Ok(()),
             Some(Ok(Reply::Failed(Failure::Deleted(name)))) => Err(AppendError::Deleted(name)),

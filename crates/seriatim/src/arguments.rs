@@ -361,8 +361,12 @@ pub(crate) struct AppendArguments {
     /// The file whose lines to append; - is standard input, too [default: standard input].
     #[arg(long, value_name = "F")]
     pub(crate) file: Option<PathBuf>,
-    /// Each line is a record as it is, or one as JSON, as `read --json` prints it, with a key and headers of its own.
-    #[arg(long, value_enum, default_value_t, value_name = "FORM")]
+    #[arg(long, value_enum, default_value_t, value_name = "FORM", help = format!(
+        "Each line is a record as it is, or one as JSON, as `read --json` prints it, with a key and headers of its own; {}, \
+         lines with keys in turn on several shards are slow, since each change of shard waits for an acknowledgement: see \
+         --unordered and --shard",
+        in_logs(|order| order.has_cuts)
+    ))]
     pub(crate) input: InputFormat,
     /// Records end with a NUL byte, not with a newline: a file without one is a single record.
     #[arg(short = '0', long, conflicts_with = "input")]
@@ -377,8 +381,11 @@ pub(crate) struct AppendArguments {
         in_logs(|order| !order.places_by_position)
     ))]
     pub(crate) shard: Option<u32>,
-    /// Do not mind the order of the lines: append a record again that did not reach its shard in time.
-    #[arg(long)]
+    #[arg(long, help = format!(
+        "Do not mind the order of the lines: append a record again that did not reach its shard in time, and, {}, append \
+         to all shards at once that keys choose",
+        in_logs(|order| order.has_cuts)
+    ))]
     pub(crate) unordered: bool,
     #[arg(long, value_name = "F", conflicts_with = "unordered", help = format!(
         "Keep in this file how far it came, and go on from there if the file exists: run the same command again after an \

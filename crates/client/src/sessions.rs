@@ -1,0 +1,125 @@
+//! The sessions of a handle: one, or several that do not wait for each other.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rand::random;
+use seriatim_model::{Position, Record, RecordId, SessionId, ShardId, View};
+use seriatim_protocol::Options;
+use seriatim_protocol::control::LogEntry;
+use seriatim_protocol::parts::ShardChoice;
+use seriatim_protocol::parts::appending::LogClientConfig;
+use tokio::sync::oneshot;
+
+use crate::client::Client;
+use crate::engine::Command;
+use crate::progress::Progress;
+
+/// One session of a handle.
+#[derive(Clone, Debug)]
+pub(crate) struct Session {
+    pub(crate) handle: u64,
+    pub(crate) progress: Arc<Progress>,
+}
+
+/// The shards that take records, by the newest entry of the log that a session of a handle has seen.
+#[derive(Debug)]
+pub(crate) struct OpenShards {
+    of_version: Mutex<(u64, Arc<[ShardId]>)>,
+}
+
+impl OpenShards {
+    pub(crate) fn new(entry: &LogEntry) -> Self {
+        Self { of_version: Mutex::new((entry.version, open_shards(entry))) }
+    }
+
+    /// A session has seen this entry.
+    pub(crate) fn learn(&self, entry: &LogEntry) {
+        let mut known = self.of_version.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.0 < entry.version {
+            *known = (entry.version, open_shards(entry));
+        }
+    }
+
+    fn get(&self) -> Arc<[ShardId]> {
+        Arc::clone(&self.of_version.lock().unwrap_or_else(PoisonError::into_inner).1)
+    }
+}
+
+fn open_shards(entry: &LogEntry) -> Arc<[ShardId]> {
+    entry.view.as_ref().map(View::open_shards).unwrap_or_default().into()
+}
+
+/// The part that is the same for all sessions of a handle.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) resume: Option<(SessionId, u64)>,
+    pub(crate) open: Arc<OpenShards>,
+    /// When any of them got on.
+    pub(crate) progress: Arc<Progress>,
+}
+
+impl Shared {
+    /// Opens a session on a log. None if the client was stopped.
+    pub(crate) async fn session(&self, client: &Client, entry: &LogEntry) -> Option<Session> {
+        let config = LogClientConfig {
+            control: client.inner.control,
+            random: random(),
+            resume: self.resume,
+            options: Options::default(),
+        };
+        let (waiter, opened) = oneshot::channel();
+        let progress = Arc::new(Progress::of(Arc::clone(&self.progress)));
+        let command = Command::Open {
+            config: Box::new(config),
+            entry: Box::new(entry.clone()),
+            progress: Arc::clone(&progress),
+            open: Arc::clone(&self.open),
+            handle: waiter,
+        };
+        client.inner.commands.send(command).await.ok()?;
+        Some(Session { handle: opened.await.ok()?, progress })
+    }
+}
+
+/// A session for each shard that records name, by their keys or otherwise: for appends without an order among them, where
+/// one session would wait for all its acknowledgements before it goes on at another shard.
+#[derive(Debug, Default)]
+pub(crate) struct Lanes {
+    sessions: tokio::sync::Mutex<BTreeMap<ShardId, Session>>,
+}
+
+impl Lanes {
+    /// The session for a record, opened if need be. None if the shards take turns with it, or the client was stopped.
+    pub(crate) async fn session(
+        &self,
+        (client, entry): (&Client, &LogEntry),
+        shared: &Shared,
+        (choice, record): (ShardChoice, &Record),
+    ) -> Option<Session> {
+        let open = shared.open.get();
+        if choice.is_in_turn(record) || open.is_empty() {
+            return None;
+        }
+        // Only those that take turns follow from an id.
+        let any = RecordId { session: SessionId::new(Position::ZERO, 0), number: 0 };
+        let shard = choice.of(any, record, entry.config.stripe, &open);
+        let mut sessions = self.sessions.lock().await;
+        if let Some(session) = sessions.get(&shard) {
+            return Some(session.clone());
+        }
+        let session = shared.session(client, entry).await?;
+        sessions.insert(shard, session.clone());
+        Some(session)
+    }
+
+    /// All that were opened.
+    pub(crate) async fn all(&self) -> Vec<Session> {
+        self.sessions.lock().await.values().cloned().collect()
+    }
+
+    /// The handles of all, which nobody uses any more.
+    pub(crate) fn handles(&mut self) -> impl Iterator<Item = u64> {
+        self.sessions.get_mut().values().map(|session| session.handle)
+    }
+}
