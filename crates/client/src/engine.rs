@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use seriatim_delivery::{Fetch, Selection, Subscriber, fetch, subscriber};
+use seriatim_delivery::{Awaited, Fetch, Selection, Subscriber, fetch, subscriber};
 use seriatim_model::timers::Timers;
 use seriatim_model::{
     Address, Effect, Endpoint, Input, LogId, Machine, NodeId, Peer, Position, Record, Time, limits,
@@ -97,6 +97,11 @@ pub(crate) enum Command {
         handle: u64,
         records: u64,
         bytes: u64,
+    },
+    /// Name the position that a subscription waits for, and why it does not come.
+    Awaited {
+        handle: u64,
+        waiter: oneshot::Sender<Awaited>,
     },
     /// Run a machine that has one outcome.
     Run {
@@ -303,6 +308,7 @@ impl Engine {
                 let request = subscriber::Request::Want { records, bytes };
                 self.step_subscriber(now, handle, Input::Request { token: 0, request });
             }
+            Command::Awaited { handle, waiter } => self.awaited(now, handle, waiter),
             Command::Run { log, start } => {
                 let operation = start(now, self.entries.get(&log));
                 let handle = self.add(Slot { log, kind: Kind::Operation(operation) });
@@ -420,6 +426,12 @@ impl Engine {
             _ => {
                 self.machines.remove(&handle);
             }
+        }
+    }
+
+    fn awaited(&self, now: Time, handle: u64, waiter: oneshot::Sender<Awaited>) {
+        if let Some(Kind::Subscriber(machine, _)) = self.machines.get(&handle).map(|slot| &slot.kind) {
+            let _ = waiter.send(machine.awaited(now));
         }
     }
 

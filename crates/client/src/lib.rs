@@ -81,7 +81,7 @@ pub use error::{AppendError, ConnectError, ControlError, ReadError};
 pub use log::{Append, AppendOptions, Log, Receipt};
 pub use record::Record;
 pub use retention::LogUse;
-pub use seriatim_delivery::Failure;
+pub use seriatim_delivery::{Awaited, Failure, Unanswered};
 pub use seriatim_model::{
     Durability, Filter, LogConfig, Order, Position, Record as StoredRecord, RecordId, Retention,
     RetentionChange, SessionId, ShardId, record::Header, retention::LimitChange, storage::Stored,

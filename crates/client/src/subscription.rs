@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use seriatim_delivery::{Selection, subscriber};
+use seriatim_delivery::{Awaited, Selection, subscriber};
 use seriatim_model::{Filter, LogEntry, Position, Record, RecordId, ShardId, limits};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::engine::Command;
 use crate::error::ReadError;
@@ -192,6 +192,14 @@ impl Subscription {
         self.commands.send(command).await.map_err(|_| ReadError::Stopped)?;
         (self.taken, self.taken_bytes) = (0, 0);
         Ok(())
+    }
+
+    /// The position from which on nothing has come that is final, and what is known of why: for a program that [`next`](Self::next) keeps
+    /// waiting. Nothing once the subscription is over.
+    pub async fn awaited(&self) -> Option<Awaited> {
+        let (waiter, answer) = oneshot::channel();
+        self.commands.send(Command::Awaited { handle: self.handle, waiter }).await.ok()?;
+        answer.await.ok()
     }
 
     /// The next event; nothing when the end that was asked for is reached, or after an error. Waits for

@@ -61,5 +61,5 @@ pub mod trim;
 
 pub use failure::Failure;
 pub use fetch::Fetch;
-pub use subscriber::{Selection, Subscriber};
+pub use subscriber::{Awaited, Selection, Subscriber, Unanswered};
 pub use trim::Trim;

@@ -1,5 +1,7 @@
 //! Records from a position on, in order, as they become final.
 
+use std::fmt;
+
 use seriatim_model::{
     Address, Effect, Endpoint, Input, Machine, NodeId, Peer, Position, ShardId, Time, ViewHistory,
 };
@@ -28,6 +30,62 @@ pub enum Request {
     },
     /// The reader is done: nothing more is delivered.
     Cancel,
+}
+
+/// The next position of a reader that gets nothing, and what is known of why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Awaited {
+    /// Everything below it was handed over, and is final.
+    pub position: Position,
+    /// The shards that may have what is there, and do not give it out.
+    pub shards: Vec<Unanswered>,
+    /// Why the log cannot go on, if the register says so.
+    pub unavailable: Option<String>,
+}
+
+/// A shard that gives out nothing because none of its replicas does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Unanswered {
+    /// The shard.
+    pub shard: ShardId,
+    /// The nodes of the replicas that do not answer.
+    pub silent: Vec<NodeId>,
+    /// The nodes of those that answer that they cannot give it out.
+    pub lacking: Vec<NodeId>,
+}
+
+impl fmt::Display for Awaited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { position, shards, unavailable } = self;
+        write!(f, "waits at position {position}")?;
+        match (unavailable, &shards[..]) {
+            (None, []) => write!(f, ": nothing of it has come yet"),
+            (Some(why), []) => write!(f, ": {why}"),
+            (_, shards) => {
+                let each: Vec<String> = shards.iter().map(ToString::to_string).collect();
+                write!(f, " for {}", each.join("; and for "))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Unanswered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let told = |nodes: &[NodeId], one: &str, many: &str| {
+            let numbers: Vec<String> = nodes.iter().map(ToString::to_string).collect();
+            match &numbers[..] {
+                [] => None,
+                [node] => Some(format!("node {node} {one}")),
+                [first @ .., last] => Some(format!("nodes {} and {last} {many}", first.join(", "))),
+            }
+        };
+        let silent = told(&self.silent, "does not answer", "do not answer");
+        let lacking = told(&self.lacking, "cannot give it out", "cannot give it out");
+        let both: Vec<String> = silent.into_iter().chain(lacking).collect();
+        write!(f, "shard {}: {}", self.shard, both.join(", "))
+    }
 }
 
 /// A subscription to one log: merges what the shards push.
@@ -147,6 +205,14 @@ impl Subscriber {
             Policy::InOrder(policy) => policy.next(),
             Policy::TwoBounds(policy, _) => policy.confirmed(),
         }
+    }
+
+    /// The position that is waited for, and why it does not come.
+    #[must_use]
+    pub fn awaited(&self, now: Time) -> Awaited {
+        let position = self.confirmed();
+        let shards = self.source.unanswered(now, position);
+        Awaited { position, shards, unavailable: self.entry().unavailable.clone() }
     }
 
     /// Whether nothing follows any more.

@@ -354,3 +354,25 @@ proptest! {
         prop_assert_eq!(positions(&events), (first..end).collect::<Vec<_>>());
     }
 }
+
+#[test]
+fn what_is_waited_for_is_said_in_words() {
+    let said = |shards: &[(u32, &[u32], &[u32])], unavailable: Option<&str>| {
+        let nodes = |numbers: &[u32]| numbers.iter().copied().map(NodeId).collect();
+        let shards = shards.iter().map(|(shard, silent, lacking)| Unanswered {
+            shard: ShardId(*shard),
+            silent: nodes(silent),
+            lacking: nodes(lacking),
+        });
+        let (shards, unavailable) = (shards.collect(), unavailable.map(str::to_owned));
+        Awaited { position: Position(58), shards, unavailable }.to_string()
+    };
+    assert_eq!(said(&[], None), "waits at position 58: nothing of it has come yet");
+    assert_eq!(said(&[], Some("a reason")), "waits at position 58: a reason");
+    let away = "waits at position 58 for shard 1: nodes 4 and 5 do not answer";
+    assert_eq!(said(&[(1, &[4, 5], &[])], Some("a reason")), away);
+    let some = "waits at position 58 for shard 1: node 5 does not answer, node 4 cannot give it out";
+    assert_eq!(said(&[(1, &[5], &[4])], None), some);
+    let both = "waits at position 58 for shard 0: node 3 does not answer; and for shard 1: nodes 4, 5 and 6 cannot give it out";
+    assert_eq!(said(&[(0, &[3], &[]), (1, &[], &[4, 5, 6])], None), both);
+}

@@ -21,6 +21,9 @@ const FIRST_MOST: Duration = Duration::from_secs(8);
 /// How long to wait before a node that disconnected is asked again; doubled each time up to [`IDLE`].
 const RECONNECT_AFTER: Duration = Duration::from_millis(20);
 
+/// After how long without a word of any replica a shard is said not to answer: where nothing need come, it is asked every [`IDLE`].
+const SILENT_AFTER: Duration = Duration::from_secs(2);
+
 /// How often in a row all replicas of a shard may say that they do not hold a record yet, and get nothing of what they lack, before
 /// that is believed.
 pub(crate) const MISSING_ROUNDS: usize = 25;
@@ -70,6 +73,8 @@ pub(crate) struct Feed {
     /// How long it may stay silent. How far that grows depends on what is awaited, so it is no [`Backoff`].
     timeout: Duration,
     heard: bool,
+    /// When a replica said something last; before that, when one was asked for the first time.
+    answered: Option<Time>,
     /// When it is asked again after its node disconnected.
     reconnects: Backoff,
 }
@@ -145,6 +150,7 @@ impl Feed {
             owed_since: None,
             timeout: TIMEOUT_FIRST,
             heard: false,
+            answered: None,
             reconnects: Backoff::new(now, RECONNECT_AFTER, IDLE),
         }
     }
@@ -207,6 +213,7 @@ impl Feed {
         (self.upto, self.final_upto) = (from, from);
         self.since = now;
         self.heard = false;
+        self.answered.get_or_insert(now);
         self.credit.begin()
     }
 
@@ -260,7 +267,7 @@ impl Feed {
     /// The replica cannot serve it at present.
     pub(crate) fn refused(&mut self, now: Time) {
         self.request = None;
-        self.since = now + self.timeout;
+        (self.since, self.answered) = (now + self.timeout, Some(now));
         self.timed_out();
     }
 
@@ -289,6 +296,19 @@ impl Feed {
             self.rounds_in_vain = if has_gained { 0 } else { self.rounds_in_vain + 1 };
         }
         turn
+    }
+
+    /// The replicas that say nothing, and those that said that they cannot give out what comes next; if nothing comes of the shard for
+    /// that reason.
+    pub(crate) fn unanswered(&self, now: Time, replicas: &[Member]) -> Option<(Vec<NodeId>, Vec<NodeId>)> {
+        let has_said_no = !self.round.is_new() || self.rounds_in_vain > 0;
+        let was_silent = self.answered.is_some_and(|at| now >= at + SILENT_AFTER);
+        if self.lost.is_some() || !has_said_no && !was_silent {
+            return None;
+        }
+        // A round in vain is one in which nobody was silent.
+        let is_silent = |node: &NodeId| self.rounds_in_vain == 0 && !self.round.has_said_no(*node);
+        Some(replicas.iter().map(|replica| replica.node).partition(is_silent))
     }
 
     /// Asks `node` anew, after a pause.
@@ -356,7 +376,7 @@ impl Feed {
 
     /// It works: nothing need be asked for again.
     pub(crate) fn was_heard(&mut self, now: Time) {
-        (self.since, self.heard, self.timeout) = (now, true, TIMEOUT_FIRST);
+        (self.since, self.heard, self.timeout, self.answered) = (now, true, TIMEOUT_FIRST, Some(now));
         self.reconnects.helped();
     }
 

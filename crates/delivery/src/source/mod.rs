@@ -32,6 +32,7 @@ pub(crate) use predictions::{Basis, Known};
 pub(crate) use round::{Round, Turn};
 
 use crate::failure::Failure;
+use crate::subscriber::Unanswered;
 
 /// The subscriptions to all shards of one log.
 ///
@@ -143,6 +144,24 @@ impl Source {
     /// The register's entry, as far as it is known.
     pub(crate) fn entry(&self) -> &LogEntry {
         self.directory.entry()
+    }
+
+    /// The shards that may have what is at `position`, and give out nothing because their replicas do not answer, or cannot.
+    pub(crate) fn unanswered(&self, now: Time, position: Position) -> Vec<Unanswered> {
+        let Some(view) = self.directory.view() else { return vec![] };
+        let placed = self.directory.placement().map(|placement| placement.shard_of(position));
+        let holds_up = |shard: &ShardId, feed: &Feed| {
+            placed.is_none_or(|placed| placed == *shard)
+                && feed.reaches(position)
+                && feed.final_bound() <= position
+        };
+        let waited_for = self.feeds.iter().filter(|(shard, feed)| holds_up(shard, feed));
+        let unanswered = waited_for.filter_map(|(shard, feed)| {
+            let replicas = &view.holders(*shard)?.replicas;
+            let (silent, lacking) = feed.unanswered(now, replicas)?;
+            Some(Unanswered { shard: *shard, silent, lacking })
+        });
+        unanswered.collect()
     }
 
     /// Whether the log has a view. Before that nothing is known of any position.

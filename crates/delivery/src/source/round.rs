@@ -51,6 +51,11 @@ impl Round {
         self.said_no.is_empty()
     }
 
+    /// Whether this replica said in this round that it cannot give it out.
+    pub(crate) fn has_said_no(&self, node: NodeId) -> bool {
+        self.said_no.contains(&node)
+    }
+
     /// The replica that is waited for: the one that was asked last, or one of these if that has answered.
     pub(crate) fn silent(&self, asked: NodeId, replicas: &[Member]) -> NodeId {
         let nodes = std::iter::once(asked).chain(replicas.iter().map(|replica| replica.node));

@@ -457,6 +457,29 @@ fn all_replicas_of_a_retired_shard_are_asked_in_turn_since_no_view_replaces_one_
     assert_eq!(script.deliver(0, 0, run([0, 2]), 3), [0, 1]);
 }
 
+#[test]
+fn a_shard_of_which_no_replica_gives_out_what_comes_next_is_named() {
+    let mut script = Script::new(without_a_shard(), 0);
+    let unanswered = |script: &Script, at: u64| script.source.unanswered(script.now, Position(at));
+    let (shard, primary, backup) = (ShardId(0), NodeId(primary(1, 0)), NodeId(100));
+    script.deliver(1, 0, run([1, 3]), 4);
+    assert_eq!(unanswered(&script, 0), [], "it may still answer");
+    script.wait(2000 * MS);
+    let silent = Unanswered { shard, silent: vec![primary, backup], lacking: vec![] };
+    assert_eq!(unanswered(&script, 0), [silent]);
+    assert_eq!(unanswered(&script, 3).iter().filter(|told| told.shard == shard).count(), 0, "it ends before");
+    let (node, request, ..) = script.asked[&0];
+    let error = ReadError::Missing { position: Position(0), lacking: 1 };
+    script.hear(node, 0, shard::Message::ReadFailed { request, error });
+    let asked = NodeId(node);
+    let other = if asked == primary { backup } else { primary };
+    let lacks = Unanswered { shard, silent: vec![other], lacking: vec![asked] };
+    assert_eq!(unanswered(&script, 0), [lacks]);
+    script.wait(Duration::ZERO);
+    script.deliver(0, 0, run([0]), 1);
+    assert_eq!(unanswered(&script, 1), []);
+}
+
 /// The knowledge of the position that is taken next.
 fn next(script: &mut Script) -> Answer {
     script.source.ask(script.now, script.next)

@@ -1,6 +1,6 @@
 //! `seriatim read` and `seriatim tail`.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use seriatim_client::{
     Event, Log, Position, ReadError, RecordId, StoredRecord, SubscribeOptions, Subscription,
@@ -13,6 +13,11 @@ use crate::output::{Failure, Outcome, Printer, note};
 /// How long nothing may come before the tail is looked at again: a view change may have lowered it. Also
 /// how long the first look may take: a log that cannot say its tail now still gives out what is stable.
 const QUIET: Duration = Duration::from_secs(2);
+
+/// For how long nothing may come before a reader is told what it waits for.
+const TELL_AFTER: Duration = Duration::from_secs(4);
+/// How often one that goes on waiting is told so.
+const TELL_EVERY: Duration = Duration::from_secs(10);
 
 pub(crate) async fn read(log: Log, arguments: ReadArguments) -> Outcome {
     let tail = match tokio::time::timeout(QUIET, log.check_tail()).await {
@@ -63,6 +68,39 @@ impl Losses {
     }
 }
 
+/// The notices for a reader to whom nothing comes: on standard error, so that what is printed are records.
+struct Notices {
+    position: Option<Position>,
+    /// Since when it has waited at this position.
+    since: Instant,
+    told: Option<Instant>,
+}
+
+impl Notices {
+    fn new() -> Self {
+        Self { position: None, since: Instant::now(), told: None }
+    }
+
+    /// Tells what a subscription waits for to which nothing has come for a while. That nothing follows is worth a word only if something
+    /// `is_owed`, or cannot come.
+    async fn quiet(&mut self, events: &Subscription, is_owed: bool) {
+        let Some(awaited) = events.awaited().await else { return };
+        let cannot_come = !awaited.shards.is_empty() || awaited.unavailable.is_some();
+        if self.note_quiet(Instant::now(), awaited.position) && (is_owed || cannot_come) {
+            self.told = Some(Instant::now());
+            note(format_args!("{awaited}; see 'seriatim status'"));
+        }
+    }
+
+    /// Notes that it waits at this position. Returns whether it is time to say so.
+    fn note_quiet(&mut self, now: Instant, position: Position) -> bool {
+        if self.position != Some(position) {
+            (self.position, self.since) = (Some(position), now);
+        }
+        now >= self.since + TELL_AFTER && self.told.is_none_or(|told| now >= told + TELL_EVERY)
+    }
+}
+
 /// Says how to go on where something is lost.
 fn failed(cause: ReadError) -> Failure {
     match &cause {
@@ -87,12 +125,14 @@ async fn print_until(
     let mut options = SubscribeOptions::default();
     options.skip_lost = arguments.skip_lost;
     let mut events = log.subscribe(next, options.clone().until(end)).await?;
+    let mut notices = Notices::new();
     while left > 0 && next < end {
         let event = match tokio::time::timeout(QUIET, events.next()).await {
             Ok(Some(event)) => event.map_err(failed)?,
             Ok(None) => return Ok(()),
             Err(_) => {
                 printer.flush()?;
+                notices.quiet(&events, true).await;
                 let tail = log.check_tail().await?;
                 if tail < end {
                     end = tail;
@@ -126,6 +166,11 @@ pub(crate) async fn tail(log: Log, arguments: TailArguments) -> Outcome {
         Some(from) => Position(from),
         None => log.check_tail().await?,
     };
+    if let Some(until) = arguments.until.map(Position).filter(|until| *until < from) {
+        return Err(Failure::new(format!(
+            "nothing comes before position {until}: the tail, where printing begins, is {from}; give --from"
+        )));
+    }
     let mut options = SubscribeOptions::default();
     options.end = arguments.until.map(Position);
     options.speculative = arguments.speculative;
@@ -150,6 +195,7 @@ async fn follow(
     printer: &mut Printer,
     losses: &mut Losses,
 ) -> Outcome {
+    let mut notices = Notices::new();
     loop {
         // Print at once what has come; wait only when nothing is left to print.
         let event = match next_if_ready(events).await {
@@ -157,7 +203,7 @@ async fn follow(
             None => {
                 printer.flush()?;
                 losses.tell();
-                events.next().await
+                next_with_notices(events, &mut notices).await
             }
         };
         match event {
@@ -214,11 +260,45 @@ fn print(
     printer.bytes(if how.null { b"\0" } else { b"\n" })
 }
 
+/// The next event. What it takes long for is told, unless that is only that nothing is appended.
+async fn next_with_notices(
+    events: &mut Subscription,
+    notices: &mut Notices,
+) -> Option<Result<Event, ReadError>> {
+    loop {
+        match tokio::time::timeout(QUIET, events.next()).await {
+            Ok(event) => return event,
+            Err(_) => notices.quiet(events, false).await,
+        }
+    }
+}
+
 /// The next event, if it is there already.
 async fn next_if_ready(events: &mut Subscription) -> Option<Option<Result<Event, ReadError>>> {
     tokio::select! {
         biased;
         event = events.next() => Some(event),
         () = std::future::ready(()) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_is_told_what_it_waits_for_after_a_while_and_now_and_then() {
+        let (begin, mut notices) = (Instant::now(), Notices::new());
+        let mut is_due = |seconds, position| {
+            let now = begin + Duration::from_secs(seconds);
+            let is_due = notices.note_quiet(now, Position(position));
+            notices.told = if is_due { Some(now) } else { notices.told };
+            is_due
+        };
+        // It gets on at first, and then not.
+        let first = [(2, 10), (6, 20), (8, 30), (10, 30), (12, 30)];
+        assert_eq!(first.map(|(now, at)| is_due(now, at)), [false, false, false, false, true]);
+        assert_eq!([14, 21, 22, 24].map(|now| is_due(now, 30)), [false, false, true, false]);
+        assert_eq!([40, 43, 44].map(|now| is_due(now, 40)), [false, false, true], "it has got on meanwhile");
     }
 }

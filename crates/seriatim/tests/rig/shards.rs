@@ -7,6 +7,7 @@ use seriatim_client::{
     Event, Failure, Log, LogConfig, NodeId, Order, Position, ReadError, ShardId, SubscribeOptions,
 };
 use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Child;
 
 use crate::command::{CommandLine, text};
 use crate::events::told;
@@ -122,6 +123,7 @@ pub(crate) async fn give_up_a_shard_of(order: Order) {
     assert_eq!(records.len(), 30);
 
     members.kill(lost).await;
+    let mut reader = cli.begin(&["tail", &name, "--from", "0", "--until", "30"]);
     let is_retired = async |log: &str| {
         let shown = cli.good(&["log", "show", log]).await;
         text(&shown).contains("retired; its records lie below")
@@ -131,6 +133,7 @@ pub(crate) async fn give_up_a_shard_of(order: Order) {
     let (asked, away) = (text(&asked), format!("node {lost} does not answer, and may still have them"));
     assert!(asked.starts_with("all positions are certain, except those of shard 0 from 0 to "), "{asked}");
     assert!(asked.contains(&away) && asked.contains("--accept-loss"), "{asked}");
+    says_that_it_waits(&mut reader, lost).await;
 
     members.restart(lost).await;
     let has_all = async || {
@@ -150,9 +153,13 @@ pub(crate) async fn give_up_a_shard_of(order: Order) {
         told.contains("except those of shard 0 from 0 to ") && !told.contains("does not answer")
     };
     until("the node has nothing", told_lost).await;
-    let status = cli.run(&["status"]).await;
-    let status = text(&status.stdout);
-    assert!(status.contains("shard 0 is retired, and node") && status.contains("admin recover"), "{status}");
+    // The log may change its view once more, now that the node is back.
+    let is_unreadable = async || {
+        let status = cli.run(&["status"]).await;
+        let status = text(&status.stdout);
+        status.contains("shard 0 is retired, and node") && status.contains("admin recover")
+    };
+    until("its status says what cannot be read", is_unreadable).await;
     let accepted = cli.good(&["admin", "recover", &name, "--accept-loss"]).await;
     assert!(text(&accepted).contains("is registered; it goes on at position"), "{}", text(&accepted));
     assert!(!is_retired(&name).await, "nothing of it is left");
@@ -166,6 +173,16 @@ pub(crate) async fn give_up_a_shard_of(order: Order) {
     assert!(ended.contains("what shard 0 had") && ended.contains("with --skip-lost"), "{ended}");
     cli.good_on(&["append", &name], b"more\n").await;
     skip_what_is_lost(&cli, &name).await;
+}
+
+/// A reader that comes to a record of shard 0 says for which node it waits.
+async fn says_that_it_waits(reader: &mut Child, node: NodeId) {
+    let said = reader.stderr.take().expect("it is piped");
+    let mut said = BufReader::new(said).lines();
+    let said = tokio::time::timeout(DEADLINE, said.next_line()).await.expect("it says so");
+    let said = said.expect("it can be read").expect("there is a line");
+    let why = format!(" for shard 0: node {node} does not answer; see 'seriatim status'");
+    assert!(said.starts_with("waits at position ") && said.ends_with(&why), "{said}");
 }
 
 /// The records of shard 1 and one more are left. A reader that skips what is lost gets them, and is told of the rest.
