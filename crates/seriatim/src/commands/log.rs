@@ -176,8 +176,8 @@ fn keeps(limits: &Retention) -> String {
 }
 
 fn show_use(usage: &LogUse) {
-    let records = usage.stable.since(usage.first);
-    print_line(format_args!("records           {records}, from position {} on", usage.first));
+    let (positions, first) = (usage.stable.since(usage.first), usage.first);
+    print_line(format_args!("positions         {positions}, from {first} on, with or without a record"));
     for (node, bytes) in &usage.nodes {
         print_line(format_args!("disk of node {node:<4} {}", bytes_in_words(*bytes)));
     }

@@ -124,6 +124,8 @@ async fn limits_are_changed_while_a_log_is_used() {
     until("7 are left", async || (count(&cli, "a").await == 7).then_some(())).await;
     let printed = cli.good(&["read", "a"]).await;
     assert_eq!(text(&printed).lines().next(), Some("1493"));
+    let shown = cli.good(&["log", "show", "a"]).await;
+    assert!(text(&shown).contains("\npositions         7, from 1493 on"), "{}", text(&shown));
     let shown = cli.good(&["log", "show", "a", "--json"]).await;
     let shown: serde_json::Value = serde_json::from_slice(&shown).expect("it is JSON");
     assert_eq!((&shown["retain_records"], &shown["use"]["first"]), (&7.into(), &1493.into()));
