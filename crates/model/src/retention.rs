@@ -43,7 +43,7 @@ impl Retention {
         }
         if let Some(records) = self.records.filter(|records| !limits::RETAIN_RECORDS.contains(records)) {
             let most = limits::RETAIN_RECORDS.end();
-            return Err(format!("a log keeps 1 to {most} records, not {records}"));
+            return Err(format!("a log keeps 1 to {most} positions, not {records}"));
         }
         Ok(())
     }

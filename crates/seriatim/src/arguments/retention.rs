@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use seriatim_model::retention::LimitChange;
-use seriatim_model::{Retention, RetentionChange};
+use seriatim_model::{Order, Retention, RetentionChange};
 
 /// The limits of a log.
 #[derive(Debug, Args)]
@@ -15,8 +15,11 @@ pub(crate) struct RetentionArguments {
     /// Keep so many bytes of records, such as 10GiB, each record counted once; the oldest beyond it are trimmed.
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub(crate) retain_bytes: Option<LimitArgument>,
-    /// Keep the last so many records; the oldest beyond it are trimmed.
-    #[arg(long, value_name = "N", value_parser = records)]
+    #[arg(long, value_name = "N", value_parser = records, help = format!(
+        "Keep the last so many positions; records below them are trimmed. Empty positions count, which in a log of order {} may be \
+         most of them",
+        Order::names_where(|order| order.has_quotas)
+    ))]
     pub(crate) retain_records: Option<LimitArgument>,
 }
 
@@ -81,7 +84,7 @@ fn bytes(text: &str) -> Result<LimitArgument, String> {
 
 fn records(text: &str) -> Result<LimitArgument, String> {
     limit(text, |text| {
-        let wrong = |_| format!("'{text}' is no number of records: give one such as 1000000, or none");
+        let wrong = |_| format!("'{text}' is no number of positions: give one such as 1000000, or none");
         Ok(Retention { records: Some(text.parse().map_err(wrong)?), ..Retention::default() })
     })
 }
@@ -168,8 +171,8 @@ mod tests {
             (bytes("1.GiB"), "is no number of bytes"),
             (bytes("99999999999TiB"), "is no number of bytes"),
             (bytes("-1"), "is no number of bytes"),
-            (records("0"), "not 0"),
-            (records("many"), "'many' is no number of records"),
+            (records("0"), "positions, not 0"),
+            (records("many"), "'many' is no number of positions"),
         ] {
             let said = wrong.expect_err(words);
             assert!(said.contains(words), "{said}");

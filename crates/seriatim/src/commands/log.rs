@@ -168,7 +168,7 @@ fn keeps(limits: &Retention) -> String {
     let mut words = vec![];
     words.extend(limits.age_ms.map(|age| format!("records of the last {}", age_in_words(age))));
     words.extend(limits.bytes.map(|bytes| format!("{} of records", bytes_in_words(bytes))));
-    words.extend(limits.records.map(|records| format!("the last {records} records")));
+    words.extend(limits.records.map(|records| format!("the last {records} positions")));
     match words.is_empty() {
         true => "everything until it is trimmed".into(),
         false => format!("{} at most", words.join(", and ")),

@@ -120,7 +120,7 @@ async fn limits_are_changed_while_a_log_is_used() {
     assert_eq!(text(&said), "'a' keeps everything until it is trimmed\n");
     cli.good_on(&["append", "a"], &lines(1000..1500, 4)).await;
     let said = cli.good(&["log", "set", "a", "--retain-records", "7", "--retain-age", "1d"]).await;
-    assert_eq!(text(&said), "'a' keeps records of the last 1day, and the last 7 records at most\n");
+    assert_eq!(text(&said), "'a' keeps records of the last 1day, and the last 7 positions at most\n");
     until("7 are left", async || (count(&cli, "a").await == 7).then_some(())).await;
     let printed = cli.good(&["read", "a"]).await;
     assert_eq!(text(&printed).lines().next(), Some("1493"));
@@ -244,7 +244,7 @@ async fn limits_and_times_that_nobody_can_mean_are_refused_in_words() {
         ("--retain-bytes", "much", "'much' is no number of bytes: give one such as 10GiB"),
         ("--retain-bytes", "99999999999TiB", "is no number of bytes"),
         ("--retain-records", "0", "not 0"),
-        ("--retain-records", "-5", "'-5' is no number of records"),
+        ("--retain-records", "-5", "'-5' is no number of positions"),
     ] {
         let value = format!("{option}={value}");
         for arguments in [["log", "set", "a", &value], ["log", "create", "b", &value]] {
