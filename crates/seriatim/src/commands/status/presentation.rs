@@ -110,7 +110,7 @@ fn print_logs(cluster: &Cluster, judgement: &Judgement) {
             shown(log.stable),
             shown(log.tail),
             lag(log).map_or("-".into(), |lag| lag.to_string()),
-            told.lag.map_or("-".into(), |lag| format!("{} s", lag.as_secs().max(1))),
+            told.lag.map_or("-".into(), lag_in_words),
             told.bytes.map_or("-".into(), |bytes| BinaryBytes(bytes).to_string()),
             told.health.state.to_owned(),
         ]);
@@ -136,6 +136,14 @@ fn fewest_replicas(log: &LogStatus) -> usize {
 
 fn shown(position: Option<Position>) -> String {
     position.map_or("-".into(), |position| position.to_string())
+}
+
+/// How far a log is behind: a second or more to the second.
+fn lag_in_words(lag: Duration) -> String {
+    match lag.as_secs() {
+        0 => format!("{} ms", lag.as_millis()),
+        seconds => format!("{seconds} s"),
+    }
 }
 
 /// How many records are acknowledged and not readable yet.
@@ -214,5 +222,16 @@ fn describe_log(log: &LogStatus, told: &LogHealth) -> Value {
 fn extend(described: &mut Value, more: Value) {
     if let (Some(described), Value::Object(more)) = (described.as_object_mut(), more) {
         described.extend(more);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_that_is_hardly_behind_is_not_said_to_be_by_a_second() {
+        let said = |millis| lag_in_words(Duration::from_millis(millis));
+        assert_eq!([3, 999, 1000, 1999, 75_000].map(said), ["3 ms", "999 ms", "1 s", "1 s", "75 s"]);
     }
 }
