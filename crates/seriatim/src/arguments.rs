@@ -348,6 +348,9 @@ fn window(text: &str) -> Result<u32, String> {
 /// A time in microseconds.
 fn interval_us(text: &str) -> Result<u32, String> {
     let limits = seriatim_model::limits::INTERVALS_US;
+    if text.ends_with(|last: char| last.is_ascii_digit()) {
+        return Err(format!("'{text}' is no time: give one with its unit, such as 1ms, 0.2ms or 500us"));
+    }
     let micros = u32::try_from(duration(text)?.as_micros()).unwrap_or(u32::MAX);
     let millis = |micros: &u32| f64::from(*micros) / 1000.0;
     let wrong = || format!("an interval has {}ms to {}ms", millis(limits.start()), millis(limits.end()));
@@ -543,11 +546,13 @@ mod tests {
     #[test]
     fn an_interval_has_a_unit_and_bounds() {
         assert_eq!(
-            [interval_us("0.1ms"), interval_us("500us"), interval_us("2")],
+            [interval_us("0.1ms"), interval_us("500us"), interval_us("2ms")],
             [Ok(100), Ok(500), Ok(2000)]
         );
         assert!(interval_us("1us").unwrap_err().contains("0.1ms"));
-        assert!(interval_us("soon").unwrap_err().contains("no time"));
+        for wrong in ["soon", "5", "0", "0.5", "ms", ""] {
+            assert!(interval_us(wrong).unwrap_err().contains("is no time"), "{wrong}");
+        }
     }
 
     #[test]
