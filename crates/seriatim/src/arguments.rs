@@ -1,15 +1,19 @@
 //! The command line. Scripts depend on it: names stay as they are.
 
+mod numbers;
 mod retention;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use seriatim_bench::{BenchArguments, duration};
 use seriatim_model::order::Properties;
 use seriatim_model::{Announced, Durability, Filter, Order};
 
+use numbers::within;
 pub(crate) use retention::{RetentionArguments, age_in_words, bytes_in_words};
 
 /// A fault-tolerant shared log: many clients append, everyone reads one total order, and you choose when
@@ -81,6 +85,7 @@ pub(crate) enum Command {
         /// The log.
         name: String,
         /// The first position to keep.
+        #[arg(value_parser = numbers::position)]
         position: u64,
     },
     /// Print how nodes and logs are, and why; exit status 1 if something is not well.
@@ -104,7 +109,7 @@ pub(crate) struct DevArguments {
     #[arg(long, value_name = "BYTES", value_parser = retention::byte_count)]
     pub(crate) max_disk_bytes: Option<u64>,
     /// How many nodes the cluster has [default: 3, or what it had before].
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=9))]
+    #[arg(long, value_parser = within(1..=9_u32))]
     pub(crate) nodes: Option<u32>,
     /// A setting of the section `limits` of a node's file, for all nodes; may be given several times: see docs/seriatim.example.toml.
     #[arg(long = "limit", value_name = "NAME=NUMBER")]
@@ -132,7 +137,7 @@ pub(crate) struct StatusArguments {
         value_name = "SECONDS",
         num_args = 0..=1,
         default_missing_value = "2",
-        value_parser = clap::value_parser!(u64).range(1..=3600)
+        value_parser = within(1..=3600_u64)
     )]
     pub(crate) watch: Option<u64>,
     /// Wait until everything is well and every replica holds everything, for at most so many seconds, and print how it is then:
@@ -141,7 +146,7 @@ pub(crate) struct StatusArguments {
         long,
         value_name = "SECONDS",
         conflicts_with = "watch",
-        value_parser = clap::value_parser!(u64).range(1..=86_400)
+        value_parser = within(1..=86_400_u64)
     )]
     pub(crate) wait: Option<u64>,
 }
@@ -151,7 +156,7 @@ pub(crate) struct StatusArguments {
 pub(crate) struct StopArguments {
     /// How long an orderly end may take after SIGTERM or Ctrl-C. Then the server ends as if it were killed, says what it
     /// waited for, and exits with status 1.
-    #[arg(long, default_value_t = 10, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    #[arg(long, default_value_t = 10, value_name = "SECONDS", value_parser = within(1..=3600_u64))]
     pub(crate) stop_within: u64,
 }
 
@@ -255,6 +260,7 @@ pub(crate) enum LogCommand {
         /// The log.
         name: String,
         /// The number of the shard, as `seriatim log show` prints it.
+        #[arg(value_parser = numbers::shard)]
         shard: u32,
     },
     /// Delete a log with all its records, for good.
@@ -271,32 +277,32 @@ pub(crate) struct CreateArguments {
     #[arg(long, default_value_t = Order::default(), help = orders(), long_help = each_order())]
     pub(crate) order: Order,
     /// How many shards it is spread over.
-    #[arg(long, default_value_t = 2)]
+    #[arg(long, default_value_t = 2, value_parser = numbers::number::<u32>)]
     pub(crate) shards: u32,
     /// How many replicas each shard has [default: 2, or 1 on a single node].
-    #[arg(long)]
+    #[arg(long, value_parser = numbers::number::<u32>)]
     pub(crate) replicas: Option<u32>,
-    #[arg(long, help = format!(
+    #[arg(long, value_parser = numbers::number::<u32>, help = format!(
         "How many sequencing replicas it has [default: 3, or as many as there are nodes; {} 1]",
         in_logs(|order| order.has_one_sequencer)
     ))]
     pub(crate) sequencers: Option<u32>,
     /// With how few sequencing replicas it goes on accepting appends [default: 2, or 1 if it has one].
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_parser = within(1..=u32::MAX))]
     pub(crate) min_sequencers: Option<u32>,
     /// With how few replicas of each shard it goes on accepting appends [default: 2, or 1 if it has one].
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_parser = within(1..=u32::MAX))]
     pub(crate) min_replicas: Option<u32>,
     /// Where an acknowledged record is: 'disk' or 'memory' of every replica.
     #[arg(long, default_value = "disk")]
     pub(crate) durability: Durability,
-    #[arg(long, default_value_t = seriatim_model::limits::DEFAULT_STRIPE, help = format!(
+    #[arg(long, default_value_t = seriatim_model::limits::DEFAULT_STRIPE, value_parser = numbers::number::<u64>, help = format!(
         "How many consecutive positions, or {} appends of a session, one shard takes",
         in_logs(|order| !order.places_by_position)
     ))]
     pub(crate) stripe: u64,
     /// The largest record, in bytes.
-    #[arg(long, default_value_t = seriatim_model::limits::DEFAULT_MAX_RECORD_BYTES)]
+    #[arg(long, default_value_t = seriatim_model::limits::DEFAULT_MAX_RECORD_BYTES, value_parser = numbers::number::<u32>)]
     pub(crate) max_record_bytes: u32,
     #[arg(long, value_name = "TIME", value_parser = interval_us, help = format!(
         "How often a log of order {} is ordered at most, from 0.1ms on [default: 1ms]",
@@ -310,7 +316,7 @@ pub(crate) struct CreateArguments {
     pub(crate) window: Option<u32>,
     /// After how many positions of the log, 1 to 10000000, a session that appended nothing meanwhile is forgotten
     /// [default: 10000000].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = numbers::number::<u64>)]
     pub(crate) session_idle_positions: Option<u64>,
     #[command(flatten)]
     pub(crate) retention: RetentionArguments,
@@ -379,7 +385,7 @@ pub(crate) struct AppendArguments {
         in_logs(|order| !order.places_by_position)
     ))]
     pub(crate) key: Option<String>,
-    #[arg(long, value_name = "N", conflicts_with = "key", help = format!(
+    #[arg(long, value_name = "N", conflicts_with = "key", value_parser = numbers::shard, help = format!(
         "Put all records on this shard, {}",
         in_logs(|order| !order.places_by_position)
     ))]
@@ -431,10 +437,10 @@ pub(crate) struct ReadArguments {
     /// The log.
     pub(crate) name: String,
     /// The first position to print [default: the first there is].
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", value_parser = numbers::position)]
     pub(crate) from: Option<u64>,
     /// At most this many records.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = numbers::records)]
     pub(crate) count: Option<u64>,
     /// Go on after records that are lost, as an operator accepted, and say which they are.
     #[arg(long)]
@@ -448,10 +454,10 @@ pub(crate) struct TailArguments {
     /// The log.
     pub(crate) name: String,
     /// The first position to print [default: the tail].
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", value_parser = numbers::position)]
     pub(crate) from: Option<u64>,
     /// Stop before this position, when all before it is final [default: never].
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", value_parser = numbers::position)]
     pub(crate) until: Option<u64>,
     /// Print records before they are final, with lines that say up to where they are, or from where on they are void. Needs
     /// --json.
@@ -459,10 +465,10 @@ pub(crate) struct TailArguments {
     pub(crate) speculative: bool,
     /// Only records whose key begins with PREFIX (key=PREFIX), or that have a header of this kind whose value does
     /// (header:KIND=PREFIX).
-    #[arg(long, value_name = "WHICH", value_parser = filter)]
+    #[arg(long, value_name = "WHICH", value_parser = OsStringValueParser::new().try_map(filter))]
     pub(crate) filter: Option<Filter>,
     /// Only records on these shards, by number, separated by commas.
-    #[arg(long, value_name = "N,...", value_delimiter = ',')]
+    #[arg(long, value_name = "N,...", value_parser = numbers::shard, value_delimiter = ',')]
     pub(crate) shards: Option<Vec<u32>>,
     /// Go on after records that are lost, as an operator accepted, and say which they are.
     #[arg(long)]
@@ -472,7 +478,8 @@ pub(crate) struct TailArguments {
 }
 
 /// Reads which records are wanted.
-fn filter(text: &str) -> Result<Filter, String> {
+fn filter(text: OsString) -> Result<Filter, String> {
+    let text = text.to_str().ok_or("it is not valid UTF-8")?;
     let (what, prefix) = text.split_once('=').ok_or("write key=PREFIX or header:KIND=PREFIX")?;
     let filter = match (what, what.strip_prefix("header:")) {
         ("key", _) => Filter::key_prefix(prefix.to_owned()),
@@ -504,6 +511,7 @@ pub(crate) enum AdminCommand {
     /// safe to stop it.
     Drain {
         /// The node.
+        #[arg(value_parser = numbers::node)]
         node: u32,
         /// Return at once; `seriatim status` shows how far it is.
         #[arg(long)]
@@ -515,9 +523,10 @@ pub(crate) enum AdminCommand {
     /// Let one node take over all that another has, which may be lost; and say when that is done.
     Replace {
         /// The node that is to go.
+        #[arg(value_parser = numbers::node)]
         node: u32,
         /// The node that is to take over.
-        #[arg(long, value_name = "NODE")]
+        #[arg(long, value_name = "NODE", value_parser = numbers::node)]
         by: u32,
         /// Return at once; `seriatim status` shows how far it is.
         #[arg(long)]
@@ -526,6 +535,7 @@ pub(crate) enum AdminCommand {
     /// Forget a node that was stopped and has no roles any more. Its number is never used again.
     Remove {
         /// The node.
+        #[arg(value_parser = numbers::node)]
         node: u32,
     },
 }

@@ -321,9 +321,11 @@ async fn a_speculative_tail_wants_a_part_of_a_log_and_says_what_is_no_part() {
             &["tail", "l", "--speculative", "--json", "--filter", "value=x"],
             &["tail", "l", "--speculative", "--json", "--filter", "header:x=y"],
             &["tail", "l", "--shards", "x"],
+            &["tail", "l", "--shards", ""],
         ] {
             let output = cli.run(wrong).await;
             assert_eq!(output.status.code(), Some(2), "{wrong:?}: {}", text(&output.stderr));
+            assert!(!text(&output.stderr).contains("parse integer"), "{wrong:?}: {}", text(&output.stderr));
         }
     })
     .await;
