@@ -45,6 +45,9 @@ impl Arguments {
             Command::Tail(tail) if tail.speculative && !tail.print.json => Err(
                 "--speculative needs --json: a record that is not final may be taken back, and a line that is printed plainly cannot",
             ),
+            Command::Tail(TailArguments { from: Some(from), until: Some(until), .. }) if until < from => {
+                Err("--until is a position before --from: nothing lies between")
+            }
             _ => Ok(()),
         }
     }

@@ -17,7 +17,7 @@ use clap::{CommandFactory, Parser};
 fn main() -> ExitCode {
     let arguments = arguments::Arguments::parse();
     if let Err(why) = arguments.check() {
-        arguments::Arguments::command().error(ErrorKind::MissingRequiredArgument, why).exit();
+        arguments::Arguments::command().error(ErrorKind::ArgumentConflict, why).exit();
     }
     commands::allow_many_open_files();
     let runtime = tokio::runtime::Builder::new_multi_thread().thread_name("seriatim").enable_all().build();

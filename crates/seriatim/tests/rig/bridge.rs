@@ -320,6 +320,7 @@ async fn a_speculative_tail_wants_a_part_of_a_log_and_says_what_is_no_part() {
             &["tail", "l", "--speculative"][..],
             &["tail", "l", "--speculative", "--json", "--filter", "value=x"],
             &["tail", "l", "--speculative", "--json", "--filter", "header:x=y"],
+            &["tail", "l", "--from", "3", "--until", "2"],
             &["tail", "l", "--shards", "x"],
             &["tail", "l", "--shards", ""],
         ] {
