@@ -317,9 +317,12 @@ pub(crate) struct CreateArguments {
         Order::names_where(|order| order.has_quotas)
     ))]
     pub(crate) window: Option<u32>,
-    /// After how many positions of the log, 1 to 10000000, a session that appended nothing meanwhile is forgotten
-    /// [default: 10000000].
-    #[arg(long, value_name = "N", value_parser = numbers::number::<u64>)]
+    #[arg(long, value_name = "N", value_parser = numbers::number::<u64>, help = format!(
+        "After how many positions of the log, 1 to 10000000, a session that appended nothing meanwhile is forgotten; {} after {} \
+         times as many, since empty ones count [default: 10000000]",
+        in_logs(|order| order.has_quotas),
+        seriatim_model::limits::IDLE_TIMES_IF_PADDED
+    ))]
     pub(crate) session_idle_positions: Option<u64>,
     #[command(flatten)]
     pub(crate) retention: RetentionArguments,

@@ -130,7 +130,7 @@ fn show(entry: &LogEntry, usage: &LogUse, windows: Option<&WindowStatus>) {
         print_line(format_args!("window            {} cuts", config.window));
     }
     if config.order.properties().remembers_sessions {
-        print_line(format_args!("forgets sessions  after {} positions", config.idle_positions()));
+        print_line(format_args!("forgets sessions  after {}", idle_positions(config)));
     }
     print_line(format_args!("keeps             {}", keeps(&config.retention)));
     match &entry.view {
@@ -160,6 +160,17 @@ fn show(entry: &LogEntry, usage: &LogUse, windows: Option<&WindowStatus>) {
     show_use(usage);
     if let Some(why) = &entry.unavailable {
         print_line(format_args!("unavailable       {why}"));
+    }
+}
+
+/// After how many positions a log forgets a session, in words.
+fn idle_positions(config: &LogConfig) -> String {
+    let (chosen, counted) = (config.session_idle_positions, config.idle_positions());
+    match counted.checked_div(chosen) {
+        Some(times) if times > 1 => {
+            format!("{counted} positions, {times} times {chosen}: most may be empty")
+        }
+        _ => format!("{counted} positions"),
     }
 }
 
@@ -224,6 +235,7 @@ pub(crate) fn describe(entry: &LogEntry) -> serde_json::Value {
         "stripe": config.stripe,
         "max_record_bytes": config.max_record_bytes,
         "session_idle_positions": config.session_idle_positions,
+        "session_idle_positions_with_empty": config.idle_positions(),
         "retain_age_ms": config.retention.age_ms,
         "retain_bytes": config.retention.bytes,
         "retain_records": config.retention.records,
@@ -244,4 +256,20 @@ pub(crate) fn describe(entry: &LogEntry) -> serde_json::Value {
         })),
         "unavailable": entry.unavailable,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use seriatim_client::Order;
+
+    use super::*;
+
+    #[test]
+    fn it_is_said_why_a_session_may_be_idle_for_longer_than_was_chosen() {
+        let said = |order| {
+            idle_positions(&LogConfig { order, session_idle_positions: 1000, ..LogConfig::default() })
+        };
+        assert_eq!(said(Order::Scalog), "1000 positions");
+        assert_eq!(said(Order::Belfast), "64000 positions, 64 times 1000: most may be empty");
+    }
 }
