@@ -87,7 +87,7 @@ const PASSED_WHILE_REPEATED: Profile = Profile {
 };
 
 /// All of them.
-pub const MUTATIONS: [Detection; 131] = [
+pub const MUTATIONS: [Detection; 132] = [
     detection(Mutation::StableEarly, "no_unstable_reads", 3, profiles::QUIET),
     detection(Mutation::FilterForgotten, "at_most_once", 5, profiles::CHURN),
     detection(Mutation::FilterUnion, "durability", 20, profiles::HALF_SEEN),
@@ -186,6 +186,7 @@ pub const MUTATIONS: [Detection; 131] = [
         .of(PLACES_FIRST),
     detection(Mutation::ResentWithoutBackoff, "amplification", 10, profiles::OVERLOAD_SLOW_DISK),
     detection(Mutation::OutsideUntrimmed, "liveness", 10, profiles::SMALL_DISKS).of(PLACES_FIRST),
+    detection(Mutation::LeftoversKept, "liveness", 1, profiles::SMALL_DISKS).of(NAMES_APART).from(30_000_029),
     detection(Mutation::SequencersUnreplaced, "liveness", 10, profiles::LOST_FOR_GOOD),
     detection(Mutation::WentBackForEach, "liveness", 1, profiles::TAKING_TIME).from(700_001_013),
     detection(Mutation::MutenessUnnoticed, "recovers", 10, profiles::MUTE),

@@ -8,6 +8,7 @@ use seriatim_model::{IdRun, Ticket, ViewNumber};
 
 use super::core::Core;
 use super::path::DataPath;
+use crate::mutation::Mutation;
 use crate::roles::RoleEffect;
 
 /// The knowledge that a replica outside of all views has of them.
@@ -37,7 +38,8 @@ impl Leftovers {
 
 /// The replicas of this view, which does without this one, have trimmed: asks the store what it holds, if that `is_news`.
 pub(super) fn ask(core: &mut Core, view: ViewNumber, is_news: bool, out: &mut Vec<RoleEffect>) {
-    if is_news || core.leftovers.may_be {
+    let keeps = core.options.mutates(Mutation::LeftoversKept);
+    if (is_news || core.leftovers.may_be) && !keeps {
         core.leftovers.may_be = false;
         core.leftovers.asked = Some((core.measure(out), view));
     }
