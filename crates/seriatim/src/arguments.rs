@@ -392,7 +392,7 @@ pub(crate) struct AppendArguments {
     ))]
     pub(crate) key: Option<String>,
     #[arg(long, value_name = "N", conflicts_with = "key", value_parser = numbers::shard, help = format!(
-        "Put all records on this shard, {}",
+        "Put all records on this shard, {}; those that are on their way when it is lost or removed go to another",
         in_logs(|order| !order.places_by_position)
     ))]
     pub(crate) shard: Option<u32>,

@@ -14,7 +14,8 @@ pub enum ShardChoice {
     ByKey,
     /// The shards take turns, whatever its key.
     InTurn,
-    /// This one.
+    /// This one. If that takes no records any more when the append is sent, since it was lost or is to leave, another does: the
+    /// appends after it in its session cannot do without it. Appends that come later fail.
     Fixed(ShardId),
 }
 
