@@ -7,6 +7,7 @@ mod arguments;
 mod commands;
 mod config;
 mod json_record;
+mod lines;
 mod output;
 
 use std::process::ExitCode;

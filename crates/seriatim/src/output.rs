@@ -1,10 +1,13 @@
 //! The output that people and scripts see.
 
+use std::backtrace::Backtrace;
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
+use std::panic;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use indicatif::{HumanCount, ProgressBar, ProgressState, ProgressStyle};
 use tokio::sync::watch;
@@ -13,6 +16,7 @@ use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::arguments::{EventArguments, LogFormat};
+use crate::lines::LineQueue;
 
 /// Why a command failed, in one line that says what to do; or that nobody reads what it prints.
 #[derive(Debug)]
@@ -38,13 +42,18 @@ impl Failure {
     pub(crate) fn report(&self) -> ExitCode {
         if let Self::Message(message) | Self::Interrupted(message) = self {
             // If standard error is gone as well, there is nobody left to tell.
-            let _ = writeln!(io::stderr(), "seriatim: {message}");
+            let _ = io::stderr().write_all(described(message).as_bytes());
         }
         match self {
             Self::Interrupted(_) => ExitCode::from(INTERRUPTED),
             Self::Message(_) | Self::Unwell | Self::NobodyReads => ExitCode::FAILURE,
         }
     }
+}
+
+/// The line about a failure.
+fn described(message: &str) -> String {
+    format!("seriatim: {message}\n")
 }
 
 impl<E: std::error::Error> From<E> for Failure {
@@ -92,36 +101,77 @@ pub(crate) fn note(line: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
-/// The target of events about an orderly end.
-pub(crate) const STOPPING: &str = "seriatim::stopping";
+/// The target of events that a server reports to its end: how the end proceeds, and lines that were dropped.
+pub(crate) const TO_THE_END: &str = "seriatim::to_the_end";
 
-/// The telling of what happens to a server.
-pub(crate) struct Events {
-    is_over: Arc<AtomicBool>,
+/// How long a server that ends waits until its last lines are written. A stream that no process reads never takes them.
+pub(crate) const LAST_LINES: Duration = Duration::from_millis(500);
+
+/// The reports of a server: events on standard error, one line each, with its time in UTC, and lines on standard output. A server
+/// never waits for either stream.
+pub(crate) struct Reports {
+    is_ending: Arc<AtomicBool>,
+    errors: LineQueue,
+    lines: LineQueue,
 }
 
-impl Events {
-    /// Tells nothing more but how the end goes on: the nodes of one process that stops take leave of each other, and none is lost.
-    pub(crate) fn end(&self) {
-        self.is_over.store(true, Ordering::Relaxed);
+impl Reports {
+    /// From here on events, and panics, are written to standard error.
+    ///
+    /// # Errors
+    /// If the operating system starts no thread.
+    pub(crate) fn start(arguments: &EventArguments) -> io::Result<Self> {
+        let errors = LineQueue::start(io::stderr(), |lines| {
+            tracing::error!(target: TO_THE_END, "{lines} lines were dropped: no process read standard error");
+        })?;
+        let lines = LineQueue::start(io::stdout(), |lines| {
+            tracing::error!(target: TO_THE_END, "{lines} lines were dropped: no process read standard output");
+        })?;
+        let is_ending = Arc::new(AtomicBool::new(false));
+        let reports = Self { is_ending: Arc::clone(&is_ending), errors: errors.clone(), lines };
+        let level = arguments.log_level.level();
+        let is_reported = dynamic_filter_fn(move |event, _| {
+            *event.level() <= level && (event.target() == TO_THE_END || !is_ending.load(Ordering::Relaxed))
+        });
+        let layer = tracing_subscriber::fmt::layer().with_writer(move || errors.clone());
+        let layer = layer.with_ansi(false).with_target(false);
+        let events = tracing_subscriber::registry();
+        match arguments.log_format {
+            LogFormat::Text => events.with(layer.with_filter(is_reported)).init(),
+            LogFormat::Json => events.with(layer.json().flatten_event(true).with_filter(is_reported)).init(),
+        }
+        // The hook of the standard library waits for standard error.
+        panic::set_hook(Box::new(|panic| {
+            tracing::error!(target: TO_THE_END, "{panic}\n{}", Backtrace::capture());
+        }));
+        Ok(reports)
     }
-}
 
-/// From here on what happens to a server is told on standard error: one line each, with its time in UTC.
-pub(crate) fn tell_events(arguments: &EventArguments) -> Events {
-    let is_over = Arc::new(AtomicBool::new(false));
-    let told = Events { is_over: Arc::clone(&is_over) };
-    let level = arguments.log_level.level();
-    let is_told = dynamic_filter_fn(move |event, _| {
-        *event.level() <= level && (event.target() == STOPPING || !is_over.load(Ordering::Relaxed))
-    });
-    let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_ansi(false).with_target(false);
-    let events = tracing_subscriber::registry();
-    match arguments.log_format {
-        LogFormat::Text => events.with(lines.with_filter(is_told)).init(),
-        LogFormat::Json => events.with(lines.json().flatten_event(true).with_filter(is_told)).init(),
+    /// From here on only the events with the target [`TO_THE_END`] are written: the nodes of one process that stops leave each
+    /// other, and none of them is lost.
+    pub(crate) fn end_events(&self) {
+        self.is_ending.store(true, Ordering::Relaxed);
     }
-    told
+
+    /// A line on standard output.
+    pub(crate) fn line(&self, line: impl fmt::Display) {
+        self.lines.push(format!("{line}\n").into_bytes());
+    }
+
+    /// The server ended with `outcome`: reports a failure, and waits for at most [`LAST_LINES`] until all lines are written.
+    pub(crate) fn end(&self, outcome: Outcome) -> Outcome {
+        let outcome = outcome.map_err(|failure| match failure {
+            Failure::Message(message) => {
+                self.errors.push(described(&message).into_bytes());
+                Failure::Unwell
+            }
+            failure => failure,
+        });
+        let until = Instant::now() + LAST_LINES;
+        self.errors.drain(until);
+        self.lines.drain(until);
+        outcome
+    }
 }
 
 /// Tells what an operator should know: what there is to tell, and whatever comes later.

@@ -9,14 +9,19 @@ use super::starting::explain_late;
 use super::stopping::{Bound, stop_within};
 use crate::arguments::DevArguments;
 use crate::config::{self, check_disk_bytes};
-use crate::output::{Events, Failure, Outcome, print_line, tell_events, tell_warnings};
+use crate::output::{Failure, Outcome, Reports, tell_warnings};
 
 /// How many nodes a new cluster has.
 const USUAL_NODES: u32 = 3;
 
 pub(crate) async fn run(arguments: DevArguments) -> Outcome {
     open_files::suffice_for(arguments.nodes.unwrap_or(USUAL_NODES))?;
-    let events = tell_events(&arguments.events);
+    let reports = Reports::start(&arguments.events)?;
+    reports.end(run_cluster(arguments, &reports).await)
+}
+
+/// Runs the cluster until it is stopped, or fails.
+async fn run_cluster(arguments: DevArguments, reports: &Reports) -> Outcome {
     let bound = arguments.stop.bound();
     let options = options(arguments)?;
     // Signals count from here on: a cluster that is told to stop while it starts stops when it has.
@@ -31,24 +36,24 @@ pub(crate) async fn run(arguments: DevArguments) -> Outcome {
             let bound = Bound::from_now(bound);
             let started = bound.start(starting, &awaited, &mut signals).await?;
             explained.abort();
-            return stop(started?.map_err(with_option)?, events, bound, signals).await;
+            return stop(started?.map_err(with_option)?, reports, bound, signals).await;
         }
     };
     let mut dev = started?.map_err(with_option)?;
     explained.abort();
     dev.warnings().for_each(tell_warnings);
-    // A script waits for this line; if nobody reads it, the cluster serves all the same.
-    print_line(format_args!("ready {}", dev.address()));
+    // A script waits for this line.
+    reports.line(format_args!("ready {}", dev.address()));
     tokio::select! {
         () = signals.told() => {}
         failure = dev.failed() => return Err(Failure::new(failure.to_string())),
     }
-    stop(dev, events, Bound::from_now(bound), signals).await
+    stop(dev, reports, Bound::from_now(bound), signals).await
 }
 
-async fn stop(dev: Dev, events: Events, bound: Bound, signals: Signals) -> Outcome {
+async fn stop(dev: Dev, reports: &Reports, bound: Bound, signals: Signals) -> Outcome {
     let stopping = dev.stopping();
-    events.end();
+    reports.end_events();
     stop_within(bound, stopping, dev.stop(), signals).await
 }
 

@@ -11,11 +11,16 @@ use super::starting::explain_late;
 use super::stopping::{Bound, stop_within};
 use crate::arguments::ServeArguments;
 use crate::config;
-use crate::output::{Failure, Outcome, print_line, tell_events, tell_warnings};
+use crate::output::{Failure, Outcome, Reports, tell_warnings};
 
 pub(crate) async fn run(arguments: ServeArguments) -> Outcome {
     open_files::suffice_for(1)?;
-    tell_events(&arguments.events);
+    let reports = Reports::start(&arguments.events)?;
+    reports.end(run_node(&arguments, &reports).await)
+}
+
+/// Runs the node until it is stopped, or fails.
+async fn run_node(arguments: &ServeArguments, reports: &Reports) -> Outcome {
     let bound = arguments.stop.bound();
     let mut options = config::read(&arguments.config)?;
     if arguments.volatile_disk {
@@ -36,7 +41,7 @@ pub(crate) async fn run(arguments: ServeArguments) -> Outcome {
         () = &mut explained => unreachable!("it has no end"),
         started = starting => started?,
     };
-    let mut node = started.map_err(|cause| failed(&arguments, &cause))?;
+    let mut node = started.map_err(|cause| failed(arguments, &cause))?;
     tell_warnings(node.warnings());
     if let Some(outage) = node.register_outage() {
         tokio::spawn(log_outages(outage));
@@ -48,8 +53,8 @@ pub(crate) async fn run(arguments: ServeArguments) -> Outcome {
             return Err(Failure::new(node.failed().await.to_string()));
         },
     }
-    // A script waits for this line; if nobody reads it, the node serves all the same.
-    print_line(format_args!("ready {}", node.advertised()));
+    // A script waits for this line.
+    reports.line(format_args!("ready {}", node.advertised()));
     tokio::select! {
         () = signals.told() => {}
         failure = node.failed() => return Err(Failure::new(failure.to_string())),

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::signals::{AT_ONCE, Signals};
 use super::starting;
-use crate::output::{Failure, Outcome, STOPPING};
+use crate::output::{Failure, LAST_LINES, Outcome, TO_THE_END};
 
 /// How often it is said what an orderly end waits for.
 const SAY_EVERY: Duration = Duration::from_secs(1);
@@ -22,9 +22,13 @@ pub(super) struct Bound {
 }
 
 impl Bound {
-    /// So long from now on.
+    /// The end takes at most `most` from now on. The last of that belongs to the last lines of the server.
+    ///
+    /// # Panics
+    /// If `most` is not longer than [`LAST_LINES`].
     pub(super) fn from_now(most: Duration) -> Self {
-        Self { most, at: Instant::now() + most }
+        assert!(most > LAST_LINES, "an end that takes at most {most:?} has no time for its last lines");
+        Self { most, at: Instant::now() + most - LAST_LINES }
     }
 
     /// Waits for the end of a start.
@@ -60,7 +64,7 @@ pub(super) async fn stop_within<E: std::error::Error>(
     mut signals: Signals,
 ) -> Outcome {
     let waits_for = || stopping.iter().filter_map(Stopping::waits_for).collect::<Vec<_>>().join("; ");
-    tracing::info!(target: STOPPING, "stopping: what is under way is written down");
+    tracing::info!(target: TO_THE_END, "stopping: what is under way is written down");
     let mut told = String::new();
     let tells = async {
         loop {
@@ -68,7 +72,7 @@ pub(super) async fn stop_within<E: std::error::Error>(
             let now = waits_for();
             // The time that it has taken so far is in it: once a second at most.
             if now != told {
-                tracing::warn!(target: STOPPING, "still stopping: waiting for {now}");
+                tracing::warn!(target: TO_THE_END, "still stopping: waiting for {now}");
                 told = now;
             }
         }

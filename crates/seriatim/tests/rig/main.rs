@@ -9,6 +9,7 @@
 //! * [`shards`]: shards that join and leave under load;
 //! * [`departures`]: nodes that are drained, replaced, removed, and restarted one after the other under load;
 //! * [`ends`]: what starts and ends wait for, and how long;
+//! * [`unread`]: servers whose output no process reads;
 //! * [`status`]: what `status` says is so;
 //! * [`identity`]: a number of a node belongs to one data directory;
 //! * [`events`]: what servers tell an operator;
@@ -49,4 +50,5 @@ mod shards;
 mod speculating;
 mod status;
 mod surroundings;
+mod unread;
 mod workload;
