@@ -8,13 +8,17 @@ use super::contents::Contents;
 use super::runs::Stretch;
 
 impl Contents {
-    /// The first of the shard's positions from the trim point on that is remembered as stable and of which
-    /// there is no valid version, or of which nobody knows whose it is; where there is none such, the stable
-    /// bound. Positions that the replica knows that it lacks do not count.
+    /// The lowest position below the stable bound that is a hole, or the stable bound if there is none. A position is a hole
+    /// if it is the shard's and there is no valid version of it, or if the store does not know its owner.
+    ///
+    /// The search begins at the highest of three positions: the trim point, the start of the history (everything below it is
+    /// trimmed), and the position at which the shard joined (a replica learns no owners below it). A position that the replica
+    /// knows to be missing is no hole.
     pub(super) fn first_hole(&self, trim: Position) -> Position {
         let Remembered { memory, stable, missing, .. } = &self.remembered;
         let Some(HardState { view: Some(view), history, config, .. }) = memory else { return *stable };
-        let mut next = trim;
+        let begins = view.holders(self.shard()).map_or(Position::ZERO, |members| members.begins);
+        let mut next = trim.max(history.start()).max(begins);
         while next < *stable {
             if let Some(missing) = missing.filter(|missing| missing.contains(next)) {
                 next = missing.end;

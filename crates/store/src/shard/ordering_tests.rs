@@ -8,8 +8,8 @@ use seriatim_model::storage::{
     HardState, Ordered, Owned, ReadFailure, ReadRange, Run, StorageCommand, StorageFailure, Stored,
 };
 use seriatim_model::{
-    IdRun, Incarnation, LogConfig, LogId, NodeId, Order, Placement, Position, Record, RecordId, SessionId,
-    ShardId, View, ViewHistory, ViewNumber, limits,
+    IdRun, Incarnation, LogConfig, LogId, Member, NodeId, Order, Placement, Position, Record, RecordId,
+    RetiredShard, SessionId, ShardId, ShardMembers, View, ViewHistory, ViewNumber, limits,
 };
 
 use super::tests::{harm, remove_all};
@@ -75,16 +75,23 @@ fn discard(session: u128, from: u64) -> StorageCommand {
 
 /// The memory of a member of the latest of these views, which started at `start`.
 pub(super) fn remember(steps: &[(u64, u64)], start: u64) -> StorageCommand {
+    remember_joined(steps, start, None)
+}
+
+/// The same. The shard joined at `begins`; without it, the view does not name the shard.
+fn remember_joined(steps: &[(u64, u64)], start: u64, begins: Option<u64>) -> StorageCommand {
     let mut history = ViewHistory::default();
     for (view, first) in steps {
         history.push(ViewNumber(*view), Position(*first));
     }
     let number = history.latest();
+    let replicas = vec![Member { node: NodeId(1), incarnation: Incarnation(1) }];
+    let members = |begins| ShardMembers { shard: SHARD, begins: Position(begins), replicas };
     let view = View {
         number,
         sequencers: vec![],
         leader: NodeId(1),
-        shards: vec![],
+        shards: begins.map(members).into_iter().collect(),
         retired: vec![],
         placement: Placement::new(vec![SHARD, OTHER], 1),
         first: Position(steps.last().map_or(0, |(_, first)| *first)),
@@ -568,4 +575,48 @@ proptest! {
             }
         }
     }
+}
+
+/// The stable bound that a store believes after an end that is not orderly. It remembers `memory`, and has executed `commands`.
+fn believed(memory: &StorageCommand, commands: &[StorageCommand]) -> u64 {
+    let disk = MemoryDisk::new();
+    let mut store = write_behind(&disk);
+    execute(&mut store, std::slice::from_ref(memory));
+    execute(&mut store, commands);
+    drop(store);
+    write_behind(&disk).recovery().stable.0
+}
+
+/// A replica learns no owners of positions below the one at which its shard joined.
+#[test]
+fn a_store_is_complete_although_its_shard_joined_late() {
+    let steps = [(1, 0), (2, 4)];
+    let whole = [put(5, 0..3), order(2, 4, &[data(5, 0, 3), other(2)]), stable(9)];
+    assert_eq!(believed(&remember_joined(&steps, 4, Some(4)), &whole), 9);
+    assert_eq!(believed(&remember_joined(&steps, 4, Some(0)), &whole), 0, "it had to know the owner of 0");
+    assert_eq!(believed(&remember_joined(&steps, 4, Some(3)), &whole), 3, "it had to know the owner of 3");
+    let hole = [put(5, 0..3), order(2, 5, &[data(5, 0, 3), other(2)]), stable(10)];
+    assert_eq!(believed(&remember_joined(&steps, 4, Some(4)), &hole), 4, "it does not know the owner of 4");
+    let trimmed = [hole.as_slice(), &[trim(5)]].concat();
+    assert_eq!(believed(&remember_joined(&steps, 4, Some(4)), &trimmed), 10);
+}
+
+#[test]
+fn a_store_is_complete_although_its_late_shard_is_retired() {
+    let StorageCommand::Remember(mut memory) = remember_joined(&[(1, 0), (2, 4)], 4, Some(4)) else {
+        unreachable!("it is one");
+    };
+    let last = memory.view.take().expect("it has one");
+    let retired = RetiredShard { shard: SHARD, last: last.clone(), until: Position(9) };
+    memory.view = Some(View { shards: vec![], retired: vec![retired], ..last });
+    let whole = [put(5, 0..3), order(2, 4, &[data(5, 0, 3), other(2)]), stable(9)];
+    assert_eq!(believed(&StorageCommand::Remember(memory), &whole), 9);
+}
+
+/// A power failure may keep what a replica remembers and lose the trim that the history tells of.
+#[test]
+fn a_store_is_complete_although_it_lost_a_trim_that_its_history_tells_of() {
+    let whole = [put(5, 0..3), order(2, 4, &[data(5, 0, 3), other(2)]), stable(9)];
+    assert_eq!(believed(&remember_joined(&[(2, 4)], 4, Some(0)), &whole), 9);
+    assert_eq!(believed(&remember_joined(&[(2, 3)], 4, Some(0)), &whole), 3, "it had to know the owner of 3");
 }
