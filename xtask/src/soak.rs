@@ -10,7 +10,7 @@ use seriatim_model::Order;
 use crate::workspace::Workspace;
 
 /// The simulator's profiles in which something in particular goes wrong.
-const FAULTS: [&str; 18] = [
+const FAULTS: [&str; 19] = [
     "one-fault",
     "lost-for-good",
     "full-for-good",
@@ -28,6 +28,7 @@ const FAULTS: [&str; 18] = [
     "resumed",
     "shut-out",
     "resumed-losses",
+    "reshaped-losses",
     "taking-time",
 ];
 /// The profiles in which more is asked for than there is capacity.

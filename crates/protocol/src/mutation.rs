@@ -78,6 +78,9 @@ pub enum Mutation {
     FormerNotAsked,
     /// A shard replica that was away does not ask how far the log was trimmed meanwhile.
     TrimForgotten,
+    /// A shard replica does not remember at which position its shard joined: after a restart its store has to know the owners of
+    /// all positions from 0 on.
+    JoinForgotten,
     /// A client that trims takes the first replica that confirms for all of them.
     TrimHalfConfirmed,
     /// An operator's question what would be lost is sent as if the loss was accepted.

@@ -77,6 +77,8 @@ pub enum FaultKind {
     FileLoss,
     /// A disk says that it synced and did not, for a while; then the node loses power.
     LyingDisk,
+    /// All nodes are killed at once, and started again; their disks keep what was written.
+    KillAll,
 }
 
 impl FaultKind {
@@ -121,7 +123,7 @@ impl FaultKind {
     }
 
     /// The kinds that only some profiles have.
-    pub const APART: [Self; 3] = [Self::JournalLoss, Self::FileLoss, Self::LyingDisk];
+    pub const APART: [Self; 4] = [Self::JournalLoss, Self::FileLoss, Self::LyingDisk, Self::KillAll];
 
     /// Whether a part of what one disk holds is lost, or all of it.
     #[must_use]
@@ -146,6 +148,7 @@ impl FaultKind {
                 | Self::JournalLoss
                 | Self::FileLoss
                 | Self::LyingDisk
+                | Self::KillAll
         )
     }
 }

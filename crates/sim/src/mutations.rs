@@ -87,7 +87,7 @@ const PASSED_WHILE_REPEATED: Profile = Profile {
 };
 
 /// All of them.
-pub const MUTATIONS: [Detection; 132] = [
+pub const MUTATIONS: [Detection; 133] = [
     detection(Mutation::StableEarly, "no_unstable_reads", 3, profiles::QUIET),
     detection(Mutation::FilterForgotten, "at_most_once", 5, profiles::CHURN),
     detection(Mutation::FilterUnion, "durability", 20, profiles::HALF_SEEN),
@@ -127,6 +127,7 @@ pub const MUTATIONS: [Detection; 132] = [
     // Without the seeds that fail where nobody outside the view is asked.
     detection(Mutation::RepairWaits, "liveness", 50, profiles::MENDING).from(50),
     detection(Mutation::FormerNotAsked, "liveness", 10, profiles::MENDING).from(125),
+    detection(Mutation::JoinForgotten, "stable_prefix", 10, profiles::RESHAPED_LOSSES).of(SHARDS_CHOSEN),
     detection(Mutation::TrimForgotten, "trim", 30, profiles::TRIMMED_ABSENCES),
     detection(Mutation::TrimHalfConfirmed, "trim", 30, profiles::TRIMMED_ABSENCES),
     detection(Mutation::RecoveryAcceptsUnasked, "durability", 20, profiles::ACCEPTED_LOSSES),

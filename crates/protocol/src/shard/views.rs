@@ -105,7 +105,11 @@ impl Core {
 
     /// Knows this view from now on, and what was decided up to it.
     fn take_view(&mut self, view: &View, history: &ViewHistory) {
-        self.memory.view = Some(view.clone());
+        let mut view = view.clone();
+        if self.options.mutates(Mutation::JoinForgotten) {
+            view.shards.iter_mut().for_each(|members| members.begins = Position::ZERO);
+        }
+        self.memory.view = Some(view);
         self.memory.history = history.clone();
         self.memory.history.forget_below(self.trim);
         self.leave_gaps();

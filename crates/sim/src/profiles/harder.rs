@@ -1,9 +1,11 @@
 //! Plans in which a part of what one disk holds is gone, clients append what disks hold, messages come back late, other logs
 //! come and go, and what goes wrong lasts.
 
-use super::{accepted_losses, at, busy, disk_losses, quiet};
+use seriatim_model::Durability;
+
+use super::{accepted_losses, at, busy, disk_losses, quiet, reshaped};
 use crate::coverage::FaultKind;
-use crate::plan::{Plan, Target, Trigger, Workload};
+use crate::plan::{Plan, Reshape, Target, Trigger, Workload};
 use crate::random::Random;
 
 /// A node comes back without its journal, or without one file of its stores, and later another is killed, or a
@@ -116,4 +118,23 @@ pub(super) fn resumed_losses(seed: u64) -> Plan {
 /// Pauses and cuts that last for 1 to 20 s, in any plan, while there is work all the time.
 pub(super) fn long_faults(seed: u64) -> Plan {
     Plan::from_seed(seed).lengthened()
+}
+
+/// Shards join and leave a log that keeps its records in memory. Then every process is killed at once, up to three times: the
+/// log has lost more memory than it can bear. Each shard, also one that joined late, still has all records that were stable for
+/// long enough before the first of these kills.
+pub(super) fn reshaped_losses(seed: u64) -> Plan {
+    let mut random = Random::new(seed ^ 0x4A11);
+    let mut plan = reshaped(seed);
+    plan.config.durability = Durability::Memory;
+    (plan.may_lose_too_much, plan.has_operator) = (true, random.percent(70));
+    plan.workload = Workload { appends: 200, trims: random.percent(20), ..plan.workload };
+    plan.reshapes.push((random.millis(20, 300), Reshape::Add));
+    plan.faults.clear();
+    let first = random.between(600, 1800);
+    for round in 0..random.between(1, 3) {
+        let from = first + round * 300;
+        plan.faults.push(at(&mut random, FaultKind::KillAll, Target::Any, from, from + 200));
+    }
+    plan
 }

@@ -149,6 +149,7 @@ profiles! {
     RESHAPED: "reshaped", super::reshaped, 6;
     TAKING_TIME: "taking-time", overload::taking_time, 40;
     RESUMED_LOSSES: "resumed-losses", harder::resumed_losses, 10;
+    RESHAPED_LOSSES: "reshaped-losses", harder::reshaped_losses, 6;
     WITHIN_CAPACITY: "within-capacity", overload::within_capacity, 4;
     OVERLOAD: "overload", overload::overload, 2;
     SLOW_CLIENTS: "slow-clients", overload::slow_clients, 6;

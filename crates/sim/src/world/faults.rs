@@ -116,7 +116,7 @@ impl Faults {
             self.busy_until = self.busy_until.max(cluster.scene.now + fault.lasting + BACK_FOR);
         }
         match fault.kind {
-            FaultKind::Kill | FaultKind::ControlKill | FaultKind::DoubleKill => {
+            FaultKind::Kill | FaultKind::ControlKill | FaultKind::DoubleKill | FaultKind::KillAll => {
                 Self::kill_all(cluster, &victims, false, fault.lasting);
             }
             FaultKind::PowerLoss | FaultKind::PowerCut => {
@@ -198,7 +198,7 @@ impl Faults {
         let targeted = fault.target != Target::Any;
         let count = match fault.kind {
             FaultKind::Partition | FaultKind::PartialPartition if targeted => 1,
-            FaultKind::PowerCut | FaultKind::CloseAll => nodes.len(),
+            FaultKind::PowerCut | FaultKind::CloseAll | FaultKind::KillAll => nodes.len(),
             FaultKind::ControlKill | FaultKind::ControlPartition | FaultKind::ControlOneWay => {
                 return vec![CONTROL];
             }

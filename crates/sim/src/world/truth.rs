@@ -57,9 +57,11 @@ impl<'a> Truth<'a> {
     /// Whether a view would still have a sequencing replica, and a replica of each shard, that did not
     /// lose its memory, if these nodes lost theirs.
     pub(super) fn survives(&self, view: &View, without: &[NodeId]) -> bool {
-        // A node that was no member of the view before has to learn first what it lacks.
-        let before = self.scene.history.views.range(..view.number).next_back();
-        self.survives_knowing(view, without, before.map_or(ViewNumber::NONE, |(number, _)| *number))
+        // A node that was no member of the view before has to learn first what it lacks. A shard that joins lacks nothing.
+        let before =
+            self.scene.history.views.range(..view.number).next_back().map(|(_, before)| &before.view);
+        let least = |shard| before.filter(|before| before.shard(shard).is_some()).map(|before| before.number);
+        self.survives_each(view, without, |shard| least(shard).unwrap_or(ViewNumber::NONE))
     }
 
     /// Whether the log survives without these nodes, but for what the retired shard has of which they are replicas.
@@ -75,6 +77,11 @@ impl<'a> Truth<'a> {
 
     /// The same, where only those replicas of shards count that know a view not below `least`.
     pub(super) fn survives_knowing(&self, view: &View, without: &[NodeId], least: ViewNumber) -> bool {
+        self.survives_each(view, without, |_| least)
+    }
+
+    /// The same, with such a `least` view for each shard.
+    fn survives_each(&self, view: &View, without: &[NodeId], least: impl Fn(ShardId) -> ViewNumber) -> bool {
         let (log, shards) = (self.scene.log, self.scene.history.shard_count);
         let incarnations = |node: NodeId| {
             if without.contains(&node) {
@@ -86,10 +93,9 @@ impl<'a> Truth<'a> {
         let sequencer = |member: &Member| incarnations(member.node).sequencer == Some(member.incarnation);
         let shard = |members: &seriatim_model::ShardMembers| {
             members.replicas.iter().any(|member| {
-                incarnations(member.node)
-                    .replicas
-                    .get(&members.shard)
-                    .is_some_and(|(incarnation, known)| *incarnation == member.incarnation && *known >= least)
+                incarnations(member.node).replicas.get(&members.shard).is_some_and(|(incarnation, known)| {
+                    *incarnation == member.incarnation && *known >= least(members.shard)
+                })
             })
         };
         // Nobody else will ever have the records of a retired shard.
