@@ -203,15 +203,15 @@ impl Evidence {
         held.map(|held| held.trim).max().unwrap_or_default()
     }
 
-    /// Below it, every one of these replicas has trimmed, as far as its shard goes back. One that is away learns so from the
-    /// history.
+    /// Below it, the log is trimmed, and none of these replicas has a position. A shard has none below the position at which it
+    /// joined, whether its replicas know of the trim or not. A replica that is away learns of the trim from the history.
     pub(crate) fn trimmed(&self, shards: &[ShardMembers]) -> Position {
         let trim = |shard, node| self.held(shard, node).map_or(Position::ZERO, |held| held.trim);
         let old = shards.iter().filter(|members| !self.is_fresh(members.shard));
-        let members = old.flat_map(|ShardMembers { shard, replicas, .. }| {
-            replicas.iter().map(|member| trim(*shard, member.node))
+        let members = old.flat_map(|ShardMembers { shard, begins, replicas }| {
+            replicas.iter().map(|member| trim(*shard, member.node).max(*begins))
         });
-        members.min().unwrap_or(Position::ZERO)
+        members.min().unwrap_or_default().min(self.highest_trim())
     }
 
     /// How often a replica of this shard could not read what it was to flush.
