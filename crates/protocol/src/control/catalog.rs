@@ -182,7 +182,7 @@ pub fn with_ended(
 /// shards.
 #[must_use]
 pub fn waits_for_view(entry: &LogEntry) -> bool {
-    entry.view.is_none() || shard_set::is_due(entry, usize::MAX)
+    entry.view.is_none() || shard_set::due(entry, usize::MAX).is_some()
 }
 
 /// The nodes that host something of a log, and are to forget it when it is deleted.

@@ -280,7 +280,7 @@ impl Controller {
                 self.stood_back_for = claim;
                 self.ask_at = self.ask_at.max(now + self.options.limits.attempt_for);
             }
-            Message::Registered { entry } => self.learn(now, &entry),
+            Message::Registered { entry } => self.told_of_view(now, &entry),
             Message::Gone { .. } => self.gone(),
             Message::Cluster { nodes } => {
                 for NodeAddress { node, .. } in nodes {
@@ -478,8 +478,11 @@ impl Controller {
                 self.look_after(now, STAGGER);
             }
         }
-        if known.is_some_and(|(known, _)| view.number > known) {
-            self.rejoin.happened(now);
+        if let Some(before) = self.current.as_ref().and_then(|known| known.view.as_ref())
+            && view.number > before.number
+        {
+            let due = shard_set::due(entry, self.liveness().able());
+            self.rejoin.registered(now, before, view, due);
         }
         self.dropped.extend(self.current.iter().flat_map(|known| named(known).chain(retired(known))));
         self.dropped.retain(|role| named(entry).chain(retired(entry)).all(|named| named != *role));
@@ -601,6 +604,7 @@ impl Controller {
         if is_alive && entry.claimed > entry.view_number().max(self.stood_back_for) {
             return self.stand_back(now, &entry, out);
         }
+        self.rejoin.tries(shard_set::due(&entry, self.liveness().able()));
         let (claimed, claimant) = (entry.claimed.next(), self.pace.attempt(self.node));
         let wanted = LogEntry { claimed, claimant, ..entry };
         self.stood_back_for = claimed;
@@ -634,7 +638,9 @@ impl Controller {
         // The controller that said that the log is unavailable may have restarted since, and does not know that it
         // wanted a view; or it is cut off, and says so again and again: that must not cost a view each time.
         grows |= entry.unavailable.is_some();
-        grows |= shard_set::is_due(entry, self.liveness().able());
+        let due = shard_set::due(entry, self.liveness().able());
+        grows |= due.is_some();
+        needed |= due.is_some_and(|due| self.rejoin.is_new_request(&due));
         grows |= self.may_be_left(entry);
         if grows && !needed && now < self.rejoin.retry_at() {
             let pause = self.rejoin.retry_at() - now;

@@ -1,15 +1,19 @@
-//! When a controller may change a view only to take a member back, or to let a shard join.
+//! When a controller may form a view that only grows: it takes a member back, or lets a shard join that could not before.
+//!
+//! A change of shards that an operator requests neither waits for the pause between such views nor lengthens it. A controller
+//! tries each change at once, one time. If the view that comes of it does not bring the change about, because the nodes of a shard do not
+//! answer, the change waits as a member does that returns.
 
 use std::time::Duration;
 
-use seriatim_model::{Time, limits};
+use seriatim_model::{ShardId, Time, View, limits};
 
 /// How long a view that grew has to last before the next one may grow at once.
 const GROWN_WELL: Duration = Duration::from_secs(10);
 /// The shortest and the longest pause between two views that only grow.
 const GROW_PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
 
-/// When a controller may change a view only to take a member back.
+/// The pause between views that only grow, and the changes of shards that were tried.
 ///
 /// The pause grows with views that did not last, before it is waited for, and not with tries that came to nothing: so it is no
 /// [`Backoff`](crate::parts::Backoff).
@@ -18,24 +22,52 @@ pub(super) struct RejoinBackoff {
     retry_at: Time,
     pause: Duration,
     last: Time,
+    /// The shards that were to take new records when this controller last tried to change them. A change to others is new.
+    tried: Option<Vec<ShardId>>,
 }
 
 impl Default for RejoinBackoff {
     fn default() -> Self {
-        Self { retry_at: Time::ZERO, pause: GROW_PAUSE.0, last: Time::ZERO }
+        Self { retry_at: Time::ZERO, pause: GROW_PAUSE.0, last: Time::ZERO, tried: None }
     }
 }
 
 impl RejoinBackoff {
-    /// No view is formed before, if that is all that it is for.
+    /// No view that only grows is formed before this time, unless it is for a [new request](Self::is_new_request).
     pub(super) fn retry_at(&self) -> Time {
         self.retry_at
     }
 
-    /// A view was registered, by this controller or another. The next one that only grows waits: longer, if the last
+    /// Whether an operator requested that these shards take new records, and this controller did not try that yet.
+    pub(super) fn is_new_request(&self, due: &[ShardId]) -> bool {
+        self.tried.as_deref() != Some(due)
+    }
+
+    /// The controller begins a view change, and these shards are to take new records in the view. None: the same shards
+    /// as before.
+    pub(super) fn tries(&mut self, due: Option<Vec<ShardId>>) {
+        self.tried = due.or(self.tried.take());
+    }
+
+    /// A view was registered after `before`, by this controller or another. `due` has the shards that take new records in the
+    /// next view, if these are others than in this view.
+    ///
+    /// A view that changes the shards does so because an operator requested it, and does not count as one that grows. If it
+    /// retires a shard, no operator requested that, nor that another shard takes the place of the retired one.
+    pub(super) fn registered(&mut self, now: Time, before: &View, view: &View, due: Option<Vec<ShardId>>) {
+        let retires = view.retired.iter().any(|retired| before.retired(retired.shard).is_none());
+        if retires {
+            self.tries(due);
+        }
+        if retires || before.open_shards() == view.open_shards() {
+            self.happened(now);
+        }
+    }
+
+    /// A view was registered that no operator requested. The next one that only grows waits: longer, if the last
     /// did not last much longer than it had to. So a replica that is slow to answer, and left out for that, gets ever
     /// more time for the work that keeps it.
-    pub(super) fn happened(&mut self, now: Time) {
+    fn happened(&mut self, now: Time) {
         let lasted = now >= self.last + self.pause + GROWN_WELL;
         self.pause = if lasted { GROW_PAUSE.0 } else { (self.pause * 2).min(GROW_PAUSE.1) };
         self.last = now;

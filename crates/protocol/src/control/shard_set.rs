@@ -55,14 +55,14 @@ pub(super) fn has_left(entry: &LogEntry, shard: ShardId, trimmed: Position, opti
             .is_some_and(|view| !view.open_shards().contains(&shard) && (trimmed >= view.start || early))
 }
 
-/// Whether another view would bring the shards that take new records nearer to what the log is to have, if so many
-/// nodes answer.
-pub(super) fn is_due(entry: &LogEntry, answering: usize) -> bool {
-    let Some(view) = &entry.view else { return false };
+/// The shards that another view would let take new records, if `answering` nodes answer and these are others than in the
+/// registered view.
+pub(super) fn due(entry: &LogEntry, answering: usize) -> Option<Vec<ShardId>> {
+    let view = entry.view.as_ref()?;
     // Any node can stand in for one that is meant to host a replica.
     let can_join = answering >= entry.config.least_replicas();
     let can_take_part = |shard: ShardId| view.shard(shard).is_some() || can_join;
     let wanted = shards(entry).filter(|shard| !entry.leaving.contains(shard));
     let open: Vec<ShardId> = wanted.filter(|shard| can_take_part(*shard)).collect();
-    !open.is_empty() && open != view.open_shards()
+    (!open.is_empty() && open != view.open_shards()).then_some(open)
 }
