@@ -52,9 +52,11 @@ scenarios! {
         "a later run goes on with the session itself";
     an_interrupted_append_goes_on: bridge::interrupted, 120;
     a_log_in_memory_is_unavailable_after_a_kill_and_keeps_what_is_final: losses::lose_memory, 120;
+    a_shard_that_was_added_keeps_what_is_final_when_all_is_killed: losses::keep_an_added_shard, 60;
     a_log_goes_on_through_segments_and_kills_and_keeps_every_position: serve::keeps_positions_through_segments, 200,
         needs |order| !order.is_lazy(), "an append is acknowledged without a position";
     shards_join_and_leave_under_load: shards::change_shards_of, 150;
+    shards_are_changed_many_times_in_a_row: shards::change_shards_in_a_row, 100;
     a_log_goes_on_without_a_shard_all_of_whose_nodes_are_killed: shards::lose_a_shard_of, 150,
         needs |order| order.has_quotas(), "it waits for the shard";
     what_a_shard_had_that_is_lost_for_good_is_given_up: shards::give_up_a_shard_of, 150,

@@ -107,6 +107,41 @@ pub(crate) async fn lose_memory(order: Order) {
     assert_eq!(cli.good(&["read", "m"]).await, b"new\n");
 }
 
+/// A shard that joined late keeps its final records when every process is killed: they can be read, and an operator who accepts
+/// the loss of the rest loses none of them.
+pub(crate) async fn keep_an_added_shard(order: Order) {
+    let mut cluster = Cluster::start(&["--nodes", "4"]).await;
+    let cli = CommandLine::new(cluster.address());
+    let name = order.to_string();
+    let create = ["log", "create", "x", "--order", &name, "--durability", "memory"];
+    cli.good(&[&create[..], &["--shards", "1", "--replicas", "2"]].concat()).await;
+    let append = async |numbers: std::ops::Range<u64>, shard: &str| {
+        let lines: String = numbers.map(|number| format!("{number}\n")).collect();
+        let chooses = !order.places_by_position();
+        let chosen = if chooses { &["--shard", shard][..] } else { &[] };
+        cli.good_on(&[&["append", "x", "--sync"], chosen].concat(), lines.as_bytes()).await;
+    };
+    append(0..400, "0").await;
+    cli.good(&["log", "add-shard", "x"]).await;
+    append(400..1000, "1").await;
+    append(1000..1400, "0").await;
+    let expected: String = (0..1400).map(|number| format!("{number}\n")).collect();
+    assert_eq!(text(&cli.good(&["read", "x"]).await), expected);
+    // A final record survives a kill once it is written behind, within 10 ms unless the machine is busy.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    for _ in 0..2 {
+        cluster.kill_and_restart().await;
+        let log = cluster.client(BRIEF).await.log("x").await.expect("it is there");
+        unavailable(&cluster, &log).await;
+        let (printed, said) = cli.bad(&["read", "x"]).await;
+        assert_eq!(text(&printed), expected, "{order}: {said}");
+    }
+    let told = cli.good(&["admin", "recover", "x"]).await;
+    assert!(!text(&told).contains("except"), "{order}: {}", text(&told));
+    cli.good(&["admin", "recover", "x", "--accept-loss"]).await;
+    assert_eq!(text(&cli.good(&["read", "x"]).await), expected, "{order}");
+}
+
 /// Records that are certain can be read all the time while a loss is accepted, although replicas copy them first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_certain_can_be_read_while_a_loss_is_accepted() {

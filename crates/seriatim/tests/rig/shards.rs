@@ -1,6 +1,6 @@
 //! Shards join and leave while programs append and read, and while a node that has some of them is killed.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use seriatim_client::{
@@ -9,10 +9,14 @@ use seriatim_client::{
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Child;
 
+use crate::cluster::Cluster;
 use crate::command::{CommandLine, text};
 use crate::events::told;
 use crate::members::{Members, Register};
 use crate::workload::{DEADLINE, Workload, all_styles};
+
+/// How long a change of shards may take on a busy machine. It takes a fraction of a second on an idle one.
+const CHANGED_WITHIN: Duration = Duration::from_secs(4);
 
 /// How many appends more show that a log goes on: more than are in flight.
 const MORE: u64 = 300;
@@ -62,6 +66,26 @@ pub(crate) async fn change_shards_of(order: Order) {
     let view = entry.view.expect("it has a view");
     let numbers: Vec<u32> = view.shards.iter().map(|members| members.shard.0).collect();
     assert_eq!(numbers, [2, 3, 4]);
+}
+
+/// An operator changes the shards of a log many times in a row. No change waits for the changes before: a pause that doubles
+/// with each of them would be longer than 10 s with the eighth, and the command would fail.
+pub(crate) async fn change_shards_in_a_row(order: Order) {
+    let cluster = Cluster::start(&["--nodes", "4"]).await;
+    let cli = CommandLine::new(cluster.address());
+    let order = order.to_string();
+    cli.good(&["log", "create", "x", "--order", &order, "--shards", "2"]).await;
+    let removals: Vec<String> = (0..8).map(|shard| shard.to_string()).collect();
+    let adds = (0..8).map(|_| vec!["log", "add-shard", "x"]);
+    let removes = removals.iter().map(|shard| vec!["log", "remove-shard", "x", shard]);
+    for change in adds.chain(removes) {
+        let began = Instant::now();
+        cli.good(&change).await;
+        let took = began.elapsed();
+        assert!(took < CHANGED_WITHIN, "{order}: {change:?} took {took:?}");
+    }
+    let view = cluster.client(DEADLINE).await.lookup("x").await.expect("the log is there").view;
+    assert_eq!(view.expect("it has a view").open_shards(), [ShardId(8), ShardId(9)]);
 }
 
 /// All nodes of a shard are killed while programs append and speculate: the log goes on without the shard, and has all that it
