@@ -12,21 +12,23 @@ impl Contents {
     /// if it is the shard's and there is no valid version of it, or if the store does not know its owner.
     ///
     /// The search begins at the highest of three positions: the trim point, the start of the history (everything below it is
-    /// trimmed), and the position at which the shard joined (a replica learns no owners below it). A position that the replica
-    /// knows to be missing is no hole.
+    /// trimmed), and the position at which the shard joined (a replica learns no owners below it). No hole is a position that the
+    /// replica knows to be missing, or that the shard lost: the replica gets no record there, and need not learn the owner.
     pub(super) fn first_hole(&self, trim: Position) -> Position {
         let Remembered { memory, stable, missing, .. } = &self.remembered;
         let Some(HardState { view: Some(view), history, config, .. }) = memory else { return *stable };
         let begins = view.holders(self.shard()).map_or(Position::ZERO, |members| members.begins);
+        let lost = history.gaps_of(self.shard()).map(|gap| gap.from..gap.end);
+        let lacks = missing.iter().map(|missing| missing.from..missing.end).chain(lost);
         let mut next = trim.max(history.start()).max(begins);
         while next < *stable {
-            if let Some(missing) = missing.filter(|missing| missing.contains(next)) {
-                next = missing.end;
+            if let Some(lacking) = lacks.clone().find(|range| range.contains(&next)) {
+                next = lacking.end;
                 continue;
             }
             let decided_to = history.cover_end(next).unwrap_or(*stable).min(*stable);
-            let end =
-                missing.filter(|missing| missing.from > next).map_or(decided_to, |l| l.from.min(decided_to));
+            let later = lacks.clone().map(|range| range.start).filter(|from| *from > next);
+            let end = later.fold(decided_to, Position::min);
             let cover = history.cover(next);
             let hole = match config.order.places_by_position() {
                 true => self.hole_in(cover, (next, end), stripes(view, next, end)),

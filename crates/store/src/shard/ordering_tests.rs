@@ -8,7 +8,7 @@ use seriatim_model::storage::{
     HardState, Ordered, Owned, ReadFailure, ReadRange, Run, StorageCommand, StorageFailure, Stored,
 };
 use seriatim_model::{
-    IdRun, Incarnation, LogConfig, LogId, Member, NodeId, Order, Placement, Position, Record, RecordId,
+    Gap, IdRun, Incarnation, LogConfig, LogId, Member, NodeId, Order, Placement, Position, Record, RecordId,
     RetiredShard, SessionId, ShardId, ShardMembers, View, ViewHistory, ViewNumber, limits,
 };
 
@@ -619,4 +619,19 @@ fn a_store_is_complete_although_it_lost_a_trim_that_its_history_tells_of() {
     let whole = [put(5, 0..3), order(2, 4, &[data(5, 0, 3), other(2)]), stable(9)];
     assert_eq!(believed(&remember_joined(&[(2, 4)], 4, Some(0)), &whole), 9);
     assert_eq!(believed(&remember_joined(&[(2, 3)], 4, Some(0)), &whole), 3, "it had to know the owner of 3");
+}
+
+/// An operator accepted that the shard lost some positions. No replica gets anything there any more.
+#[test]
+fn a_store_is_complete_although_its_shard_lost_positions() {
+    let commands = [put(5, 0..5), order(1, 0, &[data(5, 0, 2)]), order(1, 6, &[data(5, 2, 3)]), stable(9)];
+    let remember_lost = |shard, from, end| {
+        let StorageCommand::Remember(mut memory) = remember(&[(1, 0)], 0) else { unreachable!("it is one") };
+        memory.history.give_up(Gap { shard, from: Position(from), end: Position(end) });
+        StorageCommand::Remember(memory)
+    };
+    assert_eq!(believed(&remember_lost(SHARD, 2, 6), &commands), 9);
+    assert_eq!(believed(&remember_lost(SHARD, 2, 5), &commands), 5, "it had to know the owner of 5");
+    assert_eq!(believed(&remember_lost(SHARD, 3, 6), &commands), 2, "it had to know the owner of 2");
+    assert_eq!(believed(&remember_lost(OTHER, 2, 6), &commands), 2, "another shard lost them");
 }
