@@ -53,6 +53,7 @@ scenarios! {
     an_interrupted_append_goes_on: bridge::interrupted, 120;
     a_log_in_memory_is_unavailable_after_a_kill_and_keeps_what_is_final: losses::lose_memory, 120;
     a_shard_that_was_added_keeps_what_is_final_when_all_is_killed: losses::keep_an_added_shard, 60;
+    what_follows_an_accepted_loss_is_kept_when_all_is_killed: losses::keep_what_follows_a_loss, 60;
     a_log_goes_on_through_segments_and_kills_and_keeps_every_position: serve::keeps_positions_through_segments, 200,
         needs |order| !order.is_lazy(), "an append is acknowledged without a position";
     shards_join_and_leave_under_load: shards::change_shards_of, 150;
