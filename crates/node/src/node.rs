@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use seriatim_host::{Detector, Host, HostConfig, HostError, RegisterPlace};
 use seriatim_net::{ClusterId, Hello, Identity, Lane, Links, ListenOptions, Listener, Together};
-use seriatim_store::Disk;
+use seriatim_store::{Disk, Journal, OpenError};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
@@ -78,6 +78,16 @@ fn introductions(config: &HostConfig) -> (Identity, Hello, Itself) {
     (identity, hello, itself)
 }
 
+/// Reads the files of a node, unless its disk had a journal and has none any more.
+fn open_host(config: HostConfig, disk: &Arc<dyn Disk>) -> Result<Host, HostError> {
+    if Journal::is_missing(&**disk)? {
+        return Err(OpenError::NoJournal.into());
+    }
+    let host = Host::open(config, disk.clone())?;
+    Journal::note_begun(&**disk)?;
+    Ok(host)
+}
+
 /// A running node. Dropping it is like killing it: what was not written down is lost to it.
 #[derive(Debug)]
 pub struct Node {
@@ -121,8 +131,7 @@ impl Node {
         let (identity, hello, itself) = introductions(&config);
         let (incarnation, limits) = (config.seed, config.options.limits);
         let place = config.register.clone();
-        let host =
-            Host::open(config, disk.clone()).map_err(|cause| NodeError::Host { node: number, cause })?;
+        let host = open_host(config, &disk).map_err(|cause| NodeError::Host { node: number, cause })?;
         let detector = Detector::new(incarnation, &limits, host.mark());
         let (of_clients, clients) = mpsc::channel::<Arrival>(READS);
         let (of_nodes, nodes) = mpsc::channel::<Arrival>(READS);

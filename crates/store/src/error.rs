@@ -46,6 +46,12 @@ pub enum OpenError {
         /// Its critical flags.
         flags: u16,
     },
+    /// The disk had a journal, and has none any more.
+    #[error(
+        "the disk had a journal, and no file is left in the directory 'journal'; put the files back, or start the node with an \
+         empty data directory, to which the other nodes copy"
+    )]
+    NoJournal,
     /// The disk did not do what was asked.
     #[error("{file}: {source}{}", advice(source))]
     Io {

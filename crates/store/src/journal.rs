@@ -29,6 +29,7 @@ mod write;
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::io::ErrorKind;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -42,6 +43,9 @@ use files::Files;
 
 pub use secret::Secret;
 pub use write::{Advance, JournalWrite, Preparation, WriteFailure};
+
+/// Says that the disk has a journal. It is not in the journal's directory, so that it does not go with that.
+const BEGUN_FILE: &str = "journal-begun";
 
 /// The number of an entry: from 1, without gaps, for the whole journal. 0 is before the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -197,6 +201,29 @@ impl Journal {
             checkpoint: Checkpoint { bytes_since, said, ..Checkpoint::default() },
         };
         Ok((journal, found.recovered))
+    }
+
+    /// Whether the disk had a journal, by [`Journal::note_begun`], and no file of it is left.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub fn is_missing(disk: &dyn Disk) -> Result<bool, OpenError> {
+        match disk.len(BEGUN_FILE) {
+            Err(cause) if cause.kind() == ErrorKind::NotFound => return Ok(false),
+            len => len.map_err(OpenError::io(BEGUN_FILE))?,
+        };
+        Ok(!recovery::has_files(disk)?)
+    }
+
+    /// Takes note that the disk has a journal, of which a file is durable. Nothing is noted on a full disk.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub fn note_begun(disk: &dyn Disk) -> Result<(), OpenError> {
+        match disk.create(BEGUN_FILE).and_then(|()| disk.sync(BEGUN_FILE)) {
+            Err(cause) if cause.kind() == ErrorKind::StorageFull => Ok(()),
+            outcome => outcome.map_err(OpenError::io(BEGUN_FILE)),
+        }
     }
 
     /// Adds an entry, in memory. It becomes durable with a later write; entries do so in order.

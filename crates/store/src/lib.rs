@@ -14,6 +14,7 @@
 //!
 //! ```text
 //! lock                                    held by the process that uses the directory
+//! journal-begun                           empty: a start that finds no journal beside it refuses
 //! (a reserve of 34 MiB, without a name)   room for what is written behind
 //! journal/0001 …                          prewritten files, used again and again
 //! logs/<log, 16 hex digits>/shard-<n>/

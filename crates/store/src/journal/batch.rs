@@ -9,6 +9,9 @@
 //! crc of the 36 bytes before (4) · body · padding
 //! ```
 //!
+//! A batch without entries says that the journal goes on in another file, which was durable before. It is the last of its
+//! file, and not there if the node was killed between the two.
+//!
 //! The body checksum covers the padding too, so every bit of a batch is checked. The mark says of which use of the
 //! file the batch is: it is the salt in the file's header (`secret.rs`), and in files of the versions before
 //! [`SALTED_JOURNALS`](crate::format::SALTED_JOURNALS), which have none, the sequence number.
@@ -229,6 +232,11 @@ impl Batch {
         }
         let body = start + BATCH_HEADER_BYTES;
         Some(Self { header, body: file.slice(body..body + header.body_len as usize) })
+    }
+
+    /// Whether the journal goes on in another file.
+    pub(super) fn is_note_of_follower(&self) -> bool {
+        self.header.entries == 0
     }
 
     /// The number after its last entry.

@@ -91,7 +91,8 @@ impl Files {
         let mut steps = self.deletions();
         let (block, bytes) = (self.block, batch.padded_bytes(self.block));
         match self.live.back().and_then(|file| Some((file.number, file.takes_batches(block)?))) {
-            Some((number, mark)) if self.end + bytes <= self.file_bytes => {
+            // A block is left for the note that another file follows.
+            Some((number, mark)) if self.end + bytes + block <= self.file_bytes => {
                 let name = file_name(number);
                 let chunks = batch.seal(mark, block);
                 steps.push(Step::Write { name: name.clone(), offset: self.end, chunks });
@@ -162,6 +163,7 @@ impl Files {
         let name = file_name(spare.number);
         steps.extend(spare.preparation.map(Step::Prewrite));
         let (salt, first) = (self.secret.salt(sequence), batch.first());
+        let note = self.note_of_follower(first);
         let block = self.block;
         let number = spare.number;
         self.live.push_back(LiveFile { number, sequence, salt: Some(salt), block, first, is_newest: true });
@@ -173,6 +175,18 @@ impl Files {
         chunks.extend(batch.seal(salt, block));
         steps.push(Step::Write { name: name.clone(), offset: 0, chunks });
         steps.push(Step::Sync { name });
+        steps.extend(note.into_iter().flatten());
+    }
+
+    /// Notes at the end of the last file that another one follows, whose first entry is `first`. This is done once the other
+    /// one is durable: a recovery that finds the note and no other file knows that files were lost. A file that has no room
+    /// for the note, or takes no batches, gets none.
+    fn note_of_follower(&self, first: Lsn) -> Option<[Step; 2]> {
+        let file = self.live.back()?;
+        let mark = file.takes_batches(self.block).filter(|_| self.end + self.block <= self.file_bytes)?;
+        let (name, chunks) = (file_name(file.number), PendingBatch::new(first).seal(mark, self.block));
+        let write = Step::Write { name: name.clone(), offset: self.end, chunks };
+        Some([write, Step::Sync { name }])
     }
 
     /// Frees the files whose entries are all below `start`: `spares` of them stay for their next use.

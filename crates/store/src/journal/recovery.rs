@@ -5,6 +5,7 @@
 //!
 //! - The last batch may be torn: then nothing with a higher entry number follows it, in its file or in a
 //!   later one, because one batch was on its way at a time. It is cut off.
+//! - The last file must not say that another one follows.
 //! - Anything else that is missing is damage, unless a checkpoint has made it superfluous.
 //!
 //! An accepted batch must not disappear later, and a batch that was cut off must not come back:
@@ -72,6 +73,18 @@ pub(super) fn recover(
     contents.complete_recovery(disk)?;
     files.release_below(start, usize::MAX);
     Ok(Found { files, next: contents.next, recovered: contents.recovered(start) })
+}
+
+/// Whether there is a file that was ever used, whoever wrote it.
+pub(super) fn has_files(disk: &dyn Disk) -> Result<bool, OpenError> {
+    for entry in disk.list(DIRECTORY).map_err(OpenError::io(DIRECTORY))? {
+        let name = format!("{DIRECTORY}/{entry}");
+        let header = disk.read_at(&name, 0, FILE_HEADER_BYTES as usize).map_err(OpenError::io(&name))?;
+        if !is_blank(&header) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Finds the files and the run of the latest ones, from their headers.
@@ -190,13 +203,14 @@ impl Contents {
         let name = file_name(file.number);
         let len = disk.len(&name).map_err(OpenError::io(&name))?;
         let bytes = disk.read_at(&name, 0, len as usize).map_err(OpenError::io(&name))?;
-        let (mut offset, mut last) = (file.block, file.block);
+        let (mut offset, mut last, mut is_followed) = (file.block, file.block, false);
         while let Some(batch) = Batch::at(&bytes, offset, file.block) {
             if batch.header.mark != file.mark() || batch.header.first != self.next {
                 break;
             }
             last = offset;
             offset += batch.header.padded_bytes(file.block);
+            is_followed = batch.is_note_of_follower();
             self.take(batch).map_err(|what| OpenError::damaged(&name, last, what))?;
         }
         match next_first {
@@ -208,6 +222,10 @@ impl Contents {
                 self.next = first;
             }
             Some(_) => {}
+            None if is_followed => {
+                let what = "the files after this one are missing; put them back";
+                return Err(OpenError::damaged(&name, last, what));
+            }
             None if has_later_batch(&bytes, offset, file, self.next) => {
                 return Err(OpenError::damaged(
                     &name,

@@ -240,22 +240,26 @@ fn a_sector_that_the_power_failed_under_takes_nothing_durable_with_it() {
 fn remains_of_a_batch_in_a_file_that_never_came_to_be_do_not_come_back() {
     let disk = MemoryDisk::new();
     let (mut journal, _) = open(&disk);
-    for n in 0..7u8 {
+    for n in 0..6u8 {
         store(&mut journal, &disk, &[n; 700]);
     }
-    store(&mut journal, &disk, &[9; 700]);
+    append(&mut journal, &[9; 700]);
+    let mut write = journal.next_write().unwrap();
+    // The power fails before the first file says that another one follows.
+    write.steps.truncate(3);
+    journal.written(write.perform(&disk)).unwrap();
     assert_eq!(journal.files.live.len(), 2);
     let (name, ..) = last_batch(&journal, BLOCK_BYTES);
     let remains = disk.read_at(&name, BLOCK_BYTES, BLOCK_BYTES as usize).unwrap();
     // The batch reached the disk, the sector with the file's header did not.
     disk.write_at(&name, 0, &[Bytes::from(vec![0; 512])]).unwrap();
     let (mut journal, recovered) = open(&disk);
-    assert_eq!(recovered.entries.len(), 7);
+    assert_eq!(recovered.entries.len(), 6);
     // The next batch gets the same file and sequence number; only its header reaches the disk.
     store(&mut journal, &disk, &[9; 700]);
     assert_eq!(last_batch(&journal, BLOCK_BYTES), (name.clone(), BLOCK_BYTES, 2 * BLOCK_BYTES));
     disk.write_at(&name, BLOCK_BYTES, &[remains]).unwrap();
-    assert_eq!(open(&disk).1.entries.len(), 7);
+    assert_eq!(open(&disk).1.entries.len(), 6);
 }
 
 #[test]
@@ -284,8 +288,9 @@ fn damage_before_the_last_batch_is_named() {
     assert!(journal.files.live.len() >= 3);
     let last = files::file_name(journal.files.live.back().unwrap().number);
     for name in disk.files() {
-        // Each file holds seven batches of one block behind its header.
-        let end = if name == last { journal.files.end - BLOCK_BYTES } else { OPTIONS.file_bytes };
+        // Each file holds six batches of one block behind its header. Where another file follows, no recovery needs the note
+        // that says so.
+        let end = if name == last { journal.files.end } else { OPTIONS.file_bytes } - BLOCK_BYTES;
         for offset in (0..batch::FILE_HEADER_BYTES).step_by(7).chain((BLOCK_BYTES..end).step_by(97)) {
             let damaged = disk.fork();
             damaged.flip_bit(&name, offset, (offset % 8) as u8);
@@ -308,8 +313,7 @@ fn a_missing_file_is_noticed() {
     for n in 0..30u8 {
         store(&mut journal, &disk, &[n; 700]);
     }
-    let last = files::file_name(journal.files.live.back().unwrap().number);
-    for name in disk.files().into_iter().filter(|name| *name != last) {
+    for name in disk.files() {
         let damaged = disk.fork();
         damaged.delete(&name).unwrap();
         assert!(matches!(try_open(&damaged), Err(OpenError::Damaged { .. })), "{name}");
@@ -607,4 +611,69 @@ proptest! {
         }
         let _ = try_open(&disk);
     }
+}
+
+fn live_files(journal: &Journal) -> Vec<String> {
+    journal.files.live.iter().map(|file| files::file_name(file.number)).collect()
+}
+
+#[test]
+fn a_journal_whose_last_files_are_missing_is_refused() {
+    let disk = MemoryDisk::new();
+    let (mut journal, _) = open(&disk);
+    (0..40).for_each(|number| store(&mut journal, &disk, &[number; 3000]));
+    let files = live_files(&journal);
+    assert!(files.len() > 3, "{files:?}");
+    for kept in 1..files.len() {
+        let after = disk.fork();
+        files[kept..].iter().for_each(|name| after.delete(name).unwrap());
+        let error = try_open(&after).unwrap_err();
+        assert!(matches!(&error, OpenError::Damaged { file, .. } if *file == files[kept - 1]), "{error}");
+        assert!(error.to_string().contains("the files after this one are missing"), "{error}");
+    }
+    assert_eq!(open(&disk).1.entries.len(), 40);
+}
+
+#[test]
+fn a_crash_at_any_step_of_the_start_of_a_file_leaves_a_journal_that_opens() {
+    let disk = MemoryDisk::new();
+    let (mut journal, _) = open(&disk);
+    let mut starts = 0;
+    for number in 0..30 {
+        append(&mut journal, &[number; 3000]);
+        let write = journal.next_write().unwrap();
+        let is_start = live_files(&journal).len() > starts + 1;
+        if is_start {
+            starts += 1;
+            assert_eq!(write.steps.len(), 5, "{write:?}");
+            for (done, seed) in (0..=5).flat_map(|done| (0..20).map(move |seed| (done, seed))) {
+                let after = disk.fork();
+                let part = JournalWrite { steps: write.steps[..done].to_vec(), next_file: None };
+                part.perform(&after).unwrap();
+                after.crash(seed);
+                let (mut journal, recovered) = open(&after);
+                assert!(recovered.entries.len() >= number as usize, "step {done}, seed {seed}");
+                store(&mut journal, &after, b"it goes on");
+                open(&after);
+            }
+        }
+        journal.written(write.perform(&disk)).unwrap();
+    }
+    assert!(starts > 2);
+}
+
+#[test]
+fn a_journal_that_is_gone_is_told_from_one_that_never_was() {
+    let disk = MemoryDisk::new();
+    assert!(!Journal::is_missing(&disk).unwrap());
+    let (mut journal, _) = open(&disk);
+    store(&mut journal, &disk, b"a");
+    Journal::note_begun(&disk).unwrap();
+    assert!(!Journal::is_missing(&disk).unwrap());
+    // A file that was made ready and never used is not a journal.
+    disk.put("journal/0002", vec![0; 8192]);
+    disk.delete("journal/0001").unwrap();
+    assert!(Journal::is_missing(&disk).unwrap());
+    disk.delete_dir("journal").unwrap();
+    assert!(Journal::is_missing(&disk).unwrap());
 }
