@@ -102,6 +102,8 @@ pub enum Event {
     JournalWritten(Result<(), WriteFailure>),
     /// The work on files that was taken is done, or failed.
     FilesSynced(Result<(), String>),
+    /// The files of the node are not where the next start looks for them, and why.
+    FilesLost(String),
 }
 
 /// A message that is to leave.
@@ -286,6 +288,7 @@ impl Host {
             Event::RegisterAnswered { to, log, message } => self.register_answered(to, log, message),
             Event::JournalWritten(outcome) => self.journal_written(now, outcome),
             Event::FilesSynced(outcome) => self.file_work_done(outcome),
+            Event::FilesLost(cause) => self.fail(cause),
         }
         self.drain_local(now);
     }

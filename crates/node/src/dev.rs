@@ -10,6 +10,7 @@ use seriatim_model::NodeId;
 use seriatim_net::Listener;
 use tokio::sync::watch;
 
+use crate::disk::DataDirectoryError;
 use crate::identity::ClusterIdentity;
 use crate::node::{Node, NodeError};
 use crate::start::{Awaits, Membership, NodeOptions, StartError, open_disk, reachable, start_node};
@@ -67,6 +68,7 @@ impl Dev {
     pub async fn start_told(options: DevOptions, awaits: &watch::Sender<Awaits>) -> Result<Self, StartError> {
         // Bind first: a port in use must not leave a new data directory behind.
         let mut listeners = vec![Listener::bind(&options.listen).await?];
+        DataDirectoryError::check(&options.data)?;
         let identity = ClusterIdentity::open(&options.data, options.nodes, random())?;
         let first = listeners[0].address();
         for _ in 1..identity.nodes {

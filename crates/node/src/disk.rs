@@ -2,20 +2,24 @@
 
 mod behind;
 mod open_file;
+mod root;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
-use std::path::{Component, Path, PathBuf};
+use std::ops::Bound;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use bytes::Bytes;
+use rustix::fs::Access;
+use rustix::io::Errno;
 use seriatim_store::disk::is_within;
 use seriatim_store::{BytesBehind, Disk};
 
 use behind::{Behind, MOST_BEHIND};
 use open_file::OpenFile;
+use root::{Root, check_name, directory};
 
 /// How many files are kept open at most, unless more are in use.
 const MAX_OPEN_FILES: usize = 512;
@@ -27,8 +31,8 @@ const SHARE: u64 = 8;
 /// How many files are kept open however few the process may have.
 const MIN_OPEN_FILES: usize = 8;
 
-/// The file whose lock says that a process uses the directory.
-const LOCK_FILE: &str = "lock";
+/// How many open files one [`Disk::verify`] looks at: of all that are usually open each is looked at by the fourth.
+const VERIFIED_FILES: usize = MAX_OPEN_FILES / 4;
 
 /// Why a data directory could not be used.
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +40,33 @@ pub enum DataDirectoryError {
     /// Another process uses it. Stop that one, or choose another directory.
     #[error("the data directory {} is in use by another process; stop that one, or give another directory", .0.display())]
     InUse(PathBuf),
+    /// It is a symbolic link to a directory that does not exist.
+    #[error(
+        "the data directory {} is a link to {}, which does not exist; make that directory, mount its file system, or give \
+         another directory",
+        path.display(), target.display()
+    )]
+    NoTarget {
+        /// The link.
+        path: PathBuf,
+        /// The path that the link contains.
+        target: PathBuf,
+    },
+    /// It, or the directory in which it is to be made, belongs to another user, or does not let this one write.
+    #[error(
+        "user {user} may not write to {}; make that user the owner of the data directory, start the node as another user, \
+         or give another directory",
+        path.display()
+    )]
+    NotPermitted {
+        /// The directory.
+        path: PathBuf,
+        /// The number of the user that this process runs as.
+        user: u32,
+    },
+    /// Its file system is mounted for reading alone.
+    #[error("{} is on a read-only file system; mount that for writing, or give another directory", .0.display())]
+    ReadOnly(PathBuf),
     /// The operating system refused.
     #[error("cannot use the data directory {}: {source}", path.display())]
     Io {
@@ -46,6 +77,42 @@ pub enum DataDirectoryError {
     },
 }
 
+impl DataDirectoryError {
+    /// The operating system refused to do something in the directory.
+    pub(crate) fn io(path: &Path, source: io::Error) -> Self {
+        let path = path.to_owned();
+        match source.kind() {
+            io::ErrorKind::PermissionDenied => {
+                Self::NotPermitted { path, user: rustix::process::geteuid().as_raw() }
+            }
+            io::ErrorKind::ReadOnlyFilesystem => Self::ReadOnly(path),
+            _ => Self::Io { path, source },
+        }
+    }
+
+    /// Looks whether a directory can be written, or made.
+    ///
+    /// # Errors
+    /// If it cannot.
+    pub(crate) fn check(path: &Path) -> Result<(), Self> {
+        let is_absent = |path: &Path| matches!(path.try_exists(), Ok(false));
+        if let (Ok(target), true) = (std::fs::read_link(path), is_absent(path)) {
+            return Err(Self::NoTarget { path: path.to_owned(), target });
+        }
+        let existing = path.ancestors().find(|above| !is_absent(above));
+        // Of a relative path nothing may be left.
+        let existing = existing.unwrap_or(Path::new("."));
+        if existing.metadata().is_ok_and(|found| !found.is_dir()) {
+            return Err(Self::io(path, io::ErrorKind::NotADirectory.into()));
+        }
+        let reads = if existing == path { Access::READ_OK } else { Access::empty() };
+        match rustix::fs::access(existing, reads | Access::WRITE_OK | Access::EXEC_OK) {
+            Err(errno @ (Errno::ACCESS | Errno::PERM | Errno::ROFS)) => Err(Self::io(existing, errno.into())),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// A data directory that belongs to this process alone while this value lives.
 ///
 /// Writes are taken behind: they gather in memory, up to 32 MiB of a disk, and a thread of the disk's own gives them to
@@ -54,13 +121,15 @@ pub enum DataDirectoryError {
 /// all of that is behind. Room for it is set aside before, in a file without a name, so that a disk without room refuses
 /// the write itself; a write that fails all the same, behind the back of whoever made it, fails every later use of the
 /// file.
+///
+/// After it was opened a directory of it is made only where there was none of that name. Where one is gone, or
+/// [`Disk::verify`] or [`Disk::sync`] finds that a name leads to another file or to none, each later use fails.
 #[derive(Debug)]
 pub struct RealDisk {
-    root: PathBuf,
+    root: Arc<Root>,
     handles: Mutex<Handles>,
     behind: Arc<Behind>,
     thread: Option<JoinHandle<()>>,
-    _lock: File,
 }
 
 impl Drop for RealDisk {
@@ -89,6 +158,12 @@ struct Handles {
     open: BTreeMap<String, Handle>,
     most: usize,
     uses: u64,
+    /// Files that are being removed, and directories that are being removed or renamed: nothing of them is opened.
+    going: Vec<String>,
+    /// How often files or directories went: what was opened before may be one of them.
+    gone: u64,
+    /// The file that [`Disk::verify`] looked at last.
+    verified: String,
 }
 
 #[derive(Debug)]
@@ -100,37 +175,22 @@ struct Handle {
     name_is_durable: bool,
 }
 
-/// The outcome of looking at something, unless it is not there any more.
-fn unless_gone<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
-    match outcome {
-        Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(None),
-        outcome => outcome.map(Some),
-    }
-}
-
 impl RealDisk {
     /// Takes a directory, and makes it if there is none.
     ///
     /// # Errors
     /// If another process uses it, or the operating system refuses.
     pub fn open(root: impl Into<PathBuf>) -> Result<Self, DataDirectoryError> {
-        let root = root.into();
-        let failed = |source| DataDirectoryError::Io { path: root.clone(), source };
-        fs::create_dir_all(&root).map_err(failed)?;
-        let path = root.join(LOCK_FILE);
-        let lock = OpenOptions::new().write(true).create(true).truncate(false).open(path).map_err(failed)?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(DataDirectoryError::InUse(root)),
-            Err(TryLockError::Error(source)) => return Err(failed(source)),
-        }
+        let path = root.into();
+        let root = Arc::new(Root::open(&path)?);
+        let failed = |source| DataDirectoryError::io(&path, source);
         let behind = Arc::new(Behind::new(&root).map_err(failed)?);
         let writing = Arc::clone(&behind);
         let thread = thread::Builder::new().name("write behind".into());
         let thread = Some(thread.spawn(move || writing.run()).map_err(failed)?);
         let allowed = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-        let handles = Mutex::new(Handles { open: BTreeMap::new(), most: most_open(allowed), uses: 0 });
-        Ok(Self { root, handles, behind, thread, _lock: lock })
+        let handles = Mutex::new(Handles::new(most_open(allowed)));
+        Ok(Self { root, handles, behind, thread })
     }
 
     /// How long each file is, in bytes, as far as it was written out.
@@ -138,33 +198,7 @@ impl RealDisk {
     /// # Errors
     /// If the operating system refuses.
     pub fn lengths(&self) -> io::Result<BTreeMap<String, u64>> {
-        let (mut lengths, mut left) = (BTreeMap::new(), vec![self.root.clone()]);
-        while let Some(directory) = left.pop() {
-            // A directory that is removed meanwhile takes nothing.
-            let Some(entries) = unless_gone(fs::read_dir(directory))? else { continue };
-            for entry in entries {
-                let entry = entry?;
-                let path = entry.path();
-                let Some(found) = unless_gone(entry.metadata())? else { continue };
-                if found.is_dir() {
-                    left.push(path);
-                } else if let Some(name) = path.strip_prefix(&self.root).ok().and_then(Path::to_str) {
-                    lengths.insert(name.to_owned(), found.len());
-                }
-            }
-        }
-        Ok(lengths)
-    }
-
-    fn path(&self, name: &str) -> io::Result<PathBuf> {
-        let relative = Path::new(name);
-        if relative.components().all(|part| matches!(part, Component::Normal(_))) {
-            return Ok(self.root.join(relative));
-        }
-        Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            format!("'{name}' does not name a file below the root"),
-        ))
+        self.root.lengths()
     }
 
     fn handles(&self) -> MutexGuard<'_, Handles> {
@@ -172,17 +206,49 @@ impl RealDisk {
     }
 
     fn file(&self, name: &str) -> io::Result<Arc<OpenFile>> {
-        if let Some(file) = self.handles().get(name) {
-            return Ok(file);
+        self.root.check()?;
+        loop {
+            let gone = {
+                let mut handles = self.handles();
+                if let Some(file) = handles.get(name) {
+                    return Ok(file);
+                }
+                if handles.is_going(name) {
+                    return Err(io::ErrorKind::NotFound.into());
+                }
+                handles.gone
+            };
+            // Not under the lock: others do not wait for the disk. If two come here, the first one's counts.
+            let opened = Arc::new(OpenFile::open(&self.root, name, Arc::clone(&self.behind))?);
+            let mut handles = self.handles();
+            if let Some(file) = handles.get(name) {
+                return Ok(file);
+            }
+            // The file that was opened may have been removed since.
+            if handles.gone == gone && !handles.is_going(name) {
+                handles.put(name, &opened);
+                return Ok(opened);
+            }
         }
-        // Not under the lock: others do not wait for the disk. If two come here, the first one's counts.
-        let opened = Arc::new(OpenFile::open(self.path(name)?, Arc::clone(&self.behind))?);
-        let mut handles = self.handles();
-        if let Some(file) = handles.get(name) {
-            return Ok(file);
-        }
-        handles.put(name, &opened);
-        Ok(opened)
+    }
+
+    /// Has files, or directories, removed or renamed. Those of them that were open are closed first, and nothing of them
+    /// is opened meanwhile.
+    fn let_go<T>(
+        &self,
+        names: &[String],
+        change: impl FnOnce(&[Arc<OpenFile>]) -> io::Result<T>,
+    ) -> io::Result<T> {
+        self.root.check()?;
+        let closed = self.handles().close(names);
+        let outcome = change(&closed);
+        self.handles().closed(names);
+        outcome
+    }
+
+    /// Whether this is the file that is open under that name: one that was removed, or closed, is not.
+    fn is_open(&self, name: &str, file: &Arc<OpenFile>) -> bool {
+        self.handles().open.get(name).is_some_and(|handle| Arc::ptr_eq(&handle.file, file))
     }
 
     /// The files in a directory that the operating system may not know of yet.
@@ -192,20 +258,14 @@ impl RealDisk {
             handles.open.iter().filter(|(name, handle)| is_within(dir, name) && !handle.file.is_idle());
         within.map(|(_, handle)| Arc::clone(&handle.file)).collect()
     }
-
-    /// Makes the names of `path` and of the directories above it durable, up to the root.
-    fn sync_directories_above(&self, path: &Path) -> io::Result<()> {
-        for directory in path.ancestors().skip(1) {
-            File::open(directory)?.sync_all()?;
-            if directory == self.root {
-                break;
-            }
-        }
-        Ok(())
-    }
 }
 
 impl Handles {
+    fn new(most: usize) -> Self {
+        let (going, verified) = (vec![], String::new());
+        Self { open: BTreeMap::new(), most, uses: 0, going, gone: 0, verified }
+    }
+
     fn get(&mut self, name: &str) -> Option<Arc<OpenFile>> {
         self.uses += 1;
         let handle = self.open.get_mut(name)?;
@@ -244,31 +304,61 @@ impl Handles {
     fn name_is_durable(&self, name: &str) -> bool {
         self.open.get(name).is_some_and(|handle| handle.name_is_durable)
     }
+
+    fn is_going(&self, name: &str) -> bool {
+        self.going.iter().any(|going| going == name || is_within(going, name))
+    }
+
+    /// Closes files that are about to go, or whose directories are.
+    fn close(&mut self, names: &[String]) -> Vec<Arc<OpenFile>> {
+        self.going.extend_from_slice(names);
+        let mut closed = vec![];
+        for name in names {
+            closed.extend(self.open.remove(name));
+            let below = format!("{name}/");
+            let within = self.open.range(below.clone()..).take_while(|(open, _)| open.starts_with(&below));
+            let within: Vec<String> = within.map(|(open, _)| open.clone()).collect();
+            closed.extend(within.iter().filter_map(|open| self.open.remove(open)));
+        }
+        closed.into_iter().map(|handle| handle.file).collect()
+    }
+
+    /// Files or directories are gone now.
+    fn closed(&mut self, names: &[String]) {
+        self.gone += 1;
+        for name in names {
+            let at = self.going.iter().position(|going| going == name);
+            self.going.swap_remove(at.expect("it was going"));
+        }
+    }
+
+    /// The files that are looked at next.
+    fn next_to_verify(&mut self) -> Vec<(String, Arc<OpenFile>)> {
+        let after = (Bound::Excluded(self.verified.clone()), Bound::Unbounded);
+        let next = self.open.range(after).chain(&self.open).take(VERIFIED_FILES.min(self.open.len()));
+        let next: Vec<_> = next.map(|(name, handle)| (name.clone(), Arc::clone(&handle.file))).collect();
+        if let Some((last, _)) = next.last() {
+            self.verified.clone_from(last);
+        }
+        next
+    }
 }
 
 impl Disk for RealDisk {
     fn list(&self, dir: &str) -> io::Result<Vec<String>> {
         self.pending(dir).iter().try_for_each(|file| file.flush())?;
-        let entries = match fs::read_dir(self.path(dir)?) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(vec![]),
-            other => other?,
-        };
-        let mut names = Vec::new();
-        for entry in entries {
-            names.push(entry?.file_name().to_string_lossy().into_owned());
-        }
-        names.sort_unstable();
-        Ok(names)
+        self.root.list(dir)
     }
 
     fn create(&self, name: &str) -> io::Result<()> {
-        let path = self.path(name)?;
+        self.root.check()?;
+        check_name(name)?;
         let mut handles = self.handles();
         // A sync on another thread may have kept a file that was deleted under this name: it is not taken for this one.
         if let Some(before) = handles.open.remove(name).filter(|before| !before.file.is_idle()) {
             before.file.flush()?;
         }
-        handles.put(name, &OpenFile::create(path, Arc::clone(&self.behind)));
+        handles.put(name, &OpenFile::create(&self.root, name, Arc::clone(&self.behind)));
         Ok(())
     }
 
@@ -293,8 +383,7 @@ impl Disk for RealDisk {
     }
 
     fn free(&self) -> io::Result<Option<u64>> {
-        let system = rustix::fs::statvfs(&self.root)?;
-        Ok(Some(system.f_bavail.saturating_mul(system.f_frsize).saturating_sub(self.behind.bytes())))
+        Ok(Some(self.root.free()?.saturating_sub(self.behind.bytes())))
     }
 
     fn used(&self) -> io::Result<Option<BTreeMap<String, u64>>> {
@@ -309,14 +398,29 @@ impl Disk for RealDisk {
         let file = self.file(name)?;
         file.sync()?;
         if !self.handles().name_is_durable(name) {
-            self.sync_directories_above(&self.path(name)?)?;
+            self.root.sync_names(name)?;
             let mut handles = self.handles();
             let handle = handles.open.get_mut(name);
             if let Some(handle) = handle.filter(|handle| Arc::ptr_eq(&handle.file, &file)) {
                 handle.name_is_durable = true;
             }
         }
-        Ok(())
+        // A start must find the bytes, too.
+        match file.has_its_name() {
+            true => Ok(()),
+            false if self.is_open(name, &file) => Err(self.root.lose(name)),
+            // The file was removed meanwhile.
+            false => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    fn verify(&self) -> io::Result<()> {
+        self.root.verify()?;
+        let files = self.handles().next_to_verify();
+        match files.iter().find(|(name, file)| !file.has_its_name() && self.is_open(name, file)) {
+            Some((name, _)) => Err(self.root.lose(name)),
+            None => Ok(()),
+        }
     }
 
     fn delete(&self, name: &str) -> io::Result<()> {
@@ -324,45 +428,34 @@ impl Disk for RealDisk {
     }
 
     fn delete_all(&self, names: &[String]) -> io::Result<()> {
-        let mut directories = BTreeSet::new();
-        for name in names {
-            let path = self.path(name)?;
-            let handle = self.handles().open.remove(name);
-            handle.iter().for_each(|handle| handle.file.forget());
-            match fs::remove_file(&path) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                other => other?,
+        let directories = self.let_go(names, |closed| {
+            closed.iter().for_each(|file| file.forget());
+            let mut directories = BTreeSet::new();
+            for name in names {
+                if self.root.remove_file(name)? {
+                    directories.insert(directory(name));
+                }
             }
-            directories.insert(path.parent().unwrap_or(&self.root).to_owned());
-        }
-        directories.iter().try_for_each(|directory| File::open(directory)?.sync_all())
+            Ok(directories)
+        })?;
+        directories.into_iter().try_for_each(|dir| self.root.sync_directory(dir))
     }
 
     fn delete_dir(&self, dir: &str) -> io::Result<()> {
-        let path = self.path(dir)?;
-        let mut handles = self.handles();
-        let (gone, kept): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut handles.open).into_iter().partition(|(name, _)| is_within(dir, name));
-        handles.open = kept.into_iter().collect();
-        drop(handles);
-        gone.iter().for_each(|(_, handle)| handle.file.forget());
-        match fs::remove_dir_all(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            other => other?,
-        }
-        File::open(path.parent().unwrap_or(&self.root))?.sync_all()
+        let was_there = self.let_go(&[dir.to_owned()], |closed| {
+            closed.iter().for_each(|file| file.forget());
+            self.root.remove_directory(dir)
+        })?;
+        if was_there { self.root.sync_directory(directory(dir)) } else { Ok(()) }
     }
 
     fn rename_dir(&self, from: &str, to: &str) -> io::Result<()> {
-        let mut handles = self.handles();
-        for (_, handle) in handles.open.iter().filter(|(name, _)| is_within(from, name)) {
-            handle.file.flush()?;
-        }
-        handles.open.retain(|name, _| !is_within(from, name));
-        drop(handles);
-        let path = self.path(to)?;
-        fs::rename(self.path(from)?, &path)?;
-        File::open(path.parent().unwrap_or(&self.root))?.sync_all()
+        self.pending(from).iter().try_for_each(|file| file.flush())?;
+        self.let_go(&[from.to_owned()], |closed| {
+            closed.iter().try_for_each(|file| file.flush())?;
+            self.root.rename(from, to)
+        })?;
+        self.root.sync_directory(directory(to))
     }
 }
 
@@ -387,11 +480,11 @@ mod tests {
         disk.write_at("file", 0, &[Bytes::from_static(b"before")]).unwrap();
         disk.sync("file").unwrap();
         // As a thread finds it that deletes while another syncs: the handle is still there.
-        fs::remove_file(dir.path().join("file")).unwrap();
+        std::fs::remove_file(dir.path().join("file")).unwrap();
         disk.create("file").unwrap();
         disk.write_at("file", 0, &[Bytes::from_static(b"after")]).unwrap();
         disk.sync("file").unwrap();
-        assert_eq!(fs::read(dir.path().join("file")).unwrap(), b"after");
+        assert_eq!(std::fs::read(dir.path().join("file")).unwrap(), b"after");
     }
 
     #[test]
@@ -447,5 +540,132 @@ mod tests {
         for name in ["../x", "/etc/x", "a/../../x"] {
             assert_eq!(disk.create(name).unwrap_err().kind(), io::ErrorKind::InvalidInput, "{name}");
         }
+    }
+
+    fn write(disk: &RealDisk, name: &str) -> io::Result<()> {
+        disk.create(name)?;
+        disk.write_at(name, 0, &[Bytes::from_static(b"x")])?;
+        disk.sync(name)
+    }
+
+    /// A disk below a directory in which it can be moved, with a file that is open.
+    fn in_use() -> (tempfile::TempDir, PathBuf, RealDisk) {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("root");
+        let disk = RealDisk::open(&root).unwrap();
+        write(&disk, "a/b/open").unwrap();
+        disk.verify().unwrap();
+        (dir, root, disk)
+    }
+
+    fn is_lost<T: std::fmt::Debug>(outcome: io::Result<T>, names: &str) {
+        let error = outcome.unwrap_err().to_string();
+        assert!(error.contains(names) && error.ends_with("put it back"), "{error}");
+    }
+
+    #[test]
+    fn nothing_is_synced_or_made_anew_where_the_directory_was() {
+        for is_replaced in [false, true] {
+            let (dir, root, disk) = in_use();
+            std::fs::rename(&root, dir.path().join("elsewhere")).unwrap();
+            if is_replaced {
+                std::fs::create_dir(&root).unwrap();
+            }
+            is_lost(disk.sync("a/b/open"), "root was moved");
+            is_lost(disk.verify(), "root was moved");
+            is_lost(disk.create("a/b/other"), "root was moved");
+            is_lost(disk.write_at("a/b/open", 1, &[Bytes::from_static(b"y")]), "root was moved");
+            is_lost(disk.delete("a/b/open"), "root was moved");
+            drop(disk);
+            let left = std::fs::read_dir(&root).map(|entries| entries.count()).ok();
+            assert_eq!(left, is_replaced.then_some(0));
+            assert!(dir.path().join("elsewhere/a/b/open").exists());
+        }
+    }
+
+    #[test]
+    fn the_loss_of_any_file_that_is_open_is_noticed_without_a_write() {
+        let losses = [
+            ("", "root was moved"),
+            ("lock", "root/lock was moved"),
+            ("a", "root/a was moved"),
+            ("a/b", "root/a/b was moved"),
+            ("a/b/open", "root/a/b/open was moved"),
+        ];
+        for (lost, says) in losses {
+            let (dir, root, disk) = in_use();
+            std::fs::rename(root.join(lost), dir.path().join("elsewhere")).unwrap();
+            is_lost(disk.verify(), says);
+            is_lost(disk.create("c"), says);
+        }
+    }
+
+    #[test]
+    fn of_many_open_files_each_is_looked_at() {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = RealDisk::open(dir.path()).unwrap();
+        (0..MAX_OPEN_FILES).for_each(|number| write(&disk, &format!("{number:04}")).unwrap());
+        std::fs::remove_file(dir.path().join("0300")).unwrap();
+        let calls = (0..4).take_while(|_| disk.verify().is_ok()).count();
+        assert!(calls < 4);
+        is_lost(disk.verify(), "0300 was moved or removed");
+    }
+
+    #[test]
+    fn a_directory_is_made_once() {
+        let (_dir, root, disk) = in_use();
+        write(&disk, "a/c/open").unwrap();
+        std::fs::remove_dir_all(root.join("a/b")).unwrap();
+        let outcome = disk.create("a/b/other").and_then(|()| disk.sync("a/b/other"));
+        is_lost(outcome, "root/a/b was moved or removed");
+        assert!(!root.join("a/b").exists());
+    }
+
+    #[test]
+    fn what_the_disk_removes_or_renames_itself_is_not_lost() {
+        let (_dir, root, disk) = in_use();
+        disk.delete_dir("a/b").unwrap();
+        write(&disk, "a/b/open").unwrap();
+        disk.rename_dir("a/b", "a/c").unwrap();
+        write(&disk, "a/b/open").unwrap();
+        disk.delete("a/b/open").unwrap();
+        assert_eq!(disk.sync("a/b/open").unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(disk.lengths().unwrap().into_keys().collect::<Vec<_>>(), ["a/c/open", "lock"]);
+        std::thread::scope(|scope| {
+            let changes = scope.spawn(|| {
+                for number in 0..300 {
+                    let name = format!("d/{}/file", number % 3);
+                    write(&disk, &name).unwrap();
+                    match number % 2 {
+                        0 => disk.delete(&name).unwrap(),
+                        _ => disk.delete_dir(directory(&name)).unwrap(),
+                    }
+                }
+            });
+            while !changes.is_finished() {
+                disk.verify().unwrap();
+                for name in ["d/0/file", "d/1/file", "d/2/file"] {
+                    let synced = disk.sync(name);
+                    assert!(synced.is_ok() || disk.verify().is_ok(), "{synced:?}");
+                }
+            }
+        });
+        disk.verify().unwrap();
+        assert!(root.join("a/c/open").exists());
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_used_is_refused_in_words() {
+        let dir = tempfile::tempdir().unwrap();
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink("nowhere", &link).unwrap();
+        let refused = RealDisk::open(&link).unwrap_err();
+        assert!(matches!(refused, DataDirectoryError::NoTarget { .. }), "{refused}");
+        std::fs::create_dir(dir.path().join("nowhere")).unwrap();
+        RealDisk::open(&link).unwrap();
+        let denied = DataDirectoryError::io(&link, io::ErrorKind::PermissionDenied.into());
+        assert!(matches!(denied, DataDirectoryError::NotPermitted { .. }), "{denied}");
+        let read_only = DataDirectoryError::io(&link, io::ErrorKind::ReadOnlyFilesystem.into());
+        assert!(matches!(read_only, DataDirectoryError::ReadOnly(_)), "{read_only}");
     }
 }

@@ -245,6 +245,7 @@ impl Driver {
                     Event::Message { .. }
                     | Event::Disconnected(_)
                     | Event::Liveness(_)
+                    | Event::FilesLost(_)
                     | Event::RegisterAnswered { .. } => {}
                 }
                 self.host.handle(now, event);

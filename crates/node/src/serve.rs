@@ -11,6 +11,7 @@ use seriatim_net::{ClusterId, ConnectError, ConnectionOptions, HandshakeError, H
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use crate::disk::DataDirectoryError;
 use crate::identity::{NodeIdentity, last_address, note_address};
 use crate::node::{Node, NodeError};
 use crate::register::{EtcdError, EtcdOptions, EtcdRegister, OpenError, open};
@@ -107,6 +108,7 @@ pub async fn serve(options: ServeOptions, awaits: &watch::Sender<Awaits>) -> Res
         }
         None => listener.address().to_string(),
     };
+    DataDirectoryError::check(&options.data)?;
     let (node, place) = (options.node, options.register.place());
     let known = NodeIdentity::read(&options.data, node, &place)?.map(|known| known.cluster());
     let Found { cluster, register, etcd } = register_of(&options, &address, known, awaits).await?;

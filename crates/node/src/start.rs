@@ -110,7 +110,7 @@ pub(crate) fn open_disk(
         (None, DiskKind::Real) => Arc::new(real),
         (None, DiskKind::Volatile) => Arc::new(VolatileDisk::new(real)),
         (Some(most), kind) => {
-            let failed = |source| DataDirectoryError::Io { path: directory.to_owned(), source };
+            let failed = |source| DataDirectoryError::io(directory, source);
             let lengths = real.lengths().map_err(failed)?;
             let bounded = BoundedDisk::new(real, most, lengths);
             match kind {

@@ -1,7 +1,7 @@
 //! The threads that wait for the disk, so that nobody else does.
 
 use std::sync::Arc;
-use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -16,6 +16,9 @@ use crate::progress::JournalProgress;
 /// that what is synced meanwhile does not wait for all of them.
 const NEXT_PIECE_AFTER: Duration = Duration::from_millis(20);
 
+/// How often the names of the files are looked at. Every open file is looked at within four times this.
+const VERIFY_EVERY: Duration = Duration::from_secs(1);
+
 /// Something that takes as long as the disk takes.
 enum Job {
     Write(JournalWrite),
@@ -23,14 +26,15 @@ enum Job {
     Prepare(Preparation),
 }
 
-/// Three threads a node: one writes the journal, which appends wait for; one syncs the files of a
-/// checkpoint and deletes what was trimmed, which may be much and must not be in the way; and one makes the journal's
-/// next file before it is needed.
+/// Four threads a node: one writes the journal, which appends wait for; one syncs the files of a
+/// checkpoint and deletes what was trimmed, which may be much and must not be in the way; one makes the journal's
+/// next file before it is needed; and one looks whether the files still have their names.
 pub(crate) struct Syncer {
     journal: Worker,
     files: Worker,
     next_file: Worker,
     progress: JournalProgress,
+    _verifier: Verifier,
 }
 
 impl Syncer {
@@ -43,6 +47,7 @@ impl Syncer {
             files: start("checkpoint")?,
             next_file: start("next journal")?,
             progress,
+            _verifier: Verifier::start(disk.clone(), inbox.clone())?,
         })
     }
 
@@ -106,6 +111,38 @@ impl Worker {
         match jobs.try_send(job) {
             // A thread that is gone is told of where somebody waits for it.
             Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}
+        }
+    }
+}
+
+/// A thread that looks at the names of the files again and again, also while nothing is written, and reports their loss.
+struct Verifier {
+    /// The thread ends when this is dropped.
+    stop: Option<SyncSender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Verifier {
+    fn start(disk: Arc<dyn Disk>, inbox: mpsc::Sender<Arrival>) -> std::io::Result<Self> {
+        let (stop, stopped) = sync_channel(1);
+        let thread = std::thread::Builder::new().name("file names".into()).spawn(move || {
+            while stopped.recv_timeout(VERIFY_EVERY) == Err(RecvTimeoutError::Timeout) {
+                if let Err(cause) = disk.verify() {
+                    // A driver that is gone has no use for it.
+                    let _ = inbox.blocking_send(Arrival::Host(Event::FilesLost(cause.to_string())));
+                    break;
+                }
+            }
+        })?;
+        Ok(Self { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for Verifier {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
         }
     }
 }

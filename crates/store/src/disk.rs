@@ -98,6 +98,17 @@ pub trait Disk: fmt::Debug + Send + Sync {
     /// sync says. [`io::ErrorKind::NotFound`] if there is no such file.
     fn sync(&self, name: &str) -> io::Result<()>;
 
+    /// Looks whether the files that are in use still have the names under which the next start looks for them. A file, or a
+    /// directory above it, may have been moved or removed behind the disk's back. Of many files one call looks at a part, and
+    /// the next calls at the others.
+    ///
+    /// # Errors
+    /// If a name leads to another file, or to none, or did when it was looked at before: nothing that is written after that
+    /// is found again.
+    fn verify(&self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Removes a file, durably. One that is not there is no error.
     ///
     /// # Errors

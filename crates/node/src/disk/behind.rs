@@ -4,11 +4,11 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
-use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::open_file::OpenFile;
+use super::root::Root;
 
 /// How much of a disk may be behind, in bytes. Who writes more waits for the disk.
 pub(super) const MOST_BEHIND: u64 = 32 << 20;
@@ -25,6 +25,9 @@ const REFILL_EVERY: Duration = Duration::from_millis(100);
 /// The reserve has so much more than what it is for, in parts of it: blocks are not filled to their ends, and files have
 /// blocks that tell of their blocks.
 const SLACK: u64 = 16;
+
+/// The name of the reserve until it has none.
+const RESERVE_FILE: &str = "reserve";
 
 /// A smaller reserve is none, in bytes.
 const LEAST_RESERVE: u64 = 1 << 20;
@@ -50,9 +53,9 @@ struct Queue {
 }
 
 impl Behind {
-    /// Sets room aside in the file system of `directory`.
-    pub(super) fn new(directory: &Path) -> io::Result<Self> {
-        let mut reserve = Reserve::new(directory)?;
+    /// Sets room aside in the file system of `root`.
+    pub(super) fn new(root: &Root) -> io::Result<Self> {
+        let mut reserve = Reserve::new(root)?;
         reserve.refill();
         let capacity = reserve.capacity();
         Ok(Self {
@@ -188,10 +191,10 @@ struct Reserve {
 }
 
 impl Reserve {
-    fn new(directory: &Path) -> io::Result<Self> {
-        let path = directory.join("reserve");
-        let file = File::options().write(true).create(true).truncate(true).open(&path)?;
-        std::fs::remove_file(path)?;
+    fn new(root: &Root) -> io::Result<Self> {
+        let file = root.create_file(RESERVE_FILE)?;
+        file.set_len(0)?;
+        root.remove_file(RESERVE_FILE)?;
         Ok(Self { file, len: 0, is_supported: true })
     }
 
@@ -283,7 +286,7 @@ mod tests {
     #[test]
     fn what_was_admitted_finds_room_and_nothing_more_is_admitted_without() {
         let dir = tempfile::tempdir().unwrap();
-        let behind = Behind::new(dir.path()).unwrap();
+        let behind = Behind::new(&Root::open(dir.path()).unwrap()).unwrap();
         assert!(behind.admit(MOST_BEHIND / 2).unwrap());
         // The disk becomes full: three times something has to be given back until what is behind has room.
         let mut refusals = 3;
@@ -306,10 +309,10 @@ mod tests {
     #[test]
     fn other_failures_are_told_and_the_reserve_stays() {
         let dir = tempfile::tempdir().unwrap();
-        let behind = Behind::new(dir.path()).unwrap();
+        let behind = Behind::new(&Root::open(dir.path()).unwrap()).unwrap();
         let failed = behind.in_reserve(|| Err::<(), _>(io::Error::other("broken")));
         assert_eq!(failed.unwrap_err().to_string(), "broken");
         assert!(!behind.reserve().is_short());
-        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "it has no name");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "it has no name, and the lock has one");
     }
 }

@@ -4,15 +4,15 @@
 //! long as a disk takes; `state` is held for as long as memory is copied, and nobody who holds it waits for anything.
 
 use std::collections::VecDeque;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
 
 use super::behind::{Behind, begin_writing, take_room};
+use super::root::Root;
 
 /// Up to how many bytes are written at once.
 const PIECE_BYTES: usize = 256 << 10;
@@ -33,7 +33,8 @@ const MAX_SLICES: usize = 1024;
 /// A file, and what was written to it but not yet given to the operating system.
 #[derive(Debug)]
 pub(super) struct OpenFile {
-    path: PathBuf,
+    root: Arc<Root>,
+    name: String,
     behind: Arc<Behind>,
     io: Mutex<Io>,
     /// Nothing until it was opened, or made.
@@ -81,19 +82,20 @@ struct Piece {
 
 impl OpenFile {
     /// A file that exists.
-    pub(super) fn open(path: PathBuf, behind: Arc<Behind>) -> io::Result<Self> {
-        let file = File::options().read(true).write(true).open(&path)?;
+    pub(super) fn open(root: &Arc<Root>, name: &str, behind: Arc<Behind>) -> io::Result<Self> {
+        let file = root.open_file(name)?;
         let len = file.metadata()?.len();
         let state = State { len: Some(len), ..State::default() };
         let io = Io { room: len, begun: len };
-        Ok(Self { path, behind, io: Mutex::new(io), file: OnceLock::from(file), state: Mutex::new(state) })
+        let (root, name, file) = (Arc::clone(root), name.to_owned(), OnceLock::from(file));
+        Ok(Self { root, name, behind, io: Mutex::new(io), file, state: Mutex::new(state) })
     }
 
     /// A file that is to be made behind, unless there is one.
-    pub(super) fn create(path: PathBuf, behind: Arc<Behind>) -> Arc<Self> {
+    pub(super) fn create(root: &Arc<Root>, name: &str, behind: Arc<Behind>) -> Arc<Self> {
         let state = State { is_made: true, is_queued: true, ..State::default() };
-        let (io, file) = (Mutex::default(), OnceLock::new());
-        let created = Arc::new(Self { path, behind, io, file, state: Mutex::new(state) });
+        let (root, name, io, file) = (Arc::clone(root), name.to_owned(), Mutex::default(), OnceLock::new());
+        let created = Arc::new(Self { root, name, behind, io, file, state: Mutex::new(state) });
         created.behind.push(Arc::clone(&created));
         created
     }
@@ -112,6 +114,11 @@ impl OpenFile {
         }
         self.opened(&mut self.io())?;
         Ok(self.state().len.unwrap_or_default())
+    }
+
+    /// Whether its name leads to it, for a process that starts now. One that was not made yet needs no name.
+    pub(super) fn has_its_name(&self) -> bool {
+        self.file.get().is_none_or(|file| self.root.names(&self.name, file))
     }
 
     /// Whether nothing is lost when it is forgotten.
@@ -259,12 +266,7 @@ impl OpenFile {
             return Err(io::ErrorKind::NotFound.into());
         }
         // Only a file that is to be made is not open yet.
-        let file = self.behind.in_reserve(|| {
-            if let Some(parent) = self.path.parent() {
-                fs::create_dir_all(parent)?;
-            }
-            File::options().read(true).write(true).create(true).truncate(false).open(&self.path)
-        })?;
+        let file = self.behind.in_reserve(|| self.root.create_file(&self.name))?;
         let len = file.metadata()?.len();
         *io = Io { room: len, begun: len };
         let file = self.file.get_or_init(|| file);
@@ -443,13 +445,14 @@ mod tests {
     /// A file of which nothing is written until somebody says so.
     fn file() -> (tempfile::TempDir, Arc<OpenFile>) {
         let dir = tempfile::tempdir().unwrap();
-        let behind = Arc::new(Behind::new(dir.path()).unwrap());
-        let file = OpenFile::create(dir.path().join("dir/file"), behind);
+        let root = Arc::new(Root::open(dir.path()).unwrap());
+        let behind = Arc::new(Behind::new(&root).unwrap());
+        let file = OpenFile::create(&root, "dir/file", behind);
         (dir, file)
     }
 
     fn on_disk(dir: &tempfile::TempDir) -> Vec<u8> {
-        fs::read(dir.path().join("dir/file")).unwrap()
+        std::fs::read(dir.path().join("dir/file")).unwrap()
     }
 
     fn bytes(len: usize, value: u8) -> [Bytes; 1] {
@@ -481,7 +484,7 @@ mod tests {
         let (dir, file) = file();
         file.truncate(0).unwrap();
         file.write_at(0, &bytes(5, 1)).unwrap();
-        fs::write(dir.path().join("dir"), "in the way").unwrap();
+        std::fs::write(dir.path().join("dir"), "in the way").unwrap();
         file.write_behind().unwrap_err();
         assert!(file.sync().unwrap_err().to_string().contains("lost"));
         assert!(file.write_at(5, &bytes(1, 2)).unwrap_err().to_string().contains("lost"));

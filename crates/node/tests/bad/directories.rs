@@ -110,8 +110,8 @@ async fn a_data_path_that_is_a_file() {
     let path = data.path().join("file");
     fs::write(&path, "not a directory").unwrap();
     let error = refused(options(&path, "127.0.0.1:0")).await;
-    assert!(matches!(error, StartError::Identity(IdentityError::Io { .. })), "{error:?}");
-    says(&error, &[path.to_str().unwrap()]);
+    assert!(matches!(error, StartError::Directory(DataDirectoryError::Io { .. })), "{error:?}");
+    says(&error, &[path.to_str().unwrap(), "not a directory"]);
 }
 
 /// Stops two clusters and gives the second node of one the journal of `from`, a node of the other.

@@ -100,6 +100,11 @@ impl Cluster {
         self.process.take().expect("it runs").stop(signal).await
     }
 
+    /// Waits for the end of the process, which `cause` brings about.
+    pub(crate) async fn end(&mut self, cause: &str, at_most: Duration) -> ExitStatus {
+        self.process.take().expect("it runs").end(cause, at_most).await
+    }
+
     /// The server's words on standard error, over all its runs.
     pub(crate) fn says(&self) -> String {
         said(&self.words())

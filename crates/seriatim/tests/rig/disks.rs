@@ -20,17 +20,17 @@ use crate::workload::{DEADLINE, Style, Workload};
 
 /// Room for a node that works, in MiB.
 const ROOM_MIB: u32 = 256;
-const FULL: NodeId = NodeId(3);
+pub(crate) const FULL: NodeId = NodeId(3);
 /// The node whose disk goes back, and the words with which it says so.
 const RESTORED: NodeId = NodeId(3);
 const SET_BACK: &str = "it was set back to an older state";
 
 /// A file system of its own, in memory, at a directory.
-struct Mount(PathBuf);
+pub(crate) struct Mount(PathBuf);
 
 impl Mount {
     /// Nothing if this process may not mount.
-    fn at(directory: &Path) -> Option<Self> {
+    pub(crate) fn at(directory: &Path) -> Option<Self> {
         let size = format!("size={ROOM_MIB}m");
         let mounted =
             Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(directory).output();
@@ -56,6 +56,18 @@ impl Mount {
         while !(writes(1 << 20, usize::MAX) && writes(4096, 256) && writes(1, 4096)) {}
     }
 
+    /// Detaches it from its directory, while processes use it.
+    pub(crate) fn detach(&self) {
+        let done = Command::new("umount").arg("--lazy").arg(&self.0).status().expect("it can be unmounted");
+        assert!(done.success(), "{done}");
+    }
+
+    /// Nothing can be written to it any more.
+    pub(crate) fn becomes_read_only(&self) {
+        let done = Command::new("mount").args(["-o", "remount,ro"]).arg(&self.0).status();
+        assert!(done.expect("it can be mounted again").success());
+    }
+
     fn make_room(&self) {
         fs::remove_file(self.filler()).expect("it was filled");
     }
@@ -69,8 +81,7 @@ impl Drop for Mount {
 }
 
 /// Three nodes, one of which has a small file system of its own. None where this process may not mount one, which says so.
-#[expect(clippy::print_stderr, reason = "a test that is skipped must not look like one that passed")]
-async fn with_a_small_disk() -> Option<(Members, Mount)> {
+pub(crate) async fn with_a_small_disk() -> Option<(Members, Mount)> {
     let mount = std::cell::Cell::new(None);
     let prepare = |node: NodeId, data: &Path| {
         if node == FULL {
@@ -79,11 +90,17 @@ async fn with_a_small_disk() -> Option<(Members, Mount)> {
     };
     let members = Members::start_with(3, prepare).await;
     let mount = mount.take();
+    Some((members, or_skipped(mount)?))
+}
+
+/// A mount, or nothing where this process may not mount, which says so. In CI that is a failure.
+#[expect(clippy::print_stderr, reason = "a test that is skipped must not look like one that passed")]
+pub(crate) fn or_skipped(mount: Option<Mount>) -> Option<Mount> {
     if mount.is_none() {
         assert!(std::env::var("CI").is_err(), "this process may not mount a file system");
         eprintln!("skipped: this process may not mount a file system");
     }
-    Some((members, mount?))
+    mount
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -266,7 +283,7 @@ async fn until_takes_part(client: &Client, wanted: usize) {
     }
 }
 
-async fn more(logs: &[Workload], count: u64) {
+pub(crate) async fn more(logs: &[Workload], count: u64) {
     for log in logs {
         let target = log.history.acknowledged() + count;
         let waiting = tokio::time::timeout(Duration::from_secs(30), log.history.wait_for(target)).await;

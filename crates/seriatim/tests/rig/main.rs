@@ -14,6 +14,7 @@
 //! * [`identity`]: a number of a node belongs to one data directory;
 //! * [`events`]: what servers tell an operator;
 //! * [`disks`]: a disk that fills up, bytes that change;
+//! * [`moved`]: data directories that move or disappear under a node, and those that cannot be used;
 //! * [`retention`]: limits of what a log keeps, and positions by time;
 //! * [`load`]: more load than the machine can carry, also beside a busy loop ([`surroundings`]);
 //! * [`guide`]: the commands of `docs/cluster.md`;
@@ -42,6 +43,7 @@ mod kill;
 mod load;
 mod losses;
 mod members;
+mod moved;
 mod output;
 mod process;
 mod retention;

@@ -170,6 +170,16 @@ impl Members {
         self.take(node).stop(signal).await
     }
 
+    /// Waits for the end of a node, which `cause` brings about.
+    pub(crate) async fn end(
+        &mut self,
+        node: NodeId,
+        cause: &str,
+        at_most: Duration,
+    ) -> std::process::ExitStatus {
+        self.take(node).end(cause, at_most).await
+    }
+
     /// Sends a node a signal: STOP stops it in the middle of whatever it does, while its connections stay
     /// open, and CONT lets it go on.
     pub(crate) fn signal(&self, node: NodeId, signal: Signal) {

@@ -69,11 +69,16 @@ impl Process {
     }
 
     /// Sends a signal, and waits for the end of the process.
-    pub(crate) async fn stop(mut self, signal: Signal) -> ExitStatus {
+    pub(crate) async fn stop(self, signal: Signal) -> ExitStatus {
         self.signal(signal);
-        match timeout(TIMEOUT, self.child.wait()).await {
+        self.end(&format!("{signal:?}"), TIMEOUT).await
+    }
+
+    /// Waits for the end of the process, which `cause` brings about.
+    pub(crate) async fn end(mut self, cause: &str, at_most: Duration) -> ExitStatus {
+        match timeout(at_most, self.child.wait()).await {
             Ok(status) => status.expect("it can be waited for"),
-            Err(_) => panic!("{signal:?} did not end it within {TIMEOUT:?}; it says: {}", said(&self.words)),
+            Err(_) => panic!("{cause} did not end it within {at_most:?}; it says: {}", said(&self.words)),
         }
     }
 }

@@ -127,6 +127,10 @@ impl<D: Disk> Disk for BoundedDisk<D> {
         self.below.sync(name)
     }
 
+    fn verify(&self) -> io::Result<()> {
+        self.below.verify()
+    }
+
     fn delete(&self, name: &str) -> io::Result<()> {
         self.below.delete(name)?;
         self.files().remove(name);

@@ -183,6 +183,10 @@ impl<D: Disk> Disk for VolatileDisk<D> {
         self.below.sync(name)
     }
 
+    fn verify(&self) -> io::Result<()> {
+        self.below.verify()
+    }
+
     fn delete(&self, name: &str) -> io::Result<()> {
         self.lock().remove(name);
         self.below.delete(name)
