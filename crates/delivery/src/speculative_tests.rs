@@ -3,20 +3,22 @@
 use std::time::Duration;
 
 use seriatim_model::storage::Stored;
-use seriatim_model::{Filter, Input, ShardId, Span, ViewHistory, ViewNumber, limits};
+use seriatim_model::{Filter, Input, Placement, ShardId, Span, ViewHistory, ViewNumber, limits};
 use seriatim_protocol::control;
 use seriatim_protocol::shard::{self, ReadError};
 
 use super::*;
 use crate::testing::{
-    Asked, CONTROL, entry, from_register, from_shard, no_op, note_asked, replies, run, stored, that_lost,
-    to_shards, without_a_shard,
+    Asked, CONTROL, VIEW, entry, from_register, from_shard, lookups, no_op, note_asked, replies, run, stored,
+    that_lost, to_shards, without_a_shard,
 };
 
 struct Script {
     subscriber: Subscriber,
     now: Time,
     asked: Asked,
+    /// How often the register was asked.
+    lookups: usize,
 }
 
 /// A word for each thing that the reader is told: records with a `?` may fail.
@@ -71,7 +73,7 @@ impl Script {
             selection,
             Options::default(),
         );
-        let mut script = Self { subscriber, now: Time(1), asked: Asked::new() };
+        let mut script = Self { subscriber, now: Time(1), asked: Asked::new(), lookups: 0 };
         script.step(Input::Wake);
         script.want(1000);
         script
@@ -81,6 +83,7 @@ impl Script {
         let mut out = vec![];
         self.subscriber.step(self.now, input, &mut out);
         note_asked(&mut self.asked, &out);
+        self.lookups += lookups(&out).len();
         told(&replies(&out))
     }
 
@@ -94,8 +97,26 @@ impl Script {
     }
 
     fn deliver(&mut self, shard: u32, from: u64, records: Vec<Stored>, upto: u64) -> Vec<String> {
+        self.deliver_of(VIEW, shard, from, records, upto)
+    }
+
+    /// A shard delivers positions, of which this view is the latest to decide about one.
+    fn deliver_of(
+        &mut self,
+        view: ViewNumber,
+        shard: u32,
+        from: u64,
+        records: Vec<Stored>,
+        upto: u64,
+    ) -> Vec<String> {
         let (from, upto) = (Position(from), Position(upto));
-        self.says(shard, |request| shard::Message::Deliver { request, from, records, upto })
+        self.says(shard, |request| shard::Message::Deliver { request, view, from, records, upto })
+    }
+
+    /// The time passes until something is due, and that is done.
+    fn wait(&mut self) -> Vec<String> {
+        self.now = self.subscriber.deadline().expect("something is due").max(self.now);
+        self.step(Input::Wake)
     }
 
     fn predict(&mut self, view: u64, shard: u32, from: u64, records: Vec<Stored>, upto: u64) -> Vec<String> {
@@ -318,7 +339,7 @@ fn positions_of_shards_that_are_not_chosen_are_no_gaps_wherever_they_lie() {
         let selection = Selection { shards: Some([ShardId(1)].into()), speculative, ..Selection::default() };
         let (range, most) = ((Position(0), None), limits::SUBSCRIPTION_BYTES);
         let subscriber = Subscriber::with(CONTROL, log, range, most, selection, Options::default());
-        let mut script = Script { subscriber, now: Time(1), asked: Asked::new() };
+        let mut script = Script { subscriber, now: Time(1), asked: Asked::new(), lookups: 0 };
         script.step(Input::Wake);
         script.want(1000);
         let confirms = |told: &str, upto: &str| match speculative {
@@ -376,7 +397,7 @@ fn of_log(log: LogEntry, selection: Selection) -> Script {
     let range = (Position(0), None);
     let subscriber =
         Subscriber::with(CONTROL, log, range, limits::SUBSCRIPTION_BYTES, selection, Options::default());
-    let mut script = Script { subscriber, now: Time(1), asked: Asked::new() };
+    let mut script = Script { subscriber, now: Time(1), asked: Asked::new(), lookups: 0 };
     script.step(Input::Wake);
     script.want(1000);
     script
@@ -527,6 +548,7 @@ fn a_loss_that_is_told_late_where_others_had_everything_holds_up_nothing() {
     let mut script = unplaced(2);
     let deliver = |request| shard::Message::DeliverWith {
         request,
+        view: VIEW,
         from: Position(0),
         records: run(0..2),
         empty: vec![span(2, 4)],
@@ -539,4 +561,100 @@ fn a_loss_that_is_told_late_where_others_had_everything_holds_up_nothing() {
     assert_eq!(script.asked[&0].2, Position(6));
     script.deliver(1, 6, vec![], 8);
     assert_eq!(script.deliver(0, 6, run(6..8), 8), ["6 7", "confirm 8"]);
+}
+
+fn of_shards(shards: &[u32], speculative: bool) -> Selection {
+    let shards = Some(shards.iter().copied().map(ShardId).collect());
+    Selection { speculative, shards, ..Selection::default() }
+}
+
+/// A log of two shards, in stripes of 4, to which a third joins with view 2 at position 4.
+fn with_a_third() -> LogEntry {
+    let mut newer = view(2, 3, 4, 4);
+    let before = Placement::new(vec![ShardId(0), ShardId(1)], 4);
+    let all = (0..3).map(ShardId).collect();
+    newer.view.as_mut().expect("it has one").placement = before.then(Position(4), all);
+    newer
+}
+
+#[test]
+fn a_reader_of_chosen_shards_skips_nothing_that_a_view_decides_which_it_does_not_know() {
+    let newer = ViewNumber(2);
+    for is_speculative in [false, true] {
+        let mut script = Script::new(2, None, of_shards(&[0], is_speculative));
+        let confirmed = |said: &str, upto: u64| match is_speculative {
+            true => vec![said.to_owned(), format!("confirm {upto}")],
+            false => vec![said.to_owned()],
+        };
+        assert_eq!(script.deliver(0, 0, run(0..4), 4), confirmed("0 1 2 3", 4));
+        assert_eq!(script.lookups, 0);
+        // By view 1 these are positions of shard 1.
+        assert!(script.deliver_of(newer, 0, 4, run(4..8), 8).is_empty());
+        script.wait();
+        assert_eq!((script.lookups, script.subscriber.confirmed()), (1, Position(4)));
+        assert!(script.enters(with_a_third()).is_empty());
+        assert_eq!(script.asked[&0].2, Position(4), "it is asked for them again");
+        assert_eq!(script.deliver_of(newer, 0, 4, run(4..8), 16), confirmed("4 5 6 7", 16));
+        assert_eq!(script.subscriber.confirmed(), Position(16), "the rest is with others");
+    }
+}
+
+/// A log whose shards do not tell by positions, of one shard, and another one that is about to join.
+fn with_one_joining() -> LogEntry {
+    LogEntry { shards: vec![vec![NodeId(10)], vec![NodeId(11)]], ..unplaced_log(1) }
+}
+
+/// The same when it has joined, with view 2 at this position.
+fn with_both(at: u64) -> LogEntry {
+    let mut both = LogEntry { shards: with_one_joining().shards, ..view(2, 2, at, at) };
+    both.config.order = unplaced_log(1).config.order;
+    both
+}
+
+#[test]
+fn a_reader_of_a_shard_that_joins_and_of_another_gets_the_records_of_both() {
+    let mut script = of_log(with_one_joining(), of_shards(&[0, 1], false));
+    assert_eq!(script.lookups, 1, "it is asked at once whether the shard has joined");
+    assert_eq!(script.deliver(0, 0, run([0, 1]), 2), ["0 1"]);
+    assert!(script.deliver_of(ViewNumber(2), 0, 2, run([3]), 4).is_empty(), "shard 1 may have position 2");
+    assert!(script.enters(with_both(2)).is_empty());
+    assert_eq!(script.asked[&1].2, Position(2));
+    assert!(script.deliver_of(ViewNumber(2), 0, 2, run([3]), 4).is_empty());
+    assert_eq!(script.deliver_of(ViewNumber(2), 1, 2, run([2]), 4), ["2 3"]);
+}
+
+#[test]
+fn a_reader_of_nothing_but_a_shard_that_joins_asks_until_it_has_joined() {
+    let mut script = of_log(with_one_joining(), of_shards(&[1], false));
+    let awaited = script.subscriber.awaited(script.now).to_string();
+    assert_eq!(awaited, "waits at position 0 for shard 1: it has not joined the log yet");
+    for _ in 0..3 {
+        let (before, began) = (script.lookups, script.now);
+        let found = control::Message::Found { request: 0, entry: with_one_joining(), nodes: vec![] };
+        assert!(script.step(from_register(found)).is_empty());
+        script.wait();
+        assert_eq!(script.lookups, before + 1);
+        assert!(script.now >= began + Duration::from_secs(1), "it is not asked more often than need be");
+    }
+    script.enters(with_both(5));
+    assert_eq!(script.deliver_of(ViewNumber(2), 1, 0, run([6]), 7), ["6"]);
+}
+
+#[test]
+fn a_reader_of_a_shard_that_leaves_before_it_joins_is_told_so() {
+    let gone = LogEntry { shards: vec![vec![NodeId(10)], vec![]], version: 9, ..unplaced_log(1) };
+    let never_joins = LogEntry { leaving: vec![ShardId(1)], version: 9, ..with_one_joining() };
+    for entry in [gone, never_joins] {
+        let mut script = of_log(with_one_joining(), of_shards(&[1], false));
+        let told = script.step(from_register(control::Message::Registered { entry }));
+        assert_eq!(told, ["ShardsLeft([ShardId(1)])"]);
+    }
+}
+
+#[test]
+fn where_positions_tell_the_shard_no_record_waits_for_positions_of_others() {
+    let mut script = Script::new(3, None, of_shards(&[0, 2], true));
+    // Shard 1 has 4 to 7, and shard 2 has said nothing yet.
+    assert_eq!(script.deliver(0, 0, [run(0..4), run(12..16)].concat(), 16), ["0 1 2 3", "confirm 8"]);
+    assert_eq!(script.deliver(2, 0, run(8..12), 12), ["8 9 10 11 12 13 14 15", "confirm 16"]);
 }

@@ -44,7 +44,7 @@ pub struct Awaited {
     pub unavailable: Option<String>,
 }
 
-/// A shard that gives out nothing because none of its replicas does.
+/// A shard that gives out nothing because none of its replicas does, or because it has yet to join the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Unanswered {
@@ -54,6 +54,15 @@ pub struct Unanswered {
     pub silent: Vec<NodeId>,
     /// The nodes of those that answer that they cannot give it out.
     pub lacking: Vec<NodeId>,
+    /// Whether the shard has yet to join the log, so that no node has anything of it.
+    pub is_joining: bool,
+}
+
+impl Unanswered {
+    /// A shard that has yet to join the log.
+    pub(crate) fn joining(shard: ShardId) -> Self {
+        Self { shard, silent: vec![], lacking: vec![], is_joining: true }
+    }
 }
 
 impl fmt::Display for Awaited {
@@ -81,6 +90,9 @@ impl fmt::Display for Unanswered {
                 [first @ .., last] => Some(format!("nodes {} and {last} {many}", first.join(", "))),
             }
         };
+        if self.is_joining {
+            return write!(f, "shard {}: it has not joined the log yet", self.shard);
+        }
         let silent = told(&self.silent, "does not answer", "do not answer");
         let lacking = told(&self.lacking, "cannot give it out", "cannot give it out");
         let both: Vec<String> = silent.into_iter().chain(lacking).collect();

@@ -11,7 +11,8 @@ use seriatim_protocol::shard::{self, ReadError};
 
 use super::*;
 use crate::testing::{
-    Asked, entry, from_register, from_shard, lookups, no_op, note_asked, replies, run, stored, that_lost,
+    Asked, VIEW, entry, from_register, from_shard, lookups, no_op, note_asked, replies, run, stored,
+    that_lost,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -74,8 +75,13 @@ impl Script {
 
     fn deliver(&mut self, shard: u32, from: u64, records: Vec<Stored>, upto: u64) -> Vec<Event> {
         let (node, request, ..) = self.asked[&shard];
-        let message =
-            shard::Message::Deliver { request, from: Position(from), records, upto: Position(upto) };
+        let message = shard::Message::Deliver {
+            request,
+            view: VIEW,
+            from: Position(from),
+            records,
+            upto: Position(upto),
+        };
         self.step(from_shard(node, shard, message))
     }
 
@@ -293,7 +299,7 @@ impl FakeShard {
         let mine = |position: &u64| view.placement.shard_of(Position(*position)) == ShardId(shard);
         let records = run((self.sent.0..upto.0).filter(mine));
         let from = std::mem::replace(&mut self.sent, upto);
-        let message = shard::Message::Deliver { request: self.request, from, records, upto };
+        let message = shard::Message::Deliver { request: self.request, view: VIEW, from, records, upto };
         self.last = Some(message.clone());
         message
     }
@@ -363,6 +369,7 @@ fn what_is_waited_for_is_said_in_words() {
             shard: ShardId(*shard),
             silent: nodes(silent),
             lacking: nodes(lacking),
+            is_joining: false,
         });
         let (shards, unavailable) = (shards.collect(), unavailable.map(str::to_owned));
         Awaited { position: Position(58), shards, unavailable }.to_string()

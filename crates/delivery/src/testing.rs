@@ -12,6 +12,8 @@ use seriatim_protocol::control::{self, LogEntry};
 use seriatim_protocol::{Message, shard};
 
 pub(crate) const CONTROL: NodeId = NodeId(1);
+/// The view that decides about what shards deliver, unless a test says otherwise.
+pub(crate) const VIEW: ViewNumber = ViewNumber(1);
 
 fn member(node: u32) -> Member {
     Member { node: NodeId(node), incarnation: Incarnation(7) }

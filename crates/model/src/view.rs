@@ -387,6 +387,14 @@ impl ViewHistory {
         self.steps.get(index).map(|(_, first)| *first)
     }
 
+    /// The latest view that decides about a position below `end`, or [`ViewNumber::NONE`]. Each later view of the list starts to
+    /// decide at `end` or above it.
+    #[must_use]
+    pub fn decides_below(&self, end: Position) -> ViewNumber {
+        let index = self.steps.partition_point(|(_, first)| *first < end);
+        self.steps[..index].last().map_or(ViewNumber::NONE, |(view, _)| *view)
+    }
+
     /// Forgets what only decides about positions below `trim`.
     pub fn forget_below(&mut self, trim: Position) {
         let index = self.steps.partition_point(|(_, first)| *first <= trim);
@@ -467,6 +475,8 @@ mod tests {
         assert_eq!(history.cover(Position(6)), Some(ViewNumber(1)));
         assert_eq!(history.cover_end(Position(6)), Some(Position(7)));
         assert_eq!(history.cover(Position(12)), Some(ViewNumber(4)));
+        let below = [0, 1, 7, 8].map(|end| history.decides_below(Position(end)).0);
+        assert_eq!(below, [0, 1, 1, 4]);
         history.forget_below(Position(8));
         assert_eq!(history.steps(), &[(ViewNumber(4), Position(7))]);
     }

@@ -273,6 +273,12 @@ pub enum Mutation {
     GivenUpUntold,
     /// A reader that passes over what a shard lost does not look what other shards have before its end.
     LostBeyondOthers,
+    /// A reader of chosen shards skips positions that a view decides which it does not know.
+    UnknownViewSkipped,
+    /// A replica does not tell readers which view decides what it delivers.
+    DecidingViewUntold,
+    /// A reader of chosen shards does not ask the register whether one of them has joined.
+    JoiningNotAsked,
 }
 
 /// The configuration of every machine of a node.

@@ -396,11 +396,11 @@ impl State {
                 }
             }
             shard::Message::Subscribe { request, from, .. } => {
-                let upto = end.max(from);
+                let (upto, view) = (end.max(from), ViewNumber(1));
                 let (records, empty) = (records(from, upto), empty(from, upto));
                 match empty.is_empty() {
-                    true => shard::Message::Deliver { request, from, records, upto }.into(),
-                    false => shard::Message::DeliverWith { request, from, records, empty, upto }.into(),
+                    true => shard::Message::Deliver { request, view, from, records, upto }.into(),
+                    false => shard::Message::DeliverWith { request, view, from, records, empty, upto }.into(),
                 }
             }
             shard::Message::Trim { request, position, .. } => {

@@ -26,7 +26,7 @@ mod round;
 
 pub(crate) use directory::{Directory, Learned};
 pub(crate) use doubt::{Doubt, Verdict};
-use feed::{Feed, MISSING_ROUNDS, Received, Seen};
+use feed::{Feed, IDLE, MISSING_ROUNDS, Received, Seen};
 pub use predictions::Selection;
 pub(crate) use predictions::{Basis, Known};
 pub(crate) use round::{Round, Turn};
@@ -38,7 +38,8 @@ use crate::subscriber::Unanswered;
 ///
 /// It promises: a record is given out at most once, and final; of the bytes of each shard no more are on their way or
 /// kept than the window allows, but for the last record; a position is said to be lost only where the shard that had it says so, and
-/// that one is missing only after the register and all shards were asked again.
+/// that one is missing only after the register and all shards were asked again; and it skips no position of shards that were not chosen
+/// at or above the start of a view that it does not know.
 ///
 /// Invariant: nothing below `wanted_from` is asked for or given out.
 #[derive(Debug)]
@@ -53,6 +54,8 @@ pub(crate) struct Source {
     found: Option<(Position, ShardId)>,
     last_request: u64,
     doubt: Doubt,
+    /// When the register is asked whether a chosen shard has joined, as long as one has not.
+    joined_asked_at: Option<Time>,
     options: Options,
 }
 
@@ -135,9 +138,11 @@ impl Source {
             found: None,
             last_request: 0,
             doubt: Doubt::default(),
+            joined_asked_at: None,
             options,
         };
         source.enter_view::<()>(Time::ZERO, Position(u64::MAX), &mut vec![]);
+        source.await_joining(Time::ZERO);
         source
     }
 
@@ -159,9 +164,10 @@ impl Source {
         let unanswered = waited_for.filter_map(|(shard, feed)| {
             let replicas = &view.holders(*shard)?.replicas;
             let (silent, lacking) = feed.unanswered(now, replicas)?;
-            Some(Unanswered { shard: *shard, silent, lacking })
+            Some(Unanswered { shard: *shard, silent, lacking, is_joining: false })
         });
-        unanswered.collect()
+        let joining = self.joining().map(Unanswered::joining);
+        unanswered.chain(joining).collect()
     }
 
     /// Whether the log has a view. Before that nothing is known of any position.
@@ -170,7 +176,8 @@ impl Source {
     }
 
     pub(crate) fn deadline(&self) -> Option<Time> {
-        self.feeds.values().filter_map(Feed::deadline).chain(self.directory.deadline()).min()
+        let of_feeds = self.feeds.values().filter_map(Feed::deadline);
+        of_feeds.chain(self.directory.deadline()).chain(self.joined_asked_at).min()
     }
 
     /// Tells what is known of `position`. Nothing below it is wanted any more; nor is, where it is empty, what lies
@@ -312,11 +319,11 @@ impl Source {
         out: &mut Vec<Effect<Message, R>>,
     ) -> News {
         match message {
-            shard::Message::Deliver { request, from, records, upto } => {
-                self.delivered(now, (node, shard, request), from, (records, vec![]), upto, out)
+            shard::Message::Deliver { request, view, from, records, upto } => {
+                self.delivered(now, (node, shard, request), (view, from), (records, vec![]), upto, out)
             }
-            shard::Message::DeliverWith { request, from, records, empty, upto } => {
-                self.delivered(now, (node, shard, request), from, (records, empty), upto, out)
+            shard::Message::DeliverWith { request, view, from, records, empty, upto } => {
+                self.delivered(now, (node, shard, request), (view, from), (records, empty), upto, out)
             }
             shard::Message::Predict { request, view, from, records, empty, upto } => {
                 self.predicted(now, (node, shard, request), (view, from), (records, empty), upto, out)
@@ -343,14 +350,20 @@ impl Source {
         &mut self,
         now: Time,
         (node, shard, request): (NodeId, ShardId, u64),
-        from: Position,
+        (view, from): (ViewNumber, Position),
         found: (Vec<Stored>, Vec<Span>),
         upto: Position,
         out: &mut Vec<Effect<Message, R>>,
     ) -> News {
-        let wanted_from = self.wanted_from;
+        let (wanted_from, must_ask) = (self.wanted_from, self.must_ask_first(view));
         let feed = self.feeds.get_mut(&shard).filter(|feed| feed.awaits(node, request));
         let Some(feed) = feed else { return News::Nothing };
+        if must_ask {
+            // It comes again when the view is known.
+            feed.was_heard(now);
+            self.directory.ask(now);
+            return News::Nothing;
+        }
         match feed.receive(now, from, found, upto) {
             Received::Next => {
                 // It may have been sent before the log was trimmed further.
@@ -470,13 +483,17 @@ impl Source {
         message: control::Message,
         out: &mut Vec<Effect<Message, R>>,
     ) -> News {
-        match self.directory.receive(message) {
+        let learned = self.directory.receive(message);
+        self.await_joining(now + IDLE);
+        match learned {
             Learned::Nothing => News::Nothing,
             Learned::NewView { lost_from } => {
                 self.enter_view(now, lost_from, out);
                 News::Entered
             }
             Learned::Same(answer) => match self.doubt.view_confirmed(answer) {
+                // The shard that was awaited may leave before it joins.
+                None if self.left().is_some() => News::Changed,
                 None => News::Nothing,
                 Some(Verdict::Gap(gap)) => News::Failed(gap),
                 Some(Verdict::AskAgain(position)) => {
@@ -567,6 +584,7 @@ impl Source {
         for shard in shards {
             self.subscribe(now, shard, out);
         }
+        self.ask_whether_joined(now);
         self.directory.timer(now, out);
     }
 

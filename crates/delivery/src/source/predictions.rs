@@ -7,10 +7,11 @@ use std::collections::BTreeSet;
 
 use seriatim_model::storage::Stored;
 use seriatim_model::{Effect, Filter, NodeId, Position, ShardId, Span, Time, ViewHistory, ViewNumber};
+use seriatim_protocol::Mutation;
 use seriatim_protocol::control::LogEntry;
 use seriatim_protocol::roles::Message;
 
-use super::feed::{Feed, Received, Seen};
+use super::feed::{Feed, IDLE, Received, Seen};
 use super::{News, Source};
 
 /// The part of a log that a reader wants, if not all that is final.
@@ -36,16 +37,29 @@ impl Selection {
     /// The shards that were chosen, if all of them have left the log: none that did comes back.
     pub(super) fn left(&self, entry: &LogEntry) -> Option<Vec<ShardId>> {
         let takes_part = |shard: &ShardId| entry.view.iter().any(|view| view.shard(*shard).is_some());
-        let is_assigned =
-            |shard: &ShardId| entry.shards.get(shard.0 as usize).is_some_and(|nodes| !nodes.is_empty());
         let chosen = self.shards.as_ref()?;
-        let is_left = chosen.iter().any(|shard| takes_part(shard) || is_assigned(shard));
+        let is_left = chosen.iter().any(|shard| takes_part(shard) || is_assigned(entry, *shard));
         (!is_left).then(|| chosen.iter().copied().collect())
+    }
+
+    /// The shards that were chosen and have yet to join: the register has nodes for them, and its view has none of them.
+    pub(super) fn joining<'a>(&'a self, entry: &'a LogEntry) -> impl Iterator<Item = ShardId> + 'a {
+        let view = entry.view.as_ref();
+        let has_joined = move |shard: ShardId| view.is_none_or(|view| view.holders(shard).is_some());
+        let chosen = self.shards.iter().flatten().copied();
+        chosen.filter(move |shard| is_assigned(entry, *shard) && !has_joined(*shard))
     }
 
     pub(super) fn chooses(&self, shard: ShardId) -> bool {
         self.shards.as_ref().is_none_or(|shards| shards.contains(&shard))
     }
+}
+
+/// Whether nodes are to host replicas of a shard. Those of a shard that is to leave before it has joined never do.
+fn is_assigned(entry: &LogEntry, shard: ShardId) -> bool {
+    let has_nodes = entry.shards.get(shard.0 as usize).is_some_and(|nodes| !nodes.is_empty());
+    let has_joined = || entry.view.as_ref().is_some_and(|view| view.holders(shard).is_some());
+    has_nodes && (!entry.leaving.contains(&shard) || has_joined())
 }
 
 /// The ground of the knowledge of a position.
@@ -178,6 +192,33 @@ impl Source {
         self.directory.entry().config.order.has_quotas()
     }
 
+    /// The chosen shards that have yet to join.
+    pub(super) fn joining(&self) -> impl Iterator<Item = ShardId> + '_ {
+        self.selection.joining(self.entry())
+    }
+
+    /// While a chosen shard has yet to join, the register is asked from `at` on, every [`IDLE`]: no other shard need tell of the view
+    /// in which it joins.
+    pub(super) fn await_joining(&mut self, at: Time) {
+        let waits = self.joining().next().is_some() && !self.options.mutates(Mutation::JoiningNotAsked);
+        self.joined_asked_at = waits.then_some(at);
+    }
+
+    /// Asks the register whether a chosen shard has joined, if that is due.
+    pub(super) fn ask_whether_joined(&mut self, now: Time) {
+        if self.joined_asked_at.is_some_and(|at| now >= at) {
+            self.directory.ask(now);
+            self.await_joining(now + IDLE);
+        }
+    }
+
+    /// Whether the register is to be asked before the positions are skipped about which `view` decides: a reader of chosen shards may
+    /// skip positions only by the placement, and the shards, of a view that it knows.
+    pub(super) fn must_ask_first(&self, view: ViewNumber) -> bool {
+        let skips = self.selection.shards.is_some() && !self.options.mutates(Mutation::UnknownViewSkipped);
+        skips && view > self.view_number()
+    }
+
     fn known(&self, shard: ShardId, position: Position, seen: Seen) -> Known {
         let basis = |end: Position| match self.feeds[&shard].final_upto >= end {
             true => Basis::Final,
@@ -204,23 +245,27 @@ impl Source {
         self.selection.shards.is_none() || self.directory.placement().is_some()
     }
 
-    /// Tells of a position that no chosen shard has whether it is one that the reader has no concern with.
+    /// Tells of a position that no chosen shard has whether it is one that the reader has no concern with. No shard has told of
+    /// positions that a view decides which is not known here, so that the known one tells whose they are.
     fn unconcerned(&self, position: Position) -> Known {
         if self.selection.shards.is_none() {
             return Known::NotYet;
         }
-        let end = match self.directory.placement().map(|placement| placement.stripe_at(position)) {
-            Some((shard, _)) if self.selection.chooses(shard) => return Known::NotYet,
-            Some((_, end)) => end.min(self.frontier()),
+        // Where the position says which shard has it, one shard that is beyond as final is enough.
+        let (end, final_below) = match self.directory.placement() {
+            Some(placement) => match placement.stripe_at(position) {
+                (shard, _) if self.selection.chooses(shard) => return Known::NotYet,
+                (_, end) => (end, self.feeds.values().map(|feed| feed.final_upto).max().unwrap_or_default()),
+            },
             None => {
                 let next = self.feeds.values().map(|feed| feed.next_from(position)).min();
-                next.unwrap_or_default().min(self.frontier())
+                (next.unwrap_or_default(), self.final_below())
             }
         };
+        let end = end.min(self.frontier());
         if end <= position {
             return Known::NotYet;
         }
-        let final_below = self.final_below();
         match position < final_below {
             true => Known::Empty { end: end.min(final_below), basis: Basis::Final },
             false => Known::Empty { end, basis: Basis::Predicted(self.view_number()) },

@@ -6,7 +6,7 @@ use seriatim_model::limits;
 
 use super::*;
 use crate::testing::{
-    Asked, CONTROL, entry, lookups, no_op, note_asked, primary, run, stored, that_lost, with_given_up,
+    Asked, CONTROL, VIEW, entry, lookups, no_op, note_asked, primary, run, stored, that_lost, with_given_up,
     with_third_replica, without_a_shard,
 };
 
@@ -96,7 +96,8 @@ impl Script {
     fn deliver(&mut self, shard: u32, from: u64, records: Vec<Stored>, upto: u64) -> Vec<u64> {
         let (node, request, ..) = self.asked[&shard];
         let (from, upto) = (Position(from), Position(upto));
-        let news = self.hear(node, shard, shard::Message::Deliver { request, from, records, upto });
+        let news =
+            self.hear(node, shard, shard::Message::Deliver { request, view: VIEW, from, records, upto });
         assert!(matches!(news, News::Final { .. } | News::Nothing), "{news:?}");
         self.taken()
     }
@@ -112,8 +113,11 @@ impl Script {
         let (node, request, ..) = self.asked[&shard];
         let empty = spans(empty);
         let (from, upto) = (Position(from), Position(upto));
-        let news =
-            self.hear(node, shard, shard::Message::DeliverWith { request, from, records, empty, upto });
+        let news = self.hear(
+            node,
+            shard,
+            shard::Message::DeliverWith { request, view: VIEW, from, records, empty, upto },
+        );
         assert!(matches!(news, News::Final { .. } | News::Nothing), "{news:?}");
         self.taken()
     }
@@ -218,7 +222,11 @@ fn spans_out_of_order_are_an_error() {
         let mut script = Script::new(mapped(1, 2), 3);
         let (node, request, ..) = script.asked[&0];
         let (from, upto, empty) = (Position(3), Position(9), spans(&empty));
-        let news = script.hear(node, 0, shard::Message::DeliverWith { request, from, records, empty, upto });
+        let news = script.hear(
+            node,
+            0,
+            shard::Message::DeliverWith { request, view: VIEW, from, records, empty, upto },
+        );
         let failure = Failure::Disordered { position: Position(at), shard: ShardId(0) };
         assert_eq!(news, News::Failed(failure));
     }
@@ -250,7 +258,7 @@ fn a_record_that_was_found_stays_until_it_is_taken() {
     let mut script = Script::new(entry(1, 1, 64), 0);
     let (node, request, ..) = script.asked[&0];
     let (from, upto) = (Position(0), Position(1));
-    script.hear(node, 0, shard::Message::Deliver { request, from, records: run([0]), upto });
+    script.hear(node, 0, shard::Message::Deliver { request, view: VIEW, from, records: run([0]), upto });
     for _ in 0..2 {
         assert_eq!(script.source.ask(script.now, Position(0)), Answer::Record);
     }
@@ -322,8 +330,13 @@ fn a_view_change_loses_and_repeats_nothing() {
     assert_eq!(of(0), (primary(2, 0), Position(5)));
     assert_eq!(of(1), (primary(2, 1), Position(2)));
     // A late delivery of the old subscription changes nothing.
-    let late =
-        shard::Message::Deliver { request: old, from: Position(5), records: run([5]), upto: Position(8) };
+    let late = shard::Message::Deliver {
+        request: old,
+        view: VIEW,
+        from: Position(5),
+        records: run([5]),
+        upto: Position(8),
+    };
     assert_eq!(script.hear(10, 0, late), News::Nothing);
     assert_eq!(script.deliver(1, 2, run([2, 3]), 8), [2, 3, 4]);
     assert_eq!(script.deliver(0, 5, run([5]), 8), [5]);
@@ -369,7 +382,7 @@ fn deliveries_that_take_longer_than_the_timeout_are_taken_all_the_same() {
         let arrived: Vec<_> = on_the_way.extract_if(.., |(at, ..)| *at <= script.now).collect();
         for (_, node, request, from) in arrived {
             let records = run([from.0, from.0 + 1]);
-            let message = shard::Message::Deliver { request, from, records, upto: from + 2 };
+            let message = shard::Message::Deliver { request, view: VIEW, from, records, upto: from + 2 };
             script.hear(node, 0, message);
             delivered.extend(script.taken());
         }
@@ -465,7 +478,7 @@ fn a_shard_of_which_no_replica_gives_out_what_comes_next_is_named() {
     script.deliver(1, 0, run([1, 3]), 4);
     assert_eq!(unanswered(&script, 0), [], "it may still answer");
     script.wait(2000 * MS);
-    let silent = Unanswered { shard, silent: vec![primary, backup], lacking: vec![] };
+    let silent = Unanswered { shard, silent: vec![primary, backup], lacking: vec![], is_joining: false };
     assert_eq!(unanswered(&script, 0), [silent]);
     assert_eq!(unanswered(&script, 3).iter().filter(|told| told.shard == shard).count(), 0, "it ends before");
     let (node, request, ..) = script.asked[&0];
@@ -473,7 +486,7 @@ fn a_shard_of_which_no_replica_gives_out_what_comes_next_is_named() {
     script.hear(node, 0, shard::Message::ReadFailed { request, error });
     let asked = NodeId(node);
     let other = if asked == primary { backup } else { primary };
-    let lacks = Unanswered { shard, silent: vec![other], lacking: vec![asked] };
+    let lacks = Unanswered { shard, silent: vec![other], lacking: vec![asked], is_joining: false };
     assert_eq!(unanswered(&script, 0), [lacks]);
     script.wait(Duration::ZERO);
     script.deliver(0, 0, run([0]), 1);
@@ -618,7 +631,7 @@ fn records_out_of_order_are_an_error() {
     let disordered = Failure::Disordered { position: Position(1), shard: ShardId(0) };
     let (node, request, ..) = script.asked[&0];
     let (from, upto) = (Position(0), Position(2));
-    let message = shard::Message::Deliver { request, from, records: run([1, 1]), upto };
+    let message = shard::Message::Deliver { request, view: VIEW, from, records: run([1, 1]), upto };
     assert_eq!(script.hear(node, 0, message), News::Failed(disordered));
 }
 

@@ -132,7 +132,7 @@ kinds! {
         Records { request, records, upto }
         ReadFailed { request, error }
         Subscribe { request, from, credit }
-        Deliver { request, from, records, upto }
+        Deliver { request, view, from, records, upto }
         Credit { request, bytes }
         Cancel { request }
         Trim { request, view, position }
@@ -152,7 +152,7 @@ kinds! {
         AskWhole { view }
         Whole { view }
         RecordsWith { request, records, empty, upto }
-        DeliverWith { request, from, records, empty, upto }
+        DeliverWith { request, view, from, records, empty, upto }
         SubscribeWith { request, from, credit, speculative, filter }
         Predict { request, view, from, records, empty, upto }
         Holds { request, view, from, upto, void }

@@ -161,10 +161,10 @@ async fn a_greeting_for_another_cluster_or_from_another_time() {
     homeless.cluster = None;
     says(&refused(&address, &homeless).await, &["a node must say which cluster"]);
     let mut newer = Hello::client("from the future");
-    newer.versions = VersionRange { min: 9, max: 10 };
+    newer.versions = VersionRange { min: 10, max: 11 };
     let newer = refused(&address, &newer).await;
     assert_eq!(newer.code, RefusalCode::VersionUnsupported);
-    says(&newer, &["speaks version 8, not 9 to 10", "upgrade the older side"]);
+    says(&newer, &["speaks version 9, not 10 to 11", "upgrade the older side"]);
     witness.finish().await;
 }
 

@@ -227,6 +227,8 @@ impl Core {
             lost,
             is_mapped,
             view,
+            history: self.memory.history.clone(),
+            names_no_view: self.options.mutates(Mutation::DecidingViewUntold),
         }
     }
 

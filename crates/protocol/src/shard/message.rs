@@ -334,6 +334,8 @@ pub enum Message {
     Deliver {
         /// The subscription.
         request: u64,
+        /// The latest view that decides about a position below `upto`: each later view starts at `upto` or above it.
+        view: ViewNumber,
         /// Where this delivery starts: the `upto` of the one before.
         from: Position,
         /// The records of this shard in `from..upto`.
@@ -345,6 +347,8 @@ pub enum Message {
     DeliverWith {
         /// The subscription.
         request: u64,
+        /// The latest view that decides about a position below `upto`: each later view starts at `upto` or above it.
+        view: ViewNumber,
         /// Where this delivery starts: the `upto` of the one before.
         from: Position,
         /// The records of this shard in `from..upto`.
@@ -493,7 +497,7 @@ impl Family for Message {
     }
 }
 
-// Between 20 and 63, the numbers that are missing were used before version 7, and are not used again.
+// Between 20 and 63, the numbers that are missing were used before version 7, and 13 and 65 before version 9. They are not used again.
 wire_enum! {
     Message {
         1 => Bind { view, batch, backups, stable, runs },
@@ -508,7 +512,6 @@ wire_enum! {
         10 => Records { request, records, upto },
         11 => ReadFailed { request, error },
         12 => Subscribe { request, from, credit },
-        13 => Deliver { request, from, records, upto },
         14 => Credit { request, bytes },
         15 => Cancel { request },
         16 => Trim { request, view, position },
@@ -528,9 +531,10 @@ wire_enum! {
         60 => AskWhole { view },
         61 => Whole { view },
         64 => RecordsWith { request, records, empty, upto },
-        65 => DeliverWith { request, from, records, empty, upto },
         66 => SubscribeWith { request, from, credit, speculative, filter },
         67 => Predict { request, view, from, records, empty, upto },
         68 => Holds { request, view, from, upto, void },
+        69 => Deliver { request, view, from, records, upto },
+        70 => DeliverWith { request, view, from, records, empty, upto },
     }
 }

@@ -8,7 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use seriatim_model::storage::{Found, MissingRange, Owned, ReadFailure, ReadOutcome, ReadRange, Stored};
-use seriatim_model::{Address, Gap, Peer, Placement, Position, Ticket, Time, ViewNumber, limits};
+use seriatim_model::{
+    Address, Gap, Peer, Placement, Position, Ticket, Time, ViewHistory, ViewNumber, limits,
+};
 
 use super::core::send;
 use super::message::Message;
@@ -120,6 +122,10 @@ pub(super) struct Bounds<'a> {
     pub(super) is_mapped: bool,
     /// The latest view that the replica knows.
     pub(super) view: ViewNumber,
+    /// Which registered view decides where, up to that one.
+    pub(super) history: ViewHistory,
+    /// A deliberate defect: readers are not told which view decides.
+    pub(super) names_no_view: bool,
 }
 
 /// The positions that the shard lost.
@@ -155,6 +161,11 @@ impl Lost {
 }
 
 impl Bounds<'_> {
+    /// The latest view that decides about a position below `upto`, which is final.
+    pub(super) fn decides_below(&self, upto: Position) -> ViewNumber {
+        if self.names_no_view { ViewNumber::NONE } else { self.history.decides_below(upto) }
+    }
+
     fn missing_at(&self, position: Position) -> ReadError {
         ReadError::Missing { position, lacking: self.missing.map_or(0, MissingRange::count) }
     }

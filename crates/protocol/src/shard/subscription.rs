@@ -68,7 +68,7 @@ impl Subscription {
         let Some(predictions) = &mut self.predictions else {
             let from = std::mem::replace(&mut self.next, upto);
             self.credit = self.credit.saturating_sub(size_of(&records, &empty));
-            return vec![deliver(request, from, records, empty, upto)];
+            return vec![deliver(request, bounds.decides_below(upto), from, (records, empty), upto)];
         };
         // A write may have failed since.
         let upto = upto.min(bounds.readable.max(bounds.predictable));
@@ -87,7 +87,7 @@ impl Subscription {
             let gone: Vec<Span> = empty.iter().filter_map(|span| span.within(from, upto)).collect();
             sent += size_of(&part, &gone);
             messages.push(match is_final {
-                true => deliver(request, from, part, gone, upto),
+                true => deliver(request, bounds.decides_below(upto), from, (part, gone), upto),
                 false => {
                     Message::Predict { request, view: bounds.view, from, records: part, empty: gone, upto }
                 }
@@ -165,10 +165,16 @@ fn size_of(records: &[Stored], empty: &[Span]) -> u64 {
     bytes + limits::SPAN_BYTES * empty.len() as u64
 }
 
-fn deliver(request: u64, from: Position, records: Vec<Stored>, empty: Vec<Span>, upto: Position) -> Message {
+fn deliver(
+    request: u64,
+    view: ViewNumber,
+    from: Position,
+    (records, empty): (Vec<Stored>, Vec<Span>),
+    upto: Position,
+) -> Message {
     match empty.is_empty() {
-        true => Message::Deliver { request, from, records, upto },
-        false => Message::DeliverWith { request, from, records, empty, upto },
+        true => Message::Deliver { request, view, from, records, upto },
+        false => Message::DeliverWith { request, view, from, records, empty, upto },
     }
 }
 
@@ -178,7 +184,7 @@ fn holds(request: u64, view: ViewNumber, Range { start, end }: Range<Position>, 
 
 #[cfg(test)]
 mod tests {
-    use seriatim_model::{Record, RecordId, SessionId};
+    use seriatim_model::{Record, RecordId, SessionId, ViewHistory};
 
     use super::*;
 
@@ -192,7 +198,11 @@ mod tests {
         Found { records, empty: vec![], upto: Position(upto) }
     }
 
+    /// View 1 decides from the beginning, view 3 from position 3 on.
     fn bounds(readable: u64, predictable: u64) -> Bounds<'static> {
+        let mut history = ViewHistory::default();
+        history.push(ViewNumber(1), Position(0));
+        history.push(ViewNumber(3), Position(3));
         Bounds {
             readable: Position(readable),
             predictable: Position(predictable),
@@ -205,6 +215,8 @@ mod tests {
             lost: None,
             is_mapped: true,
             view: ViewNumber(3),
+            history,
+            names_no_view: false,
         }
     }
 
@@ -230,6 +242,16 @@ mod tests {
         assert_eq!(subscription.hold(7, &bounds(3, 4)), [], "it was told");
         subscription.forget_predictions();
         assert_eq!(subscription.next, Position(3), "what is final is not told again");
+    }
+
+    #[test]
+    fn a_delivery_names_the_latest_view_that_decides_about_one_of_its_positions() {
+        let mut subscription = Subscription::new(Position(0), 1000);
+        let mut named = |upto| match &subscription.found(7, found(&[], upto), &bounds(9, 9), false)[..] {
+            [Message::Deliver { view, .. }] => view.0,
+            told => panic!("{told:?}"),
+        };
+        assert_eq!([2, 3, 4, 9].map(&mut named), [1, 1, 3, 3]);
     }
 
     #[test]

@@ -290,7 +290,7 @@ fn with_empty(message: &shard::Message) -> String {
             let empty = chains::spans(empty);
             format!("records-with request={request}{} empty={empty} upto={upto}", stored(records))
         }
-        DeliverWith { request, from, records, empty, upto } => {
+        DeliverWith { request, from, records, empty, upto, .. } => {
             let (records, empty) = (stored(records), chains::spans(empty));
             format!("deliver-with request={request} from={from}{records} empty={empty} upto={upto}")
         }
