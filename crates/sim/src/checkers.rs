@@ -6,6 +6,7 @@
 mod amnesia;
 mod amplification;
 mod at_most_once;
+mod chosen_shards;
 mod confirmed_is_final;
 mod drained;
 mod durability;
@@ -52,7 +53,7 @@ pub type Finding = Result<(), String>;
 pub type Checker = (&'static str, fn(&History) -> Finding);
 
 /// All checkers.
-pub const ALL: [Checker; 37] = [
+pub const ALL: [Checker; 38] = [
     ("total_order", total_order::check),
     ("real_time_order", real_time_order::check),
     ("receipts", receipts::check),
@@ -85,6 +86,7 @@ pub const ALL: [Checker; 37] = [
     ("drained", drained::check),
     ("operator", operator::check),
     ("skipped", skipped::check),
+    ("chosen_shards", chosen_shards::check),
     ("foretold", foretold::check),
     ("confirmed_is_final", confirmed_is_final::check),
     ("speculation_order", speculation_order::check),

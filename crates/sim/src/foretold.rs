@@ -1,8 +1,8 @@
 //! The part of a history that subscriptions which take predictions were told.
 
-use seriatim_model::{NodeId, Position, RecordId, ShardId};
+use seriatim_model::{NodeId, Position, RecordId};
 
-use crate::client::key_of;
+use crate::chosen::Wanted;
 use crate::history::{History, Moment};
 
 /// A thing that a subscription which takes predictions was told, and when.
@@ -39,10 +39,8 @@ pub enum Foretelling {
 /// A subscription that takes predictions.
 #[derive(Clone, Debug, Default)]
 pub struct Speculation {
-    /// Which records it wants, by the first bytes of their keys; none: all.
-    pub prefix: Option<Vec<u8>>,
-    /// The shard whose records it wants; none: all.
-    pub shard: Option<ShardId>,
+    /// The records that it wants.
+    pub wanted: Wanted,
     /// Everything that it was told.
     pub told: Vec<Foretold>,
     /// Its client is there still, and it has not come to what is lost.
@@ -57,8 +55,8 @@ impl History {
     }
 
     /// A subscription that takes predictions begins. Returns its number.
-    pub fn speculate(&mut self, prefix: Option<Vec<u8>>, shard: Option<ShardId>) -> usize {
-        self.speculations.push(Speculation { prefix, shard, told: vec![], goes_on: true });
+    pub fn speculate(&mut self, wanted: Wanted) -> usize {
+        self.speculations.push(Speculation { wanted, told: vec![], goes_on: true });
         self.speculations.len() - 1
     }
 
@@ -66,14 +64,5 @@ impl History {
     pub fn foretell(&mut self, speculation: usize, what: Foretelling) {
         let at = self.tick();
         self.speculations[speculation].told.push(Foretold { at, what });
-    }
-
-    /// Whether there is a record at a position in the end, which a subscription wants.
-    #[must_use]
-    pub fn is_wanted(&self, speculation: &Speculation, position: Position) -> bool {
-        let Some(append) = self.last.get(&position).and_then(|(_, append)| *append) else { return false };
-        let has = |prefix: &Vec<u8>| key_of(&self.appends[append].payload).starts_with(prefix);
-        let is_chosen = |shard: &ShardId| self.last_shards.get(&position) == Some(shard);
-        speculation.prefix.as_ref().is_none_or(has) && speculation.shard.as_ref().is_none_or(is_chosen)
     }
 }

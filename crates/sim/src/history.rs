@@ -12,6 +12,7 @@ use seriatim_model::{
 use seriatim_protocol::control::placed_from;
 
 use crate::capacity::Capacity;
+use crate::chosen::Chosen;
 use crate::excuses::{Excuse, Excuses};
 pub use crate::foretold::{Foretelling, Foretold, Speculation};
 use crate::kept::Kept;
@@ -386,6 +387,8 @@ pub struct History {
     pub stopped: Vec<(NodeId, Moment)>,
     /// The subscriptions that take predictions.
     pub speculations: Vec<Speculation>,
+    /// The subscriptions to chosen shards.
+    pub choices: Vec<Chosen>,
     /// The positions that were given in advance.
     pub slots: Slots,
     /// The registered views.
@@ -482,6 +485,7 @@ impl History {
             keyed: false,
             stopped: vec![],
             speculations: vec![],
+            choices: vec![],
             slots: Slots::default(),
             views: BTreeMap::new(),
             kept: vec![],

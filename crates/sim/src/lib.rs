@@ -6,6 +6,7 @@
 
 pub mod capacity;
 pub mod checkers;
+pub mod chosen;
 pub mod client;
 pub mod coverage;
 pub mod excuses;

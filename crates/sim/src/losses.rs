@@ -1,16 +1,18 @@
 //! The part of a history that tells of losses which an operator accepted: what may be gone since, and what readers were told of it.
 
+use std::collections::BTreeSet;
+
 use seriatim_model::{Position, ShardId};
 
 use crate::history::{History, Moment, Observation};
 
 /// Positions that a reader skipped, since it was told that what was there is lost.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Skipped {
     /// When.
     pub at: Moment,
-    /// The only shard whose records it wants, if not all are.
-    pub shard: Option<ShardId>,
+    /// The shards whose records it wants, if not all are.
+    pub shards: Option<BTreeSet<ShardId>>,
     /// The first position.
     pub from: Position,
     /// The position after the last.
@@ -96,9 +98,9 @@ impl History {
         }
     }
 
-    /// A reader of all shards, or of one, goes on at `end` since all from `from` on is lost.
-    pub fn skip(&mut self, shard: Option<ShardId>, from: Position, end: Position) {
+    /// A reader of all shards, or of some, goes on at `end` since all from `from` on is lost.
+    pub fn skip(&mut self, shards: Option<BTreeSet<ShardId>>, from: Position, end: Position) {
         let at = self.tick();
-        self.skipped.push(Skipped { at, shard, from, end });
+        self.skipped.push(Skipped { at, shards, from, end });
     }
 }

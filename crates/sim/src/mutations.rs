@@ -87,7 +87,7 @@ const PASSED_WHILE_REPEATED: Profile = Profile {
 };
 
 /// All of them.
-pub const MUTATIONS: [Detection; 133] = [
+pub const MUTATIONS: [Detection; 136] = [
     detection(Mutation::StableEarly, "no_unstable_reads", 3, profiles::QUIET),
     detection(Mutation::FilterForgotten, "at_most_once", 5, profiles::CHURN),
     detection(Mutation::FilterUnion, "durability", 20, profiles::HALF_SEEN),
@@ -228,4 +228,7 @@ pub const MUTATIONS: [Detection; 133] = [
     detection(Mutation::EmptyNotGiven, "confirmed_is_final", 10, profiles::LOST_LEADERS),
     detection(Mutation::FailTooFar, "speculation_order", 20, profiles::LOST_LEADERS),
     detection(Mutation::FlushedIsVoid, "speculation_holds", 40, profiles::LOST_LEADERS),
+    detection(Mutation::UnknownViewSkipped, "chosen_shards", 20, profiles::CHOSEN_SHARDS),
+    detection(Mutation::DecidingViewUntold, "chosen_shards", 20, profiles::CHOSEN_SHARDS).of(SHARDS_CHOSEN),
+    detection(Mutation::JoiningNotAsked, "liveness", 20, profiles::RESHAPED),
 ];

@@ -658,6 +658,17 @@ fn reshaped(seed: u64) -> Plan {
     plan
 }
 
+/// Shards join and leave while programs read the records of some of them, and messages are lost: a reader may hear of a view long after
+/// the shards.
+fn chosen_shards(seed: u64) -> Plan {
+    let mut random = Random::new(seed ^ 0xC405);
+    let mut plan = reshaped(seed);
+    plan.network.noise_permille = (random.pick(&[0, 30, 100]), 20, 20);
+    plan.workload.trims = random.percent(30);
+    plan.config.stripe = random.pick(&[1, 3, 8]);
+    plan
+}
+
 /// Followers lose power while the leader is away, and mostly in the middle of a checkpoint.
 fn power_losses_in_checkpoints(seed: u64) -> Plan {
     let mut plan = power_losses(seed);

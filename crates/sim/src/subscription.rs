@@ -1,6 +1,6 @@
 //! The reader of the client library: its subscriber, and an application that takes what it is given.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use seriatim_delivery::subscriber::{Event, Request};
 use seriatim_delivery::{Failure, Selection, Subscriber};
@@ -9,16 +9,19 @@ use seriatim_model::{Address, Effect, Filter, Input, Machine, NodeId, Peer, Posi
 use seriatim_protocol::Message;
 use seriatim_protocol::control::LogEntry;
 
+use crate::chosen::Wanted;
 use crate::excuses::Excuse;
 use crate::history::{Foretelling, History};
 use crate::plan::Plan;
 use crate::random::Random;
 
-/// A subscription to the whole log.
+/// A subscription to the whole log, or to some of its shards.
 #[derive(Debug)]
 pub struct Subscription {
-    /// The only shard whose records are wanted, if not all are.
-    shard: Option<ShardId>,
+    /// The shards whose records are wanted, if not all are.
+    shards: Option<BTreeSet<ShardId>>,
+    /// Which one it is of those of the history that chose shards.
+    choice: Option<usize>,
     machine: Subscriber,
     random: Random,
     /// The position that must come next.
@@ -45,12 +48,25 @@ struct Speculative {
     confirmed: Position,
 }
 
-/// The only shard whose records are wanted, if not all are; drawn apart from what the plan's other choices go by. A shard that
-/// leaves its log is wanted by nobody.
-fn chosen_shard(plan: &Plan) -> Option<ShardId> {
+/// The shards whose records are wanted, if not all are: one, or some of those that the log has from the beginning if shards join and
+/// leave. They are drawn apart from what the plan's other choices go by.
+fn chosen_shards(plan: &Plan, is_speculative: bool) -> Option<BTreeSet<ShardId>> {
     let mut random = Random::new(plan.seed ^ 0x0054_A8D5);
-    let is_chosen = random.percent(30) && plan.config.shards > 1 && plan.reshapes.is_empty();
-    is_chosen.then(|| ShardId(random.below(u64::from(plan.config.shards)) as u32))
+    let is_chosen = random.percent(30) && plan.config.shards > 1;
+    if plan.reshapes.is_empty() {
+        let one = is_chosen.then(|| ShardId(random.below(u64::from(plan.config.shards)) as u32));
+        return one.filter(|_| is_speculative).map(|shard| [shard].into());
+    }
+    let mut random = Random::new(plan.seed ^ 0x5E1E_C7ED);
+    let is_chosen = random.percent(50);
+    let shards = some_of(plan.config.shards, &mut random);
+    is_chosen.then_some(shards)
+}
+
+/// Some of so many shards, and at least one.
+fn some_of(count: u32, random: &mut Random) -> BTreeSet<ShardId> {
+    let one = ShardId(random.below(u64::from(count)) as u32);
+    (0..count).map(ShardId).filter(|shard| *shard == one || random.percent(40)).collect()
 }
 
 impl Speculative {
@@ -79,21 +95,55 @@ impl Subscription {
         // The plan's other choices are as they were before there were predictions.
         let speculative = Random::new(plan.seed ^ 0x5BEC).percent(50);
         let prefix = (plan.workload.keyed && speculative && random.percent(50)).then(|| b"k0".to_vec());
+        let wanted = Wanted { prefix, shards: chosen_shards(plan, speculative) };
+        Self::of((control, entry, window), random, (speculative, wanted), plan, history)
+    }
+
+    /// Subscribes to a shard that is about to join, alone or with some of the others, or to others alone, as the seed says.
+    #[must_use]
+    pub fn to_joining(
+        control: NodeId,
+        entry: &LogEntry,
+        joining: ShardId,
+        window: u64,
+        plan: &Plan,
+        history: &mut History,
+    ) -> Self {
+        let mut random = Random::new(plan.seed ^ 0x0701_0000 ^ u64::from(joining.0));
+        let mut shards = BTreeSet::from([joining]);
+        if random.percent(60) {
+            shards.extend(some_of(joining.0, &mut random));
+        }
+        let has_nodes = |shard: &ShardId| !entry.shards[shard.0 as usize].is_empty();
+        shards.retain(has_nodes);
+        let wanted = Wanted { prefix: None, shards: Some(shards) };
+        let speculative = random.percent(50);
+        Self::of((control, entry, window), random, (speculative, wanted), plan, history)
+    }
+
+    /// Subscribes to what is wanted, with so many bytes on their way, before it is final if it is `speculative`.
+    fn of(
+        (control, entry, window): (NodeId, &LogEntry, u64),
+        random: Random,
+        (speculative, wanted): (bool, Wanted),
+        plan: &Plan,
+        history: &mut History,
+    ) -> Self {
+        let Wanted { prefix, shards } = wanted.clone();
         let filter = prefix.clone().map(Filter::key_prefix);
-        let shard = chosen_shard(plan).filter(|_| speculative);
         let skips_lost = Random::new(plan.seed ^ 0x105E).percent(50);
-        let shards = shard.map(|shard| [shard].into());
-        let selection = Selection { speculative, filter, shards, skips_lost };
+        let selection = Selection { speculative, filter, shards: shards.clone(), skips_lost };
         let range = (Position::ZERO, None);
         let machine = Subscriber::with(control, entry.clone(), range, window, selection, plan.options);
+        let choice = shards.is_some().then(|| history.choose(wanted.clone()));
         let speculative = speculative.then(|| Speculative {
-            is_whole: prefix.is_none() && shard.is_none(),
-            number: history.speculate(prefix, shard),
+            is_whole: prefix.is_none() && shards.is_none(),
+            number: history.speculate(wanted),
             standing: VecDeque::new(),
             confirmed: Position::ZERO,
         });
         let next = Position::ZERO;
-        Self { shard, machine, random, next, wants: 0, has_ended: false, skips_lost, speculative }
+        Self { shards, choice, machine, random, next, wants: 0, has_ended: false, skips_lost, speculative }
     }
 
     /// Everything below it was delivered, and is final, or is trimmed; an application that takes predictions was told so.
@@ -102,18 +152,23 @@ impl Subscription {
         self.speculative.as_ref().map_or(self.machine.confirmed(), |speculative| speculative.confirmed)
     }
 
-    fn has_lost_its_shard(&self) -> bool {
-        let view = self.machine.entry().view.as_ref();
-        let is_gone = |(view, shard): (&View, ShardId)| view.holders(shard).is_none();
-        view.zip(self.shard).is_some_and(is_gone)
+    fn has_lost_its_shards(&self) -> bool {
+        let Some((view, shards)) = self.machine.entry().view.as_ref().zip(self.shards.as_ref()) else {
+            return false;
+        };
+        shards.iter().all(|shard| view.holders(*shard).is_none())
     }
 
-    /// Whether it has everything below `end` that it wants. A shard that is retired has nothing from some position on.
+    /// Whether it has everything below `end` that it wants. Shards that are retired have nothing from some position on.
     #[must_use]
     pub fn has_all_below(&self, end: Position) -> bool {
-        let view = self.machine.entry().view.as_ref();
-        let retired = view.zip(self.shard).and_then(|(view, shard)| view.retired(shard));
-        self.next() >= retired.map_or(end, |retired| end.min(retired.until))
+        let known = self.machine.entry().view.as_ref().zip(self.shards.as_ref());
+        let retired_until = |(view, shards): (&View, &BTreeSet<ShardId>)| {
+            let retired = shards.iter().filter_map(|shard| view.retired(*shard));
+            let until = retired.map(|retired| retired.until).max()?;
+            shards.iter().all(|shard| view.shard(*shard).is_none()).then_some(until)
+        };
+        self.next() >= known.and_then(retired_until).map_or(end, |until| end.min(until))
     }
 
     /// Its client is gone.
@@ -190,6 +245,10 @@ impl Subscription {
                 other => unreachable!("a subscriber has no disk: {other:?}"),
             }
         }
+        if let Some(choice) = self.choice {
+            let upto = self.next();
+            history.choices[choice].upto = upto;
+        }
     }
 
     /// An application that takes predictions goes by what is confirmed.
@@ -231,6 +290,12 @@ impl Subscription {
 
     fn told(&mut self, event: Event, history: &mut History) {
         self.foretold(&event, history);
+        match (&event, self.choice.map(|choice| &mut history.choices[choice])) {
+            (Event::Deliver { records, .. }, Some(chosen)) => chosen.give(records),
+            (Event::Fail { after }, Some(chosen)) => chosen.fail(*after),
+            (Event::Trimmed { first: end } | Event::Lost { end, .. }, Some(chosen)) => chosen.pass(*end),
+            _ => {}
+        }
         match event {
             Event::Deliver { records, .. } if self.speculative.is_some() => {
                 self.wants = self.wants.saturating_sub(records.len() as u64);
@@ -240,14 +305,16 @@ impl Subscription {
             Event::Lost { shard, from, end } if self.skips_lost && from >= self.next => {
                 self.wants = self.wants.saturating_sub(1);
                 history.was_told_lost(shard, from);
-                history.skip(self.shard, from, end);
+                history.skip(self.shards.clone(), from, end);
                 self.next = end;
             }
             Event::Confirm { .. } | Event::Fail { .. } if self.speculative.is_some() => {}
             Event::Deliver { records, .. } => {
                 self.wants = self.wants.saturating_sub(records.len() as u64);
                 let upto = records.last().map_or(self.next, |last| last.position.next());
-                history.deliver(self.next, upto, &records);
+                if self.choice.is_none() {
+                    history.deliver(self.next, upto, &records);
+                }
                 self.next = upto;
             }
             Event::Trimmed { first } => self.next = first,
@@ -270,7 +337,7 @@ impl Subscription {
                 self.has_ended = true;
             }
             // A shard was retired, and all that it had is trimmed.
-            Event::Failed(Failure::ShardsLeft(_)) if self.has_lost_its_shard() => self.has_ended = true,
+            Event::Failed(Failure::ShardsLeft(_)) if self.has_lost_its_shards() => self.has_ended = true,
             other => history.problems.push(format!("a subscription at {} ended: {other:?}", self.next)),
         }
     }

@@ -319,6 +319,7 @@ impl World {
         if self.cluster.take_news() {
             self.fleet.look_at_register(&mut self.cluster);
             self.leavers.look_at_register(&self.cluster);
+            self.clients.look_at_register(&mut self.cluster);
         }
     }
 

@@ -82,7 +82,7 @@ fn are_all(
     }
     let from = from.max(trim);
     let told: BTreeMap<Position, RecordId> = records.range(from..upto).map(|(at, id)| (*at, *id)).collect();
-    let wanted = |position: &Position| history.is_wanted(speculation, *position);
+    let wanted = |position: &Position| history.is_wanted(&speculation.wanted, *position);
     let expected = history.last.range(from..upto).filter(|(position, _)| wanted(position));
     let expected: BTreeMap<Position, RecordId> = expected.map(|(at, (id, _))| (*at, *id)).collect();
     if told == expected {

@@ -9,9 +9,11 @@ use crate::history::{End, History, Moment, Skipped};
 
 pub(super) fn check(history: &History) -> Finding {
     let End::AtRest { trim, .. } = history.end else { return Ok(()) };
-    for Skipped { at, shard, from, end } in &history.skipped {
-        let is_theirs =
-            |position: Position| shard.is_none_or(|shard| history.last_shards.get(&position) == Some(&shard));
+    for Skipped { at, shards, from, end } in &history.skipped {
+        let is_theirs = |position: Position| {
+            let shard = history.last_shards.get(&position);
+            shards.as_ref().is_none_or(|shards| shard.is_some_and(|shard| shards.contains(shard)))
+        };
         let there = history.last.range(*from.max(&trim)..*end.max(&trim));
         for position in there.map(|(position, _)| *position).filter(|position| is_theirs(*position)) {
             if !history.excuse(Excuse::Overwritten, history.was_given_up(position, *at, Moment::MAX)) {

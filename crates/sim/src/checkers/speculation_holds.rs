@@ -1,12 +1,13 @@
 //! A prediction of an ordering that orders later fails only with the view's leader: not if its process goes on to lead the next view, and,
 //! where clients put records on the shards themselves, the primaries' go on as well. A process that comes back with its memory is the
 //! same member, and does not know what it had bound. A leader that is cut off while its view is sealed goes on without what it had
-//! bound: another member is chosen, and if that is not there for the new view, the old leader may lead it all the same.
+//! bound: another member is chosen, and if that is not there for the new view, the old leader may lead it all the same. One that chose
+//! shards is also told that a record fails if the next view gives its position to another shard.
 //!
 //! Where positions are given in advance it fails only with all of its shard: not if the process of one of its replicas goes on into the
 //! next view. But a name that a cut passes over keeps its position, without a record.
 
-use seriatim_model::{Announced, Member, NodeId, Position, ShardId, ViewNumber};
+use seriatim_model::{Announced, Member, NodeId, Position, ShardId, View, ViewNumber};
 
 use super::Finding;
 use crate::history::{Foretelling, History, Moment, RegisteredView, Speculation};
@@ -33,19 +34,30 @@ pub(super) fn check(history: &History) -> Finding {
             let since = since.min().unwrap_or(told.at);
             match order.has_quotas() {
                 true => holds_with_its_shard(history, speculation, index, after)?,
-                false => holds(history, (since, told.at), after)?,
+                false => holds(history, speculation, (since, told.at), after)?,
             }
         }
     }
     Ok(())
 }
 
-fn holds(history: &History, (since, at): (Moment, Moment), after: Position) -> Finding {
+fn holds(
+    history: &History,
+    speculation: &Speculation,
+    (since, at): (Moment, Moment),
+    after: Position,
+) -> Finding {
     let known: Vec<&RegisteredView> =
         history.views.values().filter(|registered| registered.at <= at).collect();
     let before = history.views.values().filter(|registered| registered.at <= since).count();
     let from = before.saturating_sub(2);
-    let is_excused = known[from..].windows(2).any(|pair| loses(history, pair[0], pair[1], at));
+    // A record that was predicted stays at its position, and another shard may have that in the next view.
+    let moves = |before: &View, next: &View| {
+        speculation.wanted.shards.is_some() && before.open_shards() != next.open_shards()
+    };
+    let is_excused = known[from..]
+        .windows(2)
+        .any(|pair| moves(&pair[0].view, &pair[1].view) || loses(history, pair[0], pair[1], at));
     if is_excused {
         return Ok(());
     }

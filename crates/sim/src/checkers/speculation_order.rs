@@ -91,7 +91,7 @@ fn turned_out_different(
     if position < trim || is_beyond || history.accepted.is_some() {
         return Ok(());
     }
-    let last = history.last.get(&position).filter(|_| history.is_wanted(speculation, position));
+    let last = history.last.get(&position).filter(|_| history.is_wanted(&speculation.wanted, position));
     let last = last.map(|(id, _)| *id);
     match last == id {
         true => {

@@ -147,6 +147,7 @@ profiles! {
     HALF_TRIMMED: "half-trimmed", super::half_trimmed, 20, PLACES_FIRST;
     COPIES: "copies", super::copies, 6;
     RESHAPED: "reshaped", super::reshaped, 6;
+    CHOSEN_SHARDS: "chosen-shards", super::chosen_shards, 8;
     TAKING_TIME: "taking-time", overload::taking_time, 40;
     RESUMED_LOSSES: "resumed-losses", harder::resumed_losses, 10;
     RESHAPED_LOSSES: "reshaped-losses", harder::reshaped_losses, 6;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use seriatim_model::{Address, Endpoint, Position, SessionId, Time, limits};
+use seriatim_model::{Address, Endpoint, Position, SessionId, ShardId, Time, limits};
 use seriatim_protocol::control::LogEntry;
 use seriatim_protocol::parts::appending::LogClientConfig;
 
@@ -30,6 +30,8 @@ pub(super) struct Clients {
     up: BTreeMap<u32, Client>,
     dead: BTreeMap<u32, BTreeMap<u64, Legacy>>,
     desks: Desks,
+    /// How many shards the log had when the register was looked at last.
+    shards: usize,
 }
 
 impl Clients {
@@ -190,10 +192,32 @@ impl Clients {
         self.up.keys().copied().filter(|number| *number <= SURVIVORS).collect()
     }
 
+    /// For each shard that is about to join, a program subscribes to it while it joins.
+    pub(super) fn look_at_register(&mut self, cluster: &mut Cluster) {
+        let Some(entry) = cluster.entry().cloned() else { return };
+        let known = std::mem::replace(&mut self.shards, entry.shards.len());
+        if cluster.scene.plan.reshapes.is_empty() || known == 0 || cluster.scene.history.calm_since.is_some()
+        {
+            return;
+        }
+        for shard in (known..entry.shards.len()).map(|shard| ShardId(shard as u32)) {
+            let (number, window) = (self.free_number(), limits::SUBSCRIPTION_BYTES);
+            let Scene { plan, history, .. } = &mut cluster.scene;
+            let subscription = Subscription::to_joining(CONTROL, &entry, shard, window, plan, history);
+            cluster.scene.tell(format_args!("client {number} subscribes to shard {shard}, which is to join"));
+            let client = Client { subscription: Some(subscription), ..Client::new(number, BTreeMap::new()) };
+            self.enter(cluster, client);
+        }
+    }
+
+    /// A number of a client that does not die.
+    fn free_number(&self) -> u32 {
+        self.up.keys().last().copied().unwrap_or_default().max(SURVIVORS) + 1
+    }
+
     /// A process that was taken for dead lives, and finds that its connections broke.
     fn add_survivors(&mut self, cluster: &mut Cluster, producers: BTreeMap<u64, Producer>) {
-        let last = self.up.keys().last().copied().unwrap_or_default();
-        let number = last.max(SURVIVORS) + 1;
+        let number = self.free_number();
         let client = Client::new(number, producers);
         cluster.scene.tell(format_args!("it lives on as client {number}"));
         cluster.client_comes(number);
