@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use seriatim_client::Order;
 
-use crate::{acceptance, bridge, losses, serve, shards};
+use crate::{acceptance, bridge, chosen_shards, losses, serve, shards};
 
 /// A property that an ordering needs for a scenario, and why there is nothing to try without it.
 type Need = (fn(Order) -> bool, &'static str);
@@ -56,6 +56,7 @@ scenarios! {
     what_follows_an_accepted_loss_is_kept_when_all_is_killed: losses::keep_what_follows_a_loss, 60;
     a_log_goes_on_through_segments_and_kills_and_keeps_every_position: serve::keeps_positions_through_segments, 200,
         needs |order| !order.is_lazy(), "an append is acknowledged without a position";
+    subscriptions_to_chosen_shards_miss_nothing_while_shards_join: chosen_shards::read_while_others_join, 90;
     shards_join_and_leave_under_load: shards::change_shards_of, 150;
     shards_are_changed_many_times_in_a_row: shards::change_shards_in_a_row, 100;
     a_log_goes_on_without_a_shard_all_of_whose_nodes_are_killed: shards::lose_a_shard_of, 150,

@@ -28,6 +28,7 @@ mod acceptance;
 mod bench;
 mod bridge;
 mod catalog;
+mod chosen_shards;
 mod cluster;
 mod command;
 mod conformance;
