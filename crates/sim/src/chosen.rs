@@ -48,7 +48,7 @@ impl Chosen {
         position < self.upto && !self.passed.iter().any(|passed| passed.contains(&position))
     }
 
-    /// What it was given at `first` or above is void.
+    /// Records that it was given at `first` or above are void.
     pub fn fail(&mut self, first: Position) {
         self.given.split_off(&first);
     }

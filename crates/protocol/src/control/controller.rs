@@ -17,7 +17,7 @@ use seriatim_model::{
 
 use super::attempt::{Attempt, Goal, Liveness, Step};
 use super::evidence::Evidence;
-use super::members::{self, Wish, dismiss, left_out, named, retired, view_nodes};
+use super::members::{self, Wish, dismiss, has_spares, left_out, named, retired, view_nodes};
 use super::message::{Message, NodeAddress};
 use super::operator::Orders;
 use super::pace::Pace;
@@ -280,7 +280,11 @@ impl Controller {
                 self.stood_back_for = claim;
                 self.ask_at = self.ask_at.max(now + self.options.limits.attempt_for);
             }
-            Message::Registered { entry } => self.told_of_view(now, &entry),
+            Message::Registered { entry } => {
+                let before = self.current.as_ref().map(|known| known.view_number());
+                self.learn(now, &entry);
+                self.rejoin.told_of(before, &entry, self.liveness().able());
+            }
             Message::Gone { .. } => self.gone(),
             Message::Cluster { nodes } => {
                 for NodeAddress { node, .. } in nodes {
@@ -478,12 +482,7 @@ impl Controller {
                 self.look_after(now, STAGGER);
             }
         }
-        if let Some(before) = self.current.as_ref().and_then(|known| known.view.as_ref())
-            && view.number > before.number
-        {
-            let due = shard_set::due(entry, self.liveness().able());
-            self.rejoin.registered(now, before, view, due);
-        }
+        self.rejoin.learned(now, self.current.as_deref(), entry, self.liveness().able());
         self.dropped.extend(self.current.iter().flat_map(|known| named(known).chain(retired(known))));
         self.dropped.retain(|role| named(entry).chain(retired(entry)).all(|named| named != *role));
         self.current = Some(Box::new(entry.clone()));
@@ -634,7 +633,7 @@ impl Controller {
             }
         }
         needed |= view_nodes(view).iter().any(|node| self.is_gone(*node));
-        grows |= self.goal(now).replaces && self.has_spares(entry);
+        grows |= self.goal(now).replaces && has_spares(entry, self.liveness());
         // The controller that said that the log is unavailable may have restarted since, and does not know that it
         // wanted a view; or it is cut off, and says so again and again: that must not cost a view each time.
         grows |= entry.unavailable.is_some();
@@ -648,11 +647,6 @@ impl Controller {
             grows = false;
         }
         needed || grows
-    }
-
-    /// Whether another node could stand in for a role that the view is short of.
-    fn has_spares(&self, entry: &LogEntry) -> bool {
-        members::short(entry).any(|take_part| self.liveness().spares(&take_part).next().is_some())
     }
 
     fn sequencer_answered(&mut self, now: Time, from: Address, message: Message, out: &mut Vec<RoleEffect>) {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use seriatim_model::{Address, Endpoint, LogEntry, NodeId, View};
 
+use super::attempt::Liveness;
 use super::message::Message;
 use super::send;
 use crate::roles::RoleEffect;
@@ -63,6 +64,11 @@ pub(super) fn short(entry: &LogEntry) -> impl Iterator<Item = BTreeSet<NodeId>> 
     let replicas = shards.map(|members| (&members.replicas, config.replicas));
     let short = sequencers.chain(replicas).filter(|(members, wanted)| members.len() < *wanted as usize);
     short.map(|(members, _)| members.iter().map(|member| member.node).collect())
+}
+
+/// Whether another node could stand in for a role that the view is short of.
+pub(super) fn has_spares(entry: &LogEntry, liveness: Liveness<'_>) -> bool {
+    short(entry).any(|take_part| liveness.spares(&take_part).next().is_some())
 }
 
 /// Tells a node that the log does not need one of its roles any more.

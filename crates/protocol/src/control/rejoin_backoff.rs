@@ -6,7 +6,9 @@
 
 use std::time::Duration;
 
-use seriatim_model::{ShardId, Time, View, limits};
+use seriatim_model::{LogEntry, ShardId, Time, View, ViewNumber, limits};
+
+use super::shard_set;
 
 /// How long a view that grew has to last before the next one may grow at once.
 const GROWN_WELL: Duration = Duration::from_secs(10);
@@ -49,12 +51,29 @@ impl RejoinBackoff {
         self.tried = due.or(self.tried.take());
     }
 
+    /// Another controller tells of the view of `entry`, which it formed; this one knew of view `before`. The other one tried to
+    /// bring about the shards that the entry asks for: this one does not try the same at once. `able` nodes answer.
+    pub(super) fn told_of(&mut self, before: Option<ViewNumber>, entry: &LogEntry, able: usize) {
+        if before.is_none_or(|before| entry.view_number() > before) {
+            self.tries(shard_set::due(entry, able));
+        }
+    }
+
+    /// This controller learned of `entry`, and knew `before`. `able` nodes answer.
+    pub(super) fn learned(&mut self, now: Time, before: Option<&LogEntry>, entry: &LogEntry, able: usize) {
+        if let (Some(before), Some(view)) = (before.and_then(|before| before.view.as_ref()), &entry.view)
+            && view.number > before.number
+        {
+            self.registered(now, before, view, shard_set::due(entry, able));
+        }
+    }
+
     /// A view was registered after `before`, by this controller or another. `due` has the shards that take new records in the
     /// next view, if these are others than in this view.
     ///
     /// A view that changes the shards does so because an operator requested it, and does not count as one that grows. If it
     /// retires a shard, no operator requested that, nor that another shard takes the place of the retired one.
-    pub(super) fn registered(&mut self, now: Time, before: &View, view: &View, due: Option<Vec<ShardId>>) {
+    fn registered(&mut self, now: Time, before: &View, view: &View, due: Option<Vec<ShardId>>) {
         let retires = view.retired.iter().any(|retired| before.retired(retired.shard).is_none());
         if retires {
             self.tries(due);

@@ -13,7 +13,7 @@ use super::catch_up::CatchUp;
 use super::leftovers::Leftovers;
 use super::message::{Held, Message};
 use super::path::DataPath;
-use super::readers::{Bounds, Lost, Readers};
+use super::readers::{Bounds, Lost, Readers, deciding};
 use super::repair::{copies, gets_records};
 use super::survey::Surveys;
 use super::unstored::Unstored;
@@ -227,8 +227,7 @@ impl Core {
             lost,
             is_mapped,
             view,
-            history: self.memory.history.clone(),
-            names_no_view: self.options.mutates(Mutation::DecidingViewUntold),
+            history: deciding(&self.memory.history, &self.options),
         }
     }
 

@@ -122,10 +122,8 @@ pub(super) struct Bounds<'a> {
     pub(super) is_mapped: bool,
     /// The latest view that the replica knows.
     pub(super) view: ViewNumber,
-    /// Which registered view decides where, up to that one.
+    /// The registered view that decides about each position, up to that one.
     pub(super) history: ViewHistory,
-    /// A deliberate defect: readers are not told which view decides.
-    pub(super) names_no_view: bool,
 }
 
 /// The positions that the shard lost.
@@ -163,7 +161,7 @@ impl Lost {
 impl Bounds<'_> {
     /// The latest view that decides about a position below `upto`, which is final.
     pub(super) fn decides_below(&self, upto: Position) -> ViewNumber {
-        if self.names_no_view { ViewNumber::NONE } else { self.history.decides_below(upto) }
+        self.history.decides_below(upto)
     }
 
     fn missing_at(&self, position: Position) -> ReadError {
@@ -648,6 +646,11 @@ impl Readers {
     pub(super) fn deadline(&self) -> Option<Time> {
         self.waiting.values().map(|read| read.until).min()
     }
+}
+
+/// The history by which a replica tells readers which view decides.
+pub(super) fn deciding(history: &ViewHistory, options: &Options) -> ViewHistory {
+    if options.mutates(Mutation::DecidingViewUntold) { ViewHistory::default() } else { history.clone() }
 }
 
 /// The deliberate defect: the position after the last empty one is empty as well.

@@ -216,7 +216,6 @@ mod tests {
             is_mapped: true,
             view: ViewNumber(3),
             history,
-            names_no_view: false,
         }
     }
 

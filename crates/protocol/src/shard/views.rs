@@ -14,7 +14,7 @@ use super::former::NEEDED_FOR;
 use super::path::{DataPath, Retired};
 use super::unstored::Before;
 use crate::control::message::Message as Control;
-use crate::mutation::Mutation;
+use crate::mutation::{Mutation, Options};
 use crate::parts::claims;
 use crate::roles::RoleEffect;
 
@@ -105,11 +105,7 @@ impl Core {
 
     /// Knows this view from now on, and what was decided up to it.
     fn take_view(&mut self, view: &View, history: &ViewHistory) {
-        let mut view = view.clone();
-        if self.options.mutates(Mutation::JoinForgotten) {
-            view.shards.iter_mut().for_each(|members| members.begins = Position::ZERO);
-        }
-        self.memory.view = Some(view);
+        self.memory.view = Some(remembered(view, &self.options));
         self.memory.history = history.clone();
         self.memory.history.forget_below(self.trim);
         self.leave_gaps();
@@ -224,6 +220,15 @@ impl Core {
     pub(crate) fn sit_out(&mut self) {
         self.restarted = true;
     }
+}
+
+/// The view as a replica remembers it.
+fn remembered(view: &View, options: &Options) -> View {
+    let mut view = view.clone();
+    if options.mutates(Mutation::JoinForgotten) {
+        view.shards.iter_mut().for_each(|members| members.begins = Position::ZERO);
+    }
+    view
 }
 
 /// An earlier incarnation here was a member of the registered view, had all that it began with, and lost its memory before it heard

@@ -33,7 +33,7 @@ impl Reader {
         Self { options, has, task }
     }
 
-    /// What a subscription that begins now is given, up to the tail, this one was given, too.
+    /// Compares this subscription with one that begins now and ends at the tail: this one has the same records.
     async fn has_all(self, log: &Log, tail: Position) {
         let Self { options, has, task } = self;
         let after = Arc::default();

@@ -1,9 +1,8 @@
-//! Claims of other controllers: how long they are left alone, and how they hear that this one gets on; and the views that came of
-//! them.
+//! Claims of other controllers: how long they are left alone, and how they hear that this one gets on.
 
 use seriatim_model::{Address, Endpoint, LogEntry, Time};
 
-use super::{Controller, Message, Phase, send, shard_set};
+use super::{Controller, Message, Phase, send};
 use crate::roles::RoleEffect;
 
 impl Controller {
@@ -32,16 +31,6 @@ impl Controller {
         let claim = attempt.claim();
         for node in self.nodes.difference(&self.suspected).filter(|node| **node != self.node) {
             send(Address::Node(*node, Endpoint::Controller), Message::Underway { claim }, out);
-        }
-    }
-
-    /// Another controller tells of a view that it formed. That controller tried to bring about the shards that the entry asks for:
-    /// this one does not try the same at once.
-    pub(super) fn told_of_view(&mut self, now: Time, entry: &LogEntry) {
-        let is_news = self.current.as_ref().is_none_or(|known| entry.view_number() > known.view_number());
-        self.learn(now, entry);
-        if is_news {
-            self.rejoin.tries(shard_set::due(entry, self.liveness().able()));
         }
     }
 }
