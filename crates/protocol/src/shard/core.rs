@@ -200,7 +200,6 @@ impl Core {
     pub(super) fn bounds<'a>(&self, path: &'a dyn DataPath) -> Bounds<'a> {
         // One that no view counts on may give out what it knows as final, for want of anybody else.
         let trim_is_known = self.missing.is_none() || !self.is_named() || self.knows_trim();
-        let missing = self.missing.filter(|_| !self.options.mutates(Mutation::MissingServed));
         let gaps: Vec<Gap> = self.memory.history.gaps_of(self.shard).collect();
         let places = self.memory.config.order.places_by_position();
         let placement = self.memory.view.as_ref().filter(|_| places).map(|view| view.placement.clone());
@@ -223,7 +222,7 @@ impl Core {
             mappable,
             trim,
             trim_is_known,
-            missing,
+            missing: self.missing.filter(|_| !self.options.mutates(Mutation::MissingServed)),
             lost,
             is_mapped,
             view,
