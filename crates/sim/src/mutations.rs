@@ -187,7 +187,7 @@ pub const MUTATIONS: [Detection; 136] = [
         .of(PLACES_FIRST),
     detection(Mutation::ResentWithoutBackoff, "amplification", 10, profiles::OVERLOAD_SLOW_DISK),
     detection(Mutation::OutsideUntrimmed, "liveness", 10, profiles::SMALL_DISKS).of(PLACES_FIRST),
-    detection(Mutation::LeftoversKept, "liveness", 1, profiles::SMALL_DISKS).of(NAMES_APART).from(30_000_029),
+    detection(Mutation::LeftoversKept, "liveness", 1, profiles::SMALL_DISKS).of(NAMES_APART).from(30_100_078),
     detection(Mutation::SequencersUnreplaced, "liveness", 10, profiles::LOST_FOR_GOOD),
     detection(Mutation::WentBackForEach, "liveness", 1, profiles::TAKING_TIME).from(700_001_013),
     detection(Mutation::MutenessUnnoticed, "recovers", 10, profiles::MUTE),
