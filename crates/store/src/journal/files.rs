@@ -175,18 +175,18 @@ impl Files {
         chunks.extend(batch.seal(salt, block));
         steps.push(Step::Write { name: name.clone(), offset: 0, chunks });
         steps.push(Step::Sync { name });
-        steps.extend(note.into_iter().flatten());
+        steps.extend(note);
     }
 
-    /// Notes at the end of the last file that another one follows, whose first entry is `first`. This is done once the other
-    /// one is durable: a recovery that finds the note and no other file knows that files were lost. A file that has no room
-    /// for the note, or takes no batches, gets none.
-    fn note_of_follower(&self, first: Lsn) -> Option<[Step; 2]> {
+    /// Notes at the end of the last file that another file follows, whose first entry is `first`. The journal writes the note
+    /// when the new file is durable: a recovery that finds the note and no next file knows that files are missing. No sync
+    /// waits for the note: a power loss may take it, and recovery then judges by the files alone. A file that has no room for
+    /// the note, or takes no batches, gets none.
+    fn note_of_follower(&self, first: Lsn) -> Option<Step> {
         let file = self.live.back()?;
         let mark = file.takes_batches(self.block).filter(|_| self.end + self.block <= self.file_bytes)?;
         let (name, chunks) = (file_name(file.number), PendingBatch::new(first).seal(mark, self.block));
-        let write = Step::Write { name: name.clone(), offset: self.end, chunks };
-        Some([write, Step::Sync { name }])
+        Some(Step::Write { name, offset: self.end, chunks })
     }
 
     /// Frees the files whose entries are all below `start`: `spares` of them stay for their next use.
