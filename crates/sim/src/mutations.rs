@@ -154,7 +154,7 @@ pub const MUTATIONS: [Detection; 136] = [
     detection(Mutation::EndUncommitted, "at_most_once", 40, profiles::RESUMED).of(HAS_CUTS),
     detection(Mutation::ResumedUncompleted, "session_order", 40, profiles::RESUMED).of(SHARDS_CHOSEN),
     detection(Mutation::EndsForgotten, "at_most_once", 60, profiles::RESUMED).of(PLACES_FIRST),
-    detection(Mutation::FencesForgotten, "at_most_once", 120, profiles::SHUT_OUT).of(PLACES_FIRST),
+    detection(Mutation::FencesForgotten, "at_most_once", 20, profiles::SHUT_OUT_LATER).of(PLACES_FIRST),
     detection(Mutation::SoughtEarly, "at_most_once", 60, profiles::RESUMED).of(PLACES_FIRST),
     detection(Mutation::EndUnregistered, "at_most_once", 60, profiles::RESUMED).of(PLACES_FIRST),
     detection(Mutation::SequencedTooLow, "tail_above_acknowledged", 30, profiles::CHAINS),

@@ -143,8 +143,10 @@ pub struct Workload {
     pub trims: bool,
     /// How many of a hundred crashed clients go on with their sessions.
     pub resume_percent: u64,
-    /// How many of a hundred programs that another run goes on for are not dead: they were cut off for a moment.
+    /// How many of a hundred programs whose sessions another run continues are not dead.
     pub lives_on_percent: u64,
+    /// The longest time for which such a program reaches no node, in milliseconds. With zero, only its connections break.
+    pub cut_off_most_ms: u64,
     /// How many of a hundred pauses are so long that sessions may expire.
     pub long_pause_percent: u64,
     /// Whether sessions are ended when all is appended.
@@ -536,6 +538,7 @@ fn workload(random: &mut Random) -> Workload {
         trims: random.percent(40),
         resume_percent: random.pick(&[0, 60, 100]),
         lives_on_percent: 0,
+        cut_off_most_ms: 0,
         long_pause_percent: random.pick(&[0, 3]),
         ends: false,
         unordered: false,

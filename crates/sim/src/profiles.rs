@@ -80,6 +80,7 @@ fn busy() -> Workload {
         trims: false,
         resume_percent: 60,
         lives_on_percent: 0,
+        cut_off_most_ms: 0,
         long_pause_percent: 0,
         ends: false,
         unordered: false,
@@ -464,6 +465,15 @@ fn resumed(seed: u64) -> Plan {
 fn shut_out(seed: u64) -> Plan {
     let mut plan = resumed(seed);
     plan.workload.lives_on_percent = 60;
+    plan
+}
+
+/// The same, and an earlier run reaches no node while another run continues its sessions and views change: it sends what it
+/// had not sent to a view that began after its sessions ended.
+fn shut_out_later(seed: u64) -> Plan {
+    let mut plan = shut_out(seed);
+    plan.workload.lives_on_percent = 100;
+    plan.workload.cut_off_most_ms = 600;
     plan
 }
 

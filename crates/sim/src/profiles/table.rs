@@ -128,6 +128,7 @@ profiles! {
     ORPHANS: "orphans", super::orphans, 20, NAMES_APART;
     RESUMED: "resumed", super::resumed, 10;
     SHUT_OUT: "shut-out", super::shut_out, 10;
+    SHUT_OUT_LATER: "shut-out-later", super::shut_out_later, 5;
     UNDECIDED_RECORDS: "undecided-records", super::undecided_records, 10, RECORDS_PUT;
     RACING_CONTROLLERS: "racing-controllers", super::racing_controllers, 10;
     ABSENCES: "absences", super::absences, 10;

@@ -225,6 +225,11 @@ impl Clients {
         for node in cluster.ids() {
             self.loses(cluster, number, Party::Node(node));
         }
+        let most_ms = cluster.scene.plan.workload.cut_off_most_ms;
+        if most_ms > 0 {
+            let lasting = cluster.scene.random.millis(1, most_ms);
+            cluster.cut_off(Party::Client(number), lasting);
+        }
         self.wake(cluster, number, cluster.scene.now);
     }
 

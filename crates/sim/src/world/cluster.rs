@@ -15,13 +15,14 @@ use seriatim_protocol::control::LogEntry;
 use seriatim_store::MemoryDisk;
 
 use super::disks::{Disks, Spoiled};
+use super::faults::Mend;
 use super::frames::frame;
 use super::leaving::Leavers;
 use super::network_faults::{NetworkFaults, NetworkMend};
 use super::node::Node;
 use super::observe::Witness;
 use super::operator::OPERATOR;
-use super::scene::{Flight, Scene};
+use super::scene::{Flight, Happening, Scene};
 use super::truth::{self, Nodes, Truth};
 use super::wires::Wires;
 use super::{CONTROL, FOUNDER};
@@ -90,6 +91,14 @@ impl Cluster {
     pub(super) fn network_faults(&mut self) -> NetworkFaults<'_> {
         let (nodes, clients) = (self.ids(), self.scene.plan.workload.clients);
         NetworkFaults { network: &mut self.wires.network, random: &mut self.scene.random, nodes, clients }
+    }
+
+    /// A party reaches no node for `lasting`, and no node reaches it.
+    pub(super) fn cut_off(&mut self, party: Party, lasting: Duration) {
+        let nodes = self.ids().into_iter().map(Party::Node);
+        let links = nodes.flat_map(|node| [(party, node), (node, party)]).collect();
+        let mend = Mend::Network(self.network_faults().cut(links));
+        self.scene.schedule(self.scene.now + lasting, Happening::Mend(mend));
     }
 
     /// A fault of the network is over.

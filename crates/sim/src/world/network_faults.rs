@@ -107,7 +107,7 @@ impl NetworkFaults<'_> {
         with_ends.filter(|(_, a, b)| self.network.is_cut(*a, *b)).collect()
     }
 
-    fn cut(&mut self, links: Vec<Link>) -> NetworkMend {
+    pub(super) fn cut(&mut self, links: Vec<Link>) -> NetworkMend {
         for (from, to) in &links {
             self.network.cut(*from, *to);
         }
