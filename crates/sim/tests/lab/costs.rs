@@ -19,6 +19,8 @@ const SUBSCRIBER: u64 = 3;
 const TIMES: u64 = 16;
 /// By then everything is over that nothing fails in the way of, and nothing was said twice.
 const SOON: Duration = Duration::from_millis(50);
+/// By then each replica that the log needs no more has recorded it.
+const SETTLED: Duration = Duration::from_secs(4);
 /// Between two appends: no interval of a timer fits into it a whole number of times.
 const PAUSE: Duration = Duration::from_micros(5_070);
 
@@ -93,6 +95,7 @@ pub(crate) fn primary(view: &View) -> (NodeId, ShardId) {
 /// The costs of an append to a log of this order and durability level.
 pub(crate) fn measure(order: Order, durability: Durability) -> Costs {
     let (mut lab, view) = prepared(Pace::COUNTED, order, durability);
+    lab.wait(SETTLED);
     let times = (1..=TIMES).map(|number| {
         lab.wait(PAUSE);
         append_and_read(&mut lab, &view, number)
