@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use seriatim_client::{Ailment, Condition, LogEntry, LogStatus, NodeId, Parting, parting};
-use seriatim_model::{ShardId, limits::CONDITION_LOGS};
+use seriatim_model::{RetiredShard, ShardId, limits::CONDITION_LOGS};
 
 use super::Cluster;
 
@@ -167,6 +167,9 @@ fn listed(nodes: &[NodeId]) -> String {
     nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
+/// The word of each node about itself; none of a node that does not answer.
+type Conditions<'a> = BTreeMap<NodeId, Option<&'a Condition>>;
+
 fn judge_log(cluster: &Cluster, log: &LogStatus, ailing: &BTreeMap<NodeId, &'static str>) -> LogHealth {
     let members: BTreeSet<NodeId> =
         log.entry.view.iter().flat_map(|view| &view.sequencers).map(|member| member.node).collect();
@@ -183,7 +186,9 @@ fn judge_log(cluster: &Cluster, log: &LogStatus, ailing: &BTreeMap<NodeId, &'sta
         }
     }
     let mut health = judge_progress(&log.entry, log.open, stands, ailing);
-    let copies = [incomplete(cluster, &log.entry), unreadable(cluster, &log.entry, ailing)].concat();
+    let told: Conditions<'_> =
+        cluster.nodes.iter().map(|(node, condition)| (node.node, condition.as_ref())).collect();
+    let copies = [incomplete(&told, &log.entry), retired(&told, &log.entry, ailing)].concat();
     if !copies.is_empty() && matches!(health.state, "ok" | "reduced") {
         health = Health::unwell("reduced", [health.reasons, copies].concat());
     }
@@ -191,12 +196,11 @@ fn judge_log(cluster: &Cluster, log: &LogStatus, ailing: &BTreeMap<NodeId, &'sta
 }
 
 /// The replicas of shards that the view names, and that do not hold everything by their nodes' own word.
-fn incomplete(cluster: &Cluster, entry: &LogEntry) -> Vec<String> {
+fn incomplete(told: &Conditions<'_>, entry: &LogEntry) -> Vec<String> {
     let mut reasons = vec![];
     for members in entry.view.iter().flat_map(|view| &view.shards) {
         let nodes = members.replicas.iter().map(|member| member.node);
-        let nodes: Vec<NodeId> =
-            nodes.filter(|node| lacks_some(cluster, entry, members.shard, *node)).collect();
+        let nodes: Vec<NodeId> = nodes.filter(|node| lacks_some(told, entry, members.shard, *node)).collect();
         if !nodes.is_empty() {
             let (shard, nodes) = (members.shard, listed(&nodes));
             reasons.push(format!("shard {shard}: node {nodes} does not hold everything yet"));
@@ -205,34 +209,98 @@ fn incomplete(cluster: &Cluster, entry: &LogEntry) -> Vec<String> {
     reasons
 }
 
-/// The retired shards of which a node is there, and none that is has everything, by the nodes' own word.
-fn unreadable(cluster: &Cluster, entry: &LogEntry, ailing: &BTreeMap<NodeId, &'static str>) -> Vec<String> {
-    let mut reasons = vec![];
-    for retired in entry.view.iter().flat_map(|view| &view.retired) {
-        let nodes = retired.members().replicas.iter().map(|member| member.node);
-        let there: Vec<NodeId> = nodes.filter(|node| !ailing.contains_key(node)).collect();
-        let lacks = |node: &NodeId| lacks_some(cluster, entry, retired.shard, *node);
-        if !there.is_empty() && there.iter().all(lacks) {
-            let (shard, nodes, name) = (retired.shard, listed(&there), &entry.name);
-            reasons.push(format!(
-                "shard {shard} is retired, and node {nodes} does not hold everything of it: reads of the rest wait; 'seriatim \
-                 admin recover {name}' tells what that is"
-            ));
+/// The retired shards with fewer whole copies than the log is to have of each shard, by the nodes' own word.
+fn retired(told: &Conditions<'_>, entry: &LogEntry, ailing: &BTreeMap<NodeId, &'static str>) -> Vec<String> {
+    let shards = entry.view.iter().flat_map(|view| &view.retired);
+    shards.filter_map(|retired| copies_of(told, entry, retired, ailing)).collect()
+}
+
+/// The shortage of whole copies of a retired shard, in words; None if there are enough.
+fn copies_of(
+    told: &Conditions<'_>,
+    entry: &LogEntry,
+    retired: &RetiredShard,
+    ailing: &BTreeMap<NodeId, &'static str>,
+) -> Option<String> {
+    let (shard, name, wanted) = (retired.shard, &entry.name, entry.config.replicas as usize);
+    let meant: Vec<NodeId> = retired.members().replicas.iter().map(|member| member.node).collect();
+    let on = |node| replica_on(told, entry, shard, node);
+    let whole: Vec<NodeId> =
+        told.keys().copied().filter(|node| on(*node).is_whole(meant.contains(node))).collect();
+    if whole.len() >= wanted {
+        return None;
+    }
+    if !whole.is_empty() {
+        let others = meant.iter().filter(|node| !whole.contains(node));
+        let others = others.map(|node| format!(", node {node} {}", on(*node).in_words()));
+        let (count, nodes, others) = (whole.len(), listed(&whole), others.collect::<String>());
+        return Some(format!(
+            "shard {shard} is retired: {count} of {wanted} whole copies, on node {nodes}{others}"
+        ));
+    }
+    let there: Vec<NodeId> = meant.iter().filter(|node| !ailing.contains_key(node)).copied().collect();
+    Some(match &there[..] {
+        [] => {
+            let (nodes, until) = (without(&meant, &[], ailing), retired.until);
+            format!("shard {shard} is retired{nodes}: reads of its positions, which lie below {until}, wait")
+        }
+        there => format!(
+            "shard {shard} is retired, and node {} does not hold everything of it: reads of the rest wait; 'seriatim admin \
+             recover {name}' tells what that is",
+            listed(there)
+        ),
+    })
+}
+
+/// The state of a shard's replica on a node, by the node's own word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ReplicaOn {
+    /// The node does not answer.
+    Unknown,
+    /// The node does not say whether it has a replica: an earlier build, or a node of many logs.
+    Untold,
+    /// The node has no replica.
+    None,
+    /// The replica lacks a part of the shard.
+    Incomplete,
+    /// The replica has everything of the shard.
+    Whole,
+}
+
+impl ReplicaOn {
+    /// Whether the copy counts as whole. A node that does not say whether it has a replica is believed to have one if it is `meant`
+    /// to.
+    fn is_whole(self, meant: bool) -> bool {
+        self == Self::Whole || self == Self::Untold && meant
+    }
+
+    fn in_words(self) -> &'static str {
+        match self {
+            Self::Unknown => "does not answer",
+            Self::None => "has no copy",
+            Self::Incomplete => "lacks a part",
+            Self::Untold | Self::Whole => "has everything",
         }
     }
-    reasons
 }
 
 /// Whether a node is there, and has not all that its replica of a shard should have.
-fn lacks_some(cluster: &Cluster, entry: &LogEntry, shard: ShardId, node: NodeId) -> bool {
-    let condition = cluster.nodes.iter().find(|(known, _)| known.node == node);
-    condition.and_then(|(_, condition)| condition.as_ref()).is_some_and(|condition| {
-        let is_told = !condition.version.is_empty() && condition.logs.len() < CONDITION_LOGS;
-        let of_log = condition.logs.iter().find(|told| told.log == entry.id);
-        let is_there = of_log.is_some_and(|told| told.shards.contains(&shard));
-        let mut lacking = condition.incomplete.iter();
-        lacking.any(|told| (told.log, told.shard) == (entry.id, shard)) || is_told && !is_there
-    })
+fn lacks_some(told: &Conditions<'_>, entry: &LogEntry, shard: ShardId, node: NodeId) -> bool {
+    matches!(replica_on(told, entry, shard, node), ReplicaOn::None | ReplicaOn::Incomplete)
+}
+
+fn replica_on(told: &Conditions<'_>, entry: &LogEntry, shard: ShardId, node: NodeId) -> ReplicaOn {
+    let Some(Some(condition)) = told.get(&node) else { return ReplicaOn::Unknown };
+    let is_told = !condition.version.is_empty() && condition.logs.len() < CONDITION_LOGS;
+    let of_log = condition.logs.iter().find(|told| told.log == entry.id);
+    let is_there = of_log.is_some_and(|told| told.shards.contains(&shard));
+    let mut lacking = condition.incomplete.iter();
+    match (lacking.any(|told| (told.log, told.shard) == (entry.id, shard)), is_there) {
+        (true, _) => ReplicaOn::Incomplete,
+        (false, true) => ReplicaOn::Whole,
+        (false, false) if is_told => ReplicaOn::None,
+        (false, false) => ReplicaOn::Untold,
+    }
 }
 
 fn judge_progress(
@@ -266,43 +334,34 @@ fn judge_progress(
     }
 }
 
+/// The nodes of `meant` that are not `there`, each with its state if it is ailing, for a person.
+fn without(meant: &[NodeId], there: &[NodeId], ailing: &BTreeMap<NodeId, &'static str>) -> String {
+    let away = meant.iter().filter(|node| !there.contains(node));
+    let away: Vec<String> = away
+        .map(|node| match ailing.get(node) {
+            Some(state) => format!("{node} ({state})"),
+            None => node.to_string(),
+        })
+        .collect();
+    if away.is_empty() { String::new() } else { format!(", without node {}", away.join(", ")) }
+}
+
 /// The things that a log does without: how many of its replicas, and which nodes, and how those are.
 fn missing(entry: &LogEntry, open: usize, ailing: &BTreeMap<NodeId, &'static str>) -> Vec<String> {
     let Some(view) = &entry.view else { return vec![] };
     let config = &entry.config;
-    let without = |meant: &[NodeId], there: &[NodeId]| {
-        let away = meant.iter().filter(|node| !there.contains(node));
-        let away: Vec<String> = away
-            .map(|node| match ailing.get(node) {
-                Some(state) => format!("{node} ({state})"),
-                None => node.to_string(),
-            })
-            .collect();
-        if away.is_empty() { String::new() } else { format!(", without node {}", away.join(", ")) }
-    };
     let mut reasons = vec![];
     if open < config.sequencers as usize {
         let there: Vec<NodeId> = view.sequencers.iter().map(|member| member.node).collect();
-        let without = without(&entry.sequencers, &there);
+        let without = without(&entry.sequencers, &there, ailing);
         reasons.push(format!("{open} of {} sequencing replicas{without}", config.sequencers));
     }
     for members in &view.shards {
         let there: Vec<NodeId> = members.replicas.iter().map(|member| member.node).collect();
         if there.len() < config.replicas as usize {
             let meant = entry.shards.get(members.shard.0 as usize).map(Vec::as_slice).unwrap_or_default();
-            let (shard, without) = (members.shard, without(meant, &there));
+            let (shard, without) = (members.shard, without(meant, &there, ailing));
             reasons.push(format!("shard {shard}: {} of {} replicas{without}", there.len(), config.replicas));
-        }
-    }
-    for retired in &view.retired {
-        // One that is back serves what its shard has, and waits for nothing.
-        let nodes: Vec<NodeId> = retired.members().replicas.iter().map(|member| member.node).collect();
-        if nodes.iter().all(|node| ailing.contains_key(node)) {
-            let (shard, until) = (retired.shard, retired.until);
-            let nodes = without(&nodes, &[]);
-            reasons.push(format!(
-                "shard {shard} is retired{nodes}: reads of its positions, which lie below {until}, wait"
-            ));
         }
     }
     reasons
@@ -310,7 +369,7 @@ fn missing(entry: &LogEntry, open: usize, ailing: &BTreeMap<NodeId, &'static str
 
 #[cfg(test)]
 mod tests {
-    use seriatim_client::LogConfig;
+    use seriatim_client::{LogCondition, LogConfig, ReplicaOf};
 
     use super::*;
 
@@ -396,6 +455,47 @@ mod tests {
         assert_eq!((health.state, &health.reasons[0][..]), ("full", "appends wait for room on node 1, 2"));
         let one = BTreeMap::from([(NodeId(1), "full")]);
         assert!(judge_progress(&log(&[1, 2, 3]), 3, Duration::ZERO, &one).is_well, "two have room");
+    }
+
+    /// A node that says that it has a replica of shard 1 of the log, whole or not, or that it has none.
+    fn with_replica(is_whole: Option<bool>) -> Condition {
+        let (log, shard) = (seriatim_model::LogId(1), ShardId(1));
+        let shards = is_whole.map(|_| shard).into_iter().collect();
+        Condition {
+            version: "1".into(),
+            logs: vec![LogCondition { log, shards, ..LogCondition::default() }],
+            incomplete: if is_whole == Some(false) { vec![ReplicaOf { log, shard }] } else { vec![] },
+            ..Condition::default()
+        }
+    }
+
+    #[test]
+    fn one_whole_copy_of_a_retired_shard_of_two_is_not_well() {
+        let mut entry = log(&[1, 2, 3]);
+        let view = entry.view.as_mut().expect("it has one");
+        let mut last = view.clone();
+        last.shards[0].shard = ShardId(1);
+        let until = seriatim_model::Position(5);
+        view.retired = vec![RetiredShard { shard: ShardId(1), last, until }];
+        let judge = |nodes: [Option<bool>; 3], down: &[u32]| {
+            let nodes = nodes.map(with_replica);
+            let is_up = |node: u32| !down.contains(&node);
+            let told =
+                (1..).zip(&nodes).map(|(node, told)| (NodeId(node), Some(told).filter(|_| is_up(node))));
+            let ailing = down.iter().map(|node| (NodeId(*node), "down")).collect();
+            retired(&told.collect(), &entry, &ailing).join("; ")
+        };
+        let (whole, part) = (Some(true), Some(false));
+        let one = |what: &str| format!("shard 1 is retired: 1 of 2 whole copies, on node 1, node 2 {what}");
+        assert_eq!(judge([whole, whole, None], &[]), "");
+        assert_eq!(judge([whole, part, None], &[]), one("lacks a part"));
+        assert_eq!(judge([whole, None, None], &[]), one("has no copy"));
+        assert_eq!(judge([whole, whole, None], &[2]), one("does not answer"));
+        assert_eq!(judge([whole, part, whole], &[]), "", "a copy counts wherever it is");
+        assert!(judge([None, part, None], &[]).contains("node 1, 2 does not hold everything of it"));
+        assert!(
+            judge([whole, part, None], &[1, 2]).contains("without node 1 (down), 2 (down): reads of its")
+        );
     }
 
     #[test]
