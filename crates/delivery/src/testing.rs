@@ -76,7 +76,7 @@ pub(crate) fn without_a_shard() -> LogEntry {
     entry.config.order = Order::Belfast;
     let view = entry.view.as_mut().unwrap();
     view.shards.remove(0);
-    view.retired = vec![RetiredShard { shard: ShardId(0), last, until: Position(3) }];
+    view.retired = vec![RetiredShard::new(ShardId(0), last, Position(3))];
     entry
 }
 

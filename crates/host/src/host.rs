@@ -467,7 +467,8 @@ impl Host {
         }
     }
 
-    /// A message may bring a role into being: the first seal, the first fence, the first report.
+    /// A message may bring a role into being: the first seal, the first fence, the first report; or the word that the node is to keep
+    /// a copy of a retired shard.
     fn host_new_role(&mut self, now: Time, key: RoleKey, message: &Message) {
         if self.gone.contains(&key.log) || self.is_doomed(key) {
             return;
@@ -484,7 +485,15 @@ impl Host {
                 let role = Role::new_sequencer(me, config.clone(), self.config.options);
                 self.roles.insert(key, role);
             }
-            (Endpoint::Shard(shard), Message::Shard(shard::Message::Fence { entry, .. })) => {
+            (
+                Endpoint::Shard(shard),
+                Message::Shard(shard::Message::Fence { entry, .. })
+                | Message::Control(control::Message::Registered { entry }),
+            ) => {
+                let is_fence = matches!(message, Message::Shard(_));
+                if !is_fence && !control::parting::keeps_retired(entry, shard, self.config.node) {
+                    return;
+                }
                 let log = entry.config.clone();
                 let me = self.begin_incarnation(key, &log);
                 match new_replica(&self.config, &self.disk, key.log, shard, me, log, &mut self.problems) {

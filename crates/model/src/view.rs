@@ -139,7 +139,7 @@ impl ShardMembers {
 /// A shard that takes no part in a view any more, since none of its replicas answered when that was formed. What it got its
 /// positions for before is the log's all the same: its replicas give that out when they are back.
 ///
-/// Invariants: `last` names the shard, and no shard in it is retired.
+/// Invariants: `last` names the shard, and no shard in it is retired. `copies` begins with the replicas that `last` names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RetiredShard {
     /// Which shard. Its number is not used again.
@@ -148,26 +148,76 @@ pub struct RetiredShard {
     pub last: View,
     /// It has no positions from there on.
     pub until: Position,
+    copies: ShardMembers,
 }
+
+/// In the number of a retired shard, says that the nodes of further copies follow its end. A build that does not know of such copies
+/// refuses the shard.
+const MORE_COPIES: u32 = 1 << 31;
 
 impl Wire for RetiredShard {
     fn encode(&self, out: &mut Encoder) {
-        self.shard.encode(out);
+        let others: Vec<NodeId> = self.others().collect();
+        let more = if others.is_empty() { 0 } else { MORE_COPIES };
+        (self.shard.0 | more).encode(out);
         self.last.encode(out);
         self.until.encode(out);
+        if more != 0 {
+            others.encode(out);
+        }
     }
 
     fn decode(input: &mut Decoder) -> Result<Self, WireError> {
-        let shard = Wire::decode(input)?;
+        let number = u32::decode(input)?;
+        let shard = ShardId(number & !MORE_COPIES);
         let last = View::decode_members(input, false)?;
         if last.shard(shard).is_none() {
             return Err(WireError::Invalid("retired shard"));
         }
-        Ok(Self { shard, last, until: Wire::decode(input)? })
+        let mut retired = Self::new(shard, last, Wire::decode(input)?);
+        if number & MORE_COPIES != 0 {
+            Vec::<NodeId>::decode(input)?.into_iter().for_each(|node| retired.add_copy(node));
+        }
+        Ok(retired)
     }
 }
 
 impl RetiredShard {
+    /// A shard that was in the view `last`, and has no positions from `until` on. Its copies are the replicas of that view.
+    ///
+    /// # Panics
+    /// If the view does not name the shard.
+    #[must_use]
+    pub fn new(shard: ShardId, last: View, until: Position) -> Self {
+        let copies = last.shard(shard).expect("a retired shard was in its last view").clone();
+        Self { shard, last, until, copies }
+    }
+
+    /// The replicas that keep the shard's records, or are to copy them: those of the last view, and then others. The incarnation of
+    /// another is not known, and given as 0. Never empty.
+    #[must_use]
+    pub fn copies(&self) -> &ShardMembers {
+        &self.copies
+    }
+
+    /// The nodes of the copies.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeId> + Clone + '_ {
+        self.copies.replicas.iter().map(|member| member.node)
+    }
+
+    /// The nodes of the copies that the last view does not name.
+    fn others(&self) -> impl Iterator<Item = NodeId> + '_ {
+        let named = self.last.shard(self.shard).map_or(0, |members| members.replicas.len());
+        self.nodes().skip(named)
+    }
+
+    /// The node is to keep a copy, too, unless it is one of those already.
+    pub fn add_copy(&mut self, node: NodeId) {
+        if !self.nodes().any(|known| known == node) {
+            self.copies.replicas.push(Member { node, incarnation: Incarnation(0) });
+        }
+    }
+
     /// The shard's replicas, as its last view named them.
     ///
     /// # Panics
@@ -259,10 +309,11 @@ impl View {
         self.retired.iter().find(|retired| retired.shard == shard)
     }
 
-    /// The replicas of a shard that is in the view or retired: they have the positions of the log that are its own.
+    /// The replicas of a shard that is in the view, or the copies of one that is retired: they have the positions of the log that are
+    /// its own.
     #[must_use]
     pub fn holders(&self, shard: ShardId) -> Option<&ShardMembers> {
-        self.shard(shard).or_else(|| self.retired(shard).map(RetiredShard::members))
+        self.shard(shard).or_else(|| self.retired(shard).map(RetiredShard::copies))
     }
 
     /// Whether the view names this incarnation as a sequencing replica.
@@ -543,7 +594,10 @@ mod tests {
         ];
         assert_eq!(encode_one(&view), parts.concat());
         assert_eq!(decode_one(encode_one(&view)), Ok(view.clone()));
-        let retired = |shard, last: &View| RetiredShard { shard, last: last.clone(), until: Position(5) };
+        let retired = |shard, last: &View| {
+            let before = RetiredShard::new(ShardId(0), last.clone(), Position(5));
+            RetiredShard { shard, ..before }
+        };
         let next = View { shards: vec![], retired: vec![retired(ShardId(0), &view)], ..view.clone() };
         assert_eq!(decode_one(encode_one(&next)), Ok(next.clone()));
         assert_eq!(next.holders(ShardId(0)), view.shard(ShardId(0)));
@@ -554,6 +608,17 @@ mod tests {
             let view = View { retired: vec![wrong], ..view.clone() };
             assert!(decode_one::<View>(encode_one(&view)).is_err());
         }
+        // Without further copies it is written as before there were any.
+        let mut more = retired(ShardId(0), &view);
+        assert_eq!(encode_one(&more)[..4], encode_one(&ShardId(0))[..]);
+        [3, 7, 7].into_iter().for_each(|node| more.add_copy(NodeId(node)));
+        assert_eq!(more.nodes().collect::<Vec<_>>(), [NodeId(3), NodeId(7)]);
+        assert_eq!(decode_one(encode_one(&more)), Ok(more.clone()));
+        assert_ne!(
+            encode_one(&more)[..4],
+            encode_one(&ShardId(0))[..],
+            "a build that does not know of them refuses it"
+        );
     }
 
     #[test]

@@ -263,6 +263,8 @@ pub enum Mutation {
     FlushedIsVoid,
     /// A replica of a retired shard gives out what no cut gave a position, where its positions are empty.
     RetiredKeeps,
+    /// A copy of a retired shard does not get from others what it lacks.
+    RetiredUncopied,
     /// Cuts that retired shards are owed do not go from view to view.
     OwedForgotten,
     /// A subscription that takes predictions is told no bound where no record lies below.

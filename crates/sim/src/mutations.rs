@@ -87,7 +87,7 @@ const PASSED_WHILE_REPEATED: Profile = Profile {
 };
 
 /// All of them.
-pub const MUTATIONS: [Detection; 136] = [
+pub const MUTATIONS: [Detection; 137] = [
     detection(Mutation::StableEarly, "no_unstable_reads", 3, profiles::QUIET),
     detection(Mutation::FilterForgotten, "at_most_once", 5, profiles::CHURN),
     detection(Mutation::FilterUnion, "durability", 20, profiles::HALF_SEEN),
@@ -222,6 +222,7 @@ pub const MUTATIONS: [Detection; 136] = [
     detection(Mutation::GivenUpWhole, "liveness", 10, profiles::LOST_SHARDS),
     detection(Mutation::GivenUpUntold, "liveness", 20, profiles::LOST_SHARDS),
     detection(Mutation::LostBeyondOthers, "skipped", 15, profiles::LOST_SHARDS),
+    detection(Mutation::RetiredUncopied, "liveness", 10, profiles::LOST_SHARDS),
     detection(Mutation::RetiredKeeps, "at_most_once", 10, profiles::LOST_SHARDS),
     detection(Mutation::HoldsAnyView, "confirmed_is_final", 20, profiles::LOST_LEADERS).from(20),
     detection(Mutation::OldPredictionsKept, "confirmed_is_final", 20, profiles::LOST_LEADERS).from(20),

@@ -530,7 +530,7 @@ impl Source {
                 false => feed.confirm_predictions(),
             }
         }
-        let retired = view.retired.iter().map(|retired| (retired.members(), retired.until));
+        let retired = view.retired.iter().map(|retired| (retired.copies(), retired.until));
         let all = view.shards.iter().map(|members| (members, Position(u64::MAX))).chain(retired);
         let all = all.map(|(members, until)| (members.shard, members.primary().node, until));
         // Nobody is asked for what was given up of those.

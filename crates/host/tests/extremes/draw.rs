@@ -327,7 +327,9 @@ impl<A: Drawn, B: Drawn> Drawn for (A, B) {
 impl Drawn for RetiredShard {
     fn drawn(draw: &mut Draw) -> Self {
         let last = view_without(draw);
-        Self { shard: last.shards[0].shard, last, until: Drawn::drawn(draw) }
+        let mut retired = Self::new(last.shards[0].shard, last, Drawn::drawn(draw));
+        Vec::<NodeId>::drawn(draw).into_iter().for_each(|node| retired.add_copy(node));
+        retired
     }
 }
 

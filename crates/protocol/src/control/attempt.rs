@@ -118,6 +118,10 @@ pub(super) struct Goal {
     pub(super) accepts_loss: bool,
     /// The positions of retired shards that the operator gives up.
     pub(super) given_up: Vec<Gap>,
+    /// The nodes that have not answered for so long that other nodes get what their copies of retired shards have.
+    pub(super) lost: BTreeSet<NodeId>,
+    /// Replicas of retired shards that are to count among the copies from now on.
+    pub(super) keepers: BTreeSet<Address>,
     /// Whether replicas that are away are replaced, not only as many as the log needs to go on.
     pub(super) replaces: bool,
     /// The mutation of leaving the places of lost sequencing replicas empty.
@@ -391,11 +395,13 @@ impl Attempt {
         step
     }
 
-    /// The losses that come with the view: what nobody holds, and what retired shards had.
-    pub(super) fn losses(&self) -> impl Iterator<Item = Loss> {
-        let given_up = &self.goal.given_up;
-        let of_retired = (!given_up.is_empty()).then(|| Loss::of_retired(given_up.clone()));
-        self.accepted.clone().into_iter().chain(of_retired)
+    /// The loss that comes with the view: what nobody holds, and what retired shards had.
+    pub(super) fn loss(&self) -> Option<Loss> {
+        let given_up = self.goal.given_up.clone();
+        match self.accepted.clone() {
+            Some(loss) => Some(loss.with_retired(given_up)),
+            None => (!given_up.is_empty()).then(|| Loss::of_retired(given_up)),
+        }
     }
 
     pub(super) fn outcome(&self) -> Option<&Outcome> {
@@ -506,7 +512,7 @@ impl Attempt {
             sequencers,
             leader,
             shards: self.shards_as_known(),
-            retired: self.retired(known),
+            retired: self.retired(known, liveness),
             placement: shard_set::placement(self.entry(), &self.shards, self.joins_at(), options),
             first: if late { flushed.end() } else { flushed.first() },
             start: flushed.end(),
@@ -542,9 +548,8 @@ impl Attempt {
         }
         entry.leaving.retain(|shard| !has_left(shard));
         entry.history.push(view.number, self.decides_from(&view));
-        let losses =
-            self.losses().filter(|loss| loss.certain.is_some() || !options.mutates(Mutation::GivenUpUntold));
-        losses.flat_map(|loss| loss.gaps).for_each(|gap| entry.history.give_up(gap));
+        let loss = if options.mutates(Mutation::GivenUpUntold) { self.accepted.clone() } else { self.loss() };
+        loss.into_iter().flat_map(|loss| loss.gaps).for_each(|gap| entry.history.give_up(gap));
         entry.history.forget_views_below(self.handover.trimmed(&self.evidence, &view.shards));
         view.placement = view.placement.forget_below(entry.history.start());
         entry.unavailable = None;

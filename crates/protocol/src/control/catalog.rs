@@ -191,11 +191,11 @@ pub fn hosts(entry: &LogEntry) -> BTreeSet<NodeId> {
     entry.shards.iter().flatten().copied().chain(needed(entry)).collect()
 }
 
-/// The nodes that a log does not do without: its view names them, also as replicas of a retired shard, or they are meant to
+/// The nodes that a log does not do without: its view names them, also for copies of a retired shard, or they are meant to
 /// have a replica. A retired shard gets no more of these.
 #[must_use]
 pub fn needed(entry: &LogEntry) -> BTreeSet<NodeId> {
-    let retired = entry.view.iter().flat_map(|view| view.retired.iter().map(RetiredShard::members));
+    let retired = entry.view.iter().flat_map(|view| view.retired.iter().map(RetiredShard::copies));
     retired
         .flat_map(|members| &members.replicas)
         .map(|member| member.node)

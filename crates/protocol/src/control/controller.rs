@@ -15,7 +15,7 @@ use seriatim_model::{
     ViewNumber,
 };
 
-use super::attempt::{Attempt, Goal, Liveness, Step};
+use super::attempt::{Attempt, Liveness, Step};
 use super::evidence::Evidence;
 use super::members::{self, Wish, dismiss, has_spares, left_out, named, retired, view_nodes};
 use super::message::{Message, NodeAddress};
@@ -32,12 +32,15 @@ use crate::roles::{self, RoleEffect, RoleInput};
 use crate::shard;
 
 mod blocked;
+mod copies;
 mod giving_up;
+mod goal;
 mod leaving;
 mod reminding;
 mod rivals;
 
-use giving_up::Inquiry;
+use copies::{can_copy, look_after_copies};
+use giving_up::{Inquiry, asks_of_retired_first};
 use leaving::Leaving;
 
 /// How often the controller tells roles which view does without them.
@@ -96,6 +99,10 @@ pub struct Controller {
     inquiries: u64,
     /// The positions of retired shards that an operator gives up.
     given_up: Vec<Gap>,
+    /// With those, the operator accepts the loss that keeps the log from having a view.
+    gives_up_all: bool,
+    /// Replicas of retired shards that earlier views left behind, and that the latest view does not count among the copies.
+    keepers: BTreeSet<Address>,
     /// How often a shard's replica could not read what it was to flush.
     unreadable: BTreeMap<ShardId, usize>,
     timings: Timings,
@@ -201,6 +208,8 @@ impl Controller {
             inquiry: None,
             inquiries: 0,
             given_up: vec![],
+            gives_up_all: false,
+            keepers: BTreeSet::new(),
             unreadable: BTreeMap::new(),
             timings: Timings::default(),
             retaining: Retaining::default(),
@@ -296,7 +305,7 @@ impl Controller {
             Message::Partings { partings } => self.told_of_partings(now, partings, out),
             Message::Recover { request, accepts } => {
                 if self.orders.take(now, from, request, accepts) {
-                    self.given_up.clear();
+                    (self.given_up, self.gives_up_all) = (vec![], false);
                     self.begin_at_once(now, out);
                 }
             }
@@ -424,7 +433,7 @@ impl Controller {
                     self.timings.reached(now, "claim");
                     (self.give_up_at, self.announced_at) = (now + self.pace.timeout(), now);
                     let evidence = Evidence::new(entry, self.unreadable.clone(), self.options);
-                    let attempt = Attempt::new(now, evidence, self.goal(now));
+                    let attempt = Attempt::new(now, evidence, goal::goal(self, now));
                     self.enter(now, Phase::Attempt(Box::new(attempt)), out);
                 } else if entry.version > wanted.version {
                     // Someone else changed the entry: look whether a view is still needed.
@@ -441,21 +450,6 @@ impl Controller {
                     self.rest(now, self.pace.backoff());
                 }
             }
-        }
-    }
-
-    fn goal(&self, now: Time) -> Goal {
-        let short = self.short_since.is_some_and(|since| now >= since + self.options.limits.replace_after);
-        let accepts = self.orders.accepts_at(now);
-        Goal {
-            // Of other losses the operator who gives up what retired shards had was not told.
-            accepts_loss: accepts && self.given_up.is_empty(),
-            given_up: if accepts { self.given_up.clone() } else { vec![] },
-            replaces: short,
-            leaves_sequencers: self.options.mutates(Mutation::SequencersUnreplaced),
-            drains_early: self.options.mutates(Mutation::DrainedUncopied),
-            joins: !self.is_joining_hard,
-            gather_for: self.rejoin.gather_for(self.options.limits.attempt_for),
         }
     }
 
@@ -487,6 +481,7 @@ impl Controller {
         self.dropped.retain(|role| named(entry).chain(retired(entry)).all(|named| named != *role));
         self.current = Some(Box::new(entry.clone()));
         self.retaining.learn(now, self.node, Some(entry), self.options);
+        look_after_copies(self, now);
         let is_unfinished = is_short || self.full.is_in(entry) || self.is_left_by_some();
         if !self.tolerated.is_empty() || self.are_some_away() || is_unfinished {
             self.look_after(now, REMIND_EVERY + STAGGER * self.rank());
@@ -530,6 +525,7 @@ impl Controller {
             }
             return self.proceed(now, out);
         }
+        look_after_copies(self, now);
         let view = self.current.as_ref().and_then(|entry| entry.view.as_ref());
         if view.is_some_and(|view| view_nodes(view).contains(&node)) {
             self.act_in_turn(now, out);
@@ -595,9 +591,13 @@ impl Controller {
             if self.are_some_away() || self.short_since.is_some() || is_unfinished {
                 self.look_after(now, REMIND_EVERY);
             }
+            look_after_copies(self, now);
             return self.answer_of_retired(now, &entry, out);
         }
         self.wanted = Some(entry.view_number());
+        if asks_of_retired_first(self, now, &entry, out) {
+            return;
+        }
         // A claim of this node that is not this controller's died with the one before it: no role is to wait for that.
         let is_alive = entry.claimant_node() != self.node;
         if is_alive && entry.claimed > entry.view_number().max(self.stood_back_for) {
@@ -625,6 +625,8 @@ impl Controller {
                 Wish::View => needed = true,
                 Wish::Rejoin => grows |= !self.full.has(reporter) && !self.is_stood_in_for(entry, reporter),
                 Wish::Nothing => {}
+                // A spare that no view named has nothing.
+                Wish::Keep => grows |= report.view > ViewNumber::NONE && self.keepers.insert(reporter),
                 Wish::Leave => {
                     // Under a claim that no view came of it stays: an attempt may count on it. A view ends that.
                     grows |= entry.claimed > current;
@@ -633,7 +635,8 @@ impl Controller {
             }
         }
         needed |= view_nodes(view).iter().any(|node| self.is_gone(*node));
-        grows |= self.goal(now).replaces && has_spares(entry, self.liveness());
+        grows |= can_copy(self, now, entry)
+            || goal::goal(self, now).replaces && has_spares(entry, self.liveness());
         // The controller that said that the log is unavailable may have restarted since, and does not know that it
         // wanted a view; or it is cut off, and says so again and again: that must not cost a view each time.
         grows |= entry.unavailable.is_some();

@@ -40,6 +40,13 @@ impl Loss {
         Self { gaps, ..Self::default() }
     }
 
+    /// The same, and positions of retired shards.
+    pub(super) fn with_retired(mut self, gaps: Vec<Gap>) -> Self {
+        self.gaps.extend(gaps);
+        self.gaps.sort();
+        self
+    }
+
     /// Notes the positions below `certain` that none of the replicas of a shard holds that are to go on with it; `missing` has those
     /// of each. A replica gets the positions that only another one holds from that one.
     pub(super) fn add_shard(

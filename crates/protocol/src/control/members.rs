@@ -32,12 +32,12 @@ pub(super) fn named(entry: &LogEntry) -> impl Iterator<Item = Address> {
     shards.chain(sequencers.map(|member| Address::Node(member.node, Endpoint::Sequencer)))
 }
 
-/// The replicas of retired shards.
+/// The copies of retired shards.
 pub(super) fn retired(entry: &LogEntry) -> impl Iterator<Item = Address> {
     let shards = entry.view.iter().flat_map(|view| &view.retired);
     shards.flat_map(|retired| {
         let endpoint = Endpoint::Shard(retired.shard);
-        retired.members().replicas.iter().map(move |member| Address::Node(member.node, endpoint))
+        retired.nodes().map(move |node| Address::Node(node, endpoint))
     })
 }
 
@@ -87,8 +87,10 @@ pub(super) enum Wish {
     Rejoin,
     /// The log does not need it any more.
     Leave,
-    /// Nothing: its shard is retired, and it serves what that has.
+    /// Nothing: its shard is retired, and the node keeps a copy of that.
     Nothing,
+    /// Its shard is retired, and the node is not known to keep a copy.
+    Keep,
 }
 
 impl Wish {
@@ -96,9 +98,9 @@ impl Wish {
     pub(super) fn of(entry: &LogEntry, reporter: Address) -> Self {
         let (Address::Node(node, endpoint), Some(view)) = (reporter, &entry.view) else { return Self::View };
         if let Endpoint::Shard(shard) = endpoint
-            && view.retired(shard).is_some()
+            && let Some(retired) = view.retired(shard)
         {
-            return Self::Nothing;
+            return if retired.nodes().any(|copy| copy == node) { Self::Nothing } else { Self::Keep };
         }
         let (named, meant) = match endpoint {
             Endpoint::Shard(shard) => {

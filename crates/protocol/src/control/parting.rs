@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use seriatim_model::wire::{wire_enum, wire_struct};
-use seriatim_model::{LogConfig, LogEntry, LogId, NodeId, RetiredShard};
+use seriatim_model::{LogConfig, LogEntry, LogId, NodeId, RetiredShard, ShardId};
 
 use super::catalog;
 use super::message::Refusal;
@@ -233,10 +233,16 @@ pub fn is_rid_of(entry: &LogEntry, node: NodeId) -> bool {
 /// The retired shard whose records are all that a log has yet on a node. No other node gets them: they stay there until they are trimmed.
 #[must_use]
 pub fn retired_shard_on(entry: &LogEntry, node: NodeId) -> Option<&RetiredShard> {
-    let is_there =
-        |retired: &&RetiredShard| retired.members().replicas.iter().any(|member| member.node == node);
+    let is_there = |retired: &&RetiredShard| retired.nodes().any(|copy| copy == node);
     let retired = entry.view.as_ref()?.retired.iter().find(is_there);
     retired.filter(|_| !catalog::taking_part(entry).contains(&node))
+}
+
+/// Whether a node is to keep a copy of a retired shard.
+#[must_use]
+pub fn keeps_retired(entry: &LogEntry, shard: ShardId, node: NodeId) -> bool {
+    let retired = entry.view.as_ref().and_then(|view| view.retired(shard));
+    retired.is_some_and(|retired| retired.nodes().any(|copy| copy == node))
 }
 
 fn named(nodes: &BTreeSet<NodeId>) -> String {
@@ -317,7 +323,7 @@ fn successor(partings: &Partings, node: NodeId) -> Option<NodeId> {
 
 #[cfg(test)]
 mod tests {
-    use seriatim_model::{Incarnation, Member, Placement, Position, ShardId, ShardMembers, View, ViewNumber};
+    use seriatim_model::{Incarnation, Member, Placement, Position, ShardMembers, View, ViewNumber};
 
     use super::*;
 
@@ -438,7 +444,7 @@ mod tests {
         entry.shards.push(vec![NodeId(2), NodeId(3)]);
         // Node 4 stood in for node 3 in shard 0 when that was lost.
         let last = view(1, vec![members(0, &[2, 4]), members(1, &[2, 3])], vec![]);
-        let retired = RetiredShard { shard: ShardId(0), last, until: Position(7) };
+        let retired = RetiredShard::new(ShardId(0), last, Position(7));
         entry.view = Some(view(2, vec![members(1, &[2])], vec![retired]));
         let stays = |node| retired_shard_on(&entry, NodeId(node)).map(|retired| retired.shard);
         assert_eq!([1, 2, 3, 4, 5].map(stays), [None, None, None, Some(ShardId(0)), None]);

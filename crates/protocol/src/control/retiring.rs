@@ -7,7 +7,9 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use seriatim_model::{Durability, LogEntry, RetiredShard, ShardId, Time, View, limits};
+use seriatim_model::{
+    Address, Durability, Endpoint, LogEntry, NodeId, RetiredShard, ShardId, Time, View, limits,
+};
 
 use super::attempt::{Attempt, Liveness};
 use super::flush::FlushRange;
@@ -66,17 +68,34 @@ impl Attempt {
     }
 
     /// The retired shards of the new view. What their last views left ends where the flush begins.
-    pub(super) fn retired(&self, flushed: Option<FlushRange>) -> Vec<RetiredShard> {
+    pub(super) fn retired(&self, flushed: Option<FlushRange>, liveness: Liveness<'_>) -> Vec<RetiredShard> {
         let Some(old) = self.evidence.old_view() else { return vec![] };
         let until = flushed.unwrap_or_else(|| self.handover.range(&self.evidence)).first();
         let last = View { retired: vec![], ..old.clone() };
-        let new = self.retiring.iter().map(|shard| RetiredShard { shard: *shard, last: last.clone(), until });
+        let new = self.retiring.iter().map(|shard| {
+            let mut retired = RetiredShard::new(*shard, last.clone(), until);
+            // A node that the last view does without may hold what its stand-in had still to copy.
+            let meant = &self.entry().shards[shard.0 as usize];
+            meant.iter().for_each(|node| retired.add_copy(*node));
+            retired
+        });
         let trimmed = self.evidence.trimmed(self.members_of_shards());
         let mut history = Cow::Borrowed(&self.entry().history);
         self.goal.given_up.iter().for_each(|gap| history.to_mut().give_up(*gap));
         let is_kept = |retired: &RetiredShard| retired.ends(&history) > trimmed.max(retired.members().begins);
         let mut retired: Vec<RetiredShard> = old.retired.iter().cloned().chain(new).filter(is_kept).collect();
         retired.sort_by_key(|retired| retired.shard);
+        for retired in &mut retired {
+            for replica in &self.goal.keepers {
+                if let Address::Node(node, Endpoint::Shard(shard)) = replica
+                    && *shard == retired.shard
+                {
+                    retired.add_copy(*node);
+                }
+            }
+            let instead = stand_ins(retired, self.entry(), &self.goal.lost, liveness);
+            instead.into_iter().for_each(|node| retired.add_copy(node));
+        }
         retired
     }
 
@@ -95,4 +114,21 @@ impl Attempt {
             entry.shards[shard.0 as usize].clear();
         }
     }
+}
+
+/// The nodes that are to keep copies of a retired shard in place of those of its copies that are `lost`, as far as there are any. A
+/// lost node keeps its place beside them: it may come back, and hold what nobody else does. As long as no copy answers there is nothing
+/// that another node could copy.
+pub(super) fn stand_ins(
+    retired: &RetiredShard,
+    entry: &LogEntry,
+    lost: &BTreeSet<NodeId>,
+    liveness: Liveness<'_>,
+) -> Vec<NodeId> {
+    let copies: BTreeSet<NodeId> = retired.nodes().collect();
+    if !copies.iter().any(|node| liveness.answers(*node)) {
+        return vec![];
+    }
+    let missing = (entry.config.replicas as usize).saturating_sub(copies.difference(lost).count());
+    liveness.spares(&copies).take(missing).collect()
 }

@@ -66,12 +66,26 @@ pub struct Core {
     pub(super) readers: Readers,
     pub(super) surveys: Surveys,
     pub(super) reports: Reports,
-    /// Its shard is retired, and it has what the shard has when it knows all below to be final.
-    pub(super) retired_until: Option<Position>,
+    /// Its shard is retired.
+    pub(super) retired: Option<Kept>,
     /// Outside of a view: until when others are taken to need what it holds.
     pub(super) needed_until: Time,
     /// Too much waits for the disk.
     pub(crate) pressed: bool,
+}
+
+/// The retired shard of a replica.
+#[derive(Clone, Debug)]
+pub(super) struct Kept {
+    /// The last view that the shard was in.
+    pub(super) of: ViewNumber,
+    /// The shard has no positions from there on.
+    pub(super) until: Position,
+    /// Where that begins which an operator gave up before `until`; otherwise the same. The replica has what the shard has when it knows
+    /// all below to be final.
+    pub(super) ends: Position,
+    /// The replicas that keep the shard's records, or are to copy them.
+    pub(super) copies: Vec<Member>,
 }
 
 #[derive(Clone, Debug)]
@@ -146,7 +160,7 @@ impl Core {
             readers: Readers::new(options),
             surveys: Surveys::recover(recovery.times, stable),
             reports: Reports::default(),
-            retired_until: None,
+            retired: None,
             needed_until: Time::ZERO,
             pressed: false,
         })
@@ -170,8 +184,10 @@ impl Core {
 
     /// Whether it takes part in no view, and that may change. A replica of a retired shard asks as long as it may learn more.
     fn wants_view(&self) -> bool {
-        let may_learn = |until: Position| self.stable < until && self.missing.is_none() && self.is_named();
-        !self.is_open() && self.retired_until.is_none_or(may_learn)
+        let is_owed = |kept: &Kept| self.stable < kept.ends && self.missing.is_none() && self.is_named();
+        // An earlier view left it behind, and it may hold what the copies of the shard lack.
+        let is_unknown = |kept: &Kept| kept.of > self.view_number() && self.view_number() > ViewNumber::NONE;
+        !self.is_open() && self.retired.as_ref().is_none_or(|kept| is_owed(kept) || is_unknown(kept))
     }
 
     pub(crate) fn view_number(&self) -> ViewNumber {
@@ -185,6 +201,11 @@ impl Core {
     /// Whether the latest view that it knows names this incarnation.
     pub(crate) fn is_named(&self) -> bool {
         self.members().is_some_and(|members| members.replicas.contains(&self.me()))
+    }
+
+    /// The retired shard that the replica keeps: it knows the last view that the shard was in, and so what it lacks.
+    pub(super) fn kept(&self) -> Option<&Kept> {
+        self.retired.as_ref().filter(|kept| kept.of == self.view_number())
     }
 
     /// Whether it takes part in a view.

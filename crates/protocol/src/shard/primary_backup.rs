@@ -13,6 +13,7 @@ use super::core::{Core, Write, send};
 use super::leftovers;
 use super::message::{Held, Message};
 use super::path::DataPath;
+use super::repair;
 use crate::control::message::Message as Control;
 use crate::mutation::Mutation;
 use crate::roles::{self, RoleEffect, RoleInput};
@@ -121,10 +122,12 @@ impl Replica {
     /// Whether it has everything that it should: it takes part in a view, or its shard is retired, and it lacks nothing.
     #[must_use]
     pub fn is_whole(&self) -> bool {
-        let ends_at = self.core.retired_until;
-        let has_all =
-            ends_at.map_or(self.core.is_open(), |until| self.core.is_named() && self.core.stable >= until);
-        has_all && self.core.missing.is_none()
+        let core = &self.core;
+        let has_all = match core.retired {
+            None => core.is_open(),
+            Some(_) => core.kept().is_some_and(|kept| core.stable >= kept.ends),
+        };
+        has_all && core.missing.is_none()
     }
 
     /// The state that it brings to a view change.
@@ -188,7 +191,9 @@ impl Replica {
             Message::MappedRecords { request, records, owned, upto } => {
                 core.got(path, now, (from, request), (records, owned), upto, out);
             }
-            Message::ReadFailed { request, error } => core.not_got(now, (from, request), error, out),
+            Message::ReadFailed { request, error } => {
+                repair::not_got(core, path, now, (from, request), error, out)
+            }
             Message::Status { request } => {
                 let (view, stable, trim) = (core.view_number(), core.stable, core.trim);
                 send(from, Message::StatusIs { request, view, stable, trim }, out);

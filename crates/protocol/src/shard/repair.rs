@@ -50,52 +50,28 @@ impl Core {
         self.copy(path, now, out);
     }
 
-    pub(super) fn not_got(
-        &mut self,
-        now: Time,
-        (from, request): (Address, u64),
-        error: ReadError,
-        out: &mut Vec<RoleEffect>,
-    ) {
-        self.catch_up.former.heard(from, request);
-        let mut members = self.members().into_iter().flat_map(|members| &members.replicas);
-        let is_member = matches!(from, Address::Node(node, _) if members.any(|member| member.node == node));
-        match error {
-            // Not after a fence: what was answered to that counts, and it told the trim point. And only a member's: one
-            // outside the view may have missed a trim, or have trimmed what an accepted loss has given out anew.
-            ReadError::Trimmed { first } if first <= self.stable && self.is_open() && is_member => {
-                self.catch_up.learned_trim(now, request);
-                self.trim_below(first, out);
-            }
-            ReadError::Missing { .. } => self.catch_up.not_there(now, request),
-            ReadError::Damaged { .. } | ReadError::Trimmed { .. } => {
-                self.catch_up.refused(now, request, true)
-            }
-            // Also what is lost: this replica does not know that view yet.
-            _ => self.catch_up.refused(now, request, false),
-        }
-    }
-
     /// Records that another replica gave are written.
-    pub(super) fn copied(&mut self, path: &dyn DataPath, ticket: Ticket, out: &mut Vec<RoleEffect>) {
+    pub(super) fn copied(&mut self, path: &mut dyn DataPath, ticket: Ticket, out: &mut Vec<RoleEffect>) {
         if let Some(missing) = self.catch_up.written(ticket, self.missing) {
-            let before = self.before(path);
+            let (before, lacked) = (self.before(path), self.missing);
             self.missing = missing;
             self.leave_gaps();
             self.remember(before, out);
+            keeps_more(self, path, lacked, out);
         }
     }
 
     /// Asks another replica for what is missing or damaged.
-    pub(super) fn copy(&mut self, path: &dyn DataPath, now: Time, out: &mut Vec<RoleEffect>) {
+    pub(super) fn copy(&mut self, path: &mut dyn DataPath, now: Time, out: &mut Vec<RoleEffect>) {
         if !gets_records(self) {
             return;
         }
         let is_complete = self.knows_trim() && copies(self).is_some_and(MissingRange::is_empty);
         if is_complete && self.catch_up.may_finish(now) {
-            let before = self.before(path);
+            let (before, lacked) = (self.before(path), self.missing);
             self.missing = None;
             self.remember(before, out);
+            keeps_more(self, path, lacked, out);
         }
         let missing = copies(self);
         if self.catch_up.deadline(missing).is_none_or(|at| now < at) {
@@ -104,8 +80,7 @@ impl Core {
         if self.pressed {
             self.catch_up.yield_to_appends(now);
         }
-        let replicas = self.members().into_iter().flat_map(|members| &members.replicas);
-        let others: Vec<Member> = replicas.filter(|member| **member != self.me()).copied().collect();
+        let others = others(self);
         // Positions behind a gap are asked for when those before it are there.
         let next = missing.map(|range| {
             let gap = self.memory.history.gaps_of(self.shard).find(|gap| gap.from > range.from);
@@ -163,15 +138,69 @@ impl Core {
     }
 }
 
-/// Whether a replica gets records from others: as part of a view; or as one of a retired shard, where those that were with it or
-/// before it may have whole what its disk damaged.
+/// Another replica refuses the records that this one asked for, and says why.
+pub(super) fn not_got(
+    core: &mut Core,
+    path: &mut dyn DataPath,
+    now: Time,
+    (from, request): (Address, u64),
+    error: ReadError,
+    out: &mut Vec<RoleEffect>,
+) {
+    core.catch_up.former.heard(from, request);
+    let mut members = core.members().into_iter().flat_map(|members| &members.replicas);
+    let is_member = matches!(from, Address::Node(node, _) if members.any(|member| member.node == node));
+    match error {
+        // Not after a fence: what was answered to that counts, and it told the trim point. And only a member's: one
+        // outside the view may have missed a trim, or have trimmed what an accepted loss has given out anew.
+        ReadError::Trimmed { first } if first <= core.stable && core.is_open() && is_member => {
+            core.catch_up.learned_trim(now, request);
+            core.trim_below(first, out);
+        }
+        ReadError::Trimmed { first } if core.kept().is_some_and(|kept| first <= kept.ends) => {
+            core.catch_up.learned_trim(now, request);
+            core.advance_stable(path, first, out);
+            core.trim_below(first, out);
+        }
+        ReadError::Missing { .. } => core.catch_up.not_there(now, request),
+        ReadError::Damaged { .. } | ReadError::Trimmed { .. } => core.catch_up.refused(now, request, true),
+        // Also what is lost: this replica does not know that view yet.
+        _ => core.catch_up.refused(now, request, false),
+    }
+}
+
+/// A copy of a retired shard that lacks all from some position on has everything below that, and gives it out. No cut tells it
+/// what is final: a copy comes from a replica that knew it to be.
+fn keeps_more(
+    core: &mut Core,
+    path: &mut dyn DataPath,
+    lacked: Option<MissingRange>,
+    out: &mut Vec<RoleEffect>,
+) {
+    let Some((ends, until)) = core.kept().map(|kept| (kept.ends, kept.until)) else { return };
+    if lacked.is_some_and(|lacked| lacked.end >= ends) {
+        let held = core.missing.map_or(until, |missing| missing.from.min(ends));
+        core.advance_stable(path, held, out);
+    }
+}
+
+/// Whether a replica gets records from others: as part of a view; or as a copy of a retired shard, of which the others may have
+/// whole what it lacks, or what its disk damaged.
 pub(super) fn gets_records(core: &Core) -> bool {
-    core.is_open() || core.retired_until.is_some() && core.is_named()
+    core.is_open() || core.kept().is_some()
 }
 
 /// The positions that a replica copies.
 pub(super) fn copies(core: &Core) -> Option<MissingRange> {
-    core.missing.filter(|_| core.is_open())
+    let is_left = core.kept().is_some() && core.options.mutates(Mutation::RetiredUncopied);
+    core.missing.filter(|_| gets_records(core) && !is_left)
+}
+
+/// The replicas that it asks first: the other members of its view, or the other copies of its retired shard.
+fn others(core: &Core) -> Vec<Member> {
+    let of_view = || core.members().map(|members| &members.replicas[..]).unwrap_or_default();
+    let replicas = core.kept().map_or_else(of_view, |kept| &kept.copies);
+    replicas.iter().filter(|member| member.node != core.node).copied().collect()
 }
 
 /// The latest registered view that decides about positions of the next question: replicas outside the view are asked that know it.

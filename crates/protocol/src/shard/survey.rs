@@ -114,8 +114,7 @@ impl Surveys {
 
 /// The view that a replica speaks for, and below which position it has what it knows to be stable.
 fn standing(core: &Core) -> (ViewNumber, Position) {
-    let is_whole = core.is_named() && core.missing.is_none();
-    let speaks = core.is_open() || core.retired_until.is_some() && is_whole;
+    let speaks = core.is_open() || core.kept().is_some() && core.missing.is_none();
     let view = if speaks { core.view_number() } else { ViewNumber::NONE };
     let lacks = core.missing.filter(|range| !core.is_open() && !range.is_empty());
     (view, lacks.map_or(core.stable, |range| core.stable.min(range.from)))

@@ -5,11 +5,11 @@ use std::cmp::Ordering;
 
 use seriatim_model::storage::{MissingRange, StorageCommand};
 use seriatim_model::{
-    Address, Endpoint, LogEntry, Member, Position, Ticket, Time, View, ViewHistory, ViewNumber,
+    Address, Endpoint, LogEntry, Member, Position, RetiredShard, Ticket, Time, View, ViewHistory, ViewNumber,
 };
 
 use super::answered::Answered;
-use super::core::Core;
+use super::core::{Core, Kept};
 use super::former::NEEDED_FOR;
 use super::path::{DataPath, Retired};
 use super::unstored::Before;
@@ -40,7 +40,7 @@ impl Core {
         self.reports.back_off(now);
         if claim > self.memory.claim {
             self.trim_as_wanted(out);
-            self.retired_until = None;
+            self.retired = None;
             let before = self.before(path);
             // A view that was registered, and that it did not see start, is the old view now.
             self.learn(path, now, entry, out);
@@ -100,6 +100,10 @@ impl Core {
         }
         self.take_view(view, &entry.history);
         self.catch_up.restart();
+        if self.knows_trim() && self.missing.is_some_and(MissingRange::is_empty) {
+            // An operator gave up all that it lacked, and nobody could tell it more: it counts, also if the next view comes at once.
+            self.missing = None;
+        }
         true
     }
 
@@ -148,11 +152,11 @@ impl Core {
                 self.remember(before, out);
             }
             path.left_out();
-            self.retired_until = None;
+            self.retired = None;
             learn_retired(self, path, now, entry, out);
             return;
         }
-        self.retired_until = None;
+        self.retired = None;
         path.entering(view.first);
         self.drop_unstable();
         self.restarted = false;
@@ -180,6 +184,8 @@ impl Core {
         self.trim_refused |= self.trim_write == ticket;
         if let Some(before) = self.unstored.failed(ticket) {
             let Before { memory, stable, restarted, missing, applied } = before;
+            // Of a retired shard it asks anew.
+            self.retired = None;
             // Positions that were trimmed meanwhile were final.
             (self.memory, self.stable) = (memory, stable.max(self.trim));
             self.restarted = restarted;
@@ -266,9 +272,43 @@ fn learn_retired(core: &mut Core, path: &mut dyn DataPath, now: Time, entry: &Lo
     if is_new {
         core.raise_stable(path, retired.last.start, out);
     }
-    let ends = retired.ends(&entry.history);
-    core.retired_until = Some(ends);
+    let (of, ends) = (retired.last.number, retired.ends(&entry.history));
+    core.retired = Some(Kept { of, until: retired.until, ends, copies: retired.copies().replicas.clone() });
+    // Positions beyond the end are not the shard's.
+    let below = MissingRange { from: Position::ZERO, end: retired.until };
+    core.missing = core.missing.map(|missing| missing.meet(below));
+    if !core.is_named() || core.view_number() != of {
+        keep_copy(core, path, retired, &entry.history, out);
+    }
     let leader = Address::Node(view.leader, Endpoint::Sequencer);
-    let of = retired.last.number;
     path.retired(core, now, Retired { view: view.number, leader, of, until: retired.until, ends }, out);
+}
+
+/// The replica is no member of the retired shard's last view: an earlier view named it, or it was made anew. If it is to keep a copy, the
+/// replica gets from the others all that it does not hold below the end of the shard.
+fn keep_copy(
+    core: &mut Core,
+    path: &mut dyn DataPath,
+    retired: &RetiredShard,
+    history: &ViewHistory,
+    out: &mut Out,
+) {
+    let mut nodes = retired.nodes();
+    let ends = retired.ends(history);
+    let lacks_rest = core.missing.is_some_and(|missing| missing.end >= ends);
+    let has_begun = core.kept().is_some() && (lacks_rest || core.missing.is_none() && core.stable >= ends);
+    if !nodes.any(|node| node == core.node) || has_begun || core.options.mutates(Mutation::RetiredUncopied) {
+        return;
+    }
+    let before = core.before(path);
+    core.trim_below(history.start(), out);
+    core.raise_stable(path, history.start(), out);
+    let held = core.held().holds_to(history).map_or(core.stable, |end| end.min(core.stable));
+    path.passed_over(core, out);
+    let from = core.trim.max(retired.members().begins);
+    let missing = MissingRange { from: held.min(retired.until), end: retired.until }.join(before.missing);
+    core.missing = Some(missing.not_below(from));
+    core.take_view(&retired.last, history);
+    core.catch_up.restart();
+    core.remember(before, out);
 }

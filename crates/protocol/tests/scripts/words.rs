@@ -413,7 +413,12 @@ pub(crate) fn view(view: &View) -> String {
     } else {
         format!(" open={}", numbers(view.open_shards()))
     };
-    let retired = list(&view.retired, ",", |of| format!("{}@{}/v{}", of.shard, of.until, of.last.number));
+    let others = |of: &RetiredShard| {
+        let others = of.nodes().skip(of.members().replicas.len());
+        others.map(|node| format!("+{node}")).collect::<String>()
+    };
+    let retired =
+        list(&view.retired, ",", |of| format!("{}@{}/v{}{}", of.shard, of.until, of.last.number, others(of)));
     let retired = unless(String::new(), "retired", retired);
     format!(
         "v{number} sequencers={sequencers} shards={shards}{open}{retired} first={} start={}",
@@ -459,13 +464,21 @@ pub(crate) fn read_view(words: &mut Words, entry: &LogEntry) -> Parsed<View> {
     })
 }
 
-/// `0@3`: shard 0, which was in the view before, has positions below 3.
+/// `0@3+5`: shard 0, which was in the view before, has positions below 3, and node 5 is to keep a copy, too.
 fn read_retired(words: &mut Words, entry: &LogEntry) -> Parsed<Vec<RetiredShard>> {
     let Some(text) = words.value::<String>("retired")? else { return Ok(vec![]) };
     let of = |text: &str| {
         let (shard, until) = text.split_once('@')?;
-        let last = View { retired: vec![], ..entry.view.clone()? };
-        Some(RetiredShard { shard: ShardId(shard.parse().ok()?), last, until: Position(until.parse().ok()?) })
+        let (shard, view) = (ShardId(shard.parse().ok()?), entry.view.clone()?);
+        let known = view.retired(shard).map(|retired| retired.last.clone());
+        let last = known.unwrap_or(View { retired: vec![], ..view });
+        last.shard(shard)?;
+        let (until, others) = until.split_once('+').unwrap_or((until, ""));
+        let mut retired = RetiredShard::new(shard, last, Position(until.parse().ok()?));
+        for node in others.split('+').filter(|node| !node.is_empty()) {
+            retired.add_copy(NodeId(node.parse().ok()?));
+        }
+        Some(retired)
     };
     let retired = text.split(',').map(of).collect::<Option<Vec<_>>>();
     retired.ok_or_else(|| format!("who is retired in '{text}'?"))

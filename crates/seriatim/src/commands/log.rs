@@ -146,7 +146,7 @@ fn show(entry: &LogEntry, usage: &LogUse, windows: Option<&WindowStatus>) {
             }
             for retired in &view.retired {
                 let (number, until) = (retired.shard.to_string(), retired.until);
-                let nodes = nodes(&retired.members().replicas);
+                let nodes = nodes(&retired.copies().replicas);
                 print_line(format_args!(
                     "shard {number:<11} nodes {nodes}, retired; its records lie below {until}"
                 ));
@@ -250,7 +250,7 @@ pub(crate) fn describe(entry: &LogEntry) -> serde_json::Value {
             })).collect::<Vec<_>>(),
             "retired": view.retired.iter().map(|retired| json!({
                 "shard": retired.shard.0,
-                "nodes": nodes(&retired.members().replicas),
+                "nodes": nodes(&retired.copies().replicas),
                 "until": retired.until.0,
             })).collect::<Vec<_>>(),
         })),

@@ -161,7 +161,7 @@ impl World {
             if let Some(retired) = view.retired(shard).filter(|_| replicas.len() > 1) {
                 // Replicas of a retired shard do not mend each other: what one cannot read another gives out.
                 let damaged = self.cluster.disks().damaged_node();
-                replicas.retain(|place| Some(retired.members().replicas[*place].node) != damaged);
+                replicas.retain(|place| Some(retired.copies().replicas[*place].node) != damaged);
             }
             for (nth, replica) in replicas.into_iter().enumerate() {
                 let style = Style::Drain { shard, replica };

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use seriatim_model::{LogId, Member, NodeId, Position, RetiredShard, ShardId, ShardMembers, Time, View};
-use seriatim_protocol::shard::Replica;
 use seriatim_store::ShardStore;
 
 use super::leaving::Leavers;
@@ -75,7 +74,7 @@ impl Truth<'_> {
             && view.sequencers.len() == self.scene.plan.config.sequencers as usize
             && view.sequencers.iter().all(is_open)
             && view.shards.iter().all(|members| self.is_whole(members, ordered))
-            && view.retired.iter().all(|retired| !self.that_are_back(self.scene.log, retired).is_empty())
+            && view.retired.iter().all(|retired| self.is_kept(retired, leavers))
             && there().all(|(id, node)| hears_all(node) && self.hosts_its_roles_only(*id, view))
             && copies.dismissed().all(|(node, shard)| leavers.is_gone(node) || !self.has_store(node, shard))
     }
@@ -104,16 +103,27 @@ impl Truth<'_> {
             && members.replicas.iter().all(is_whole)
     }
 
-    /// Which of a retired shard's replicas have everything that it has, by their places.
+    /// Whether every copy of a retired shard whose node is there has everything that the shard has, unless a part was given up.
+    fn is_kept(&self, retired: &RetiredShard, leavers: &Leavers) -> bool {
+        let back = self.that_are_back(self.scene.log, retired);
+        let is_given_up = self.entry().is_some_and(|entry| retired.given_up(&entry.history).is_some());
+        let is_there = |node: NodeId| self.nodes[&node].host.is_some() && !leavers.is_gone(node);
+        let mut copies = (0..).zip(retired.nodes()).filter(|(_, node)| is_there(*node));
+        !back.is_empty() && (is_given_up || copies.all(|(place, _)| back.contains(&place)))
+    }
+
+    /// Which of a retired shard's copies have everything that it has, by their places.
     fn that_are_back(&self, log: LogId, retired: &RetiredShard) -> Vec<usize> {
         let is_back = |member: &Member| {
             let role = self.nodes[&member.node].replica(log, retired.shard);
-            let is_same = |role: &Replica| role.memory().incarnation == member.incarnation;
             role.is_some_and(|role| {
-                is_same(role) && role.stable() >= retired.until && role.missing().is_none()
+                let knows = role.memory().view.as_ref().map(|view| view.number);
+                knows == Some(retired.last.number)
+                    && role.stable() >= retired.until
+                    && role.missing().is_none()
             })
         };
-        let replicas = retired.members().replicas.iter().enumerate();
+        let replicas = retired.copies().replicas.iter().enumerate();
         replicas.filter(|(_, member)| is_back(member)).map(|(place, _)| place).collect()
     }
 

@@ -607,7 +607,7 @@ fn a_store_is_complete_although_its_late_shard_is_retired() {
         unreachable!("it is one");
     };
     let last = memory.view.take().expect("it has one");
-    let retired = RetiredShard { shard: SHARD, last: last.clone(), until: Position(9) };
+    let retired = RetiredShard::new(SHARD, last.clone(), Position(9));
     memory.view = Some(View { shards: vec![], retired: vec![retired], ..last });
     let whole = [put(5, 0..3), order(2, 4, &[data(5, 0, 3), other(2)]), stable(9)];
     assert_eq!(believed(&StorageCommand::Remember(memory), &whole), 9);

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use seriatim_model::{Address, Endpoint, LogEntry, Time};
 
-use super::{Controller, Message, Phase, send};
+use super::giving_up::Then;
+use super::{Controller, Message, Phase, retired, send};
 use crate::control::attempt::Attempt;
 use crate::control::data_loss::Blocked;
 use crate::roles::RoleEffect;
@@ -32,14 +33,16 @@ impl Controller {
         }
         // Into a register that was set back, nothing is written.
         if entry.unavailable.as_deref() != Some(&why) && !matches!(blocked, Blocked::Behind { .. }) {
-            let entry = LogEntry { unavailable: Some(why.clone()), ..entry };
+            let entry = LogEntry { unavailable: Some(why.clone()), ..entry.clone() };
             send(self.register, Message::CompareAndSet { entry }, out);
         }
-        let (text, lost) = match blocked {
-            Blocked::Lost(loss) => (loss.to_string(), true),
-            Blocked::Waits(_) | Blocked::Behind { .. } => (why, false),
-        };
-        self.answer_orders((false, lost), text, out);
+        match blocked {
+            Blocked::Lost(loss) if self.orders.is_pending() && retired(&entry).next().is_some() => {
+                self.ask_of_retired(now, &entry, Then::Add(loss.clone()), out);
+            }
+            Blocked::Lost(loss) => self.answer_orders((false, true), loss.to_string(), out),
+            Blocked::Waits(_) | Blocked::Behind { .. } => self.answer_orders((false, false), why, out),
+        }
         self.reports.clear();
         self.rest(now, self.options.limits.attempt_for + turn);
     }

@@ -9,6 +9,8 @@
 //!     |<- Recovered --|                      what none of them has
 //! ```
 //!
+//! It is the same where no view can be formed: the operator is told, and accepts, all at once.
+//!
 //! With the operator's word a view is formed that gives this up: the log's history says that it is lost. A shard of which nothing is
 //! left is in that view no more. A replica of it that comes back has nothing that counts.
 
@@ -21,7 +23,7 @@ use seriatim_model::{
 use super::{Controller, Message, retired, send};
 use crate::control::attempt::Attempt;
 use crate::control::data_loss::Loss;
-use crate::control::poll::{Answers, Poll};
+use crate::control::poll::{ANSWER_WITHIN, Answers, Poll};
 use crate::control::survey::surveyed;
 use crate::mutation::{Mutation, Options};
 use crate::roles::{self, RoleEffect};
@@ -36,6 +38,18 @@ pub(super) struct Inquiry {
     entry: LogEntry,
     request: u64,
     poll: Poll,
+    then: Then,
+}
+
+/// The use of what replicas of retired shards answer.
+#[derive(Debug, Clone)]
+pub(super) enum Then {
+    /// A view stands. The operator is answered, or a view is formed that gives up what is lost.
+    Answer,
+    /// No view can be formed without this loss. The operator is told what is lost in all.
+    Add(Loss),
+    /// The operator accepts what is lost, and a view can be formed.
+    Attempt,
 }
 
 impl Inquiry {
@@ -59,6 +73,17 @@ impl Controller {
         if retired(entry).next().is_none() {
             return self.answer_whole(entry.view_number(), out);
         }
+        self.ask_of_retired(now, entry, Then::Answer, out);
+    }
+
+    /// Asks the replicas of retired shards what they have.
+    pub(super) fn ask_of_retired(
+        &mut self,
+        now: Time,
+        entry: &LogEntry,
+        then: Then,
+        out: &mut Vec<RoleEffect>,
+    ) {
         for to in retired(entry) {
             send(to, Message::Registered { entry: entry.clone() }, out);
         }
@@ -66,7 +91,7 @@ impl Controller {
         let request = OF_RETIRED | self.inquiries;
         let survey = shard::Message::Survey(Survey { request, times: false, usage: false });
         let poll = Poll::new(now, retired(entry).map(|to| (to, survey.clone().into())));
-        self.inquiry = Some(Inquiry { entry: entry.clone(), request, poll });
+        self.inquiry = Some(Inquiry { entry: entry.clone(), request, poll, then });
         self.inquire(now, Input::Wake, out);
     }
 
@@ -97,43 +122,11 @@ impl Controller {
         for effect in effects {
             match effect {
                 Effect::Send { to, message } => out.push(RoleEffect::Send { to, message }),
-                Effect::Reply { reply, .. } => self.judge(now, &reply, out),
+                Effect::Reply { reply, .. } => judge(self, now, &reply, out),
                 // It has no disk.
                 _ => {}
             }
         }
-    }
-
-    fn judge(&mut self, now: Time, answers: &Answers, out: &mut Vec<RoleEffect>) {
-        let Some(inquiry) = self.inquiry.take() else { return };
-        let Some(view) = inquiry.entry.view.as_ref().filter(|view| self.stands(view.number)) else {
-            // Another view is there, or is being formed: that may have other retired shards.
-            return self.begin(now, out);
-        };
-        let lost =
-            view.retired.iter().filter_map(|retired| lost_of(retired, &inquiry.entry, answers, self.options));
-        let lost: Vec<Gap> = lost.collect();
-        if lost.is_empty() {
-            return self.answer_whole(view.number, out);
-        }
-        if self.orders.accepts_at(now) {
-            (self.given_up, self.wanted) = (lost, Some(view.number));
-            return self.begin(now, out);
-        }
-        let silent = answers.iter().filter(|(_, answer)| answer.is_none());
-        // A node that is there and does not answer has no such replica any more.
-        let silent = silent.filter_map(|(to, _)| match to {
-            Address::Node(node, _) if self.suspected.contains(node) => Some(format!("node {node}")),
-            _ => None,
-        });
-        let silent: Vec<String> = silent.collect();
-        let mut text = Loss::of_retired(lost).to_string();
-        match &silent[..] {
-            [] => {}
-            [node] => text += &format!("; {node} does not answer, and may still have them"),
-            nodes => text += &format!("; {} do not answer, and may still have them", nodes.join(" and ")),
-        }
-        self.answer_orders((false, true), text, out);
     }
 
     fn stands(&self, view: ViewNumber) -> bool {
@@ -153,9 +146,10 @@ impl Controller {
         out: &mut Vec<RoleEffect>,
     ) -> bool {
         let mut text = format!("view {} is registered; it goes on at position {}", view.number, view.start);
-        let mut lost = false;
-        for loss in attempt.losses() {
-            (lost, text) = (true, format!("{text}; {loss}"));
+        let loss = attempt.loss();
+        let lost = loss.is_some();
+        if let Some(loss) = loss {
+            text = format!("{text}; {loss}");
         }
         let is_asked = self.orders.is_pending() && !lost && !view.retired.is_empty();
         if !is_asked {
@@ -171,9 +165,68 @@ impl Controller {
         text: String,
         out: &mut Vec<RoleEffect>,
     ) {
-        self.given_up.clear();
+        (self.given_up, self.gives_up_all) = (vec![], false);
         self.orders.answer(done, lost, text, out);
     }
+}
+
+/// Asks the replicas of retired shards before an attempt, if the operator accepts a loss without which there is no view, and it is
+/// not known yet what retired shards lost. Says whether it asks.
+pub(super) fn asks_of_retired_first(
+    controller: &mut Controller,
+    now: Time,
+    entry: &LogEntry,
+    out: &mut Vec<RoleEffect>,
+) -> bool {
+    let accepts = controller.orders.accepts_at(now) && entry.unavailable.is_some();
+    let is_unknown =
+        !controller.gives_up_all && controller.given_up.is_empty() && retired(entry).next().is_some();
+    if accepts && is_unknown {
+        controller.ask_of_retired(now, entry, Then::Attempt, out);
+        controller.rest(now, ANSWER_WITHIN * 2);
+    }
+    accepts && is_unknown
+}
+
+/// The controller answers the operator with what the replicas of retired shards lack, or forms a view that gives it up.
+fn judge(controller: &mut Controller, now: Time, answers: &Answers, out: &mut Vec<RoleEffect>) {
+    let Some(inquiry) = controller.inquiry.take() else { return };
+    let Some(view) = inquiry.entry.view.as_ref().filter(|view| controller.stands(view.number)) else {
+        // Another view is there, or is being formed: that may have other retired shards.
+        return controller.begin(now, out);
+    };
+    let lost = view
+        .retired
+        .iter()
+        .filter_map(|retired| lost_of(retired, &inquiry.entry, answers, controller.options));
+    let lost: Vec<Gap> = lost.collect();
+    let loss = match inquiry.then {
+        Then::Attempt => {
+            (controller.given_up, controller.gives_up_all) = (lost, true);
+            return controller.begin_at_once(now, out);
+        }
+        Then::Add(loss) => loss.with_retired(lost),
+        Then::Answer if lost.is_empty() => return controller.answer_whole(view.number, out),
+        Then::Answer if controller.orders.accepts_at(now) => {
+            (controller.given_up, controller.wanted) = (lost, Some(view.number));
+            return controller.begin(now, out);
+        }
+        Then::Answer => Loss::of_retired(lost),
+    };
+    let silent = answers.iter().filter(|(_, answer)| answer.is_none());
+    // A node that is there and does not answer has no such replica any more.
+    let silent = silent.filter_map(|(to, _)| match to {
+        Address::Node(node, _) if controller.suspected.contains(node) => Some(format!("node {node}")),
+        _ => None,
+    });
+    let silent: Vec<String> = silent.collect();
+    let mut text = loss.to_string();
+    match &silent[..] {
+        [] => {}
+        [node] => text += &format!("; {node} does not answer, and may still have them"),
+        nodes => text += &format!("; {} do not answer, and may still have them", nodes.join(" and ")),
+    }
+    controller.answer_orders((false, true), text, out);
 }
 
 /// The positions of a retired shard that no replica that answered has. One that lacks no more than what the ordering layer owes it has
@@ -181,8 +234,8 @@ impl Controller {
 fn lost_of(retired: &RetiredShard, entry: &LogEntry, answers: &Answers, options: Options) -> Option<Gap> {
     let RetiredShard { shard, last, .. } = retired;
     let mut held = entry.history.start().max(retired.members().begins);
-    for member in &retired.members().replicas {
-        let from = Address::Node(member.node, Endpoint::Shard(*shard));
+    for node in retired.nodes() {
+        let from = Address::Node(node, Endpoint::Shard(*shard));
         let Some(answer) = answers.get(&from).cloned().flatten().and_then(surveyed) else { continue };
         if options.mutates(Mutation::GivenUpWhole) {
             continue;

@@ -223,7 +223,7 @@ fn copies_of(
     ailing: &BTreeMap<NodeId, &'static str>,
 ) -> Option<String> {
     let (shard, name, wanted) = (retired.shard, &entry.name, entry.config.replicas as usize);
-    let meant: Vec<NodeId> = retired.members().replicas.iter().map(|member| member.node).collect();
+    let meant: Vec<NodeId> = retired.nodes().collect();
     let on = |node| replica_on(told, entry, shard, node);
     let whole: Vec<NodeId> =
         told.keys().copied().filter(|node| on(*node).is_whole(meant.contains(node))).collect();
@@ -476,7 +476,7 @@ mod tests {
         let mut last = view.clone();
         last.shards[0].shard = ShardId(1);
         let until = seriatim_model::Position(5);
-        view.retired = vec![RetiredShard { shard: ShardId(1), last, until }];
+        view.retired = vec![RetiredShard::new(ShardId(1), last, until)];
         let judge = |nodes: [Option<bool>; 3], down: &[u32]| {
             let nodes = nodes.map(with_replica);
             let is_up = |node: u32| !down.contains(&node);

@@ -162,7 +162,7 @@ fn next_view(
     let goes_on = old.shards.iter().filter(|members| !lost.contains(&members.shard));
     let sequencers: Vec<Member> =
         old.sequencers.iter().filter(|member| Place::Sequencer(member.node) == chosen).copied().collect();
-    let retired = lost.iter().map(|shard| RetiredShard { shard: *shard, last: old.clone(), until });
+    let retired = lost.iter().map(|shard| RetiredShard::new(*shard, old.clone(), until));
     View {
         number: CLAIM,
         leader: sequencers[0].node,
