@@ -68,6 +68,9 @@ pub enum Failure {
     /// The shards whose records were chosen have left the log, and so nothing more will come of them.
     #[error("nothing more comes of {}: {} left the log; choose others", listed(.0), if .0.len() == 1 { "it has" } else { "they have" })]
     ShardsLeft(Vec<ShardId>),
+    /// The shards whose records were chosen are retired, and all that they had was handed over: nothing more will come of them.
+    #[error("nothing more comes of {}: {} retired, and all records were handed over; choose others", listed(.0), if .0.len() == 1 { "it is" } else { "they are" })]
+    ShardsRetired(Vec<ShardId>),
     /// The log was deleted.
     #[error("the log '{0}' does not exist any more")]
     Deleted(String),

@@ -394,7 +394,11 @@ fn unplaced_log(shards: u32) -> LogEntry {
 }
 
 fn of_log(log: LogEntry, selection: Selection) -> Script {
-    let range = (Position(0), None);
+    of_log_until(log, selection, None)
+}
+
+fn of_log_until(log: LogEntry, selection: Selection, end: Option<u64>) -> Script {
+    let range = (Position(0), end.map(Position));
     let subscriber =
         Subscriber::with(CONTROL, log, range, limits::SUBSCRIPTION_BYTES, selection, Options::default());
     let mut script = Script { subscriber, now: Time(1), asked: Asked::new(), lookups: 0 };
@@ -469,7 +473,36 @@ fn what_a_retired_shard_predicted_beyond_its_end_fails_from_the_first_record_on(
     newer.view.as_mut().expect("it has one").start = Position(3);
     assert_eq!(script.enters(newer), ["fail 5"]);
     assert_eq!(script.deliver(0, 0, run([0]), 1), ["confirm 1"]);
-    assert_eq!(script.deliver(0, 1, run([2]), 3), ["confirm 3"]);
+    assert_eq!(script.deliver(0, 1, run([2]), 3), ["confirm 3", "ShardsRetired([ShardId(0)])"]);
+}
+
+/// A subscription to these shards of a log, the first of which is retired. It has the records that this had, at 0 and 2, and what it was
+/// told with the last one.
+fn of_a_retired_shard(shards: &[u32], end: Option<u64>) -> Vec<String> {
+    let shards = Some(shards.iter().map(|shard| ShardId(*shard)).collect());
+    let mut script = of_log_until(unplaced_log(2), Selection { shards, ..Selection::default() }, end);
+    let mut newer = LogEntry { shards: vec![vec![NodeId(20)]; 6], ..without_a_shard() };
+    newer.view.as_mut().expect("it has one").start = Position(3);
+    assert!(script.enters(newer).is_empty());
+    assert_eq!(script.deliver(0, 0, run([0]), 1), ["0"]);
+    script.deliver(0, 1, run([2]), 3)
+}
+
+#[test]
+fn a_subscription_to_a_retired_shard_ends_where_it_was_to() {
+    for end in [3, 4, 1000] {
+        assert_eq!(of_a_retired_shard(&[0], Some(end)), ["2", "finished"], "up to {end}");
+    }
+}
+
+#[test]
+fn a_subscription_to_a_retired_shard_says_that_nothing_more_comes() {
+    assert_eq!(of_a_retired_shard(&[0], None), ["2", "ShardsRetired([ShardId(0)])"]);
+}
+
+#[test]
+fn a_subscription_waits_for_a_chosen_shard_that_joins_when_the_other_is_retired() {
+    assert_eq!(of_a_retired_shard(&[0, 5], None), ["2"]);
 }
 
 #[test]

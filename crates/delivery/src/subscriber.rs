@@ -378,6 +378,20 @@ impl Subscriber {
         self.fail(Failure::ShardsLeft(shards), out);
     }
 
+    /// The chosen shards are retired, and have nothing at the next position or after it. When all that they had is confirmed, a reader
+    /// with an end has what it wants, and another one is told.
+    fn end_of(&mut self, shards: Vec<ShardId>, out: &mut Out) {
+        self.confirm(out);
+        let Policy::TwoBounds(policy, _) = &self.policy else { return };
+        let (is_confirmed, has_end) = (policy.confirmed() >= policy.next(), policy.has_end());
+        self.sink.flush(out);
+        match (is_confirmed, has_end) {
+            (false, _) => self.source.return_credit(out),
+            (true, true) => self.finish(Some(Event::Finished), out),
+            (true, false) => self.fail(Failure::ShardsRetired(shards), out),
+        }
+    }
+
     /// From `next` on the reader is given records anew. Some of those that it has are void, or none.
     fn take_back(&mut self, failed: Option<Position>, next: Position, out: &mut Out) {
         if let Some(after) = failed {
@@ -403,6 +417,9 @@ impl Subscriber {
         loop {
             let Policy::TwoBounds(policy, _) = &self.policy else { return };
             let Some(position) = policy.wanted().filter(|_| self.sink.wants_more()) else { break };
+            if let Some(shards) = self.source.over_before(position) {
+                return self.end_of(shards, out);
+            }
             let known = self.source.know(now, position);
             if matches!(known, Known::Lost { .. }) {
                 self.confirm(out);

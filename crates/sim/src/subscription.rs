@@ -159,6 +159,16 @@ impl Subscription {
         shards.iter().all(|shard| view.holders(*shard).is_none())
     }
 
+    /// Whether no chosen shard takes part in the view, one at least is retired, and all records of the retired ones were delivered.
+    fn has_read_its_retired_shards(&self) -> bool {
+        let entry = self.machine.entry();
+        let Some((view, shards)) = entry.view.as_ref().zip(self.shards.as_ref()) else { return false };
+        let mut retired = shards.iter().filter_map(|shard| view.retired(*shard)).peekable();
+        retired.peek().is_some()
+            && shards.iter().all(|shard| view.shard(*shard).is_none())
+            && retired.all(|retired| self.next() >= retired.ends(&entry.history))
+    }
+
     /// Whether it has everything below `end` that it wants. Shards that are retired have nothing from some position on.
     #[must_use]
     pub fn has_all_below(&self, end: Position) -> bool {
@@ -338,6 +348,9 @@ impl Subscription {
             }
             // A shard was retired, and all that it had is trimmed.
             Event::Failed(Failure::ShardsLeft(_)) if self.has_lost_its_shards() => self.has_ended = true,
+            Event::Failed(Failure::ShardsRetired(_)) if self.has_read_its_retired_shards() => {
+                self.has_ended = true
+            }
             other => history.problems.push(format!("a subscription at {} ended: {other:?}", self.next)),
         }
     }

@@ -132,6 +132,11 @@ impl TwoBounds {
         (self.next < self.end).then_some(self.next)
     }
 
+    /// Whether the reader wants no more than what lies below some position.
+    pub(crate) fn has_end(&self) -> bool {
+        self.end < Position::MAX
+    }
+
     /// Whether the end is reached, and all before it is final.
     pub(crate) fn is_done(&self) -> bool {
         self.confirmed >= self.end

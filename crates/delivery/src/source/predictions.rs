@@ -176,6 +176,15 @@ impl Source {
         chosen.map(|(_, end)| end).max()
     }
 
+    /// The shards that were chosen, if all of them are retired or have left, none has yet to join, and none has a position from this
+    /// one on.
+    pub(crate) fn over_before(&self, position: Position) -> Option<Vec<ShardId>> {
+        let chosen = self.selection.shards.as_ref()?;
+        let is_past = self.ends_at().is_some_and(|end| position >= end);
+        let is_over = is_past && self.joining().next().is_none();
+        is_over.then(|| chosen.iter().copied().collect())
+    }
+
     /// The shards that were chosen, if nothing more comes of them: all of them have left the log.
     pub(crate) fn left(&self) -> Option<Vec<ShardId>> {
         self.selection.left(self.entry())
