@@ -9,6 +9,9 @@ use seriatim_model::Order;
 
 use crate::workspace::Workspace;
 
+/// How long logs are quiet before they are trimmed, in milliseconds.
+const TRIM_PAUSE_MS: u64 = 10_000;
+
 /// The simulator's profiles in which something in particular goes wrong.
 const FAULTS: [&str; 19] = [
     "one-fault",
@@ -199,6 +202,10 @@ fn steps(options: &Options) -> Vec<Step> {
         format!("{disk_loops} times a full disk and a trim"),
         &format!("{kill} disks::a_disk_that_fills_up_and"),
     );
+    let trim = Step::new(
+        format!("a trim of each log after {} s", TRIM_PAUSE_MS / 1000),
+        &format!("{kill} trims::a_trim_frees_the_room_of_a_quiet_log"),
+    );
     let load =
         Step::new(format!("{load_seconds} s of each kind of load"), &format!("{kill} --nocapture load::"));
     let extremes = Step::new(
@@ -213,6 +220,7 @@ fn steps(options: &Options) -> Vec<Step> {
         ),
         (failover_loops, lose.with("SERIATIM_RIG_FAILOVER_LOOPS", failover_loops)),
         (disk_loops, fill.with("SERIATIM_RIG_DISK_LOOPS", disk_loops)),
+        (disk_loops, trim.with("SERIATIM_RIG_TRIM_PAUSE_MS", TRIM_PAUSE_MS)),
         (load_seconds, load.with("SERIATIM_RIG_LOAD_SECONDS", load_seconds)),
         (extreme_minutes, extremes.for_minutes(extreme_minutes)),
         (
@@ -336,6 +344,7 @@ mod tests {
             "SERIATIM_RIG_LOOPS=2 cargo test --release -p seriatim --test rig --",
             "SERIATIM_RIG_FAILOVER_LOOPS=4 cargo test --release -p seriatim --test rig -- failover::",
             "SERIATIM_RIG_DISK_LOOPS=8 cargo test --release -p seriatim --test rig -- disks::a_disk_that_fills_up_and",
+            "SERIATIM_RIG_TRIM_PAUSE_MS=10000 cargo test --release -p seriatim --test rig -- trims::a_trim_frees_the_room_of_a_quiet_log",
             "SERIATIM_RIG_LOAD_SECONDS=5 cargo test --release -p seriatim --test rig -- --nocapture load::",
             "cargo test --release -p seriatim-host --test extremes",
             "PROPTEST_CASES=2000 cargo test --release -p seriatim-net -p seriatim-store -p seriatim-model -p seriatim-protocol",

@@ -23,6 +23,9 @@ pub struct LogUse {
     pub silent: Vec<NodeId>,
     /// The bytes of all nodes.
     pub bytes: u64,
+    /// How many bytes of files with nothing but trimmed records each node has yet to delete; no node that has none. Nodes of earlier
+    /// builds do not say.
+    pub going: BTreeMap<NodeId, u64>,
     /// The bytes of one replica of each shard, the one that has least: what a limit of bytes is about. Others may have some
     /// records twice for a while, after a restart.
     pub once: u64,
@@ -42,7 +45,11 @@ impl LogUse {
                 found.silent.push(node);
                 continue;
             };
-            let bytes = answer.usage.map_or(0, |usage| usage.bytes);
+            let usage = answer.usage.unwrap_or_default();
+            let bytes = usage.bytes;
+            if !usage.extents.is_empty() && usage.kept_bytes(Position::ZERO) < bytes {
+                *found.going.entry(node).or_default() += bytes - usage.kept_bytes(Position::ZERO);
+            }
             *found.nodes.entry(node).or_default() += bytes;
             found.bytes += bytes;
             let least = shards.entry(shard).or_insert(bytes);

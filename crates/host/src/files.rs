@@ -104,13 +104,22 @@ impl Host {
             let after = self.removed_last.map_or(Bound::Unbounded, Bound::Excluded);
             let next = self.removals.range((after, Bound::Unbounded)).next();
             let key = *next.or_else(|| self.removals.first())?;
-            let store = self.roles.get_mut(&key).and_then(|role| role.store());
-            if let Some(removal) = store.and_then(|store| store.next_removal()) {
-                self.removed_last = Some(key);
-                return Some(Work::Remove(key, removal));
+            if let Some(store) = self.roles.get_mut(&key).and_then(|role| role.store()) {
+                if let Some(removal) = store.next_removal() {
+                    self.removed_last = Some(key);
+                    return Some(Work::Remove(key, removal));
+                }
+                if store.has_removal() {
+                    self.crowded.insert(key);
+                }
             }
             self.removals.remove(&key);
         }
+    }
+
+    /// Tries one of the trimmed segments again that the disk had no room to leave.
+    pub(crate) fn retry_crowded(&mut self) {
+        self.removals.extend(self.crowded.pop_first());
     }
 
     /// The work that was under way is done, or failed.
@@ -129,10 +138,10 @@ impl Host {
         }
     }
 
-    /// Removes what a trim left, if the replica's store has such files.
+    /// Removes what a trim left, if the replica's store has such files and does not wait for room.
     pub(crate) fn note_removal(&mut self, key: RoleKey) {
         let store = self.roles.get_mut(&key).and_then(|role| role.store());
-        if store.is_some_and(|store| store.has_removal()) {
+        if store.is_some_and(|store| store.has_removal()) && !self.crowded.contains(&key) {
             self.removals.insert(key);
         }
     }

@@ -160,6 +160,8 @@ pub struct Host {
     /// The replicas whose stores have files that a trim left, and whose turn was last.
     pub(crate) removals: BTreeSet<RoleKey>,
     pub(crate) removed_last: Option<RoleKey>,
+    /// The replicas whose disk had no room for the segment that takes the place of a trimmed one.
+    pub(crate) crowded: BTreeSet<RoleKey>,
     pub(crate) room: Room,
     pub(crate) register_proxy: RegisterProxy,
     pub(crate) visitors: Visitors,
@@ -227,6 +229,7 @@ impl Host {
             file_work: None,
             removals: BTreeSet::new(),
             removed_last: None,
+            crowded: BTreeSet::new(),
             room: Room::default(),
             register_proxy: RegisterProxy::new(config.seed),
             visitors: Visitors::default(),
@@ -615,10 +618,7 @@ impl Host {
             true => Err((StorageFailure::Full, String::new())),
             false => store.execute(command).map_err(|cause| (cause.failure(), cause.to_string())),
         };
-        let has_removal = store.has_removal();
-        if has_removal {
-            self.removals.insert(key);
-        }
+        self.note_removal(key);
         match &outcome {
             Ok(_) => self.set_disk_full(self.lacks_room()),
             Err((failure, cause)) => {

@@ -44,8 +44,8 @@ impl Host {
 
     pub(crate) fn measure(&mut self, key: RoleKey, ticket: Ticket) {
         if let Some(Role::Shard(_, store)) = self.roles.get(&key) {
-            let (usage, ids) = (store.measure(), store.held_ids());
-            self.local.push_back((key, Input::Measured(ticket, usage, ids)));
+            let (usage, going, ids) = (store.measure(), store.going_bytes(), store.held_ids());
+            self.local.push_back((key, Input::Measured(ticket, usage, going, ids)));
         }
     }
 }

@@ -150,6 +150,7 @@ impl Host {
             self.journal.keep_spares(SPARES_IF_SCARCE);
         }
         self.room.found(now, free, self.journal.checkpoint_needs(), &limits);
+        self.retry_crowded();
         self.tell_room(now, before);
     }
 

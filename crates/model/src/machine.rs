@@ -103,9 +103,9 @@ pub enum Input<M, Q> {
     /// Which shards hold the positions from the one that was asked for on, as far as the store knows and no
     /// further than was asked.
     Mapped(Ticket, Vec<Owned>),
-    /// The room that the shard's record store takes on its disk, and names of records that it holds without a final position, a few of
-    /// them.
-    Measured(Ticket, StoreUse, Vec<IdRun>),
+    /// The room that the shard's record store takes on its disk, how many bytes of that are trimmed and going to be deleted,
+    /// and names of records that it holds without a final position, a few of them.
+    Measured(Ticket, StoreUse, u64, Vec<IdRun>),
     /// The time by the node's clock on the wall, in milliseconds since 1970. It may be wrong, and be set at any time.
     Wall(u64),
     /// The node's disk ran out of room (true) or has room again (false).

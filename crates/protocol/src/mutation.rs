@@ -203,6 +203,8 @@ pub enum Mutation {
     AttemptJournaledInFull,
     /// A record store encodes all that it holds at each step, only to learn how long that is.
     MeasuredByEncoding,
+    /// A record store keeps the segment that it writes to, however far it is trimmed.
+    NewestKept,
     /// Replicas give out what they hold before the last replica of the chain has it.
     ReadFromHead,
     /// Controllers take a node into views whose disk is full.

@@ -12,6 +12,7 @@ mod drained;
 mod durability;
 mod fair;
 mod foretold;
+mod freed;
 mod goodput;
 mod integrity;
 mod kept_promises;
@@ -53,7 +54,7 @@ pub type Finding = Result<(), String>;
 pub type Checker = (&'static str, fn(&History) -> Finding);
 
 /// All checkers.
-pub const ALL: [Checker; 38] = [
+pub const ALL: [Checker; 39] = [
     ("total_order", total_order::check),
     ("real_time_order", real_time_order::check),
     ("receipts", receipts::check),
@@ -82,6 +83,7 @@ pub const ALL: [Checker; 38] = [
     ("view_change_cost", view_change_cost::check),
     ("retention", retention::check),
     ("limits_kept", limits_kept::check),
+    ("freed", freed::check),
     ("position_at", position_at::check),
     ("drained", drained::check),
     ("operator", operator::check),

@@ -596,11 +596,11 @@ impl Client {
                 reader.timer(now, history, &mut sends);
             }
             out.extend(sends.into_iter().map(|(to, message)| (READER, to, message)));
-            if let Some(trimmer) = &mut self.trimmer {
-                let mut sends = vec![];
-                trimmer.wake(now, reader, random, history, &mut sends);
-                out.extend(sends.into_iter().map(|(to, message)| (TRIMMER, to, message)));
-            }
+        }
+        if let Some(trimmer) = &mut self.trimmer {
+            let mut sends = vec![];
+            trimmer.wake(now, self.reader.as_ref(), random, history, &mut sends);
+            out.extend(sends.into_iter().map(|(to, message)| (TRIMMER, to, message)));
         }
     }
 
@@ -617,7 +617,8 @@ impl Client {
     pub fn deadline(&self) -> Option<Time> {
         let producers = self.producers.values().filter_map(Producer::deadline).min();
         let reader = self.reader.as_ref().and_then(Reader::deadline);
-        let trimmer = self.trimmer.as_ref().filter(|_| self.reader.is_some()).and_then(Trimmer::deadline);
+        let trims_more = self.reader.is_some();
+        let trimmer = self.trimmer.as_ref().and_then(|trimmer| trimmer.deadline(trims_more));
         let subscription = self.subscription.as_ref().and_then(Subscription::deadline);
         let lookups = self.lookups.as_ref().and_then(Lookups::deadline);
         [producers, reader, subscription, lookups, trimmer].into_iter().flatten().min()

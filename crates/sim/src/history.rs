@@ -369,6 +369,8 @@ pub struct History {
     pub clocks_behind_ms: u64,
     /// Which limit it does not keep to in the end, if there is one.
     pub exceeds: Option<String>,
+    /// What keeps room of a log that was trimmed to its tail in the end, if anything does.
+    pub unfreed: Option<String>,
     /// Where a log did without a node before others held what it held.
     pub left_early: Vec<String>,
     /// The trims.
@@ -476,6 +478,7 @@ impl History {
             sought: vec![],
             clocks_behind_ms: 0,
             exceeds: None,
+            unfreed: None,
             left_early: vec![],
             trims: vec![],
             ended: BTreeMap::new(),

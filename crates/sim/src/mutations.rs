@@ -193,6 +193,7 @@ pub const MUTATIONS: [Detection; 137] = [
     detection(Mutation::MutenessUnnoticed, "recovers", 10, profiles::MUTE),
     detection(Mutation::FullDiskIgnored, "liveness", 40, profiles::FULL_FOR_GOOD),
     detection(Mutation::JoinedForgotten, "liveness", 30, profiles::FLEETING_LOGS).of(PLACES_FIRST),
+    detection(Mutation::NewestKept, "freed", 10, profiles::SMALL_DISKS),
     detection(Mutation::ReserveSpent, "liveness", 6, profiles::SMALL_DISKS).of(PLACES_FIRST).from(29),
     detection(Mutation::SetBackUnnoticed, "no_gap", 40, profiles::SET_BACK),
     detection(Mutation::SnapshotAhead, "no_gap", 20, profiles::POWER_LOSSES_IN_CHECKPOINTS),

@@ -373,6 +373,7 @@ impl Plan {
     pub fn mutated(mut self, mutation: Option<Mutation>) -> Self {
         self.options.mutation = mutation;
         self.shard_options.measures_by_encoding = self.options.mutates(Mutation::MeasuredByEncoding);
+        self.shard_options.keeps_newest = self.options.mutates(Mutation::NewestKept);
         self
     }
 

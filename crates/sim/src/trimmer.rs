@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use seriatim_delivery::Trim;
 use seriatim_model::{Address, Effect, Input, Machine, NodeId, Peer, Position, Time};
+use seriatim_protocol::control::LogEntry;
 use seriatim_protocol::{Message, Options};
 
 use crate::history::{self, History};
@@ -39,30 +40,47 @@ impl Trimmer {
         }
     }
 
+    /// One that trims a log below a position, and no more.
+    #[must_use]
+    pub fn up_to(now: Time, control: NodeId, entry: LogEntry, position: Position, options: Options) -> Self {
+        let under_way = Some(Trim::new(now, control, entry, position, options));
+        Self { under_way, further_at: now + FURTHER_AFTER, ..Self::new(control, options) }
+    }
+
     /// Whether it waits for no replica.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.under_way.is_none()
     }
 
-    /// When it wants to be woken.
+    /// When it wants to be woken, if it trims more than it does now, or does not.
     #[must_use]
-    pub fn deadline(&self) -> Option<Time> {
-        match &self.under_way {
-            Some(trim) => trim.deadline().map(|at| at.min(self.further_at)).or(Some(self.further_at)),
-            None => Some(self.next_at),
+    pub fn deadline(&self, trims_more: bool) -> Option<Time> {
+        match (&self.under_way, trims_more) {
+            (Some(trim), true) => Some(trim.deadline().map_or(self.further_at, |at| at.min(self.further_at))),
+            (Some(trim), false) => trim.deadline(),
+            (None, _) => trims_more.then_some(self.next_at),
         }
     }
 
-    /// Trims up to some position below what was read, now and then.
+    /// Trims up to some position below what was read, now and then; without a reader, what it was to trim and no more.
     pub fn wake(
         &mut self,
         now: Time,
-        reader: &Reader,
+        reader: Option<&Reader>,
         random: &mut Random,
         history: &mut History,
         out: &mut Vec<(Address, Message)>,
     ) {
+        if let Some(reader) = reader {
+            self.trim_more(now, reader, random);
+        }
+        if self.under_way.as_ref().and_then(Machine::deadline).is_some_and(|at| now >= at) {
+            self.step(now, Input::Wake, history, out);
+        }
+    }
+
+    fn trim_more(&mut self, now: Time, reader: &Reader, random: &mut Random) {
         let read = reader.frontier();
         let goal = match &self.under_way {
             // A trim that goes on for so long lacks room, and this is how an operator would make more.
@@ -82,9 +100,6 @@ impl Trimmer {
         {
             self.further_at = now + FURTHER_AFTER;
             self.under_way = Some(Trim::new(now, self.control, reader.entry().clone(), goal, self.options));
-        }
-        if self.under_way.as_ref().and_then(Machine::deadline).is_some_and(|at| now >= at) {
-            self.step(now, Input::Wake, history, out);
         }
     }
 

@@ -19,6 +19,7 @@ mod faults;
 mod finish;
 mod fleeting;
 mod frames;
+mod freeing;
 mod leaving;
 mod limits;
 mod load;

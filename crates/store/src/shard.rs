@@ -39,6 +39,7 @@ mod contents;
 mod given;
 mod ids;
 mod index;
+mod leaving;
 mod load;
 mod numbers;
 mod order;
@@ -80,13 +81,15 @@ pub struct ShardOptions {
     /// A deliberate defect, to see the simulator's checkers catch it: to learn how long a new binding log would be, the
     /// store encodes all that it holds. A server never wants it.
     pub measures_by_encoding: bool,
+    /// Another one: the store keeps its active segment, however far it is trimmed.
+    pub keeps_newest: bool,
 }
 
 impl ShardOptions {
     /// Segments of this length, in bytes, and no defect.
     #[must_use]
     pub const fn new(segment_bytes: u64) -> Self {
-        Self { segment_bytes, measures_by_encoding: false }
+        Self { segment_bytes, measures_by_encoding: false, keeps_newest: false }
     }
 }
 
@@ -618,16 +621,25 @@ impl ShardStore {
         Ok(())
     }
 
-    /// Whether there are files of which nothing is needed, or that have to be synced before others can go.
+    /// Whether there are files of which nothing is needed, or that have to be synced before others can go. If
+    /// [`ShardStore::next_removal`] has just returned nothing, the disk has no room for the segment that takes the place of
+    /// a trimmed one.
     #[must_use]
     pub fn has_removal(&self) -> bool {
         self.removals.has_next(&self.trim, &self.rewriting)
+            || self.can_leave(self.worth_leaving())
+            || self.has_dead()
     }
 
     /// The files that are to be deleted next, a few at a time. When that is done, [`ShardStore::removed`] is to be
     /// called. A removal that never was, or that a crash ended, is repeated by the next incarnation of the store.
     #[must_use]
     pub fn next_removal(&mut self) -> Option<Removal> {
+        let given_up = self.leave_trimmed(self.worth_leaving()).and_then(|()| self.give_up_if_dead());
+        match given_up {
+            Ok(()) | Err(StoreError::Full { .. }) => {}
+            Err(error) => self.failure = Some(error.to_string()),
+        }
         self.removals.next(&self.trim, &self.rewriting, &self.place, &self.unsynced)
     }
 
@@ -709,6 +721,8 @@ mod empty_tests;
 mod fates_tests;
 #[cfg(test)]
 mod growth_tests;
+#[cfg(test)]
+mod leaving_tests;
 #[cfg(test)]
 mod ordering_tests;
 #[cfg(test)]

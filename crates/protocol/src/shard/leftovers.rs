@@ -1,7 +1,8 @@
 //! Records by id that a store holds and its replica does not know of: they had positions that no later view counts. They would keep
 //! the segments that they are in, and all later ones, for ever.
 //!
-//! A member of a view drops them whenever it is asked what its store takes. A replica that a view does without, and whose
+//! A member of a view drops them whenever it is asked what its store takes, and with the first trim after a restart or in
+//! another view. A replica that a view does without, and whose
 //! node has no room, drops them when that view's replicas have trimmed: its store is asked for them then.
 
 use seriatim_model::{IdRun, Ticket, ViewNumber};
@@ -14,7 +15,8 @@ use crate::roles::RoleEffect;
 /// The knowledge that a replica outside of all views has of them.
 #[derive(Clone, Debug)]
 pub(super) struct Leftovers {
-    /// Whether there may be some although no more was trimmed: after a restart, or since there was no room to drop them.
+    /// Whether there may be some although no more was trimmed: after a restart, in another view, or since there was no room to
+    /// drop them.
     may_be: bool,
     /// The question to the store, and the view that does without the replica.
     asked: Option<(Ticket, ViewNumber)>,
@@ -29,10 +31,23 @@ impl Default for Leftovers {
 }
 
 impl Leftovers {
+    /// The replica takes part in another view, or knows of one that it does not take part in.
+    pub(super) fn in_another_view(&mut self) {
+        self.may_be = true;
+    }
+
     /// A write was refused.
     pub(super) fn failed(&mut self, ticket: Ticket) {
         let (after, last) = self.dropped;
         self.may_be |= after < ticket && ticket <= last;
+    }
+}
+
+/// The log is trimmed, and this replica is a member of its view: asks the store what it holds, unless it did since its restart
+/// and in this view.
+pub(super) fn ask_as_member(core: &mut Core, out: &mut Vec<RoleEffect>) {
+    if std::mem::take(&mut core.leftovers.may_be) {
+        core.measure(out);
     }
 }
 
@@ -54,17 +69,15 @@ pub(super) fn measured(
     out: &mut Vec<RoleEffect>,
 ) {
     let asked = core.leftovers.asked.take_if(|(asked, _)| *asked == ticket);
-    if core.is_open() {
-        path.discard_unknown(core, ids, out);
+    // Another view that is being formed since may count on them.
+    let is_wanted = asked.is_some_and(|(_, view)| core.memory.claim <= view);
+    if ids.is_empty() || !(core.is_open() || is_wanted) {
         return;
     }
-    // Another view that is being formed since may count on them.
-    if asked.is_some_and(|(_, view)| core.memory.claim <= view) && !ids.is_empty() {
-        let after = core.gate.issued();
-        path.discard_unknown(core, ids, out);
-        core.leftovers.dropped = (after, core.gate.issued());
-        if core.gate.issued() > after {
-            core.write_trim(out);
-        }
+    let after = core.gate.issued();
+    path.discard_unknown(core, ids, out);
+    core.leftovers.dropped = (after, core.gate.issued());
+    if !core.is_open() && core.gate.issued() > after {
+        core.write_trim(out);
     }
 }

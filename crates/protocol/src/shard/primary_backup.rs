@@ -46,9 +46,9 @@ impl Machine for Replica {
             Input::Found(ticket, records) => path.found(core, ticket, records, out),
             Input::Mapped(ticket, owned) => core.readers.mapped(ticket, owned, &core.bounds(path), out),
             Input::Pressed(pressed) => core.pressed = pressed,
-            Input::Measured(ticket, usage, ids) => {
+            Input::Measured(ticket, usage, going, ids) => {
                 leftovers::measured(core, path, ticket, ids, out);
-                core.measured(now, ticket, usage, out);
+                core.measured(now, ticket, (usage, going), out);
             }
             Input::DiskFull(_) | Input::FullDisk(..) | Input::Wall(_) => {}
             Input::Suspected(_) | Input::Alive(_) => {}

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use seriatim_model::retention::StoreUse;
+use seriatim_model::retention::{Extent, StoreUse};
 use seriatim_model::storage::StorageCommand;
 use seriatim_model::wire::wire_struct;
-use seriatim_model::{Address, Position, Ticket, Time, TimeIndex, ViewNumber};
+use seriatim_model::{Address, Position, Ticket, Time, TimeIndex, ViewNumber, limits};
 
 use super::core::{Core, send};
 use super::message::Message;
@@ -16,6 +16,9 @@ use crate::roles::RoleEffect;
 /// For how many questions at once a replica measures its store; and how many clients may wait for the answer. A
 /// client whose question finds no room asks again.
 const MOST_MEASURED: usize = 64;
+
+/// The same while trimmed segments are being deleted: then the answer changes from moment to moment, and somebody may wait for that.
+const MEASURED_FOR_IF_GOING: Duration = Duration::from_millis(50);
 
 /// For how long the replica answers clients with its last measurement of the store: however many ask however often, it
 /// measures the store for them no oftener than this.
@@ -52,7 +55,8 @@ pub struct Surveyed {
     pub time_ms: u64,
     /// Which position was reached when, if that was asked.
     pub times: Option<TimeIndex>,
-    /// The room that its store takes, if that was asked.
+    /// The room that its store takes, if that was asked. A client is told one extent: how much of it stays, and is not trimmed and
+    /// about to be deleted.
     pub usage: Option<StoreUse>,
 }
 
@@ -100,8 +104,25 @@ struct Clients {
     waiting: BTreeMap<Address, Survey>,
     /// The look that is under way for them.
     measuring: Option<Ticket>,
-    /// How many bytes the last one found, and until when that is the answer.
-    found: Option<(u64, Time)>,
+    /// What the last one found, and until when that is the answer.
+    found: Option<(InAll, Time)>,
+}
+
+/// The bytes of a store, in all.
+#[derive(Clone, Copy, Debug)]
+struct InAll {
+    bytes: u64,
+    /// How many of them are trimmed, and going to be deleted.
+    going: u64,
+}
+
+impl InAll {
+    /// The same, as told to a client: not which positions keep it, which is long. Its one extent is what stays.
+    fn told(self) -> StoreUse {
+        let stays =
+            Extent { end: Position(limits::MAX_NUMBER), bytes: self.bytes.saturating_sub(self.going) };
+        StoreUse { bytes: self.bytes, extents: vec![stays] }
+    }
 }
 
 impl Surveys {
@@ -141,8 +162,8 @@ impl Core {
 
     fn surveyed_by_client(&mut self, now: Time, from: Address, survey: Survey, out: &mut Vec<RoleEffect>) {
         let clients = &mut self.surveys.clients;
-        if let Some((bytes, _)) = clients.found.filter(|(_, until)| now < *until) {
-            return tell_survey(self, from, survey, Some(in_all(bytes)), out);
+        if let Some((found, _)) = clients.found.filter(|(_, until)| now < *until) {
+            return tell_survey(self, from, survey, Some(found.told()), out);
         }
         if clients.waiting.len() < MOST_MEASURED || clients.waiting.contains_key(&from) {
             clients.waiting.insert(from, survey);
@@ -166,12 +187,20 @@ impl Core {
         }
     }
 
-    pub(super) fn measured(&mut self, now: Time, ticket: Ticket, usage: StoreUse, out: &mut Vec<RoleEffect>) {
+    pub(super) fn measured(
+        &mut self,
+        now: Time,
+        ticket: Ticket,
+        (usage, going): (StoreUse, u64),
+        out: &mut Vec<RoleEffect>,
+    ) {
         let clients = &mut self.surveys.clients;
         if clients.measuring == Some(ticket) {
-            (clients.measuring, clients.found) = (None, Some((usage.bytes, now + MEASURED_FOR)));
+            let found = InAll { bytes: usage.bytes, going };
+            let until = now + if going > 0 { MEASURED_FOR_IF_GOING } else { MEASURED_FOR };
+            (clients.measuring, clients.found) = (None, Some((found, until)));
             for (client, survey) in std::mem::take(&mut clients.waiting) {
-                tell_survey(self, client, survey, Some(in_all(usage.bytes)), out);
+                tell_survey(self, client, survey, Some(found.told()), out);
             }
         } else if let Some((from, survey)) = self.surveys.measuring.remove(&ticket) {
             tell_survey(self, from, survey, Some(usage), out);
@@ -211,9 +240,10 @@ impl Core {
         }
     }
 
-    /// Positions below are gone: so are marks that only tell of them.
-    pub(super) fn forget_times(&mut self) {
+    /// Positions below are gone: so are marks that only tell of them, and what the store took is not true any more.
+    pub(super) fn surveys_trimmed(&mut self) {
         self.surveys.times.forget_below(self.trim);
+        self.surveys.clients.found = None;
     }
 }
 
@@ -229,9 +259,4 @@ fn tell_survey(
     let times = times.then(|| known.clone());
     let answer = Surveyed { request, view, stable, trim, digest, time_ms, times, usage };
     send(from, Message::Surveyed(answer), out);
-}
-
-/// The use of a store, as told to a client: not which positions keep it, which is long.
-fn in_all(bytes: u64) -> StoreUse {
-    StoreUse { bytes, extents: vec![] }
 }

@@ -38,7 +38,7 @@ impl Core {
             self.memory.history.forget_below(position);
             self.write_trim(out);
             self.readers.trimmed(position, out);
-            self.forget_times();
+            self.surveys_trimmed();
             self.missing = self.missing.map(|range| range.not_below(position));
             // The missing range may begin with a gap now.
             self.leave_gaps();
@@ -70,6 +70,7 @@ impl Core {
         }
         self.trim_below(position, out);
         self.write_refused_trim(out);
+        leftovers::ask_as_member(self, out);
         self.gate.confirm(from, Message::Trimmed { request, first: self.trim }, out);
     }
 

@@ -109,6 +109,7 @@ impl Core {
 
     /// Knows this view from now on, and what was decided up to it.
     fn take_view(&mut self, view: &View, history: &ViewHistory) {
+        self.leftovers.in_another_view();
         self.memory.view = Some(remembered(view, &self.options));
         self.memory.history = history.clone();
         self.memory.history.forget_below(self.trim);

@@ -396,7 +396,9 @@ impl World {
                 let ticket = Ticket(number(words.next()?)?);
                 let extent = |(end, bytes)| Extent { end: Position(end), bytes };
                 let extents = words.pairs("parts")?.into_iter().map(extent).collect();
-                Input::Measured(ticket, StoreUse { bytes: words.number("bytes")?, extents }, words.ids())
+                let going = words.value("going")?.unwrap_or_default();
+                let usage = StoreUse { bytes: words.number("bytes")?, extents };
+                Input::Measured(ticket, usage, going, words.ids())
             }
             "mapped" => Input::Mapped(Ticket(number(words.next()?)?), words.owned()?),
             "disk" => match words.next()?.as_str() {
@@ -494,7 +496,7 @@ fn for_role(input: Input<Message, Request>) -> Parsed<RoleInput> {
         Input::Read(ticket, outcome) => Input::Read(ticket, outcome),
         Input::Found(ticket, records) => Input::Found(ticket, records),
         Input::Mapped(ticket, owned) => Input::Mapped(ticket, owned),
-        Input::Measured(ticket, usage, ids) => Input::Measured(ticket, usage, ids),
+        Input::Measured(ticket, usage, going, ids) => Input::Measured(ticket, usage, going, ids),
         Input::Wall(wall_ms) => Input::Wall(wall_ms),
         Input::DiskFull(full) => Input::DiskFull(full),
         Input::FullDisk(node, full) => Input::FullDisk(node, full),

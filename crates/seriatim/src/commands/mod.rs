@@ -12,6 +12,7 @@ mod signals;
 mod starting;
 mod status;
 mod stopping;
+mod trim;
 mod windows;
 
 pub(crate) use open_files::allow_many as allow_many_open_files;
@@ -39,8 +40,7 @@ pub(crate) async fn run(arguments: Arguments) -> Outcome {
             Ok(())
         }
         Command::Trim { name, position } => {
-            open(&server, &name).await?.trim(seriatim_client::Position(position)).await?;
-            Ok(())
+            trim::run(&connect(&server).await?, &name, seriatim_client::Position(position)).await
         }
         Command::Seek { name, time } => {
             print_line(open(&server, &name).await?.position_at(time).await?);

@@ -16,6 +16,7 @@
 //! * [`disks`]: a disk that fills up, bytes that change;
 //! * [`moved`]: data directories that move or disappear under a node, and those that cannot be used;
 //! * [`retention`]: limits of what a log keeps, and positions by time;
+//! * [`trims`]: what a trim frees;
 //! * [`load`]: more load than the machine can carry, also beside a busy loop ([`surroundings`]);
 //! * [`guide`]: the commands of `docs/cluster.md`;
 //! * [`bench`]: what `seriatim bench` writes;
@@ -53,5 +54,6 @@ mod shards;
 mod speculating;
 mod status;
 mod surroundings;
+mod trims;
 mod unread;
 mod workload;

@@ -329,10 +329,26 @@ impl Clients {
 
     /// Such a client ends.
     pub(super) fn end_reader(&mut self, cluster: &mut Cluster, number: u32) -> Reader {
+        let client = self.end_one(cluster, number);
+        client.reader.unwrap_or_else(|| unreachable!("machine {READER} is a reader"))
+    }
+
+    /// A client ends that nobody waits for.
+    pub(super) fn end_one(&mut self, cluster: &mut Cluster, number: u32) -> Client {
         self.hang_up(cluster, number);
         cluster.client_goes(number);
-        let client = self.up.remove(&number).expect("it is there");
-        client.reader.unwrap_or_else(|| unreachable!("machine {READER} is a reader"))
+        self.up.remove(&number).expect("it is there")
+    }
+
+    /// A client with nothing but a trimmer.
+    pub(super) fn add_trimmer(&mut self, cluster: &mut Cluster, number: u32, trimmer: Trimmer) {
+        let client = Client { trimmer: Some(trimmer), ..Client::new(number, BTreeMap::new()) };
+        self.enter(cluster, client);
+    }
+
+    /// Whether such a client has trimmed what it was to trim.
+    pub(super) fn has_trimmed(&self, number: u32) -> bool {
+        self.up[&number].trimmer.as_ref().is_some_and(Trimmer::is_done)
     }
 
     /// Whether no client's process runs.

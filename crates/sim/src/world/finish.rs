@@ -82,6 +82,7 @@ impl World {
             Some((trim, true)) => {
                 self.cluster.scene.history.end = End::AtRest { trim, tail };
                 self.read_second();
+                self.free_everything();
             }
             _ => self.cluster.scene.history.end = End::Stuck("the log could not be read to its end".into()),
         }

@@ -97,15 +97,20 @@ impl Contents {
         self.segments.keys().copied()
     }
 
-    /// The segment above the oldest ones, up to the active one, of which nothing is needed when everything below `trim`
-    /// is gone; 0 if the oldest one is needed.
-    pub(super) fn dead_to(&self, active: u32, trim: Position) -> u32 {
+    /// The number after the last segment of the oldest ones, all below `limit`, that are not needed when everything below
+    /// `trim` is gone; 0 if the oldest one is needed.
+    pub(super) fn dead_to(&self, limit: u32, trim: Position) -> u32 {
         let stable = self.remembered.stable;
         let is_dead = |(number, need): &(&u32, &Need)| {
-            **number != active && need.is_over(trim, stable) && !self.held.need(**number)
+            **number < limit && need.is_over(trim, stable) && !self.held.need(**number)
         };
         let seen = self.segments.iter().inspect(|_| self.visits.add(1));
         seen.take_while(is_dead).last().map_or(0, |(number, _)| number + 1)
+    }
+
+    /// Whether a segment tells of nothing from the trim point on: a cheap first look at what [`Contents::dead_to`] says.
+    pub(super) fn is_below(&self, number: u32, trim: Position) -> bool {
+        self.segments.get(&number).is_some_and(|need| need.positions <= trim)
     }
 
     /// Whether all that the binding log of a segment tells is of final positions.

@@ -136,14 +136,28 @@ impl ShardStore {
         let mut measured = Measured { usage: StoreUse::default(), trim: self.trim.position() };
         // A file that is being replaced may be gone.
         let len = |name: String| self.place.disk.len(&name).unwrap_or_default();
-        for number in self.removals.given_up(&self.trim) {
-            measured.usage.bytes += self.place.all_files(number).map(len).iter().sum::<u64>();
-        }
+        measured.usage.bytes =
+            self.removals.given_up(&self.trim).map(|number| self.segment_use(number)).sum();
         for (number, parts, end) in self.contents.parts() {
             let [records, bindings, packed] = self.place.all_files(number).map(len);
             measured.add(&parts.parts, end, (records, records + bindings + packed));
         }
         measured.finish()
+    }
+
+    /// How many bytes of that are in segments of which nothing is needed: they go as soon as the disk allows.
+    #[must_use]
+    pub fn going_bytes(&self) -> u64 {
+        let active = self.can_leave(self.worth_leaving()).then_some(self.active.number);
+        let dead = self.removals.given_up(&self.trim).start..self.removals.dead_to();
+        dead.chain(active).map(|number| self.segment_use(number)).sum()
+    }
+
+    /// How many bytes the files of a segment have.
+    fn segment_use(&self, number: u32) -> u64 {
+        // A file that is being replaced may be gone.
+        let len = |name: String| self.place.disk.len(&name).unwrap_or_default();
+        self.place.all_files(number).map(len).iter().sum()
     }
 
     /// The ids of records that it holds and that have no final position, a few of them.
@@ -172,13 +186,13 @@ impl ShardStore {
         segment_bytes: Option<u64>,
     ) -> Result<Kept, StoreError> {
         self.segment_bytes = segment_bytes;
-        // Trimmed records go with their segment, once that gets no more.
-        let active = self.contents.parts().next_back();
-        let is_trimmed = active.is_some_and(|(.., end)| end <= self.trim.position());
         let is_long = self.active.records.len() > self.segment_bytes();
-        if !self.active.records.is_empty() && (is_trimmed || is_long && segment_bytes.is_some()) {
+        if is_long && segment_bytes.is_some() && !self.active.records.is_empty() {
             self.start_next_segment()?;
             self.raise_trim(self.trim.position())?;
+        }
+        if !self.active.records.is_empty() {
+            self.leave_trimmed(1)?;
         }
         let is_known = !whole && times.marks().is_empty() && times.time_ms() <= self.known_time();
         if is_known || whole && *times == self.contents.remembered.times {

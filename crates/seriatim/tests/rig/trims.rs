@@ -1,0 +1,136 @@
+//! What a trim frees, on real disks: of a log to which nothing is appended, and on full disks.
+
+use std::time::Duration;
+
+use seriatim_client::{Client, LogUse, Order};
+
+use crate::cluster::Cluster;
+use crate::command::{CommandLine, text};
+use crate::workload::DEADLINE;
+
+/// How often a test looks whether something has happened.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How long a trim may take to free what it trims.
+const FREED_WITHIN: Duration = Duration::from_secs(5);
+/// How long it may take until the nodes apply a limit that is new.
+const LIMITED_WITHIN: Duration = Duration::from_secs(70);
+/// What the replicas of a trimmed log take on a node at most, in bytes.
+const EMPTY_BYTES: u64 = 1 << 20;
+/// How many records a test appends to each log, and how long they are: more than what an empty replica may take.
+const LINES: u32 = 4000;
+const LINE_BYTES: usize = 1000;
+
+fn lines() -> Vec<u8> {
+    (0..LINES).flat_map(|number| format!("{number:0width$}\n", width = LINE_BYTES).into_bytes()).collect()
+}
+
+/// Looks until something is so, for so long at most; otherwise what was seen last.
+async fn within_for<T>(most: Duration, mut look: impl AsyncFnMut() -> Result<(), T>) -> Result<(), T> {
+    let began = tokio::time::Instant::now();
+    let mut again = tokio::time::interval(LOOK_EVERY);
+    loop {
+        again.tick().await;
+        match look().await {
+            Err(_) if began.elapsed() < most => {}
+            outcome => return outcome,
+        }
+    }
+}
+
+async fn use_of(client: &Client, name: &str) -> LogUse {
+    client.log_use(&client.lookup(name).await.expect("it is there")).await
+}
+
+/// Each node keeps next to nothing of the log, in time.
+async fn is_freed(client: &Client, name: &str) {
+    let looking = within_for(FREED_WITHIN, async || {
+        let usage = use_of(client, name).await;
+        let is_freed = usage.silent.is_empty() && usage.nodes.values().all(|bytes| *bytes < EMPTY_BYTES);
+        if is_freed { Ok(()) } else { Err(usage) }
+    });
+    looking.await.unwrap_or_else(|usage| panic!("{name} keeps its room: {usage:?}"));
+}
+
+/// A log of each ordering, with records.
+async fn filled(cli: &CommandLine) -> Vec<String> {
+    let names: Vec<String> = Order::ALL.iter().map(|order| format!("log-{order}")).collect();
+    for (name, order) in names.iter().zip(Order::ALL) {
+        cli.good(&["log", "create", name, "--order", &order.to_string()]).await;
+        cli.good_on(&["append", name], &lines()).await;
+    }
+    names
+}
+
+async fn trim_to_tail(cli: &CommandLine, name: &str) {
+    let tail = cli.good(&["check-tail", name]).await;
+    let said = cli.good(&["trim", name, text(&tail).trim()]).await;
+    assert!(text(&said).starts_with("trimmed to ") && text(&said).contains(": freed "), "{}", text(&said));
+}
+
+/// How long a log is quiet before it is trimmed, in milliseconds, unless the environment says otherwise. By then the nodes
+/// have noted up to where it is final.
+const PAUSE_MS: u64 = 2000;
+
+fn pause() -> Duration {
+    let Ok(text) = std::env::var("SERIATIM_RIG_TRIM_PAUSE_MS") else {
+        return Duration::from_millis(PAUSE_MS);
+    };
+    let millis =
+        text.parse().unwrap_or_else(|_| panic!("SERIATIM_RIG_TRIM_PAUSE_MS needs a number, not '{text}'"));
+    Duration::from_millis(millis)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_trim_frees_the_room_of_a_log_that_was_just_appended_to() {
+    a_trim_frees_room_after(Duration::ZERO).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_trim_frees_the_room_of_a_quiet_log() {
+    a_trim_frees_room_after(pause()).await;
+}
+
+async fn a_trim_frees_room_after(pause: Duration) {
+    let cluster = Cluster::start(&[]).await;
+    let (cli, client) = (CommandLine::new(cluster.address()), cluster.client(DEADLINE).await);
+    let names = filled(&cli).await;
+    tokio::time::sleep(pause).await;
+    // The last one was appended to last.
+    for name in names.iter().rev() {
+        let before = use_of(&client, name).await;
+        assert!(before.bytes > u64::from(LINES) * LINE_BYTES as u64, "{name}: {before:?}");
+        trim_to_tail(&cli, name).await;
+        is_freed(&client, name).await;
+    }
+    // Records follow, and nothing keeps their segments either.
+    for name in &names {
+        cli.good_on(&["append", name], b"one more\n").await;
+        assert_eq!(text(&cli.good(&["read", name]).await), "one more\n");
+        is_freed(&client, name).await;
+    }
+    assert_eq!(cluster.complaints(), "");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_trim_after_a_restart_and_a_limit_free_the_room_of_a_log() {
+    let mut cluster = Cluster::start(&[]).await;
+    let cli = CommandLine::new(cluster.address());
+    let names = filled(&cli).await;
+    cluster.kill_and_restart().await;
+    let [limited, rest @ ..] = &names[..] else { panic!("there are several orderings") };
+    cli.good(&["log", "set", limited, "--retain-age", "1s"]).await;
+    for name in rest {
+        trim_to_tail(&cli, name).await;
+    }
+    // Nothing but what is on the disks says what was trimmed.
+    cluster.kill_and_restart().await;
+    let client = cluster.client(DEADLINE).await;
+    for name in rest {
+        is_freed(&client, name).await;
+    }
+    let limited = within_for(LIMITED_WITHIN, async || {
+        let usage = use_of(&client, limited).await;
+        if usage.once < EMPTY_BYTES { Ok(()) } else { Err(usage) }
+    });
+    limited.await.unwrap_or_else(|usage| panic!("the limit frees nothing: {usage:?}"));
+}
