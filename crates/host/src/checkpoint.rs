@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::ops::Bound;
 
 use bytes::Bytes;
-use seriatim_model::{LogId, limits};
+use seriatim_model::{LogId, Time, limits};
 use seriatim_protocol::Mutation;
 use seriatim_store::{CheckpointId, Lsn, RoleKey};
 
@@ -33,12 +33,15 @@ pub(crate) struct Checkpoint {
 
 impl Host {
     /// Begins a checkpoint if the journal asks for one, adds the next piece to the one under way, or finishes it.
-    pub(crate) fn checkpoint_goes_on(&mut self) {
+    pub(crate) fn checkpoint_goes_on(&mut self, now: Time) {
         let is_due = self.journal.checkpoint_due()
             || self.has_full_disk() && self.journal.needs_file()
             || self.room_is_scarce() && self.journal.checkpoint_pays();
         if is_due && self.checkpoint.is_none() && self.can_checkpoint() && self.checkpoint_fits() {
-            self.begin_checkpoint();
+            let id = self.journal.begin_checkpoint();
+            self.begin_checkpoint(id);
+        } else if let Some(id) = self.begin_forgetting(now) {
+            self.begin_checkpoint(id);
         }
         if !self.checkpoint_is_ready() {
             return;
@@ -73,15 +76,15 @@ impl Host {
 
     /// Whether what the journal has may go once the roles told what they know. What there is of a dismissed replica does not
     /// go before the replica's files, and of roles that wait for the others' word it is not certain that they count.
-    fn can_checkpoint(&self) -> bool {
+    pub(crate) fn can_checkpoint(&self) -> bool {
         self.doomed.is_empty() && self.retired.is_empty() && self.has_returned()
     }
 
     /// The node itself is the first to say what it knows, before anything else is journaled: what it says is not only about
     /// what is journaled in its name.
-    fn begin_checkpoint(&mut self) {
+    fn begin_checkpoint(&mut self, id: CheckpointId) {
         self.checkpoint = Some(Checkpoint {
-            id: self.journal.begin_checkpoint(),
+            id,
             asked: None,
             goes_on: None,
             said: (NODE, self.own_snapshot().into()),

@@ -26,6 +26,7 @@ use crate::checkpoint::Checkpoint;
 use crate::condition::{Measured, NODE};
 use crate::detector::Liveness;
 use crate::files::Under;
+use crate::forgetting::Forgetting;
 use crate::journal::{Incarnated, RoleRecord, encode, own_record};
 use crate::liveness::Others;
 use crate::mark::DiskMark;
@@ -162,6 +163,7 @@ pub struct Host {
     pub(crate) removed_last: Option<RoleKey>,
     /// The replicas whose disk had no room for the segment that takes the place of a trimmed one.
     pub(crate) crowded: BTreeSet<RoleKey>,
+    pub(crate) forgetting: Forgetting,
     pub(crate) room: Room,
     pub(crate) register_proxy: RegisterProxy,
     pub(crate) visitors: Visitors,
@@ -230,6 +232,7 @@ impl Host {
             removals: BTreeSet::new(),
             removed_last: None,
             crowded: BTreeSet::new(),
+            forgetting: Forgetting::default(),
             room: Room::default(),
             register_proxy: RegisterProxy::new(config.seed),
             visitors: Visitors::default(),
@@ -249,6 +252,7 @@ impl Host {
         if known.is_none() {
             host.append(NODE, &encode(&RoleRecord::Disk { disk: disk_number }));
         }
+        host.forgetting = host.to_be_forgotten();
         host.add_register();
         let keys: Vec<_> = host.roles.keys().copied().collect();
         for key in keys {
@@ -311,7 +315,7 @@ impl Host {
             self.look_at_room(now);
         }
         self.retry_when_full(now);
-        self.checkpoint_goes_on();
+        self.checkpoint_goes_on(now);
         self.notices.close_window(now);
         self.look_for_standing_logs(now);
     }
@@ -330,7 +334,8 @@ impl Host {
     /// The next write to the journal, if a role waits for one and none is under way.
     pub fn next_journal_write(&mut self, now: Time) -> Option<JournalWrite> {
         let awaited = self.journal.durable() < self.awaited
-            || self.room_is_scarce() && self.journal.has_superfluous_files();
+            || self.room_is_scarce() && self.journal.has_superfluous_files()
+            || self.journal.has_files_to_forget();
         let pausing = self.journal.is_full() && self.room.pauses(now);
         (awaited && !pausing && self.failure.is_none()).then(|| self.journal.next_write()).flatten()
     }
@@ -349,7 +354,9 @@ impl Host {
         }
         let next_piece = self.checkpoint_is_ready().then_some(Time::ZERO);
         let look_at = Some(self.room.look_at());
-        let own = [self.join_at, self.room.retry_at(), look_at, next_piece, self.notices.deadline()];
+        let forgets_at = self.forgetting.deadline();
+        let own =
+            [self.join_at, self.room.retry_at(), look_at, next_piece, forgets_at, self.notices.deadline()];
         own.into_iter().chain([self.timers.next(), self.progress.deadline()]).flatten().min()
     }
 
@@ -636,8 +643,12 @@ impl Host {
             }
         }
         let is_stored = outcome.is_ok();
-        if let (true, StorageCommand::RememberMissing { missing, .. }) = (is_stored, command) {
-            self.notice_missing(now, key, *missing);
+        match command {
+            StorageCommand::RememberMissing { missing, .. } if is_stored => {
+                self.notice_missing(now, key, *missing)
+            }
+            StorageCommand::Trim(_) if is_stored => self.note_trimmed(now, key),
+            _ => {}
         }
         // Data that a role without a journal stores comes back only if the journal tells of the role.
         if !journaled && !self.beginnings.contains_key(&key) {
@@ -703,7 +714,7 @@ impl Host {
             (_, control::Message::Cluster { nodes }) => self.told_of(now, nodes),
             (_, control::Message::Elsewhere { version }) => self.move_here(version),
             (_, control::Message::Partings { partings }) => self.told_of_partings(now, partings),
-            (_, control::Message::RemoveLog { log }) => self.remove_log(log),
+            (_, control::Message::RemoveLog { log }) => self.remove_log(now, log),
             (_, control::Message::Dismiss { log, role, view }) => {
                 self.dismiss(now, RoleKey { log, endpoint: role }, view)
             }

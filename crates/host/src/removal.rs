@@ -19,7 +19,7 @@ const UNKNOWN_FOR: Duration = Duration::from_secs(10);
 
 impl Host {
     /// The log was deleted: its roles go, with their stores.
-    pub(crate) fn remove_log(&mut self, log: LogId) {
+    pub(crate) fn remove_log(&mut self, now: Time, log: LogId) {
         let keys: Vec<_> = self.roles.keys().copied().filter(|key| key.log == log).collect();
         for key in keys {
             self.remove(key);
@@ -28,6 +28,7 @@ impl Host {
         self.append(gone(log), &encode(&RoleRecord::Gone));
         self.awaited = self.last;
         self.retired.push_back((self.last, log));
+        self.note_deleted(now);
     }
 
     /// The part of a checkpoint that goes on telling of the node itself: which disk this is, and which logs were deleted.
@@ -87,6 +88,7 @@ impl Host {
         if let Endpoint::Shard(shard) = key.endpoint {
             self.doomed.push_back((self.last, key.log, shard));
         }
+        self.note_deleted(now);
     }
 
     /// The log goes on without a role that was forgotten: the store that it left goes, too.

@@ -188,6 +188,12 @@ pub const RETAIN_EVERY: Duration = Duration::from_secs(1);
 /// How often at least, while nothing happens.
 pub const RETAIN_EVERY_IDLE: Duration = Duration::from_secs(60);
 
+/// How long after a trim or a deletion a node removes from its files what is left of trimmed and deleted records.
+pub const FORGET_AFTER: Duration = Duration::from_secs(5);
+
+/// How long after it did so a node does it again at the earliest: it costs a checkpoint and another file of the journal.
+pub const FORGET_EVERY: Duration = Duration::from_secs(5 * 60);
+
 /// How many records one session may have appended and not yet seen acknowledged.
 pub const MAX_IN_FLIGHT: usize = 64 << 10;
 
@@ -379,6 +385,10 @@ pub struct Limits {
     pub retain_every: Duration,
     /// See [`RETAIN_EVERY_IDLE`].
     pub retain_every_idle: Duration,
+    /// See [`FORGET_AFTER`].
+    pub forget_after: Duration,
+    /// See [`FORGET_EVERY`].
+    pub forget_every: Duration,
 }
 
 impl Default for Limits {
@@ -412,6 +422,8 @@ impl Default for Limits {
             void_runs: MAX_VOID_RUNS,
             retain_every: RETAIN_EVERY,
             retain_every_idle: RETAIN_EVERY_IDLE,
+            forget_after: FORGET_AFTER,
+            forget_every: FORGET_EVERY,
         }
     }
 }

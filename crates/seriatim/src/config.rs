@@ -257,6 +257,8 @@ impl LimitsSection {
             journal_backlog_bytes: usual.journal_backlog_bytes,
             retain_every: usual.retain_every,
             retain_every_idle: usual.retain_every_idle,
+            forget_after: usual.forget_after,
+            forget_every: usual.forget_every,
         })
     }
 }

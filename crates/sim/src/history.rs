@@ -369,7 +369,7 @@ pub struct History {
     pub clocks_behind_ms: u64,
     /// Which limit it does not keep to in the end, if there is one.
     pub exceeds: Option<String>,
-    /// What keeps room of a log that was trimmed to its tail in the end, if anything does.
+    /// The files that a log keeps in the end although it was trimmed to its tail, if there are any.
     pub unfreed: Option<String>,
     /// Where a log did without a node before others held what it held.
     pub left_early: Vec<String>,

@@ -171,6 +171,8 @@ struct Checkpoint {
     before: u64,
     /// Bytes of snapshots of the last one, as far as it came.
     said: u64,
+    /// Whether no file is to keep what was appended before the last one.
+    forgets: bool,
 }
 
 impl Journal {
@@ -314,8 +316,14 @@ impl Journal {
     /// least. Where roles hold much for long, checkpoints then take no more of the disk than what is appended.
     #[must_use]
     pub fn checkpoint_due(&self) -> bool {
-        let is_idle = self.checkpoint.begun.is_none() && self.checkpoint.ending.is_none();
-        is_idle && self.checkpoint.bytes_since >= self.options.checkpoint_bytes.max(2 * self.checkpoint.said)
+        let most = self.options.checkpoint_bytes.max(2 * self.checkpoint.said);
+        self.has_no_checkpoint() && self.checkpoint.bytes_since >= most
+    }
+
+    /// Whether no checkpoint is in progress, nor its end on its way to the disk.
+    #[must_use]
+    pub fn has_no_checkpoint(&self) -> bool {
+        self.checkpoint.begun.is_none() && self.checkpoint.ending.is_none()
     }
 
     /// Gives room back: of the files that are ready for their next use so many stay.
@@ -343,8 +351,7 @@ impl Journal {
     /// [`checkpoint_needs`](Self::checkpoint_needs) much less.
     #[must_use]
     pub fn checkpoint_pays(&self) -> bool {
-        let is_idle = self.checkpoint.begun.is_none() && self.checkpoint.ending.is_none();
-        is_idle && self.checkpoint.bytes_since >= self.options.checkpoint_bytes / 8
+        self.has_no_checkpoint() && self.checkpoint.bytes_since >= self.options.checkpoint_bytes / 8
     }
 
     /// Whether files wait to be deleted, with the next write.
@@ -353,16 +360,38 @@ impl Journal {
         !self.files.doomed.is_empty()
     }
 
+    /// Whether files wait to be deleted because they have what is to be forgotten ([`Journal::begin_forgetting`]).
+    #[must_use]
+    pub fn has_files_to_forget(&self) -> bool {
+        self.checkpoint.forgets && self.has_superfluous_files()
+    }
+
     /// Whether a checkpoint would free a file, and the journal has no other for when the present one is full. On a disk
     /// without room that is when one is due.
     #[must_use]
     pub fn needs_file(&self) -> bool {
-        let is_idle = self.checkpoint.begun.is_none() && self.checkpoint.ending.is_none();
-        is_idle && self.files.needs_file()
+        self.has_no_checkpoint() && self.files.needs_file()
     }
 
     /// Begins a checkpoint. One that is in progress is given up.
     pub fn begin_checkpoint(&mut self) -> CheckpointId {
+        self.checkpoint.forgets = false;
+        self.begin()
+    }
+
+    /// Begins a checkpoint that leaves nothing in the journal's files of what is durable now: the next write begins a file
+    /// without a past, and when the checkpoint counts all files before that one are deleted.
+    ///
+    /// # Panics
+    /// If a checkpoint is in progress.
+    pub fn begin_forgetting(&mut self) -> CheckpointId {
+        assert!(self.has_no_checkpoint(), "files that another checkpoint frees would be used again");
+        self.files.begin_anew();
+        self.checkpoint.forgets = true;
+        self.begin()
+    }
+
+    fn begin(&mut self) -> CheckpointId {
         self.checkpoint.before = self.checkpoint.said + self.checkpoint.bytes_since;
         self.checkpoint.begun = Some(self.next);
         (self.checkpoint.bytes_since, self.checkpoint.said) = (0, 0);
@@ -413,7 +442,8 @@ impl Journal {
             && end <= self.durable
         {
             self.checkpoint.ending = None;
-            self.files.release_below(start, self.options.spare_files);
+            let spares = if self.checkpoint.forgets { 0 } else { self.options.spare_files };
+            self.files.release_below(start, spares);
         }
     }
 }

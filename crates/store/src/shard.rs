@@ -66,7 +66,6 @@ use crate::disk::Disk;
 use crate::error::OpenError;
 use binding::Binding;
 use contents::{Contents, start_of_view};
-use packed::Expected;
 use removals::{Removals, Synced};
 use rewriting::Rewriting;
 use segment::{ActiveSegment, Appended, Trusted, Written};
@@ -219,8 +218,10 @@ pub struct ShardStore {
     rewriting: Rewriting,
     removals: Removals,
     /// Whether nothing is remembered of positions below the trim point.
-    is_trimmed: bool,
+    forgot_trimmed: bool,
     failure: Option<String>,
+    /// Whether the active segment is left when it is trimmed, however little that frees.
+    leaves_at_any_size: bool,
     /// Where segments end because the log has a limit of bytes, as far as it was told.
     segment_bytes: Option<u64>,
 }
@@ -442,8 +443,8 @@ impl ShardStore {
         if let Some(cause) = &self.failure {
             return Err(StoreError::FailedEarlier(cause.clone()));
         }
-        if !self.is_trimmed {
-            self.is_trimmed = self.contents.trim(self.trim.position(), FORGOTTEN_AT_ONCE);
+        if !self.forgot_trimmed {
+            self.forgot_trimmed = self.contents.trim(self.trim.position(), FORGOTTEN_AT_ONCE);
         }
         let rewritten = self.rewrite_some();
         let outcome = rewritten.and_then(|()| self.perform_command(command));
@@ -509,7 +510,8 @@ impl ShardStore {
         let is_full = |len: u64, more: u64| len + more > segment_bytes;
         let (records, bindings) = (&self.active.records, &self.active.bindings);
         let is_due = !records.is_empty() && is_full(records.len(), bytes)
-            || self.is_worth_a_new_log() && is_full(bindings.len(), binding_bytes);
+            || self.active.is_worth_a_new_log(&self.contents, self.options)
+                && is_full(bindings.len(), binding_bytes);
         if is_due { self.start_next_segment() } else { Ok(()) }
     }
 
@@ -522,16 +524,6 @@ impl ShardStore {
             mark(&mut self.unsynced, file.name());
         }
         Ok(())
-    }
-
-    /// Whether as much was added to the active binding log as a new one starts with: otherwise a store that remembers
-    /// much would make a new one at every step.
-    fn is_worth_a_new_log(&self) -> bool {
-        let start = match self.options.measures_by_encoding {
-            false => self.active.bindings_began,
-            true => Expected::default().batch(&self.contents.all_bindings()).len() as u64,
-        };
-        self.active.bindings.len() > 2 * start
     }
 
     /// Writes records at the end of the active segment, in stretches of at most `most` bytes or one record. They
@@ -590,7 +582,7 @@ impl ShardStore {
         // The same again, as what keeps a segment may have gone since.
         if position >= self.trim.position() {
             self.raise_trim(position)?;
-            self.is_trimmed = false;
+            self.forgot_trimmed = false;
         }
         Ok(Kept::Command)
     }
@@ -627,19 +619,15 @@ impl ShardStore {
     #[must_use]
     pub fn has_removal(&self) -> bool {
         self.removals.has_next(&self.trim, &self.rewriting)
-            || self.can_leave(self.worth_leaving())
-            || self.has_dead()
+            || leaving::can_leave(self, leaving::worth_leaving(self))
+            || leaving::has_dead(self)
     }
 
     /// The files that are to be deleted next, a few at a time. When that is done, [`ShardStore::removed`] is to be
     /// called. A removal that never was, or that a crash ended, is repeated by the next incarnation of the store.
     #[must_use]
     pub fn next_removal(&mut self) -> Option<Removal> {
-        let given_up = self.leave_trimmed(self.worth_leaving()).and_then(|()| self.give_up_if_dead());
-        match given_up {
-            Ok(()) | Err(StoreError::Full { .. }) => {}
-            Err(error) => self.failure = Some(error.to_string()),
-        }
+        leaving::give_up_trimmed(self);
         self.removals.next(&self.trim, &self.rewriting, &self.place, &self.unsynced)
     }
 
@@ -647,20 +635,7 @@ impl ShardStore {
     pub fn removed(&mut self) {
         if let Some(Synced { written_to, dead_to }) = self.removals.done() {
             self.rewriting.note_synced(written_to);
-            self.give_up_dead(dead_to);
-        }
-    }
-
-    /// Gives up the segments below one, of which it is durable that nothing is needed. If there is no room to say so, the
-    /// next trim finds them again.
-    fn give_up_dead(&mut self, dead_to: u32) {
-        if dead_to <= self.trim.first_segment() || self.failure.is_some() {
-            return;
-        }
-        match self.give_up_below(dead_to, self.trim.position()) {
-            Ok(()) => {}
-            Err(StoreError::Full { .. }) => self.removals.note_dead(self.trim.first_segment()),
-            Err(error) => self.failure = Some(error.to_string()),
+            leaving::give_up_synced(self, dead_to);
         }
     }
 }
@@ -712,6 +687,11 @@ impl Place {
     /// Also the one that may have taken the place of another.
     fn all_files(&self, segment: u32) -> [String; 3] {
         [self.records_file(segment), self.bindings_file(segment), self.packed_file(segment)]
+    }
+
+    /// How many bytes each of these files has: 0 if it is not there, as one that is being replaced may be gone.
+    fn all_lens(&self, segment: u32) -> [u64; 3] {
+        self.all_files(segment).map(|name| self.disk.len(&name).unwrap_or_default())
     }
 }
 

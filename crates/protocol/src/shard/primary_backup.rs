@@ -10,10 +10,9 @@ use seriatim_model::storage::{HardState, MissingRange};
 use seriatim_model::{Address, Endpoint, Input, Machine, Peer, Position, Time, TimeIndex};
 
 use super::core::{Core, Write, send};
-use super::leftovers;
 use super::message::{Held, Message};
 use super::path::DataPath;
-use super::repair;
+use super::{leftovers, repair, survey};
 use crate::control::message::Message as Control;
 use crate::mutation::Mutation;
 use crate::roles::{self, RoleEffect, RoleInput};
@@ -48,7 +47,7 @@ impl Machine for Replica {
             Input::Pressed(pressed) => core.pressed = pressed,
             Input::Measured(ticket, usage, going, ids) => {
                 leftovers::measured(core, path, ticket, ids, out);
-                core.measured(now, ticket, (usage, going), out);
+                survey::measured(core, now, ticket, (usage, going), out);
             }
             Input::DiskFull(_) | Input::FullDisk(..) | Input::Wall(_) => {}
             Input::Suspected(_) | Input::Alive(_) => {}

@@ -104,7 +104,7 @@ struct Clients {
     waiting: BTreeMap<Address, Survey>,
     /// The look that is under way for them.
     measuring: Option<Ticket>,
-    /// What the last one found, and until when that is the answer.
+    /// The result of the last one, and until when that is the answer.
     found: Option<(InAll, Time)>,
 }
 
@@ -152,24 +152,11 @@ impl Core {
             return tell_survey(self, from, survey, None, out);
         }
         if matches!(from, Address::Client(..)) {
-            return self.surveyed_by_client(now, from, survey, out);
+            return surveyed_by_client(self, now, from, survey, out);
         }
         if self.surveys.measuring.len() < MOST_MEASURED {
             let ticket = self.measure(out);
             self.surveys.measuring.insert(ticket, (from, survey));
-        }
-    }
-
-    fn surveyed_by_client(&mut self, now: Time, from: Address, survey: Survey, out: &mut Vec<RoleEffect>) {
-        let clients = &mut self.surveys.clients;
-        if let Some((found, _)) = clients.found.filter(|(_, until)| now < *until) {
-            return tell_survey(self, from, survey, Some(found.told()), out);
-        }
-        if clients.waiting.len() < MOST_MEASURED || clients.waiting.contains_key(&from) {
-            clients.waiting.insert(from, survey);
-        }
-        if clients.measuring.is_none() {
-            self.surveys.clients.measuring = Some(self.measure(out));
         }
     }
 
@@ -184,26 +171,6 @@ impl Core {
     pub(super) fn tell_if_whole(&self, from: Address, view: ViewNumber, out: &mut Vec<RoleEffect>) {
         if self.is_open() && view == self.view_number() && self.missing.is_none() {
             send(from, Message::Whole { view }, out);
-        }
-    }
-
-    pub(super) fn measured(
-        &mut self,
-        now: Time,
-        ticket: Ticket,
-        (usage, going): (StoreUse, u64),
-        out: &mut Vec<RoleEffect>,
-    ) {
-        let clients = &mut self.surveys.clients;
-        if clients.measuring == Some(ticket) {
-            let found = InAll { bytes: usage.bytes, going };
-            let until = now + if going > 0 { MEASURED_FOR_IF_GOING } else { MEASURED_FOR };
-            (clients.measuring, clients.found) = (None, Some((found, until)));
-            for (client, survey) in std::mem::take(&mut clients.waiting) {
-                tell_survey(self, client, survey, Some(found.told()), out);
-            }
-        } else if let Some((from, survey)) = self.surveys.measuring.remove(&ticket) {
-            tell_survey(self, from, survey, Some(usage), out);
         }
     }
 
@@ -244,6 +211,40 @@ impl Core {
     pub(super) fn surveys_trimmed(&mut self) {
         self.surveys.times.forget_below(self.trim);
         self.surveys.clients.found = None;
+    }
+}
+
+fn surveyed_by_client(core: &mut Core, now: Time, from: Address, survey: Survey, out: &mut Vec<RoleEffect>) {
+    let clients = &mut core.surveys.clients;
+    if let Some((found, _)) = clients.found.filter(|(_, until)| now < *until) {
+        return tell_survey(core, from, survey, Some(found.told()), out);
+    }
+    if clients.waiting.len() < MOST_MEASURED || clients.waiting.contains_key(&from) {
+        clients.waiting.insert(from, survey);
+    }
+    if clients.measuring.is_none() {
+        core.surveys.clients.measuring = Some(core.measure(out));
+    }
+}
+
+/// The store says what it takes, as it was asked with this ticket, and how many bytes of that are about to be deleted.
+pub(super) fn measured(
+    core: &mut Core,
+    now: Time,
+    ticket: Ticket,
+    (usage, going): (StoreUse, u64),
+    out: &mut Vec<RoleEffect>,
+) {
+    let clients = &mut core.surveys.clients;
+    if clients.measuring == Some(ticket) {
+        let found = InAll { bytes: usage.bytes, going };
+        let until = now + if going > 0 { MEASURED_FOR_IF_GOING } else { MEASURED_FOR };
+        (clients.measuring, clients.found) = (None, Some((found, until)));
+        for (client, survey) in std::mem::take(&mut clients.waiting) {
+            tell_survey(core, client, survey, Some(found.told()), out);
+        }
+    } else if let Some((from, survey)) = core.surveys.measuring.remove(&ticket) {
+        tell_survey(core, from, survey, Some(usage), out);
     }
 }
 

@@ -1,5 +1,7 @@
-//! What a trim frees, on real disks: of a log to which nothing is appended, and on full disks.
+//! A trim frees space on real disks: of a log to which nothing is appended, on full disks, and in the journals.
 
+use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use seriatim_client::{Client, LogUse, Order};
@@ -14,7 +16,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 const FREED_WITHIN: Duration = Duration::from_secs(5);
 /// How long it may take until the nodes apply a limit that is new.
 const LIMITED_WITHIN: Duration = Duration::from_secs(70);
-/// What the replicas of a trimmed log take on a node at most, in bytes.
+/// The replicas of a trimmed log take at most this on a node, in bytes.
 const EMPTY_BYTES: u64 = 1 << 20;
 /// How many records a test appends to each log, and how long they are: more than what an empty replica may take.
 const LINES: u32 = 4000;
@@ -133,4 +135,56 @@ async fn a_trim_after_a_restart_and_a_limit_free_the_room_of_a_log() {
         if usage.once < EMPTY_BYTES { Ok(()) } else { Err(usage) }
     });
     limited.await.unwrap_or_else(|usage| panic!("the limit frees nothing: {usage:?}"));
+}
+
+/// A test appends this, and after a trim no file has it.
+const SECRET: &str = "SECRETxyz";
+/// How long it may be there after a trim: the pause of the nodes, and a checkpoint on a busy machine.
+const FORGOTTEN_WITHIN: Duration = Duration::from_secs(15);
+
+/// The files below a directory that have these bytes somewhere.
+fn files_with(directory: &Path, bytes: &[u8]) -> Vec<String> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let found = entries.flat_map(|entry| match entry.file_type() {
+        Ok(kind) if kind.is_dir() => files_with(&entry.path(), bytes),
+        // A file may be deleted meanwhile.
+        _ => {
+            let content = fs::read(entry.path()).unwrap_or_default();
+            let has_it = content.windows(bytes.len()).any(|window| window == bytes);
+            has_it.then(|| entry.path().display().to_string()).into_iter().collect()
+        }
+    });
+    found.collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn trimmed_and_deleted_records_leave_the_journals_of_idle_nodes() {
+    let cluster = Cluster::start(&[]).await;
+    let cli = CommandLine::new(cluster.address());
+    let names: Vec<String> = Order::ALL.iter().map(|order| format!("log-{order}")).collect();
+    for (name, order) in names.iter().zip(Order::ALL) {
+        cli.good(&["log", "create", name, "--order", &order.to_string()]).await;
+        cli.good_on(&["append", name], format!("{SECRET}\n").as_bytes()).await;
+    }
+    let data = cluster.data();
+    let found = files_with(&data, SECRET.as_bytes());
+    assert!(found.iter().any(|file| file.contains("/journal/")), "{found:?}");
+    // All at once: what is trimmed after the nodes forgot stays until they do so again, which takes minutes.
+    let mut tasks = tokio::task::JoinSet::new();
+    for (place, name) in names.into_iter().enumerate() {
+        let cli = cli.clone();
+        tasks.spawn(async move {
+            match place % 2 {
+                0 => drop(cli.good(&["log", "delete", &name]).await),
+                _ => trim_to_tail(&cli, &name).await,
+            }
+        });
+    }
+    tasks.join_all().await;
+    let forgotten = within_for(FORGOTTEN_WITHIN, async || {
+        let found = files_with(&data, SECRET.as_bytes());
+        if found.is_empty() { Ok(()) } else { Err(found) }
+    });
+    forgotten.await.unwrap_or_else(|found| panic!("it is still in {found:?}"));
+    assert_eq!(cluster.complaints(), "");
 }

@@ -1,6 +1,8 @@
 //! Every profile by its name, with the property of an ordering that it needs, and how many seeds of it each ordering that
 //! has it must pass.
 
+use std::time::Duration;
+
 use seriatim_model::{Announced, Order, Properties};
 
 use super::{harder, lasting, overload, windows};
@@ -29,6 +31,10 @@ pub struct Need {
     pub why_not: &'static str,
 }
 
+/// How long after a trim or a deletion nodes remove what is left of it from their files, by turns of the seed.
+const FORGET_AFTER: [Duration; 3] =
+    [Duration::from_millis(20), Duration::from_millis(300), Duration::from_secs(5)];
+
 impl Profile {
     /// The plan of a seed, for a log of this ordering.
     ///
@@ -37,7 +43,12 @@ impl Profile {
     #[must_use]
     pub fn plan(&self, seed: u64, order: Order) -> Plan {
         assert_eq!(self.unfit(order), None, "{} is not for {order}", self.name);
-        (self.make)(seed).ordered(order)
+        let mut plan = (self.make)(seed).ordered(order);
+        // A run lasts seconds: some nodes forget what was trimmed while much else happens, and some not before the end.
+        let limits = &mut plan.options.limits;
+        limits.forget_after = FORGET_AFTER[(seed % FORGET_AFTER.len() as u64) as usize];
+        limits.forget_every = 4 * limits.forget_after;
+        plan
     }
 
     /// The reason why the profile says nothing about an ordering, if it does not.

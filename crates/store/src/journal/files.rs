@@ -69,6 +69,8 @@ pub(super) struct Files {
     pub(super) end: u64,
     /// The number that the next new file gets.
     pub(super) next_number: u32,
+    /// Whether the next batch begins a file, which has nothing of an earlier use.
+    begins_anew: bool,
 }
 
 impl Files {
@@ -83,6 +85,7 @@ impl Files {
             doomed: vec![],
             end: 0,
             next_number: 1,
+            begins_anew: false,
         }
     }
 
@@ -92,7 +95,7 @@ impl Files {
         let (block, bytes) = (self.block, batch.padded_bytes(self.block));
         match self.live.back().and_then(|file| Some((file.number, file.takes_batches(block)?))) {
             // A block is left for the note that another file follows.
-            Some((number, mark)) if self.end + bytes + block <= self.file_bytes => {
+            Some((number, mark)) if !self.begins_anew && self.end + bytes + block <= self.file_bytes => {
                 let name = file_name(number);
                 let chunks = batch.seal(mark, block);
                 steps.push(Step::Write { name: name.clone(), offset: self.end, chunks });
@@ -150,6 +153,12 @@ impl Files {
         });
     }
 
+    /// Has the next batch begin a file without an earlier use, and deletes the files that are ready for another one.
+    pub(super) fn begin_anew(&mut self) {
+        self.begins_anew = true;
+        self.keep_spares(0);
+    }
+
     fn new_file(&mut self) -> SpareFile {
         let number = self.next_number;
         self.next_number += 1;
@@ -158,6 +167,7 @@ impl Files {
 
     /// Places a batch at the start of the next file, together with the file's header.
     fn start_file(&mut self, batch: PendingBatch, steps: &mut Vec<Step>) {
+        self.begins_anew = false;
         let spare = self.spare.pop().unwrap_or_else(|| self.new_file());
         let sequence = self.live.back().map_or(1, |file| file.sequence + 1);
         let name = file_name(spare.number);

@@ -73,6 +73,71 @@ fn last_batch(journal: &Journal, len: u64) -> (String, u64, u64) {
     (name, journal.files.end - len, journal.files.end)
 }
 
+/// The files of the journal that have these bytes somewhere.
+fn files_with(disk: &MemoryDisk, bytes: &[u8]) -> Vec<String> {
+    let has_it = |name: &String| {
+        let content = disk.read_at(name, 0, usize::MAX).unwrap();
+        content.windows(bytes.len()).any(|window| window == bytes)
+    };
+    disk.files().into_iter().filter(has_it).collect()
+}
+
+#[test]
+fn a_journal_that_forgets_has_nothing_in_any_file_of_what_was_before() {
+    let disk = MemoryDisk::new();
+    let (mut journal, _) = open(&disk);
+    let secret = [b"SECRET".as_slice(), &[b'x'; 5000]].concat();
+    for _ in 0..30 {
+        store(&mut journal, &disk, &secret);
+    }
+    // An ordinary checkpoint frees files and keeps some of them as they are, and the one that is written to.
+    let id = journal.begin_checkpoint();
+    journal.add_snapshot(id, KEY, &[Bytes::from_static(b"before")]);
+    journal.finish_checkpoint(id);
+    drain(&mut journal, &disk);
+    assert!(files_with(&disk, b"SECRET").len() > 2);
+    let id = journal.begin_forgetting();
+    journal.add_snapshot(id, KEY, &[Bytes::from_static(b"state")]);
+    // An entry that is appended meanwhile stays.
+    store(&mut journal, &disk, b"after");
+    journal.finish_checkpoint(id);
+    drain(&mut journal, &disk);
+    assert!(!journal.has_files_to_forget());
+    assert_eq!(files_with(&disk, b"SECRET"), [""; 0]);
+    store(&mut journal, &disk, b"more");
+    disk.crash(3);
+    let (_, recovered) = open(&disk);
+    assert_eq!(recovered.snapshots, [(KEY, vec![Bytes::from_static(b"state")])]);
+    assert_eq!(bytes_of(&recovered), [b"after".to_vec(), b"more".to_vec()]);
+}
+
+#[test]
+fn a_journal_that_forgets_survives_a_power_cut_at_any_write() {
+    let disk = MemoryDisk::new();
+    let (mut journal, _) = open(&disk);
+    for number in 0..20 {
+        store(&mut journal, &disk, &[number; 5000]);
+    }
+    let id = journal.begin_forgetting();
+    journal.add_snapshot(id, KEY, &[Bytes::from_static(b"state")]);
+    journal.finish_checkpoint(id);
+    let mut writes = 0;
+    while let Some(write) = journal.next_write() {
+        for seed in 0..20 {
+            let disk = disk.fork();
+            // Its outcome is not known when the power fails.
+            let _ = write.perform(&disk);
+            disk.crash(seed);
+            let (_, recovered) = open(&disk);
+            let is_before = recovered.entries.len() == 20;
+            assert_eq!(is_before, recovered.snapshots.is_empty(), "one or the other");
+        }
+        journal.written(write.perform(&disk)).unwrap();
+        writes += 1;
+    }
+    assert_eq!(writes, 2, "the checkpoint, and the deletion of the files before it");
+}
+
 #[test]
 fn entries_come_back_in_order_with_their_roles() {
     let disk = MemoryDisk::new();

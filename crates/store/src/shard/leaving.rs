@@ -10,6 +10,8 @@
 //! The next segment needs room for two headers and for what a store remembers. The node keeps more than that free on a full
 //! disk, which takes no records. If there is still no room, the store stays as it is and the host asks again later.
 
+use seriatim_model::Position;
+
 use super::segment::HEADER_BYTES;
 use super::{ShardStore, StoreError};
 
@@ -21,50 +23,90 @@ const PART_WORTH_LEAVING: u64 = 256;
 const LEAST_WORTH_LEAVING: u64 = 512;
 
 impl ShardStore {
-    /// How many bytes have to become free for a trimmed active segment to be left at once.
-    pub(super) fn worth_leaving(&self) -> u64 {
-        (self.segment_bytes() / PART_WORTH_LEAVING).max(LEAST_WORTH_LEAVING)
+    /// Whether anything was ever trimmed.
+    #[must_use]
+    pub fn is_trimmed(&self) -> bool {
+        self.trim.position() > Position::ZERO
     }
 
-    /// Whether nothing of the active segment and of those before it is needed, and leaving it frees at least `least` bytes of
-    /// records, or of bindings that the next binding log does not begin with.
-    pub(super) fn can_leave(&self, least: u64) -> bool {
-        let (number, trim) = (self.active.number, self.trim.position());
-        let records = self.active.records.len() - HEADER_BYTES;
-        let bindings = self.active.bindings.len().saturating_sub(self.active.bindings_began);
-        !self.options.keeps_newest
-            && self.failure.is_none()
-            && (records >= least || bindings >= least && self.is_worth_a_new_log())
-            && self.contents.is_below(number, trim)
-            && self.contents.dead_to(number + 1, trim) > number
+    /// From now on, until the active segment is left, it is left when it is trimmed, however little that frees.
+    pub fn leave_at_any_size(&mut self) {
+        self.leaves_at_any_size = !self.active.records.is_empty();
     }
+}
 
-    /// Whether nothing is needed any more of a sealed segment, which the last trim had to keep.
-    pub(super) fn has_dead(&self) -> bool {
-        let oldest = self.removals.dead_to().max(self.trim.first_segment());
-        let trim = self.trim.position();
-        self.failure.is_none()
-            && oldest < self.active.number
-            && self.contents.is_below(oldest, trim)
-            && self.contents.dead_to(self.active.number, trim) > oldest
+/// How many bytes have to become free for a trimmed active segment to be left at once.
+pub(super) fn worth_leaving(store: &ShardStore) -> u64 {
+    if store.leaves_at_any_size {
+        return 1;
     }
+    (store.segment_bytes() / PART_WORTH_LEAVING).max(LEAST_WORTH_LEAVING)
+}
 
-    /// Gives up the sealed segments that the last trim had to keep, as far as nothing is needed of them any more: a record that
-    /// waited for its position has it, or never gets one.
-    pub(super) fn give_up_if_dead(&mut self) -> Result<(), StoreError> {
-        if self.has_dead() { self.raise_trim(self.trim.position()) } else { Ok(()) }
+/// Whether nothing of the active segment and of those before it is needed, and leaving it frees at least `least` bytes of
+/// records, or of bindings that the next binding log does not begin with.
+pub(super) fn can_leave(store: &ShardStore, least: u64) -> bool {
+    let (active, trim) = (&store.active, store.trim.position());
+    let records = active.records.len() - HEADER_BYTES;
+    let bindings = active.bindings.len().saturating_sub(active.bindings_began);
+    !store.options.keeps_newest
+        && store.failure.is_none()
+        && (records >= least
+            || bindings >= least && active.is_worth_a_new_log(&store.contents, store.options))
+        && store.contents.is_below(active.number, trim)
+        && store.contents.dead_to(active.number + 1, trim) > active.number
+}
+
+/// Whether nothing is needed any more of a sealed segment, which the last trim had to keep.
+pub(super) fn has_dead(store: &ShardStore) -> bool {
+    let oldest = store.removals.dead_to().max(store.trim.first_segment());
+    let (active, trim) = (store.active.number, store.trim.position());
+    store.failure.is_none()
+        && oldest < active
+        && store.contents.is_below(oldest, trim)
+        && store.contents.dead_to(active, trim) > oldest
+}
+
+/// Seals the active segment and makes the next one, if nothing of the former is needed and that frees at least `least`
+/// bytes. If there is no room, nothing happens: [`can_leave`] stays true.
+pub(super) fn leave_trimmed(store: &mut ShardStore, least: u64) -> Result<(), StoreError> {
+    if !can_leave(store, least) {
+        return Ok(());
     }
-
-    /// Seals the active segment and makes the next one, if nothing of the former is needed and that frees at least `least`
-    /// bytes. If there is no room, nothing happens: [`ShardStore::can_leave`] stays true.
-    pub(super) fn leave_trimmed(&mut self, least: u64) -> Result<(), StoreError> {
-        if !self.can_leave(least) {
-            return Ok(());
+    match store.start_next_segment() {
+        Ok(()) => {
+            store.leaves_at_any_size = false;
+            store.raise_trim(store.trim.position())
         }
-        match self.start_next_segment() {
-            Ok(()) => self.raise_trim(self.trim.position()),
-            Err(StoreError::Full { .. }) => Ok(()),
-            Err(error) => Err(error),
-        }
+        Err(StoreError::Full { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Leaves the active segment if that is worth it, and gives up the sealed segments that the last trim had to keep and of
+/// which nothing is needed any more: a record that waited for its position has it, or never gets one. If there is no room
+/// to say so, nothing happens.
+pub(super) fn give_up_trimmed(store: &mut ShardStore) {
+    let left = leave_trimmed(store, worth_leaving(store));
+    let given_up = left.and_then(|()| match has_dead(store) {
+        true => store.raise_trim(store.trim.position()),
+        false => Ok(()),
+    });
+    match given_up {
+        Ok(()) | Err(StoreError::Full { .. }) => {}
+        Err(error) => store.failure = Some(error.to_string()),
+    }
+}
+
+/// Gives up the segments below one, of which it is durable that nothing is needed. If there is no room to say so, the
+/// next trim finds them again.
+pub(super) fn give_up_synced(store: &mut ShardStore, dead_to: u32) {
+    if dead_to <= store.trim.first_segment() || store.failure.is_some() {
+        return;
+    }
+    match store.give_up_below(dead_to, store.trim.position()) {
+        Ok(()) => {}
+        Err(StoreError::Full { .. }) => store.removals.note_dead(store.trim.first_segment()),
+        Err(error) => store.failure = Some(error.to_string()),
     }
 }

@@ -19,7 +19,7 @@ const SEGMENT_BYTES: u64 = 1 << 20;
 /// How many records a test appends, and how long each one is: together less than a segment.
 const COUNT: u64 = 50;
 const RECORD_BYTES: usize = 4000;
-/// What a store without records takes at most, in bytes.
+/// A store without records takes at most this, in bytes.
 const EMPTY_BYTES: u64 = 1000;
 
 fn open(disk: &MemoryDisk, mode: OpenMode) -> ShardStore {
@@ -58,7 +58,7 @@ fn appended(order: Order, durability: Durability) -> Vec<StorageCommand> {
     commands
 }
 
-/// What a store knows, without the ends of versions: those of trimmed ones go with the next commands.
+/// The state that a store knows, without the ends of versions: those of trimmed ones go with the next commands.
 fn known(store: &ShardStore) -> ShardRecovery {
     ShardRecovery { ends: vec![], ..store.recovery() }
 }

@@ -75,7 +75,7 @@ pub(super) fn open(place: Place, mode: OpenMode, options: ShardOptions) -> Resul
     Ok(ShardStore {
         removals: Removals::new(removed_to, dead_to.max(trim.first_segment()), replaced, is_write_behind),
         rewriting: Rewriting::new(packed_to),
-        is_trimmed: true,
+        forgot_trimmed: true,
         unsynced,
         place: loader.place,
         options,
@@ -83,6 +83,7 @@ pub(super) fn open(place: Place, mode: OpenMode, options: ShardOptions) -> Resul
         active,
         trim,
         failure: None,
+        leaves_at_any_size: false,
         segment_bytes: None,
     })
 }

@@ -18,8 +18,9 @@ use seriatim_model::wire::{Decoder, Encoder, Wire, wire_struct};
 use seriatim_model::{Record, RecordId};
 
 use super::binding::Binding;
+use super::contents::Contents;
 use super::packed::Expected;
-use super::{Owner, Place, StoreError};
+use super::{Owner, Place, ShardOptions, StoreError};
 use crate::disk::Disk;
 use crate::format::{Magic, encode_header, u32_at, u64_at};
 
@@ -382,6 +383,16 @@ impl ActiveSegment {
         let bindings = new_file(place, name, BINDINGS_MAGIC, number, &batch, count)?;
         let bindings_began = bindings.len();
         Ok(Self { number, records, bindings, expected, bindings_began })
+    }
+
+    /// Whether as much was added to the binding log as a new one starts with: otherwise a store that remembers much would
+    /// make a new one at every step.
+    pub(super) fn is_worth_a_new_log(&self, contents: &Contents, options: ShardOptions) -> bool {
+        let start = match options.measures_by_encoding {
+            false => self.bindings_began,
+            true => Expected::default().batch(&contents.all_bindings()).len() as u64,
+        };
+        self.bindings.len() > 2 * start
     }
 
     /// Adds the footers, and makes the next segment. If that fails, this one goes on as it was.

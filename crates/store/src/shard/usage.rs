@@ -6,7 +6,7 @@ use seriatim_model::{IdRun, Position, TimeIndex};
 use super::binding::Binding;
 use super::index::IndexRun;
 use super::runs::Stretch;
-use super::{Kept, ShardStore, StoreError};
+use super::{Kept, ShardStore, StoreError, leaving};
 
 /// Into how many parts the records of a segment are divided at most, about.
 const PARTS_OF_A_SEGMENT: u64 = 32;
@@ -134,13 +134,11 @@ impl ShardStore {
     #[must_use]
     pub fn measure(&self) -> StoreUse {
         let mut measured = Measured { usage: StoreUse::default(), trim: self.trim.position() };
-        // A file that is being replaced may be gone.
-        let len = |name: String| self.place.disk.len(&name).unwrap_or_default();
-        measured.usage.bytes =
-            self.removals.given_up(&self.trim).map(|number| self.segment_use(number)).sum();
+        let given_up = self.removals.given_up(&self.trim);
+        measured.usage.bytes = given_up.flat_map(|number| self.place.all_lens(number)).sum();
         for (number, parts, end) in self.contents.parts() {
-            let [records, bindings, packed] = self.place.all_files(number).map(len);
-            measured.add(&parts.parts, end, (records, records + bindings + packed));
+            let lens @ [records, ..] = self.place.all_lens(number);
+            measured.add(&parts.parts, end, (records, lens.iter().sum()));
         }
         measured.finish()
     }
@@ -148,16 +146,11 @@ impl ShardStore {
     /// How many bytes of that are in segments of which nothing is needed: they go as soon as the disk allows.
     #[must_use]
     pub fn going_bytes(&self) -> u64 {
-        let active = self.can_leave(self.worth_leaving()).then_some(self.active.number);
+        let can_leave = leaving::can_leave(self, leaving::worth_leaving(self));
         let dead = self.removals.given_up(&self.trim).start..self.removals.dead_to();
-        dead.chain(active).map(|number| self.segment_use(number)).sum()
-    }
-
-    /// How many bytes the files of a segment have.
-    fn segment_use(&self, number: u32) -> u64 {
-        // A file that is being replaced may be gone.
-        let len = |name: String| self.place.disk.len(&name).unwrap_or_default();
-        self.place.all_files(number).map(len).iter().sum()
+        dead.chain(can_leave.then_some(self.active.number))
+            .flat_map(|number| self.place.all_lens(number))
+            .sum()
     }
 
     /// The ids of records that it holds and that have no final position, a few of them.
@@ -192,7 +185,7 @@ impl ShardStore {
             self.raise_trim(self.trim.position())?;
         }
         if !self.active.records.is_empty() {
-            self.leave_trimmed(1)?;
+            leaving::leave_trimmed(self, 1)?;
         }
         let is_known = !whole && times.marks().is_empty() && times.time_ms() <= self.known_time();
         if is_known || whole && *times == self.contents.remembered.times {
