@@ -49,6 +49,7 @@ mod moved;
 mod output;
 mod process;
 mod retention;
+mod retired;
 mod serve;
 mod shards;
 mod speculating;

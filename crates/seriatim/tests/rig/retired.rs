@@ -1,0 +1,156 @@
+//! Copies of a retired shard: what `status` says of them, and that the next lost disk takes no record.
+
+use std::time::Duration;
+
+use seriatim_client::{Client, LogConfig, LogEntry, NodeId, Order, ShardId};
+
+use crate::command::{CommandLine, text};
+use crate::members::Members;
+use crate::workload::DEADLINE;
+
+/// Five nodes, and a log `x` of two shards with two replicas each: shard 0 has the records 1 to 400, and shard 1 those up to 1,000.
+struct Cluster {
+    members: Members,
+    client: Client,
+    cli: CommandLine,
+    /// The nodes of shard 0.
+    of_shard: [NodeId; 2],
+}
+
+impl Cluster {
+    /// A node that stays away for so many milliseconds is replaced.
+    async fn start(replace_after_ms: u32) -> Self {
+        let prepare = |node: NodeId, data: &std::path::Path| {
+            let config = data.with_file_name(format!("node{node}.toml"));
+            let before = std::fs::read_to_string(&config).expect("it was written");
+            let limits = format!("{before}\n[limits]\nreplace_after_ms = {replace_after_ms}\n");
+            std::fs::write(config, limits).expect("it can be written");
+        };
+        let members = Members::start_with(5, prepare).await;
+        let client = members.client(DEADLINE).await;
+        let config = LogConfig { order: Order::Belfast, shards: 2, replicas: 2, ..LogConfig::default() };
+        client.create("x", config).await.expect("the log is created");
+        let cli = CommandLine::new(&members.addresses());
+        let view = client.lookup("x").await.expect("the log is there").view.expect("it has a view");
+        let nodes: Vec<NodeId> = view.shards[0].replicas.iter().map(|member| member.node).collect();
+        assert!(!nodes.contains(&NodeId(1)), "node 1 has the register");
+        let of_shard = nodes.try_into().expect("two replicas");
+        let cluster = Self { members, client, cli, of_shard };
+        cluster.append(1, 400, "0").await;
+        cluster.append(401, 1000, "1").await;
+        cluster
+    }
+
+    async fn append(&self, first: u32, last: u32, shard: &str) {
+        let lines: String = (first..=last).map(|number| format!("{number}\n")).collect();
+        self.cli.good_on(&["append", "x", "--shard", shard, "--sync"], lines.as_bytes()).await;
+    }
+
+    async fn is_well(&self, when: &str) {
+        let status = self.cli.run(&["status", "--wait", "50"]).await;
+        assert_eq!(
+            status.status.code(),
+            Some(0),
+            "{when}: {}; {}",
+            text(&status.stdout),
+            self.members.says()
+        );
+    }
+
+    /// Waits until the view that stands is as it should be.
+    async fn until_view(&self, what: &str, is_so: impl Fn(&LogEntry) -> bool) {
+        let mut again = tokio::time::interval(Duration::from_millis(50));
+        let looking = async {
+            while !self.client.lookup("x").await.is_ok_and(|entry| is_so(&entry)) {
+                again.tick().await;
+            }
+        };
+        let found = tokio::time::timeout(DEADLINE, looking).await;
+        assert!(found.is_ok(), "never: {what}; {}", self.members.says());
+    }
+
+    async fn lose_disk(&mut self, node: NodeId) {
+        self.members.kill(node).await;
+        std::fs::remove_dir_all(self.members.data(node)).expect("its data is lost");
+        self.members.restart(node).await;
+    }
+
+    async fn has_all(&self, when: &str) {
+        let printed = self.cli.good(&["read", "x"]).await;
+        let mut numbers: Vec<u32> =
+            text(&printed).lines().map(|line| line.parse().expect("a number")).collect();
+        numbers.sort_unstable();
+        assert_eq!(numbers, (1..=1000).collect::<Vec<_>>(), "{when}");
+    }
+}
+
+fn is_retired(entry: &LogEntry) -> bool {
+    entry.view.as_ref().is_some_and(|view| !view.retired.is_empty())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_that_was_left_behind_has_what_its_stand_in_had_still_to_copy() {
+    let mut cluster = Cluster::start(60_000).await;
+    let [first, second] = cluster.of_shard;
+    cluster.members.kill(first).await;
+    let is_left = |entry: &LogEntry| {
+        let shard = entry.view.as_ref().and_then(|view| view.shard(ShardId(0)));
+        shard.is_some_and(|members| members.replicas.iter().all(|member| member.node != first))
+    };
+    cluster.until_view("the log goes on without the first node", is_left).await;
+    cluster.members.kill(second).await;
+    cluster.until_view("the shard is retired", is_retired).await;
+    cluster.members.restart(first).await;
+    cluster.members.restart(second).await;
+    cluster.is_well("both are back").await;
+    cluster.lose_disk(second).await;
+    cluster.is_well("the second has copied what it lost").await;
+    cluster.has_all("the second lost its disk").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_disk_of_a_retired_shard_may_be_lost_in_turn_and_a_node_that_stays_away_is_replaced() {
+    let mut cluster = Cluster::start(2000).await;
+    let [first, second] = cluster.of_shard;
+    cluster.members.kill(first).await;
+    cluster.members.kill(second).await;
+    cluster.until_view("the shard is retired", is_retired).await;
+    cluster.members.restart(first).await;
+    cluster.members.restart(second).await;
+    cluster.is_well("both are back").await;
+    for node in [second, first] {
+        cluster.lose_disk(node).await;
+        cluster.is_well("it has copied what it lost").await;
+        cluster.has_all("a disk was lost").await;
+    }
+    // A subscription to the shard ends where it was to, and otherwise says that nothing more comes.
+    let until = cluster.cli.tail_of("x").await.to_string();
+    let told = cluster.cli.good(&["tail", "x", "--shards", "0", "--from", "0", "--until", &until]).await;
+    assert_eq!(text(&told).lines().count(), 400);
+    let (told, why) = cluster.cli.bad(&["tail", "x", "--shards", "0", "--from", "0"]).await;
+    assert_eq!(text(&told).lines().count(), 400);
+    assert!(why.contains("nothing more comes of shard 0: it is retired"), "{why}");
+
+    cluster.members.kill(first).await;
+    let status = cluster.cli.run(&["status"]).await;
+    let said = text(&status.stdout);
+    let one =
+        format!("shard 0 is retired: 1 of 2 whole copies, on node {second}, node {first} does not answer");
+    assert!(status.status.code() == Some(1) && said.contains(&one), "{said}");
+    let has_another = |entry: &LogEntry| {
+        entry
+            .view
+            .as_ref()
+            .is_some_and(|view| view.retired.iter().any(|retired| retired.nodes().count() == 3))
+    };
+    cluster.until_view("another node keeps a copy", has_another).await;
+    let copied = async {
+        let mut again = tokio::time::interval(Duration::from_millis(100));
+        while text(&cluster.cli.run(&["status"]).await.stdout).contains("whole copies") {
+            again.tick().await;
+        }
+    };
+    assert!(tokio::time::timeout(DEADLINE, copied).await.is_ok(), "it copies: {}", cluster.members.says());
+    cluster.lose_disk(second).await;
+    cluster.has_all("only the other node had it").await;
+}
