@@ -100,7 +100,7 @@ impl Script {
         self.deliver_of(VIEW, shard, from, records, upto)
     }
 
-    /// A shard delivers positions, of which this view is the latest to decide about one.
+    /// A shard delivers positions. `view` is the latest view that decides about one of them.
     fn deliver_of(
         &mut self,
         view: ViewNumber,

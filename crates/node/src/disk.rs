@@ -52,7 +52,7 @@ pub enum DataDirectoryError {
         /// The path that the link contains.
         target: PathBuf,
     },
-    /// It, or the directory in which it is to be made, belongs to another user, or does not let this one write.
+    /// The directory, or its parent where the directory does not exist, belongs to another user or does not let this user write.
     #[error(
         "user {user} may not write to {}; make that user the owner of the data directory, start the node as another user, \
          or give another directory",

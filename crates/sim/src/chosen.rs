@@ -27,7 +27,7 @@ pub struct Chosen {
     pub given: BTreeMap<Position, RecordId>,
     /// It has everything below this position that it wants, and all of that is final, ...
     pub upto: Position,
-    /// ... but for these positions: it was told that what was there is trimmed, or lost.
+    /// The positions that the reader skips, because the log reported them as trimmed or lost.
     pub passed: Vec<Range<Position>>,
 }
 
@@ -37,7 +37,7 @@ impl Chosen {
         self.given.extend(records.iter().map(|stored| (stored.position, stored.id)));
     }
 
-    /// It goes on at `end`, since what lies between is trimmed, or lost.
+    /// The reader continues at `end`: the positions before it are trimmed or lost.
     pub fn pass(&mut self, end: Position) {
         self.passed.push(self.upto..end);
     }

@@ -98,7 +98,7 @@ impl History {
         }
     }
 
-    /// A reader of all shards, or of some, goes on at `end` since all from `from` on is lost.
+    /// A reader of all shards, or of some, continues at `end`: the positions from `from` to `end` are lost.
     pub fn skip(&mut self, shards: Option<BTreeSet<ShardId>>, from: Position, end: Position) {
         let at = self.tick();
         self.skipped.push(Skipped { at, shards, from, end });

@@ -63,7 +63,7 @@ fn chosen_shards(plan: &Plan, is_speculative: bool) -> Option<BTreeSet<ShardId>>
     is_chosen.then_some(shards)
 }
 
-/// Some of so many shards, and at least one.
+/// Some of the `count` shards, and at least one.
 fn some_of(count: u32, random: &mut Random) -> BTreeSet<ShardId> {
     let one = ShardId(random.below(u64::from(count)) as u32);
     (0..count).map(ShardId).filter(|shard| *shard == one || random.percent(40)).collect()
@@ -121,7 +121,8 @@ impl Subscription {
         Self::of((control, entry, window), random, (speculative, wanted), plan, history)
     }
 
-    /// Subscribes to what is wanted, with so many bytes on their way, before it is final if it is `speculative`.
+    /// Subscribes to the wanted records with a window of `window` bytes. A `speculative` subscription receives records before
+    /// they are final.
     fn of(
         (control, entry, window): (NodeId, &LogEntry, u64),
         random: Random,

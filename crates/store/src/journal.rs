@@ -217,7 +217,7 @@ impl Journal {
         Ok(!recovery::has_files(disk)?)
     }
 
-    /// Takes note that the disk has a journal, of which a file is durable. Nothing is noted on a full disk.
+    /// Records on the disk that it has a journal, one file of which is durable. On a full disk this does nothing.
     ///
     /// # Errors
     /// If the disk fails.
@@ -360,7 +360,7 @@ impl Journal {
         !self.files.doomed.is_empty()
     }
 
-    /// Whether files wait to be deleted because they have what is to be forgotten ([`Journal::begin_forgetting`]).
+    /// Whether files wait to be deleted because they hold forgotten records ([`Journal::begin_forgetting`]).
     #[must_use]
     pub fn has_files_to_forget(&self) -> bool {
         self.checkpoint.forgets && self.has_superfluous_files()

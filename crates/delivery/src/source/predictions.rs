@@ -221,7 +221,7 @@ impl Source {
         }
     }
 
-    /// Whether the register is to be asked before the positions are skipped about which `view` decides: a reader of chosen shards may
+    /// Whether the reader asks the register before it skips the positions about which `view` decides: a reader of chosen shards may
     /// skip positions only by the placement, and the shards, of a view that it knows.
     pub(super) fn must_ask_first(&self, view: ViewNumber) -> bool {
         let skips = self.selection.shards.is_some() && !self.options.mutates(Mutation::UnknownViewSkipped);

@@ -33,7 +33,7 @@ pub(super) struct Root {
 #[derive(Debug, Default)]
 struct Known {
     names: BTreeSet<String>,
-    /// How often this process forgot directories. One that was found before may be among those that it removed.
+    /// How often this process forgot directories. A directory that was found before may be one that the process has removed.
     forgotten: u64,
 }
 

@@ -395,7 +395,7 @@ impl Attempt {
         step
     }
 
-    /// The loss that comes with the view: what nobody holds, and what retired shards had.
+    /// The loss that comes with the view: positions that no replica holds, and those that retired shards had.
     pub(super) fn loss(&self) -> Option<Loss> {
         let given_up = self.goal.given_up.clone();
         match self.accepted.clone() {

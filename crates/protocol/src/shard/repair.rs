@@ -152,7 +152,7 @@ pub(super) fn not_got(
     let is_member = matches!(from, Address::Node(node, _) if members.any(|member| member.node == node));
     match error {
         // Not after a fence: what was answered to that counts, and it told the trim point. And only a member's: one
-        // outside the view may have missed a trim, or have trimmed what an accepted loss has given out anew.
+        // outside the view may have missed a trim, or have trimmed positions that the log gave out again after an accepted loss.
         ReadError::Trimmed { first } if first <= core.stable && core.is_open() && is_member => {
             core.catch_up.learned_trim(now, request);
             core.trim_below(first, out);

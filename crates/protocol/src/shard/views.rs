@@ -101,7 +101,7 @@ impl Core {
         self.take_view(view, &entry.history);
         self.catch_up.restart();
         if self.knows_trim() && self.missing.is_some_and(MissingRange::is_empty) {
-            // An operator gave up all that it lacked, and nobody could tell it more: it counts, also if the next view comes at once.
+            // An operator gave up all that the replica lacked, and no replica has more: it counts, also if the next view comes at once.
             self.missing = None;
         }
         true
@@ -185,7 +185,7 @@ impl Core {
         self.trim_refused |= self.trim_write == ticket;
         if let Some(before) = self.unstored.failed(ticket) {
             let Before { memory, stable, restarted, missing, applied } = before;
-            // Of a retired shard it asks anew.
+            // The replica asks again for the records of a retired shard.
             self.retired = None;
             // Positions that were trimmed meanwhile were final.
             (self.memory, self.stable) = (memory, stable.max(self.trim));

@@ -164,7 +164,7 @@ async fn tail_says_which_shards_cannot_be_chosen() {
     cli.good(&["log", "remove-shard", "t", "1"]).await;
     assert_eq!(read("1").await, "one\ntwo\n", "it takes no new records, and has these");
     cli.good(&["trim", "t", &tail]).await;
-    // A shard of which nothing is left goes with the next view.
+    // The next view drops a shard that has no records left.
     cli.good(&["log", "add-shard", "t"]).await;
     let (_, said) = cli.bad(&["tail", "t", "--from", "0", "--shards", "1"]).await;
     assert!(said.contains("the log has no shard 1; it has 0, 2") && said.lines().count() == 1, "{said}");

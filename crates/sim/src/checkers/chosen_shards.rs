@@ -45,7 +45,7 @@ fn has_no_other(
             // A reader of the whole log does not know which shard has what it saw.
             Some(seen) if !history.owners.contains_key(at) => seen.id != *id,
             Some(seen) => seen.id != *id || !history.wants(&chosen.wanted, *at, seen),
-            // Nobody else may have read it before it was trimmed.
+            // Perhaps no other reader had it before it was trimmed.
             None => *at >= trim,
         };
         if is_foreign && !history.excuse(Excuse::Overwritten, history.may_be_gone(*at)) {

@@ -1,7 +1,7 @@
 //! A prediction of an ordering that orders later fails only with the view's leader: not if its process goes on to lead the next view, and,
 //! where clients put records on the shards themselves, the primaries' go on as well. A process that comes back with its memory is the
 //! same member, and does not know what it had bound. A leader that is cut off while its view is sealed goes on without what it had
-//! bound: another member is chosen, and if that is not there for the new view, the old leader may lead it all the same. One that chose
+//! bound: another member is chosen, and if that is not there for the new view, the old leader may lead it. One that chose
 //! shards is also told that a record fails if the next view gives its position to another shard.
 //!
 //! Where positions are given in advance it fails only with all of its shard: not if the process of one of its replicas goes on into the

@@ -333,7 +333,7 @@ impl Clients {
         client.reader.unwrap_or_else(|| unreachable!("machine {READER} is a reader"))
     }
 
-    /// A client ends that nobody waits for.
+    /// A client ends, and no other part of the run waits for it.
     pub(super) fn end_one(&mut self, cluster: &mut Cluster, number: u32) -> Client {
         self.hang_up(cluster, number);
         cluster.client_goes(number);

@@ -9,7 +9,7 @@
 //! crc of the 36 bytes before (4) · body · padding
 //! ```
 //!
-//! A batch without entries says that the journal goes on in another file, which was durable before. It is the last of its
+//! A batch without entries says that the journal continues in another file, which was durable before. It is the last of its
 //! file, and not there if the node was killed between the two.
 //!
 //! The body checksum covers the padding too, so every bit of a batch is checked. The mark says of which use of the
@@ -234,7 +234,7 @@ impl Batch {
         Some(Self { header, body: file.slice(body..body + header.body_len as usize) })
     }
 
-    /// Whether the journal goes on in another file.
+    /// Whether the journal continues in another file.
     pub(super) fn is_note_of_follower(&self) -> bool {
         self.header.entries == 0
     }

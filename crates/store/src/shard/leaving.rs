@@ -98,7 +98,7 @@ pub(super) fn give_up_trimmed(store: &mut ShardStore) {
     }
 }
 
-/// Gives up the segments below one, of which it is durable that nothing is needed. If there is no room to say so, the
+/// Gives up the segments below one. A durable trim says that no record in them is needed. If there is no room to say so, the
 /// next trim finds them again.
 pub(super) fn give_up_synced(store: &mut ShardStore, dead_to: u32) {
     if dead_to <= store.trim.first_segment() || store.failure.is_some() {

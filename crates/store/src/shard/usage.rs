@@ -143,7 +143,7 @@ impl ShardStore {
         measured.finish()
     }
 
-    /// How many bytes of that are in segments of which nothing is needed: they go as soon as the disk allows.
+    /// How many of these bytes are in segments without a needed record: the store deletes them as soon as the disk allows.
     #[must_use]
     pub fn going_bytes(&self) -> u64 {
         let can_leave = leaving::can_leave(self, leaving::worth_leaving(self));

@@ -9,7 +9,7 @@
 //!     |<- Recovered --|                      what none of them has
 //! ```
 //!
-//! It is the same where no view can be formed: the operator is told, and accepts, all at once.
+//! Where no view can be formed, the operator also sees, and accepts, the whole loss at once.
 //!
 //! With the operator's word a view is formed that gives this up: the log's history says that it is lost. A shard of which nothing is
 //! left is in that view no more. A replica of it that comes back has nothing that counts.
@@ -46,7 +46,7 @@ pub(super) struct Inquiry {
 pub(super) enum Then {
     /// A view stands. The operator is answered, or a view is formed that gives up what is lost.
     Answer,
-    /// No view can be formed without this loss. The operator is told what is lost in all.
+    /// No view can be formed without this loss. The operator sees the whole loss.
     Add(Loss),
     /// The operator accepts what is lost, and a view can be formed.
     Attempt,
