@@ -145,6 +145,8 @@ fn seeds_of_belfast_that_failed_once_are_clean() {
     clean(profiles::ANY, Belfast, &[28_002_062]);
     // A node with a replica of a retired shard was to leave: nobody else gets what that has.
     clean(profiles::DEPARTURES, Belfast, &[30_000_034]);
+    // A replica of a retired shard copied records when it was retired, and then asked for no cuts that it had missed.
+    clean(profiles::DEPARTURES, Belfast, &[57]);
     // The only whole replica lost its disk before the view was registered that counted on it; its shard was retired in the next one,
     // and nobody was there to give up what it had.
     clean(profiles::ANY, Belfast, &[28_004_106]);

@@ -480,7 +480,7 @@ impl DataPath for LocalPath {
     /// When something of the local log is to be reported, written again, or sent again.
     fn deadline(&self, core: &Core) -> Option<Time> {
         if !core.is_open() {
-            return self.owing.as_ref().and_then(Owing::deadline);
+            return self.owing.as_ref().and_then(|owing| owing.deadline(core));
         }
         let report = self.local.report_at(core.memory.config.interval());
         let pad = self.pad_at(core);
@@ -491,7 +491,7 @@ impl DataPath for LocalPath {
         if self.deadline(core).is_none_or(|at| now < at) {
             return;
         }
-        self.ask_for_owed(now, out);
+        self.ask_for_owed(core, now, out);
         for index in 0..self.local.chunks.len() {
             let chunk = &self.local.chunks[index];
             if matches!(chunk.stored, Stored::Failed(at) if now >= at) {

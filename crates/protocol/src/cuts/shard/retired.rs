@@ -26,27 +26,27 @@ pub(super) struct Owing {
 }
 
 impl Owing {
-    pub(super) fn deadline(&self) -> Option<Time> {
-        self.write.is_none().then(|| self.asks.at())
+    /// When the replica asks next. None while it copies records, or writes the cuts.
+    pub(super) fn deadline(&self, core: &Core) -> Option<Time> {
+        (self.write.is_none() && core.missing.is_none()).then(|| self.asks.at())
     }
 }
 
 impl LocalPath {
-    /// The shard is retired in a view that is registered. A replica that lacks nothing else asks for what it has missed.
+    /// The shard is retired in a view that is registered. A replica of the shard's last view asks for the cuts that it has missed,
+    /// once it has copied the records that it lacks.
     pub(super) fn learn_retired(&mut self, core: &Core, now: Time, retired: Retired, out: &mut Out) {
-        let is_whole = core.is_named() && core.view_number() == retired.of && core.missing.is_none();
-        let lacks_cuts = is_whole && core.stable < retired.ends;
+        let is_member = core.is_named() && core.view_number() == retired.of;
+        let lacks_cuts = is_member && core.stable < retired.ends;
         let asks = Backoff::new(now, limits::RESEND_AFTER, ASK_MOST);
         self.owing = lacks_cuts.then_some(Owing { retired, asks, write: None });
-        self.ask_for_owed(now, out);
+        self.ask_for_owed(core, now, out);
     }
 
-    /// Asks the leader, again if need be.
-    pub(super) fn ask_for_owed(&mut self, now: Time, out: &mut Out) {
-        let Some(owing) = self.owing.as_mut().filter(|owing| owing.write.is_none() && owing.asks.is_due(now))
-        else {
-            return;
-        };
+    /// Asks the leader, again if need be. A replica that still copies records asks later.
+    pub(super) fn ask_for_owed(&mut self, core: &Core, now: Time, out: &mut Out) {
+        let may_ask = |owing: &&mut Owing| owing.deadline(core).is_some_and(|at| now >= at);
+        let Some(owing) = self.owing.as_mut().filter(may_ask) else { return };
         owing.asks.tried(now);
         send(owing.retired.leader, Message::Owe { view: owing.retired.view }, out);
     }
@@ -64,7 +64,7 @@ impl LocalPath {
             let Owing { retired, write, .. } = owing;
             write.is_none() && (retired.view, retired.of, retired.until) == (view, of, end)
         };
-        if self.owing.as_ref().filter(is_asked).is_none() {
+        if self.owing.as_ref().filter(is_asked).is_none() || core.missing.is_some() {
             return;
         }
         let runs = if core.options.mutates(Mutation::RetiredKeeps) { self.filled(core, runs) } else { runs };
