@@ -69,6 +69,22 @@ impl Cluster {
         assert!(found.is_ok(), "never: {what}; {}", self.members.says());
     }
 
+    /// Waits until `seriatim status` prints what `is_so` accepts. Returns its exit status.
+    async fn until_status(&self, what: &str, is_so: impl Fn(&str) -> bool) -> Option<i32> {
+        let mut again = tokio::time::interval(Duration::from_millis(100));
+        let looking = async {
+            loop {
+                let status = self.cli.run(&["status"]).await;
+                if is_so(text(&status.stdout)) {
+                    return status.status.code();
+                }
+                again.tick().await;
+            }
+        };
+        let found = tokio::time::timeout(DEADLINE, looking).await;
+        found.unwrap_or_else(|_| panic!("never: {what}; {}", self.members.says()))
+    }
+
     async fn lose_disk(&mut self, node: NodeId) {
         self.members.kill(node).await;
         std::fs::remove_dir_all(self.members.data(node)).expect("its data is lost");
@@ -110,7 +126,7 @@ async fn a_replica_that_was_left_behind_has_what_its_stand_in_had_still_to_copy(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_disk_of_a_retired_shard_may_be_lost_in_turn_and_a_node_that_stays_away_is_replaced() {
-    let mut cluster = Cluster::start(2000).await;
+    let mut cluster = Cluster::start(8000).await;
     let [first, second] = cluster.of_shard;
     cluster.members.kill(first).await;
     cluster.members.kill(second).await;
@@ -132,11 +148,10 @@ async fn each_disk_of_a_retired_shard_may_be_lost_in_turn_and_a_node_that_stays_
     assert!(why.contains("nothing more comes of shard 0: it is retired"), "{why}");
 
     cluster.members.kill(first).await;
-    let status = cluster.cli.run(&["status"]).await;
-    let said = text(&status.stdout);
     let one =
         format!("shard 0 is retired: 1 of 2 whole copies, on node {second}, node {first} does not answer");
-    assert!(status.status.code() == Some(1) && said.contains(&one), "{said}");
+    let status = cluster.until_status("one copy is left", |said| said.contains(&one)).await;
+    assert_eq!(status, Some(1), "a log with one copy is not well");
     let has_another = |entry: &LogEntry| {
         entry
             .view
@@ -144,13 +159,8 @@ async fn each_disk_of_a_retired_shard_may_be_lost_in_turn_and_a_node_that_stays_
             .is_some_and(|view| view.retired.iter().any(|retired| retired.nodes().count() == 3))
     };
     cluster.until_view("another node keeps a copy", has_another).await;
-    let copied = async {
-        let mut again = tokio::time::interval(Duration::from_millis(100));
-        while text(&cluster.cli.run(&["status"]).await.stdout).contains("whole copies") {
-            again.tick().await;
-        }
-    };
-    assert!(tokio::time::timeout(DEADLINE, copied).await.is_ok(), "it copies: {}", cluster.members.says());
+    let has_copied = |said: &str| !said.contains("whole copies") && !said.contains("changing view");
+    cluster.until_status("it has copied", has_copied).await;
     cluster.lose_disk(second).await;
     cluster.has_all("only the other node had it").await;
 }
