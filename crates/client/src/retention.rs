@@ -47,8 +47,9 @@ impl LogUse {
             };
             let usage = answer.usage.unwrap_or_default();
             let bytes = usage.bytes;
-            if !usage.extents.is_empty() && usage.kept_bytes(Position::ZERO) < bytes {
-                *found.going.entry(node).or_default() += bytes - usage.kept_bytes(Position::ZERO);
+            let kept = usage.kept_bytes(Position::ZERO);
+            if !usage.extents.is_empty() && kept < bytes {
+                *found.going.entry(node).or_default() += bytes - kept;
             }
             *found.nodes.entry(node).or_default() += bytes;
             found.bytes += bytes;

@@ -379,7 +379,7 @@ impl Subscriber {
     }
 
     /// The chosen shards are retired, and have nothing at the next position or after it. When all that they had is confirmed, a reader
-    /// with an end has what it wants, and another one is told.
+    /// with an end is finished, and a reader without one gets [`Failure::ShardsRetired`].
     fn end_of(&mut self, shards: Vec<ShardId>, out: &mut Out) {
         self.confirm(out);
         let Policy::TwoBounds(policy, _) = &self.policy else { return };

@@ -188,7 +188,7 @@ pub const RETAIN_EVERY: Duration = Duration::from_secs(1);
 /// How often at least, while nothing happens.
 pub const RETAIN_EVERY_IDLE: Duration = Duration::from_secs(60);
 
-/// How long after a trim or a deletion a node removes from its files what is left of trimmed and deleted records.
+/// How long after a trim or a deletion a node begins to remove the trimmed and deleted records that its files still have.
 pub const FORGET_AFTER: Duration = Duration::from_secs(5);
 
 /// How long after it did so a node does it again at the earliest: it costs a checkpoint and another file of the journal.

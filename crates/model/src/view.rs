@@ -211,9 +211,15 @@ impl RetiredShard {
         self.nodes().skip(named)
     }
 
-    /// The node is to keep a copy, too, unless it is one of those already.
+    /// Whether the node keeps a copy, or has yet to copy the records.
+    #[must_use]
+    pub fn has_copy_on(&self, node: NodeId) -> bool {
+        self.nodes().any(|copy| copy == node)
+    }
+
+    /// Adds the node to the copies, unless it has one.
     pub fn add_copy(&mut self, node: NodeId) {
-        if !self.nodes().any(|known| known == node) {
+        if !self.has_copy_on(node) {
             self.copies.replicas.push(Member { node, incarnation: Incarnation(0) });
         }
     }
@@ -309,8 +315,7 @@ impl View {
         self.retired.iter().find(|retired| retired.shard == shard)
     }
 
-    /// The replicas of a shard that is in the view, or the copies of one that is retired: they have the positions of the log that are
-    /// its own.
+    /// The replicas of a shard of the view, or the copies of a retired shard: these nodes hold the shard's positions of the log.
     #[must_use]
     pub fn holders(&self, shard: ShardId) -> Option<&ShardMembers> {
         self.shard(shard).or_else(|| self.retired(shard).map(RetiredShard::copies))

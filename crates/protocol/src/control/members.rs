@@ -100,7 +100,7 @@ impl Wish {
         if let Endpoint::Shard(shard) = endpoint
             && let Some(retired) = view.retired(shard)
         {
-            return if retired.nodes().any(|copy| copy == node) { Self::Nothing } else { Self::Keep };
+            return if retired.has_copy_on(node) { Self::Nothing } else { Self::Keep };
         }
         let (named, meant) = match endpoint {
             Endpoint::Shard(shard) => {

@@ -233,8 +233,7 @@ pub fn is_rid_of(entry: &LogEntry, node: NodeId) -> bool {
 /// The retired shard whose records are all that a log has yet on a node. No other node gets them: they stay there until they are trimmed.
 #[must_use]
 pub fn retired_shard_on(entry: &LogEntry, node: NodeId) -> Option<&RetiredShard> {
-    let is_there = |retired: &&RetiredShard| retired.nodes().any(|copy| copy == node);
-    let retired = entry.view.as_ref()?.retired.iter().find(is_there);
+    let retired = entry.view.as_ref()?.retired.iter().find(|retired| retired.has_copy_on(node));
     retired.filter(|_| !catalog::taking_part(entry).contains(&node))
 }
 
@@ -242,7 +241,7 @@ pub fn retired_shard_on(entry: &LogEntry, node: NodeId) -> Option<&RetiredShard>
 #[must_use]
 pub fn keeps_retired(entry: &LogEntry, shard: ShardId, node: NodeId) -> bool {
     let retired = entry.view.as_ref().and_then(|view| view.retired(shard));
-    retired.is_some_and(|retired| retired.nodes().any(|copy| copy == node))
+    retired.is_some_and(|retired| retired.has_copy_on(node))
 }
 
 fn named(nodes: &BTreeSet<NodeId>) -> String {

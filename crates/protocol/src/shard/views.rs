@@ -294,11 +294,10 @@ fn keep_copy(
     history: &ViewHistory,
     out: &mut Out,
 ) {
-    let mut nodes = retired.nodes();
     let ends = retired.ends(history);
     let lacks_rest = core.missing.is_some_and(|missing| missing.end >= ends);
     let has_begun = core.kept().is_some() && (lacks_rest || core.missing.is_none() && core.stable >= ends);
-    if !nodes.any(|node| node == core.node) || has_begun || core.options.mutates(Mutation::RetiredUncopied) {
+    if !retired.has_copy_on(core.node) || has_begun || core.options.mutates(Mutation::RetiredUncopied) {
         return;
     }
     let before = core.before(path);
