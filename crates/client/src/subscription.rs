@@ -138,7 +138,7 @@ pub enum Event {
     /// accepted that. Everything below is final, and was delivered; delivery goes on at `end`. Comes only where that was
     /// [asked for](SubscribeOptions::skip_lost).
     Lost {
-        /// The shard.
+        /// The shard. Another shard may have lost records at these positions, too.
         shard: ShardId,
         /// The first of the positions.
         from: Position,

@@ -49,6 +49,17 @@ pub enum Failure {
         /// Where to read on: the shard lost all that it had before, and no other has a record there.
         end: Position,
     },
+    /// The log continues below the reader's position after a loss that an operator accepted. Other records get the positions from `start`
+    /// on, and records that the reader has from there on are lost.
+    #[error(
+        "the log continues at position {start} after a loss that an operator accepted, and this reader is at position {position}: records that were read from {start} on are lost, and others get their positions; read on from {start}"
+    )]
+    Reassigned {
+        /// The position that the reader waits for.
+        position: Position,
+        /// The position at which the log continues, and at which a reader has to begin again.
+        start: Position,
+    },
     /// No replica of the shard gave the record out, and the last one that was asked lacks it.
     #[error("no replica of shard {shard} gives out position {position}: the last one asked does not hold it")]
     Missing {

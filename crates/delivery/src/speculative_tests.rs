@@ -691,3 +691,57 @@ fn where_positions_tell_the_shard_no_record_waits_for_positions_of_others() {
     assert_eq!(script.deliver(0, 0, [run(0..4), run(12..16)].concat(), 16), ["0 1 2 3", "confirm 8"]);
     assert_eq!(script.deliver(2, 0, run(8..12), 12), ["8 9 10 11 12 13 14 15", "confirm 16"]);
 }
+
+/// A later view, which begins at `start`; the log continued at `continued` in a view before or in this one, after an accepted loss.
+fn reassigned(number: u64, start: u64, continued: u64) -> LogEntry {
+    let mut later = view(number, 1, start, start);
+    later.history.reassign(ViewNumber(2), Position(continued));
+    later
+}
+
+#[test]
+fn a_reader_beyond_the_point_where_the_log_continues_after_an_accepted_loss_is_told_so() {
+    let told = "Reassigned { position: Position(4), start: Position(2) }";
+    // Also a reader that learns only a later view.
+    for later in [reassigned(2, 2, 2), reassigned(3, 9, 2)] {
+        for selection in [Selection::default(), of_shards(&[0], false), speculative()] {
+            let mut script = Script::new(1, None, selection.clone());
+            script.deliver(0, 0, run(0..4), 4);
+            assert_eq!(script.enters(later.clone()), [told], "{selection:?}");
+            assert!(script.subscriber.is_over());
+        }
+        let mut script = Script::new(1, None, speculative());
+        script.deliver(0, 0, run(0..4), 4);
+        assert_eq!(script.predict(1, 0, 4, run([4, 5]), 6), ["4? 5?"]);
+        assert_eq!(script.enters(later), ["fail 4", told], "what is not confirmed fails first");
+    }
+}
+
+#[test]
+fn a_reader_that_has_nothing_yet_is_told_that_the_log_continues_below_its_first_position() {
+    let range = (Position(9), None);
+    for selection in [Selection::default(), speculative()] {
+        let options = Options::default();
+        let bytes = limits::SUBSCRIPTION_BYTES;
+        let subscriber = Subscriber::with(CONTROL, view(1, 1, 0, 0), range, bytes, selection, options);
+        let mut script = Script { subscriber, now: Time(1), asked: Asked::new(), lookups: 0 };
+        script.want(1000);
+        assert!(script.enters(view(2, 1, 2, 2)).is_empty(), "no loss was accepted");
+        let mut later = view(4, 1, 2, 2);
+        later.history.reassign(ViewNumber(3), Position(2));
+        assert_eq!(script.enters(later), ["Reassigned { position: Position(9), start: Position(2) }"]);
+    }
+}
+
+#[test]
+fn a_reader_below_the_point_where_the_log_continues_takes_back_what_is_above_and_reads_on() {
+    let mut script = Script::new(1, None, Selection::default());
+    script.deliver(0, 0, run(0..2), 2);
+    assert!(script.enters(reassigned(2, 2, 2)).is_empty());
+    assert_eq!(script.deliver_of(ViewNumber(2), 0, 2, run([2, 3]), 4), ["2 3"]);
+    let mut script = Script::new(1, None, speculative());
+    script.deliver(0, 0, run(0..2), 2);
+    assert_eq!(script.predict(1, 0, 2, run([2, 3]), 4), ["2? 3?"]);
+    assert_eq!(script.enters(reassigned(2, 3, 3)), ["fail 3", "confirm 3"]);
+    assert!(!script.subscriber.is_over());
+}

@@ -243,6 +243,10 @@ impl Subscriber {
         match news {
             News::Nothing => {}
             News::Failed(failure) => self.fail(failure, out),
+            News::Entered { reassigned_from: Some(start) } if start < self.confirmed() => {
+                let position = self.confirmed();
+                self.end_with(Failure::Reassigned { position, start }, out);
+            }
             news => match &mut self.policy {
                 Policy::InOrder(policy) => {
                     if let News::Trimmed { first } = news {
@@ -326,9 +330,10 @@ impl Subscriber {
                 }
                 differs
             }
-            News::Entered => {
+            News::Entered { reassigned_from } => {
                 let (number, start, history) = self.source.view().expect("it was just entered");
-                match self.source.may_pass_over() {
+                let undone = reassigned_from.filter(|undone| *undone < policy.next());
+                let void = match self.source.may_pass_over() {
                     false => {
                         let void = policy.entered(number, start, history);
                         let lost = history.gaps().iter().filter_map(|gap| policy.undecided_in(gap));
@@ -344,7 +349,8 @@ impl Subscriber {
                         nowhere = lost.into_iter().chain(over).filter(|first| *first < next).min();
                         void.into_iter().chain(nowhere).min()
                     }
-                }
+                };
+                void.into_iter().chain(undone).min()
             }
             News::Trimmed { first } => {
                 // A record that holds and was trimmed holds all the same.
@@ -368,14 +374,20 @@ impl Subscriber {
         self.take_back(failed, next, out);
     }
 
-    /// The chosen shards have left: nobody could say any more whether what is not confirmed is final.
+    /// The chosen shards have left.
     fn end_without(&mut self, shards: Vec<ShardId>, out: &mut Out) {
         self.confirm(out);
-        let Policy::TwoBounds(policy, _) = &mut self.policy else { return };
-        if let Some(first) = policy.record_from(policy.confirmed()) {
+        self.end_with(Failure::ShardsLeft(shards), out);
+    }
+
+    /// Ends with this failure. The records that are not confirmed fail first: no shard can say any more whether they are final.
+    fn end_with(&mut self, failure: Failure, out: &mut Out) {
+        if let Policy::TwoBounds(policy, _) = &self.policy
+            && let Some(first) = policy.record_from(policy.confirmed())
+        {
             self.fail_from(first, None, out);
         }
-        self.fail(Failure::ShardsLeft(shards), out);
+        self.fail(failure, out);
     }
 
     /// The chosen shards are retired, and have nothing at the next position or after it. When all that they had is confirmed, a reader

@@ -363,7 +363,8 @@ impl Gap {
     }
 }
 
-/// For each registered view, where it starts to decide what is valid: `(view, first)`; and what is lost.
+/// For each registered view, where it starts to decide what is valid: `(view, first)`; what is lost; and where the log
+/// continued after an accepted loss.
 ///
 /// A position may have been pushed under several views. The valid version is that of the latest
 /// registered view whose `first` is at or below the position. A view hides what earlier views pushed
@@ -371,30 +372,39 @@ impl Gap {
 ///
 /// Invariant: numbers increase, and so do the `first` values: a view that starts at or below an earlier
 /// one's `first` removes the earlier one from the list, because it hides all of it. Gaps are in the order of
-/// shards and positions, and those of one shard do not touch.
+/// shards and positions, and those of one shard do not touch. In the list of reassigned positions, numbers and starts increase.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ViewHistory {
     steps: Vec<(ViewNumber, Position)>,
     gaps: Vec<Gap>,
+    /// Each view that began after a loss that an operator accepted, with its start.
+    reassigned: Vec<(ViewNumber, Position)>,
 }
 
-/// In the number of steps, says that gaps follow them. Whoever does not know of gaps refuses the number.
+/// In the number of steps, says that gaps follow them. A build that does not know gaps refuses the number.
 const HAS_GAPS: u32 = 1 << 31;
+
+/// In the number of steps, says that reassigned positions follow steps and gaps. A build that does not know them refuses the number.
+const HAS_REASSIGNED: u32 = 1 << 30;
 
 impl Wire for ViewHistory {
     fn encode(&self, out: &mut Encoder) {
         let has_gaps = if self.gaps.is_empty() { 0 } else { HAS_GAPS };
-        (self.steps.len() as u32 | has_gaps).encode(out);
+        let has_reassigned = if self.reassigned.is_empty() { 0 } else { HAS_REASSIGNED };
+        (self.steps.len() as u32 | has_gaps | has_reassigned).encode(out);
         self.steps.iter().for_each(|step| step.encode(out));
         if has_gaps != 0 {
             self.gaps.encode(out);
+        }
+        if has_reassigned != 0 {
+            self.reassigned.encode(out);
         }
     }
 
     fn decode(input: &mut Decoder) -> Result<Self, WireError> {
         let count = u32::decode(input)?;
         let mut history = Self::default();
-        for _ in 0..count & !HAS_GAPS {
+        for _ in 0..count & !(HAS_GAPS | HAS_REASSIGNED) {
             let (view, first) = Wire::decode(input)?;
             let before = history.steps.last();
             if view <= history.latest() || before.is_some_and(|(_, earlier)| *earlier >= first) {
@@ -404,6 +414,13 @@ impl Wire for ViewHistory {
         }
         if count & HAS_GAPS != 0 {
             history.gaps = Wire::decode(input)?;
+        }
+        if count & HAS_REASSIGNED != 0 {
+            history.reassigned = Wire::decode(input)?;
+            let increase = |pair: &[(ViewNumber, Position)]| pair[0].0 < pair[1].0 && pair[0].1 < pair[1].1;
+            if !history.reassigned.windows(2).all(increase) {
+                return Err(WireError::Invalid("reassigned positions"));
+            }
         }
         Ok(history)
     }
@@ -489,6 +506,27 @@ impl ViewHistory {
         self.gaps.insert(index, gap);
     }
 
+    /// Notes that a view begins at `start` after a loss that an operator accepted. Positions from `start` on may have been final, and get
+    /// other records.
+    pub fn reassign(&mut self, view: ViewNumber, start: Position) {
+        while self.reassigned.last().is_some_and(|(_, earlier)| *earlier >= start) {
+            self.reassigned.pop();
+        }
+        self.reassigned.push((view, start));
+    }
+
+    /// The lowest position at which a view after `known` began after a loss that an operator accepted. `None`: no such view.
+    #[must_use]
+    pub fn reassigned_after(&self, known: ViewNumber) -> Option<Position> {
+        self.reassigned.iter().find(|(view, _)| *view > known).map(|(_, start)| *start)
+    }
+
+    /// The last view that began after a loss that an operator accepted, and its start, unless a later one began lower.
+    #[must_use]
+    pub fn last_reassigned(&self) -> Option<(ViewNumber, Position)> {
+        self.reassigned.last().copied()
+    }
+
     /// The positions that the shards lost, in the order of shards and positions.
     #[must_use]
     pub fn gaps(&self) -> &[Gap] {
@@ -547,6 +585,37 @@ mod tests {
         assert_eq!(history.gaps(), [gap(0, 2, 7), gap(0, 20, 30), gap(1, 5, 12)]);
         history.forget_below(Position(12));
         assert_eq!(history.gaps(), [gap(0, 20, 30)]);
+    }
+
+    #[test]
+    fn a_reader_of_an_earlier_view_learns_the_lowest_position_that_is_reassigned() {
+        let mut history = ViewHistory::default();
+        let after = |history: &ViewHistory| {
+            [0, 2, 4, 6, 8].map(|known| history.reassigned_after(ViewNumber(known)).map(|start| start.0))
+        };
+        for (view, first) in [(2, 0), (4, 5), (6, 7), (8, 30)] {
+            history.push(ViewNumber(view), Position(first));
+        }
+        let before = encode_one(&history);
+        assert_eq!(decode_one(before.clone()), Ok(history.clone()));
+        history.reassign(ViewNumber(4), Position(9));
+        history.reassign(ViewNumber(8), Position(30));
+        assert_eq!(after(&history), [Some(9), Some(9), Some(30), Some(30), None]);
+        assert_eq!(decode_one(encode_one(&history)), Ok(history.clone()));
+        assert_eq!(encode_one(&history)[4..before.len()], before[4..], "the steps are written as before");
+        history.forget_below(Position(50));
+        assert_eq!(
+            after(&history),
+            [Some(9), Some(9), Some(30), Some(30), None],
+            "also where all is trimmed"
+        );
+        history.reassign(ViewNumber(9), Position(3));
+        assert_eq!(after(&history), [Some(3); 5]);
+        history.reassigned = vec![(ViewNumber(9), Position(3)), (ViewNumber(9), Position(4))];
+        assert_eq!(
+            decode_one::<ViewHistory>(encode_one(&history)),
+            Err(WireError::Invalid("reassigned positions"))
+        );
     }
 
     #[test]

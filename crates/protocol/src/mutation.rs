@@ -275,6 +275,10 @@ pub enum Mutation {
     GivenUpWhole,
     /// The history does not say what was given up of a retired shard.
     GivenUpUntold,
+    /// The history does not say that a view began after an accepted loss.
+    ReassignedUnmarked,
+    /// A reader ignores that other records get the positions of records that it has.
+    ReassignedIgnored,
     /// A reader that passes over what a shard lost does not look what other shards have before its end.
     LostBeyondOthers,
     /// A reader of chosen shards skips positions that a view decides which it does not know.

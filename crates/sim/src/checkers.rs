@@ -19,6 +19,7 @@ mod kept_promises;
 mod limits_kept;
 mod liveness;
 mod memory_bound;
+mod misled;
 mod no_gap;
 mod no_needless_failure;
 mod no_needless_resubmission;
@@ -54,7 +55,7 @@ pub type Finding = Result<(), String>;
 pub type Checker = (&'static str, fn(&History) -> Finding);
 
 /// All checkers.
-pub const ALL: [Checker; 39] = [
+pub const ALL: [Checker; 40] = [
     ("total_order", total_order::check),
     ("real_time_order", real_time_order::check),
     ("receipts", receipts::check),
@@ -89,6 +90,7 @@ pub const ALL: [Checker; 39] = [
     ("operator", operator::check),
     ("skipped", skipped::check),
     ("chosen_shards", chosen_shards::check),
+    ("misled", misled::check),
     ("foretold", foretold::check),
     ("confirmed_is_final", confirmed_is_final::check),
     ("speculation_order", speculation_order::check),

@@ -1,4 +1,4 @@
-//! The part of a history that subscriptions to chosen shards were given.
+//! The part of a history that single subscriptions were given.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -18,7 +18,7 @@ pub struct Wanted {
     pub shards: Option<BTreeSet<ShardId>>,
 }
 
-/// A subscription to chosen shards, from the beginning of the log on.
+/// A subscription, from the beginning of the log on.
 #[derive(Clone, Debug, Default)]
 pub struct Chosen {
     /// The records that it wants.
@@ -29,6 +29,8 @@ pub struct Chosen {
     pub upto: Position,
     /// The positions that the reader skips, because the log reported them as trimmed or lost.
     pub passed: Vec<Range<Position>>,
+    /// Whether it has ended, or its client is gone.
+    pub has_ended: bool,
 }
 
 impl Chosen {
@@ -55,7 +57,7 @@ impl Chosen {
 }
 
 impl History {
-    /// A subscription to chosen shards begins. Returns its number.
+    /// A subscription begins. Returns its number.
     pub fn choose(&mut self, wanted: Wanted) -> usize {
         self.choices.push(Chosen { wanted, ..Chosen::default() });
         self.choices.len() - 1

@@ -389,7 +389,7 @@ pub struct History {
     pub stopped: Vec<(NodeId, Moment)>,
     /// The subscriptions that take predictions.
     pub speculations: Vec<Speculation>,
-    /// The subscriptions to chosen shards.
+    /// The records that each subscription received.
     pub choices: Vec<Chosen>,
     /// The positions that were given in advance.
     pub slots: Slots,

@@ -87,7 +87,7 @@ const PASSED_WHILE_REPEATED: Profile = Profile {
 };
 
 /// All of them.
-pub const MUTATIONS: [Detection; 138] = [
+pub const MUTATIONS: [Detection; 140] = [
     detection(Mutation::StableEarly, "no_unstable_reads", 3, profiles::QUIET),
     detection(Mutation::FilterForgotten, "at_most_once", 5, profiles::CHURN),
     detection(Mutation::FilterUnion, "durability", 20, profiles::HALF_SEEN),
@@ -222,6 +222,8 @@ pub const MUTATIONS: [Detection; 138] = [
     detection(Mutation::EmptyNotTold, "liveness", 100, profiles::ANY),
     detection(Mutation::GivenUpWhole, "liveness", 10, profiles::LOST_SHARDS),
     detection(Mutation::GivenUpUntold, "liveness", 20, profiles::LOST_SHARDS),
+    detection(Mutation::ReassignedUnmarked, "misled", 20, profiles::ACCEPTED_LOSSES),
+    detection(Mutation::ReassignedIgnored, "misled", 20, profiles::ACCEPTED_LOSSES),
     detection(Mutation::LostBeyondOthers, "skipped", 15, profiles::LOST_SHARDS).from(175),
     detection(Mutation::RetiredUncopied, "liveness", 10, profiles::LOST_SHARDS),
     detection(Mutation::RetiredKeeps, "at_most_once", 10, profiles::LOST_SHARDS),

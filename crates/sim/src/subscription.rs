@@ -5,7 +5,9 @@ use std::collections::{BTreeSet, VecDeque};
 use seriatim_delivery::subscriber::{Event, Request};
 use seriatim_delivery::{Failure, Selection, Subscriber};
 use seriatim_model::storage::Stored;
-use seriatim_model::{Address, Effect, Filter, Input, Machine, NodeId, Peer, Position, ShardId, Time, View};
+use seriatim_model::{
+    Address, Effect, Filter, Input, Machine, NodeId, Peer, Position, ShardId, Time, View, ViewNumber,
+};
 use seriatim_protocol::Message;
 use seriatim_protocol::control::LogEntry;
 
@@ -21,7 +23,7 @@ pub struct Subscription {
     /// The shards whose records are wanted, if not all are.
     shards: Option<BTreeSet<ShardId>>,
     /// Which one it is of those of the history that chose shards.
-    choice: Option<usize>,
+    choice: usize,
     machine: Subscriber,
     random: Random,
     /// The position that must come next.
@@ -136,7 +138,7 @@ impl Subscription {
         let selection = Selection { speculative, filter, shards: shards.clone(), skips_lost };
         let range = (Position::ZERO, None);
         let machine = Subscriber::with(control, entry.clone(), range, window, selection, plan.options);
-        let choice = shards.is_some().then(|| history.choose(wanted.clone()));
+        let choice = history.choose(wanted.clone());
         let speculative = speculative.then(|| Speculative {
             is_whole: prefix.is_none() && shards.is_none(),
             number: history.speculate(wanted),
@@ -182,8 +184,15 @@ impl Subscription {
         self.next() >= known.and_then(retired_until).map_or(end, |until| end.min(until))
     }
 
+    /// Whether it has heard of a view.
+    #[must_use]
+    pub fn knows(&self, view: ViewNumber) -> bool {
+        self.machine.entry().view_number() >= view
+    }
+
     /// Its client is gone.
     pub fn leave(&self, history: &mut History) {
+        history.choices[self.choice].has_ended = true;
         if let Some(speculative) = &self.speculative {
             history.speculations[speculative.number].goes_on = false;
         }
@@ -256,10 +265,8 @@ impl Subscription {
                 other => unreachable!("a subscriber has no disk: {other:?}"),
             }
         }
-        if let Some(choice) = self.choice {
-            let upto = self.next();
-            history.choices[choice].upto = upto;
-        }
+        let chosen = &mut history.choices[self.choice];
+        (chosen.upto, chosen.has_ended) = (self.next(), self.has_ended);
     }
 
     /// An application that takes predictions goes by what is confirmed.
@@ -301,10 +308,11 @@ impl Subscription {
 
     fn told(&mut self, event: Event, history: &mut History) {
         self.foretold(&event, history);
-        match (&event, self.choice.map(|choice| &mut history.choices[choice])) {
-            (Event::Deliver { records, .. }, Some(chosen)) => chosen.give(records),
-            (Event::Fail { after }, Some(chosen)) => chosen.fail(*after),
-            (Event::Trimmed { first: end } | Event::Lost { end, .. }, Some(chosen)) => chosen.pass(*end),
+        let chosen = &mut history.choices[self.choice];
+        match &event {
+            Event::Deliver { records, .. } => chosen.give(records),
+            Event::Fail { after } => chosen.fail(*after),
+            Event::Trimmed { first: end } | Event::Lost { end, .. } => chosen.pass(*end),
             _ => {}
         }
         match event {
@@ -323,7 +331,7 @@ impl Subscription {
             Event::Deliver { records, .. } => {
                 self.wants = self.wants.saturating_sub(records.len() as u64);
                 let upto = records.last().map_or(self.next, |last| last.position.next());
-                if self.choice.is_none() {
+                if self.shards.is_none() {
                     history.deliver(self.next, upto, &records);
                 }
                 self.next = upto;
@@ -345,6 +353,11 @@ impl Subscription {
             Event::Failed(Failure::Missing { position, shard } | Failure::Damaged { position, shard }) => {
                 let told = format!("a subscription at {} ended: {event:?}", self.next);
                 history.withheld.push((shard, position, told));
+                self.has_ended = true;
+            }
+            Event::Failed(Failure::Reassigned { position, start })
+                if start < position && history.excuse(Excuse::Overwritten, history.accepted.is_some()) =>
+            {
                 self.has_ended = true;
             }
             // A shard was retired, and all that it had is trimmed.

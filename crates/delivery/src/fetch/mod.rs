@@ -283,7 +283,7 @@ impl Fetch {
 
     fn controlled(&mut self, now: Time, message: control::Message, out: &mut Out) {
         match self.shared.directory.receive(message) {
-            Learned::NewView { lost_from } => self.enter_view(now, lost_from, out),
+            Learned::NewView { lost_from, .. } => self.enter_view(now, lost_from, out),
             Learned::Deleted => {
                 let failure = Failure::Deleted(self.entry().name.clone());
                 self.for_each(now, out, |_, _, _| Some(Reply::Failed(failure.clone())));

@@ -44,7 +44,7 @@ pub enum Event {
     /// accepted that. Everything below is final, and was told. It counts as a record of those that are wanted. Comes only where that was
     /// [asked for](crate::Selection::skips_lost).
     Lost {
-        /// The shard.
+        /// The shard. Another shard may have lost records at these positions, too.
         shard: ShardId,
         /// The first of the positions.
         from: Position,

@@ -42,6 +42,9 @@ pub(crate) enum Learned {
     /// `lost_from` on is given out anew.
     NewView {
         lost_from: Position,
+        /// The position from which on the log has other records, because an operator accepted a loss since the view that was known.
+        /// `None`: no such loss.
+        reassigned_from: Option<Position>,
     },
     Deleted,
 }
@@ -179,7 +182,10 @@ impl Directory {
         match heard {
             Heard::Nothing => Learned::Nothing,
             Heard::Same => Learned::Same(request),
-            Heard::NewView(known) => Learned::NewView { lost_from: self.lost_from(known) },
+            Heard::NewView(known) => {
+                let reassigned_from = self.entry().history.reassigned_after(known);
+                Learned::NewView { lost_from: self.lost_from(known), reassigned_from }
+            }
             Heard::Deleted => Learned::Deleted,
         }
     }
@@ -236,13 +242,23 @@ mod tests {
             control::Message::Registered { entry: newer }
         };
         let steps = [(1, 0), (2, 70), (3, 50), (4, 90)];
-        let newest = Learned::NewView { lost_from: Position(u64::MAX) };
+        let learned = |lost_from| Learned::NewView { lost_from: Position(lost_from), reassigned_from: None };
+        let newest = learned(u64::MAX);
         assert_eq!(Directory::new(CONTROL, entry(0, 1, 64)).receive(started(&steps, 4)), newest);
         let mut directory = Directory::new(CONTROL, entry(1, 1, 64));
-        let newer = Learned::NewView { lost_from: Position(70) };
+        let newer = learned(70);
         assert_eq!(directory.receive(started(&steps[..2], 2)), newer);
-        let two_newer = Learned::NewView { lost_from: Position(50) };
+        let two_newer = learned(50);
         assert_eq!(directory.receive(started(&steps, 4)), two_newer);
+        // A loss was accepted in view 5; a later view follows.
+        let mut later = entry(6, 1, 64);
+        later.history.push(ViewNumber(6), Position(90));
+        later.history.reassign(ViewNumber(5), Position(30));
+        let learned = directory.receive(control::Message::Registered { entry: later });
+        assert!(
+            matches!(learned, Learned::NewView { reassigned_from: Some(Position(30)), .. }),
+            "{learned:?}"
+        );
     }
 
     #[test]

@@ -99,7 +99,10 @@ pub(crate) enum News {
         upto: Position,
     },
     /// The same, and there is a newer view.
-    Entered,
+    Entered {
+        /// The position from which on the log has other records, because an operator accepted a loss. `None`: no such loss.
+        reassigned_from: Option<Position>,
+    },
     /// Everything that was predicted in this view below the bound is final, but for what was passed over.
     Holds {
         /// The view.
@@ -487,9 +490,11 @@ impl Source {
         self.await_joining(now + IDLE);
         match learned {
             Learned::Nothing => News::Nothing,
-            Learned::NewView { lost_from } => {
+            Learned::NewView { lost_from, reassigned_from } => {
                 self.enter_view(now, lost_from, out);
-                News::Entered
+                let reassigned_from =
+                    reassigned_from.filter(|_| !self.options.mutates(Mutation::ReassignedIgnored));
+                News::Entered { reassigned_from }
             }
             Learned::Same(answer) => match self.doubt.view_confirmed(answer) {
                 // The shard that was awaited may leave before it joins.

@@ -132,7 +132,7 @@ impl Script {
         let message = control::Message::Found { request: self.looked_up, entry, nodes: vec![] };
         let news = self.source.controlled(self.now, message, &mut out);
         self.note(&out);
-        if matches!(news, News::Final { .. } | News::Entered) {
+        if matches!(news, News::Final { .. } | News::Entered { .. }) {
             assert_eq!(self.taken(), [], "a view brings no records");
         }
         news
@@ -534,7 +534,7 @@ fn a_subscription_that_waits_for_a_retired_shard_learns_that_it_is_given_up() {
     let mut script = Script::new(without_a_shard(), 0);
     assert_eq!(script.deliver(1, 0, run([1, 3]), 4), []);
     assert_eq!(next(&mut script), Answer::NotYet { frontier: Position(4) });
-    assert_eq!(script.found(with_given_up(0)), News::Entered);
+    assert_eq!(script.found(with_given_up(0)), News::Entered { reassigned_from: None });
     script.wait(Duration::ZERO);
     assert_eq!(script.deliver(1, 0, run([1, 3]), 4), []);
     assert_eq!(next(&mut script), Answer::Lost { shard: ShardId(0), end: Position(1) });
@@ -567,7 +567,7 @@ fn a_loss_of_which_nobody_told_has_the_register_asked() {
     assert_eq!(script.fail(0, error.clone()), News::Nothing);
     assert_eq!(script.source.deadline(), Some(script.now));
     script.wait(Duration::ZERO);
-    assert_eq!(script.found(that_lost(entry(2, 1, 64), 0, 0, 4)), News::Entered);
+    assert_eq!(script.found(that_lost(entry(2, 1, 64), 0, 0, 4)), News::Entered { reassigned_from: None });
     script.wait(Duration::ZERO);
     assert_eq!(script.fail(0, error), News::Changed);
     assert_eq!(script.source.deadline(), None, "it is known, and there is nothing to ask for");
@@ -605,7 +605,7 @@ fn a_subscription_ends_when_the_last_shard_that_it_chose_has_left() {
     let mut none_left = without(4, 2, &two_left);
     none_left.shards.push(vec![NodeId(13)]);
     for (newer, left) in [(one_left, None), (two_left, None), (none_left, Some(chosen.to_vec()))] {
-        assert_eq!(script.found(newer), News::Entered);
+        assert_eq!(script.found(newer), News::Entered { reassigned_from: None });
         assert_eq!(script.source.left(), left);
     }
 }
@@ -617,7 +617,7 @@ fn a_place_that_moved_because_it_was_trimmed_is_no_gap() {
     // The log is trimmed. Shard 0 is about to leave, and the places below are not its own any more.
     let mut newer = entry(2, 2, 1);
     newer.view.as_mut().unwrap().placement = seriatim_model::Placement::new(vec![ShardId(1)], 1);
-    assert_eq!(script.found(newer.clone()), News::Entered);
+    assert_eq!(script.found(newer.clone()), News::Entered { reassigned_from: None });
     script.wait(Duration::ZERO);
     assert_eq!(script.found(newer), News::Nothing);
     script.wait(Duration::ZERO);

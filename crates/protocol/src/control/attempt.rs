@@ -550,6 +550,9 @@ impl Attempt {
         entry.history.push(view.number, self.decides_from(&view));
         let loss = if options.mutates(Mutation::GivenUpUntold) { self.accepted.clone() } else { self.loss() };
         loss.into_iter().flat_map(|loss| loss.gaps).for_each(|gap| entry.history.give_up(gap));
+        if self.accepted.is_some() && !options.mutates(Mutation::ReassignedUnmarked) {
+            entry.history.reassign(view.number, view.start);
+        }
         entry.history.forget_views_below(self.handover.trimmed(&self.evidence, &view.shards));
         view.placement = view.placement.forget_below(entry.history.start());
         entry.unavailable = None;

@@ -107,6 +107,9 @@ fn failed(cause: ReadError) -> Failure {
         ReadError::Failed(seriatim_client::Failure::Lost { .. }) => {
             Failure::new(format!("{cause}, or with --skip-lost"))
         }
+        ReadError::Failed(seriatim_client::Failure::Reassigned { start, .. }) => {
+            Failure::new(format!("{cause}, with --from {start}"))
+        }
         _ => cause.into(),
     }
 }

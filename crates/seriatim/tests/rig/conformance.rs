@@ -54,6 +54,7 @@ scenarios! {
     a_log_in_memory_is_unavailable_after_a_kill_and_keeps_what_is_final: losses::lose_memory, 120;
     a_shard_that_was_added_keeps_what_is_final_when_all_is_killed: losses::keep_an_added_shard, 60;
     what_follows_an_accepted_loss_is_kept_when_all_is_killed: losses::keep_what_follows_a_loss, 60;
+    readers_beyond_an_accepted_loss_are_told_so: losses::end_readers_beyond_a_loss, 60;
     a_log_goes_on_through_segments_and_kills_and_keeps_every_position: serve::keeps_positions_through_segments, 200,
         needs |order| !order.is_lazy(), "an append is acknowledged without a position";
     subscriptions_to_chosen_shards_miss_nothing_while_shards_join: chosen_shards::read_while_others_join, 90;

@@ -8,10 +8,12 @@ use rustix::process::Signal;
 use seriatim_client::{AppendError, AppendOptions, Client, Durability, Log, LogConfig, Order, Position};
 use seriatim_node::RealDisk;
 use seriatim_store::{Disk, VolatileDisk};
+use tokio::io::{AsyncBufReadExt, BufReader};
 
 use crate::cluster::Cluster;
 use crate::command::{CommandLine, text};
 use crate::events::told;
+use crate::workload::DEADLINE;
 
 /// How many records are final when the cluster is killed.
 const FINAL: u64 = 1000;
@@ -159,6 +161,19 @@ pub(crate) async fn keep_what_follows_a_loss(order: Order) {
     create(&cli, order, "2").await;
     append_to(&cli, order, "0", 0..200).await;
     append_to(&cli, order, "1", 200..400).await;
+    lose_shard_0(&mut cluster).await;
+    let told = cli.good(&["admin", "recover", "x", "--accept-loss"]).await;
+    assert!(text(&told).contains("except those of shard 0 from 0 to"), "{order}: {}", text(&told));
+    let from = Position(cli.tail_of("x").await);
+    append_to(&cli, order, "0", 400..1000).await;
+    cluster.kill_and_restart().await;
+    let log = cluster.client(BRIEF).await.log("x").await.expect("it is listed");
+    let (end, error) = read_run(&log, from, 400..1000).await;
+    assert_eq!(end, 1000, "{order}: {error:?}");
+}
+
+/// Kills every process, deletes each replica of shard 0 of `x`, and starts the processes.
+async fn lose_shard_0(cluster: &mut Cluster) {
     let id = cluster.client(BRIEF).await.lookup("x").await.expect("it is listed").id;
     cluster.kill().await;
     for node in 1..=4 {
@@ -168,14 +183,42 @@ pub(crate) async fn keep_what_follows_a_loss(order: Order) {
     }
     cluster.spawn();
     cluster.ready().await;
+}
+
+/// A log loses all that it has, and continues at position 0. The readers that have more end, and say where to read on; a reader that
+/// begins there gets the new records.
+pub(crate) async fn end_readers_beyond_a_loss(order: Order) {
+    let mut cluster = Cluster::start(&["--nodes", "4"]).await;
+    let cli = CommandLine::new(cluster.address());
+    create(&cli, order, "1").await;
+    append_to(&cli, order, "0", 0..400).await;
+    let end = cli.tail_of("x").await.to_string();
+    let mut readers = vec![];
+    for more in [&[][..], &["--speculative", "--json"]] {
+        let mut reader = cli.begin(&[&["tail", "x", "--from", "0"], more].concat());
+        let mut printed = BufReader::new(reader.stdout.take().expect("it is piped")).lines();
+        let is_last =
+            |line: &str| line.starts_with("record 399 ") || line == format!("{{\"confirm\":{end}}}");
+        while !is_last(&printed.next_line().await.expect("it can be read").expect("there is a line")) {}
+        readers.push((reader, printed));
+    }
+    lose_shard_0(&mut cluster).await;
     let told = cli.good(&["admin", "recover", "x", "--accept-loss"]).await;
-    assert!(text(&told).contains("except those of shard 0 from 0 to"), "{order}: {}", text(&told));
-    let from = Position(cli.tail_of("x").await);
-    append_to(&cli, order, "0", 400..1000).await;
-    cluster.kill_and_restart().await;
+    assert!(text(&told).contains("it goes on at position 0"), "{order}: {}", text(&told));
+    let again = cli.good(&["admin", "recover", "x", "--accept-loss"]).await;
+    let accepted = "after an accepted loss, view ";
+    assert!(text(&again).contains(accepted), "{order}: {}", text(&again));
+    append_to(&cli, order, "0", 400..600).await;
+    for (reader, _printed) in readers {
+        let ended = tokio::time::timeout(DEADLINE, reader.wait_with_output()).await.expect("it ends");
+        let ended = ended.expect("it can be waited for");
+        let said = text(&ended.stderr);
+        let begins = "the log continues at position 0 after a loss that an operator accepted";
+        assert!(!ended.status.success() && said.contains(begins), "{order}: {said}");
+        assert!(said.contains("read on from 0, with --from 0"), "{order}: {said}");
+    }
     let log = cluster.client(BRIEF).await.log("x").await.expect("it is listed");
-    let (end, error) = read_run(&log, from, 400..1000).await;
-    assert_eq!(end, 1000, "{order}: {error:?}");
+    assert_eq!(read_run(&log, Position(0), 400..600).await, (600, None), "{order}");
 }
 
 /// Records that are certain can be read all the time while a loss is accepted, although replicas copy them first.

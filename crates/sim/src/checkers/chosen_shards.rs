@@ -12,12 +12,13 @@ use crate::history::{End, History, Observation};
 
 pub(super) fn check(history: &History) -> Finding {
     let End::AtRest { trim, .. } = history.end else { return Ok(()) };
-    if history.choices.is_empty() {
+    let mut choices = history.choices.iter().filter(|chosen| chosen.wanted.shards.is_some()).peekable();
+    if choices.peek().is_none() {
         return Ok(());
     }
     let seen: BTreeMap<Position, &Observation> =
         history.observations.iter().map(|seen| (seen.position, seen)).collect();
-    history.choices.iter().try_for_each(|chosen| {
+    choices.try_for_each(|chosen| {
         has_all(history, chosen, &seen)?;
         has_no_other(history, chosen, &seen, trim)
     })

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use seriatim_model::{Address, Endpoint, Position, SessionId, ShardId, Time, limits};
+use seriatim_model::{Address, Endpoint, Position, SessionId, ShardId, Time, ViewNumber, limits};
 use seriatim_protocol::control::LogEntry;
 use seriatim_protocol::parts::appending::LogClientConfig;
 
@@ -299,6 +299,12 @@ impl Clients {
             .into_iter()
             .all(|subscription| subscription.has_ended() || subscription.has_all_below(end))
             && lookups.all(|lookups| lookups.has_ended() || lookups.next() >= end)
+    }
+
+    /// Whether every subscription that runs knows this view.
+    pub(super) fn know(&self, view: ViewNumber) -> bool {
+        let mut subscriptions = self.up.values().filter_map(|client| client.subscription.as_ref());
+        subscriptions.all(|subscription| subscription.has_ended() || subscription.knows(view))
     }
 
     /// Whether every client is up and has nothing left to do.

@@ -71,7 +71,7 @@ impl Controller {
             return;
         }
         if retired(entry).next().is_none() {
-            return self.answer_whole(entry.view_number(), out);
+            return self.answer_whole(entry, out);
         }
         self.ask_of_retired(now, entry, Then::Answer, out);
     }
@@ -133,8 +133,12 @@ impl Controller {
         self.current.as_ref().is_some_and(|entry| entry.view_number() == view)
     }
 
-    fn answer_whole(&mut self, view: ViewNumber, out: &mut Vec<RoleEffect>) {
-        let text = format!("view {view} stands; there is nothing to recover");
+    /// The log has a view, and needs no recovery. The answer to a repeated question names the view that came of the first one.
+    fn answer_whole(&mut self, entry: &LogEntry, out: &mut Vec<RoleEffect>) {
+        let mut text = format!("view {} stands; there is nothing to recover", entry.view_number());
+        if let Some((after, start)) = entry.history.last_reassigned() {
+            text += &format!("; after an accepted loss, view {after} continued at position {start}");
+        }
         self.answer_orders((true, false), text, out);
     }
 
@@ -206,7 +210,7 @@ fn judge(controller: &mut Controller, now: Time, answers: &Answers, out: &mut Ve
             return controller.begin_at_once(now, out);
         }
         Then::Add(loss) => loss.with_retired(lost),
-        Then::Answer if lost.is_empty() => return controller.answer_whole(view.number, out),
+        Then::Answer if lost.is_empty() => return controller.answer_whole(&inquiry.entry, out),
         Then::Answer if controller.orders.accepts_at(now) => {
             (controller.given_up, controller.wanted) = (lost, Some(view.number));
             return controller.begin(now, out);
