@@ -121,7 +121,9 @@ impl Attempt {
         ranked.into_iter().enumerate().filter(takes_part).map(|(_, member)| member).collect()
     }
 
-    /// First the replica that misses least, then always the one that has most of what the ones before it miss.
+    /// First the replica that misses least, then always the one that has most of what the ones before it miss. Of two that miss the same,
+    /// the one on a node that is not suspected comes first. Suspicion weighs less than records: a node is suspected for a moment, and
+    /// records that the view goes on without are lost.
     pub(super) fn most_held_first(
         &self,
         mut ranked: Vec<(Member, Held)>,
@@ -134,7 +136,7 @@ impl Attempt {
             let left_by = |held: &Held| left.meet(self.handover.missing(&self.evidence, held));
             let cost = |(member, held): &(Member, Held)| {
                 let left = left_by(held);
-                (!liveness.answers(member.node), left.end - left.from)
+                (left.end - left.from, !liveness.answers(member.node))
             };
             let best = (0..ranked.len()).min_by_key(|index| cost(&ranked[*index])).unwrap_or_default();
             left = left_by(&ranked[best].1);
