@@ -13,7 +13,8 @@ use tokio::sync::watch;
 use crate::disk::DataDirectoryError;
 use crate::identity::ClusterIdentity;
 use crate::node::{Node, NodeError};
-use crate::start::{Awaits, Membership, NodeOptions, StartError, open_disk, reachable, start_node};
+use crate::occupied;
+use crate::start::{Awaits, Membership, NodeOptions, StartError, reachable, start_node};
 use crate::stopping::Stopping;
 
 /// How a cluster is started.
@@ -67,7 +68,7 @@ impl Dev {
     /// As [`Dev::start`].
     pub async fn start_told(options: DevOptions, awaits: &watch::Sender<Awaits>) -> Result<Self, StartError> {
         // Bind first: a port in use must not leave a new data directory behind.
-        let mut listeners = vec![Listener::bind(&options.listen).await?];
+        let mut listeners = vec![occupied::bind(&options.listen, awaits).await?];
         DataDirectoryError::check(&options.data)?;
         let identity = ClusterIdentity::open(&options.data, options.nodes, random())?;
         let first = listeners[0].address();
@@ -77,7 +78,7 @@ impl Dev {
         let mut cluster = Self { nodes: vec![], options, identity };
         for (number, listener) in (1..).zip(listeners) {
             awaits.send_replace(Awaits::Files(NodeId(number)));
-            cluster.start_next(first, listener)?;
+            cluster.start_next(first, listener, awaits).await?;
         }
         for (number, node) in (1..).zip(&mut cluster.nodes) {
             awaits.send_replace(Awaits::Node(NodeId(number)));
@@ -87,10 +88,16 @@ impl Dev {
     }
 
     /// Starts the node after the last one. The first of all has the register.
-    fn start_next(&mut self, first: SocketAddr, listener: Listener) -> Result<(), StartError> {
+    async fn start_next(
+        &mut self,
+        first: SocketAddr,
+        listener: Listener,
+        awaits: &watch::Sender<Awaits>,
+    ) -> Result<(), StartError> {
         let number = self.nodes.len() as u32 + 1;
         let run = self.options.run_of(NodeId(number));
-        let disk = open_disk(&self.options.data.join(format!("node-{number}")), run)?;
+        let disk =
+            occupied::open_disk(&self.options.data.join(format!("node-{number}")), run, awaits).await?;
         let membership = Membership {
             cluster: self.identity.cluster(),
             node: NodeId(number),
@@ -131,9 +138,9 @@ impl Dev {
     /// # Errors
     /// If one cannot run. Those before it do.
     pub async fn restart_killed(&mut self) -> Result<(), StartError> {
-        let first = self.address();
+        let (first, awaits) = (self.address(), watch::Sender::new(Awaits::Nothing));
         while self.nodes.len() < self.identity.nodes as usize {
-            self.start_next(first, beside(first).await?)?;
+            self.start_next(first, beside(first).await?, &awaits).await?;
             has_joined(self.nodes.last_mut().expect("it was just started")).await?;
         }
         Ok(())

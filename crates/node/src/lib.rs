@@ -24,6 +24,7 @@ mod disk;
 mod driver;
 pub mod identity;
 pub mod node;
+mod occupied;
 mod progress;
 mod pulse;
 mod readers;

@@ -7,16 +7,17 @@ use rand::random;
 use seriatim_etcd::{RequestError, pause};
 use seriatim_host::RegisterPlace;
 use seriatim_model::NodeId;
-use seriatim_net::{ClusterId, ConnectError, ConnectionOptions, HandshakeError, Hello, Listener, connect};
+use seriatim_net::{ClusterId, ConnectError, ConnectionOptions, HandshakeError, Hello, connect};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::disk::DataDirectoryError;
 use crate::identity::{NodeIdentity, last_address, note_address};
 use crate::node::{Node, NodeError};
+use crate::occupied;
 use crate::register::{EtcdError, EtcdOptions, EtcdRegister, OpenError, open};
 use crate::rival::Itself;
-use crate::start::{Awaits, Membership, NodeOptions, StartError, open_disk, start_node};
+use crate::start::{Awaits, Membership, NodeOptions, StartError, start_node};
 
 /// How long to wait before a register's node that did not answer is asked again.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
@@ -100,7 +101,7 @@ pub enum RegisterError {
 /// If its directory, its address or its register cannot be used.
 pub async fn serve(options: ServeOptions, awaits: &watch::Sender<Awaits>) -> Result<Node, StartError> {
     // Bind first: a port in use must not leave a new data directory behind.
-    let listener = Listener::bind(&options.listen).await?;
+    let listener = occupied::bind(&options.listen, awaits).await?;
     let address = match &options.advertise {
         Some(address) => address.clone(),
         None if listener.address().ip().is_unspecified() => {
@@ -114,7 +115,7 @@ pub async fn serve(options: ServeOptions, awaits: &watch::Sender<Awaits>) -> Res
     let Found { cluster, register, etcd } = register_of(&options, &address, known, awaits).await?;
     let itself = Itself { cluster: ClusterId(cluster), node, address: address.clone(), incarnation: None };
     refuse_rivals(&itself, &options, etcd.as_ref()).await?;
-    let disk = open_disk(&options.data, &options.run)?;
+    let disk = occupied::open_disk(&options.data, &options.run, awaits).await?;
     NodeIdentity::claim(&options.data, cluster, node, &place)?;
     note_address(&options.data, &address);
     awaits.send_replace(Awaits::Files(node));

@@ -50,6 +50,8 @@ pub struct NodeOptions {
 pub enum Awaits {
     /// The register, to be found, or to know the node; and what is in the way, if that is known.
     Register(Option<String>),
+    /// A port or a directory that another process holds.
+    Held(String),
     /// A node's files, to be read.
     Files(NodeId),
     /// The register, to know this node of a cluster in one process.

@@ -26,6 +26,7 @@ pub(super) fn in_words(register: &str, awaits: &Awaits) -> String {
     match awaits {
         Awaits::Register(None) => format!("the register {register}"),
         Awaits::Register(Some(cause)) => format!("the register {register}: {cause}"),
+        Awaits::Held(what) => format!("{what}, which another process holds"),
         Awaits::Files(node) => format!("the files of node {node}, which are being read"),
         Awaits::Node(node) => format!("node {node}, which the register {register} does not know yet"),
         Awaits::Nothing => "its address and its directory".to_owned(),
@@ -43,6 +44,7 @@ mod tests {
         let said = |awaits| in_words("in etcd", &awaits);
         assert_eq!(said(Awaits::Register(None)), "the register in etcd");
         assert_eq!(said(Awaits::Register(Some("no".into()))), "the register in etcd: no");
+        assert_eq!(said(Awaits::Held("port 7".into())), "port 7, which another process holds");
         assert_eq!(said(Awaits::Files(NodeId(2))), "the files of node 2, which are being read");
         assert_eq!(said(Awaits::Node(NodeId(2))), "node 2, which the register in etcd does not know yet");
     }

@@ -1,5 +1,6 @@
 //! Starts and ends of servers: what they wait for is said, and an end has a bound.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -43,6 +44,24 @@ impl Stall {
     pub(crate) fn surroundings(&self) -> Surroundings {
         Surroundings::stalled_sync(self.directory.path(), &self.file())
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_waits_for_the_port_and_the_directory_of_a_process_that_ends() {
+    let mut cluster = Cluster::start(&[]).await;
+    let (address, data) = (cluster.address().to_owned(), cluster.data());
+    let cli = CommandLine::new(&address);
+    cli.good(&["log", "create", "l"]).await;
+    cli.good_on(&["append", "l"], b"before\n").await;
+    let words = cluster.scratch().join("successor.log");
+    let options = ["dev", "--listen", &address, "--data"].map(OsStr::new);
+    let options = options.into_iter().chain([data.as_os_str()]);
+    let mut successor = Process::spawn(options, &words, &Surroundings::default());
+    told(|| said(&words), &["not ready yet: waiting for port ", "which another process holds"]).await;
+    cluster.kill().await;
+    assert_eq!(successor.ready().await, address);
+    assert_eq!(cli.good(&["read", "l"]).await, b"before\n");
+    successor.kill().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -243,8 +243,16 @@ async fn a_directory_of_another_user_is_refused() {
 async fn a_directory_that_another_process_holds_is_refused_and_left_alone() {
     within(60, async {
         let mut cluster = Cluster::start_in(Surroundings::default(), &[]).await;
-        let refused = start_on(&cluster.data()).await;
-        assert!(refused.contains("is in use by another process; stop that one"), "{refused}");
+        let data = cluster.data();
+        let arguments = ["dev", "--data", data.to_str().expect("text"), "--listen", "127.0.0.1:0"];
+        let refused = CommandLine::new("unused").run(&arguments).await;
+        let said = text(&refused.stderr);
+        assert!(
+            said.contains("waiting for the data directory ") && refused.status.code() == Some(1),
+            "{said}"
+        );
+        let last = said.lines().last().expect("a line");
+        assert!(last.contains("is in use by another process; stop that one"), "{said}");
         cluster.kill_and_restart().await;
     })
     .await;
