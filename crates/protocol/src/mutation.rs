@@ -193,8 +193,6 @@ pub enum Mutation {
     DrainedUncopied,
     /// A shard replica that a view does without keeps what that view's replicas trimmed.
     OutsideUntrimmed,
-    /// One that trims does not drop records by id that only its store knows of.
-    LeftoversKept,
     /// A client sends everything again from a gap on for each message that came behind it.
     WentBackForEach,
     /// A sequencing replica journals again what it holds when it is sent again.

@@ -109,16 +109,18 @@ impl Directory {
         Some((replicas[next].node, next))
     }
 
-    /// The replica of a shard to ask in place of this one, which is silent or gone: the next one, if no view will replace it since the
-    /// shard is retired, or another one has said already that it cannot give out what comes next.
+    /// The replica of a shard to ask in place of this one, which did not answer or is gone. `None`: this one, or the primary, is asked
+    /// again, because a view will replace it soon. The next replica is asked where no view does so since the shard is retired, where
+    /// another replica said already that it cannot give out what comes next, and where no replica has answered for a while (`is_silent`).
     pub(crate) fn instead_of(
         &self,
         shard: ShardId,
         replica: usize,
         round: &Round,
+        is_silent: bool,
     ) -> Option<(NodeId, usize)> {
         let is_retired = self.view()?.retired(shard).is_some();
-        self.next_to(shard, replica).filter(|_| is_retired || !round.is_new())
+        self.next_to(shard, replica).filter(|_| is_retired || is_silent || !round.is_new())
     }
 
     /// The number of the latest question that has one.

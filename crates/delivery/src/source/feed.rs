@@ -1,6 +1,6 @@
 //! One shard's part of a subscription: what was asked for, what came, what may still come.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use seriatim_model::storage::Stored;
@@ -21,8 +21,11 @@ const FIRST_MOST: Duration = Duration::from_secs(8);
 /// How long to wait before a node that disconnected is asked again; doubled each time up to [`IDLE`].
 const RECONNECT_AFTER: Duration = Duration::from_millis(20);
 
-/// After how long without a word of any replica a shard is said not to answer: where nothing need come, it is asked every [`IDLE`].
+/// The time without an answer after which a replica counts as silent. A replica answers each request, also with an empty delivery, and is
+/// asked every [`IDLE`] where it owes nothing.
 const SILENT_AFTER: Duration = Duration::from_secs(2);
+/// The time without an answer after which the next replica is asked. An answer may take longer than one timeout.
+const ELSEWHERE_AFTER: Duration = Duration::from_secs(3);
 
 /// How often in a row all replicas of a shard may say that they do not hold a record yet, and get nothing of what they lack, before
 /// that is believed.
@@ -75,6 +78,8 @@ pub(crate) struct Feed {
     heard: bool,
     /// When a replica said something last; before that, when one was asked for the first time.
     answered: Option<Time>,
+    /// The nodes that were asked since then.
+    tried: BTreeSet<NodeId>,
     /// When it is asked again after its node disconnected.
     reconnects: Backoff,
 }
@@ -151,6 +156,7 @@ impl Feed {
             timeout: TIMEOUT_FIRST,
             heard: false,
             answered: None,
+            tried: BTreeSet::new(),
             reconnects: Backoff::new(now, RECONNECT_AFTER, IDLE),
         }
     }
@@ -214,6 +220,7 @@ impl Feed {
         self.since = now;
         self.heard = false;
         self.answered.get_or_insert(now);
+        self.tried.insert(self.node);
         self.credit.begin()
     }
 
@@ -268,6 +275,7 @@ impl Feed {
     pub(crate) fn refused(&mut self, now: Time) {
         self.request = None;
         (self.since, self.answered) = (now + self.timeout, Some(now));
+        self.tried.clear();
         self.timed_out();
     }
 
@@ -298,17 +306,25 @@ impl Feed {
         turn
     }
 
-    /// The replicas that say nothing, and those that said that they cannot give out what comes next; if nothing comes of the shard for
-    /// that reason.
+    /// Whether the replica that was asked is silent for so long that another one is asked.
+    pub(crate) fn is_silent(&self, now: Time) -> bool {
+        self.answered.is_some_and(|at| now >= at + ELSEWHERE_AFTER)
+    }
+
+    /// The nodes that were asked and do not answer, and those that answered that they cannot give out what comes next. `None`: the shard
+    /// answers.
     pub(crate) fn unanswered(&self, now: Time, replicas: &[Member]) -> Option<(Vec<NodeId>, Vec<NodeId>)> {
         let has_said_no = !self.round.is_new() || self.rounds_in_vain > 0;
         let was_silent = self.answered.is_some_and(|at| now >= at + SILENT_AFTER);
         if self.lost.is_some() || !has_said_no && !was_silent {
             return None;
         }
-        // A round in vain is one in which nobody was silent.
-        let is_silent = |node: &NodeId| self.rounds_in_vain == 0 && !self.round.has_said_no(*node);
-        Some(replicas.iter().map(|replica| replica.node).partition(is_silent))
+        // A round in vain is one in which every replica answered.
+        let lacks = |node: &NodeId| self.rounds_in_vain > 0 || self.round.has_said_no(*node);
+        let (lacking, others): (Vec<NodeId>, Vec<NodeId>) =
+            replicas.iter().map(|replica| replica.node).partition(lacks);
+        let silent = others.into_iter().filter(|node| self.tried.contains(node)).collect();
+        Some((silent, lacking))
     }
 
     /// Asks `node` anew, after a pause.
@@ -377,6 +393,7 @@ impl Feed {
     /// It works: nothing need be asked for again.
     pub(crate) fn was_heard(&mut self, now: Time) {
         (self.since, self.heard, self.timeout, self.answered) = (now, true, TIMEOUT_FIRST, Some(now));
+        self.tried.clear();
         self.reconnects.helped();
     }
 

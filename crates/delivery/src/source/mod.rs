@@ -575,7 +575,7 @@ impl Source {
     pub(crate) fn disconnected(&mut self, now: Time, node: NodeId) {
         for (shard, feed) in self.feeds.iter_mut().filter(|(_, feed)| feed.node == node) {
             feed.disconnected(now);
-            if let Some(instead) = self.directory.instead_of(*shard, feed.replica, &feed.round) {
+            if let Some(instead) = self.directory.instead_of(*shard, feed.replica, &feed.round, false) {
                 (feed.node, feed.replica) = instead;
             }
             self.directory.ask(now);
@@ -602,7 +602,8 @@ impl Source {
             // It fell silent: a lost message, or a replica that is deposed and does not know.
             cancel(shard, feed.node, Some(request), out);
             feed.timed_out();
-            let instead = self.directory.instead_of(shard, feed.replica, &feed.round);
+            let is_silent = feed.is_silent(now);
+            let instead = self.directory.instead_of(shard, feed.replica, &feed.round, is_silent);
             (feed.node, feed.replica) = instead.unwrap_or((primary.unwrap_or(feed.node), 0));
             self.directory.ask(now);
         }

@@ -493,6 +493,38 @@ fn a_shard_of_which_no_replica_gives_out_what_comes_next_is_named() {
     assert_eq!(unanswered(&script, 1), []);
 }
 
+#[test]
+fn a_quiet_shard_that_answers_is_not_called_silent_and_of_a_silent_one_every_replica_is_asked() {
+    let mut script = Script::new(entry(1, 2, 1), 0);
+    let unanswered = |script: &Script| script.source.unanswered(script.now, Position(0));
+    let answer = |script: &mut Script, shard: u32| {
+        let (node, request, from, _) = script.asked[&shard];
+        let message = shard::Message::Deliver { request, view: VIEW, from, records: vec![], upto: from };
+        script.hear(node, shard, message);
+    };
+    // Both shards answer that there is nothing, to each request.
+    for _ in 0..600 {
+        (0..2).for_each(|shard| answer(&mut script, shard));
+        script.wait(100 * MS);
+        assert_eq!(unanswered(&script), []);
+    }
+    assert!(script.lookups <= 120, "{} questions to the register in a minute", script.lookups);
+    // No replica of shard 0 answers any more.
+    let mut asked = BTreeSet::new();
+    let mut silent = vec![];
+    for _ in 0..100 {
+        answer(&mut script, 1);
+        script.wait(100 * MS);
+        asked.insert(script.asked[&0].0);
+        silent = unanswered(&script);
+    }
+    let (primary, backup) = (primary(1, 0), 100);
+    assert_eq!(asked, BTreeSet::from([primary, backup]));
+    let nodes = vec![NodeId(primary), NodeId(backup)];
+    let told = Unanswered { shard: ShardId(0), silent: nodes, lacking: vec![], is_joining: false };
+    assert_eq!(silent, [told]);
+}
+
 /// The knowledge of the position that is taken next.
 fn next(script: &mut Script) -> Answer {
     script.source.ask(script.now, script.next)

@@ -9,7 +9,6 @@ use seriatim_model::{IdRun, Ticket, ViewNumber};
 
 use super::core::Core;
 use super::path::DataPath;
-use crate::mutation::Mutation;
 use crate::roles::RoleEffect;
 
 /// The knowledge that a replica outside of all views has of them.
@@ -53,8 +52,7 @@ pub(super) fn ask_as_member(core: &mut Core, out: &mut Vec<RoleEffect>) {
 
 /// The replicas of this view, which does without this one, have trimmed: asks the store what it holds, if that `is_news`.
 pub(super) fn ask(core: &mut Core, view: ViewNumber, is_news: bool, out: &mut Vec<RoleEffect>) {
-    let keeps = core.options.mutates(Mutation::LeftoversKept);
-    if (is_news || core.leftovers.may_be) && !keeps {
+    if is_news || core.leftovers.may_be {
         core.leftovers.may_be = false;
         core.leftovers.asked = Some((core.measure(out), view));
     }

@@ -277,7 +277,7 @@ impl Readers {
         }
     }
 
-    /// Says whether there is a subscription now.
+    /// A reader subscribes. Where nothing is there for it, it receives an empty delivery. Returns whether it has a subscription now.
     fn subscribe(
         &mut self,
         (reader, request): (Address, u64),
@@ -296,10 +296,17 @@ impl Readers {
             fail(reader, request, ReadError::Busy, out);
             return false;
         }
+        let next = subscription.next;
         if self.subscriptions.insert((reader, request), subscription).is_none() {
             self.shares.take(reader.peer(), 1);
         }
+        let before = out.len();
         self.feed(reader, request, bounds, out);
+        if out.len() == before {
+            // An empty delivery: the reader learns that the replica answers, and owes nothing.
+            let view = bounds.decides_below(next);
+            send(reader, Message::Deliver { request, view, from: next, records: vec![], upto: next }, out);
+        }
         self.subscriptions.contains_key(&(reader, request))
     }
 

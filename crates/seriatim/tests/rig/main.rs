@@ -15,6 +15,7 @@
 //! * [`events`]: what servers tell an operator;
 //! * [`disks`]: a disk that fills up, bytes that change;
 //! * [`moved`]: data directories that move or disappear under a node, and those that cannot be used;
+//! * [`quiet`]: readers of logs to which no client appends;
 //! * [`retention`]: limits of what a log keeps, and positions by time;
 //! * [`trims`]: what a trim frees;
 //! * [`load`]: more load than the machine can carry, also beside a busy loop ([`surroundings`]);
@@ -48,6 +49,7 @@ mod members;
 mod moved;
 mod output;
 mod process;
+mod quiet;
 mod retention;
 mod retired;
 mod serve;
