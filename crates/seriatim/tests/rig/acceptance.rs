@@ -253,11 +253,11 @@ async fn a_cluster_says_what_is_in_its_way() {
     let cli = CommandLine::new(first.address());
     let data = first.data();
     let data = data.to_str().expect("a path in plain letters");
-    let (_, said) = cli.bad(&["dev", "--data", data, "--listen", "127.0.0.1:0"]).await;
+    let said = cli.held_up(&["dev", "--data", data, "--listen", "127.0.0.1:0"]).await;
     assert!(said.contains(data), "the directory is in use: {said}");
     let other = first.scratch().join("other");
     let other = other.to_str().expect("a path in plain letters");
-    let (_, said) = cli.bad(&["dev", "--data", other, "--listen", first.address()]).await;
+    let said = cli.held_up(&["dev", "--data", other, "--listen", first.address()]).await;
     assert!(said.contains("in use") && said.contains("--listen"), "the address is taken: {said}");
     assert!(!Path::new(other).exists(), "nothing is left of what could not start");
     let status = cli.good(&["status", "--json"]).await;

@@ -88,6 +88,17 @@ impl CommandLine {
         self.command(arguments).stdin(Stdio::null()).spawn().expect("the binary starts")
     }
 
+    /// Runs a server that waits in vain for what another process holds; the last line on its standard error.
+    pub(crate) async fn held_up(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments).await;
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {said}");
+        let lines: Vec<&str> = said.lines().collect();
+        let [waits, last] = lines[..] else { panic!("{arguments:?} says two lines: {said}") };
+        assert!(waits.contains("waiting for ") && waits.ends_with(", which another process holds"), "{said}");
+        last.to_owned()
+    }
+
     /// Starts a command that goes on by itself, and reads what it is given.
     pub(crate) fn begin_on(&self, arguments: &[&str]) -> Child {
         self.command(arguments).stdin(Stdio::piped()).spawn().expect("the binary starts")

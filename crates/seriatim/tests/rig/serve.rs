@@ -169,7 +169,7 @@ async fn a_node_says_what_is_in_its_way() {
         let cli = CommandLine::new(&members.addresses());
         let config = members.config(TWO);
         let serve = ["serve", "--config", config.to_str().expect("a path in plain letters")];
-        let (_, said) = cli.bad(&serve).await;
+        let said = cli.held_up(&serve).await;
         assert!(
             said.contains("node2.toml") && said.contains("in use") && said.contains("'listen'"),
             "{said}"
