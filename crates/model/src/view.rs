@@ -363,8 +363,8 @@ impl Gap {
     }
 }
 
-/// For each registered view, where it starts to decide what is valid: `(view, first)`; what is lost; and where the log
-/// continued after an accepted loss.
+/// The position from which on each registered view decides what is valid, as `(view, first)`; the lost positions; and the positions
+/// at which the log continued after accepted losses.
 ///
 /// A position may have been pushed under several views. The valid version is that of the latest
 /// registered view whose `first` is at or below the position. A view hides what earlier views pushed
@@ -512,6 +512,11 @@ impl ViewHistory {
         while self.reassigned.last().is_some_and(|(_, earlier)| *earlier >= start) {
             self.reassigned.pop();
         }
+        let last = self.reassigned.last();
+        assert!(
+            last.is_none_or(|(last, _)| *last < view),
+            "{view} reassigns from {start} on, after {last:?}"
+        );
         self.reassigned.push((view, start));
     }
 

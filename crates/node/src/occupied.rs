@@ -18,7 +18,7 @@ const FREE_WITHIN: Duration = Duration::from_secs(5);
 /// How often it tries to take it.
 const TRY_EVERY: Duration = Duration::from_millis(20);
 
-/// Binds an address, as [`Listener::bind`]. Waits for a port that another process holds, and says so with `awaits`.
+/// Binds an address, as [`Listener::bind`]. While another process holds the port, the start waits, and `awaits` has the reason.
 pub(crate) async fn bind(address: &str, awaits: &watch::Sender<Awaits>) -> Result<Listener, BindError> {
     let mut wait = Wait::new(awaits);
     loop {
@@ -31,7 +31,8 @@ pub(crate) async fn bind(address: &str, awaits: &watch::Sender<Awaits>) -> Resul
     }
 }
 
-/// Takes the directory of a node's files, as [`start::open_disk`]. Waits for one that another process holds, and says so with `awaits`.
+/// Opens the directory of a node's files, as [`start::open_disk`]. While another process holds the directory, the start waits, and
+/// `awaits` has the reason.
 pub(crate) async fn open_disk(
     directory: &Path,
     options: &NodeOptions,

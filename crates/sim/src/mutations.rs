@@ -150,7 +150,7 @@ pub const MUTATIONS: [Detection; 139] = [
     detection(Mutation::HandedOverEarly, "no_gap", 5, profiles::QUIET),
     detection(Mutation::SuccessorForgotten, "at_most_once", 20, profiles::RESUMED).of(SHARDS_CHOSEN),
     detection(Mutation::RefusedEarly, "at_most_once", 30, profiles::UNDECIDED_RECORDS).from(680),
-    detection(Mutation::EndedOrdered, "at_most_once", 30, profiles::RESUMED).of(HAS_CUTS).from(160),
+    detection(Mutation::EndedOrdered, "at_most_once", 40, profiles::RESUMED).of(HAS_CUTS),
     detection(Mutation::EndUncommitted, "at_most_once", 30, profiles::RESUMED).of(HAS_CUTS).from(160),
     detection(Mutation::ResumedUncompleted, "session_order", 40, profiles::RESUMED).of(SHARDS_CHOSEN),
     detection(Mutation::EndsForgotten, "at_most_once", 60, profiles::RESUMED).of(PLACES_FIRST),

@@ -22,7 +22,7 @@ use crate::random::Random;
 pub struct Subscription {
     /// The shards whose records are wanted, if not all are.
     shards: Option<BTreeSet<ShardId>>,
-    /// Which one it is of those of the history that chose shards.
+    /// The index of its entry among the history's choices.
     choice: usize,
     machine: Subscriber,
     random: Random,

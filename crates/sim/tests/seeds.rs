@@ -103,7 +103,7 @@ fn seeds_of_erwin_st_that_failed_once_are_clean() {
     clean(profiles::OVERLOAD_CRASH, ErwinSt, &[71_000_214, 71_000_566]);
     // A node that was left out kept records that nobody counts any more, and with them all its segments.
     clean(profiles::SMALL_DISKS, ErwinSt, &[30_000_029, 30_100_078]);
-    // An operator accepted a loss while the only node with a shard's records was suspected for a moment: the log went on without them.
+    // An operator accepted a loss while the only node with a shard's records was suspected for a moment. The view lost these records.
     clean(profiles::RESHAPED_LOSSES, ErwinSt, &[520_262]);
 }
 

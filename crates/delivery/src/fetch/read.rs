@@ -565,7 +565,7 @@ impl ShardPart {
 
     /// The replica that was asked is silent, or gone: there may be a view that does without it, or another one is asked.
     fn turn_away(&mut self, shard: ShardId, directory: &mut Directory, now: Time) {
-        if let Some(instead) = directory.instead_of(shard, self.replica, &self.round, false) {
+        if let Some(instead) = directory.instead_of(shard, self.replica, &self.round) {
             (self.node, self.replica) = instead;
         }
         directory.ask(now);

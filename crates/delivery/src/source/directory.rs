@@ -109,18 +109,16 @@ impl Directory {
         Some((replicas[next].node, next))
     }
 
-    /// The replica of a shard to ask in place of this one, which did not answer or is gone. `None`: this one, or the primary, is asked
-    /// again, because a view will replace it soon. The next replica is asked where no view does so since the shard is retired, where
-    /// another replica said already that it cannot give out what comes next, and where no replica has answered for a while (`is_silent`).
+    /// The replica of a shard to ask in place of this one, which did not answer or is gone. `None`: a view will replace this one soon. The
+    /// next replica is asked where no view replaces one, since the shard is retired, and where another replica lacks the next position.
     pub(crate) fn instead_of(
         &self,
         shard: ShardId,
         replica: usize,
         round: &Round,
-        is_silent: bool,
     ) -> Option<(NodeId, usize)> {
         let is_retired = self.view()?.retired(shard).is_some();
-        self.next_to(shard, replica).filter(|_| is_retired || is_silent || !round.is_new())
+        self.next_to(shard, replica).filter(|_| is_retired || !round.is_new())
     }
 
     /// The number of the latest question that has one.

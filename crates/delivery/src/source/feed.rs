@@ -25,7 +25,7 @@ const RECONNECT_AFTER: Duration = Duration::from_millis(20);
 /// asked every [`IDLE`] where it owes nothing.
 const SILENT_AFTER: Duration = Duration::from_secs(2);
 /// The time without an answer after which the next replica is asked. An answer may take longer than one timeout.
-const ELSEWHERE_AFTER: Duration = Duration::from_secs(3);
+pub(crate) const ELSEWHERE_AFTER: Duration = Duration::from_secs(3);
 
 /// How often in a row all replicas of a shard may say that they do not hold a record yet, and get nothing of what they lack, before
 /// that is believed.
@@ -306,17 +306,15 @@ impl Feed {
         turn
     }
 
-    /// Whether the replica that was asked is silent for so long that another one is asked.
-    pub(crate) fn is_silent(&self, now: Time) -> bool {
-        self.answered.is_some_and(|at| now >= at + ELSEWHERE_AFTER)
+    /// Whether no replica has answered for this long.
+    pub(crate) fn is_silent_for(&self, now: Time, time: Duration) -> bool {
+        self.answered.is_some_and(|at| now >= at + time)
     }
 
-    /// The nodes that were asked and do not answer, and those that answered that they cannot give out what comes next. `None`: the shard
-    /// answers.
+    /// The nodes that were asked and do not answer, and the nodes that lack the next position. `None`: the shard answers.
     pub(crate) fn unanswered(&self, now: Time, replicas: &[Member]) -> Option<(Vec<NodeId>, Vec<NodeId>)> {
         let has_said_no = !self.round.is_new() || self.rounds_in_vain > 0;
-        let was_silent = self.answered.is_some_and(|at| now >= at + SILENT_AFTER);
-        if self.lost.is_some() || !has_said_no && !was_silent {
+        if self.lost.is_some() || !has_said_no && !self.is_silent_for(now, SILENT_AFTER) {
             return None;
         }
         // A round in vain is one in which every replica answered.

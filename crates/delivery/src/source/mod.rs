@@ -26,7 +26,7 @@ mod round;
 
 pub(crate) use directory::{Directory, Learned};
 pub(crate) use doubt::{Doubt, Verdict};
-use feed::{Feed, IDLE, MISSING_ROUNDS, Received, Seen};
+use feed::{ELSEWHERE_AFTER, Feed, IDLE, MISSING_ROUNDS, Received, Seen};
 pub use predictions::Selection;
 pub(crate) use predictions::{Basis, Known};
 pub(crate) use round::{Round, Turn};
@@ -575,7 +575,7 @@ impl Source {
     pub(crate) fn disconnected(&mut self, now: Time, node: NodeId) {
         for (shard, feed) in self.feeds.iter_mut().filter(|(_, feed)| feed.node == node) {
             feed.disconnected(now);
-            if let Some(instead) = self.directory.instead_of(*shard, feed.replica, &feed.round, false) {
+            if let Some(instead) = self.directory.instead_of(*shard, feed.replica, &feed.round) {
                 (feed.node, feed.replica) = instead;
             }
             self.directory.ask(now);
@@ -602,8 +602,10 @@ impl Source {
             // It fell silent: a lost message, or a replica that is deposed and does not know.
             cancel(shard, feed.node, Some(request), out);
             feed.timed_out();
-            let is_silent = feed.is_silent(now);
-            let instead = self.directory.instead_of(shard, feed.replica, &feed.round, is_silent);
+            let instead = match feed.is_silent_for(now, ELSEWHERE_AFTER) {
+                true => self.directory.next_to(shard, feed.replica),
+                false => self.directory.instead_of(shard, feed.replica, &feed.round),
+            };
             (feed.node, feed.replica) = instead.unwrap_or((primary.unwrap_or(feed.node), 0));
             self.directory.ask(now);
         }

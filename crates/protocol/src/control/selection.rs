@@ -121,9 +121,9 @@ impl Attempt {
         ranked.into_iter().enumerate().filter(takes_part).map(|(_, member)| member).collect()
     }
 
-    /// First the replica that misses least, then always the one that has most of what the ones before it miss. Of two that miss the same,
-    /// the one on a node that is not suspected comes first. Suspicion weighs less than records: a node is suspected for a moment, and
-    /// records that the view goes on without are lost.
+    /// Orders the replicas: first the one with the fewest missing positions, then always the one that has most of the positions that all
+    /// replicas before it miss. Suspicion decides only between equals: a node is suspected for a moment, and a view loses the
+    /// records that none of its replicas has.
     pub(super) fn most_held_first(
         &self,
         mut ranked: Vec<(Member, Held)>,

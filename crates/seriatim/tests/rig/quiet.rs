@@ -1,4 +1,4 @@
-//! Readers of a log to which no client appends: they print nothing as long as the replicas answer, and name those that do not.
+//! Readers of a log to which no client appends. They print nothing while all replicas answer, and otherwise name the silent nodes.
 
 use std::time::{Duration, Instant};
 

@@ -116,8 +116,8 @@ impl World {
     /// in a view before it.
     pub(super) fn nodes_are_at_rest(&self) -> bool {
         let truth = self.cluster.truth();
-        let is_over = self.cluster.scene.history.accepted.is_some();
-        let view = self.cluster.entry().map(LogEntry::view_number).filter(|_| is_over);
+        let has_lost = self.cluster.scene.history.accepted.is_some();
+        let view = self.cluster.entry().map(LogEntry::view_number).filter(|_| has_lost);
         self.cluster.is_at_rest(&self.leavers)
             && view.is_none_or(|view| self.clients.know(view))
             && truth.leader_ordered().is_some_and(|ordered| self.clients.have_delivered(ordered))
