@@ -164,7 +164,7 @@ impl Default for LogConfig {
             order: Order::default(),
             durability: Durability::default(),
             shards: 2,
-            replicas: 2,
+            replicas: 3,
             sequencers: 3,
             min_replicas: LEAST,
             min_sequencers: LEAST,
@@ -289,10 +289,11 @@ mod tests {
 
     #[test]
     fn a_log_that_chose_nothing_new_is_written_as_it_always_was() {
-        let written = encode_one(&LogConfig::default());
+        let config = LogConfig { replicas: 2, ..LogConfig::default() };
+        let written = encode_one(&config);
         let first_format = [2, 1, 2, 0, 0, 0, 2, 0, 2, 0, 3, 0, 2, 0, 64, 0, 0, 0, 0, 0, 0, 0, 0, 0, 16, 0];
         assert_eq!(written, first_format[..]);
-        assert_eq!(decode_one::<LogConfig>(written).unwrap(), LogConfig::default());
+        assert_eq!(decode_one::<LogConfig>(written).unwrap(), config);
     }
 
     #[test]
@@ -303,7 +304,7 @@ mod tests {
             [(Order::Scalog, 4, interval.to_vec()), (Order::Belfast, 5, [interval, window].concat())]
         {
             let window = if order.has_quotas() { 7 } else { limits::DEFAULT_WINDOW };
-            let config = LogConfig { order, window, ..LogConfig::default() };
+            let config = LogConfig { order, replicas: 2, window, ..LogConfig::default() };
             let written = encode_one(&config);
             assert_eq!(written, [&[number], &head[..], &tail].concat());
             assert_eq!(decode_one::<LogConfig>(written).unwrap(), config);

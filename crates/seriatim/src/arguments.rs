@@ -282,7 +282,7 @@ pub(crate) struct CreateArguments {
     /// How many shards it is spread over.
     #[arg(long, default_value_t = 2, value_parser = numbers::number::<u32>)]
     pub(crate) shards: u32,
-    /// How many replicas each shard has [default: 2, or 1 on a single node].
+    /// How many replicas each shard has [default: 3, or as many as there are nodes].
     #[arg(long, value_parser = numbers::number::<u32>)]
     pub(crate) replicas: Option<u32>,
     #[arg(long, value_parser = numbers::number::<u32>, help = format!(

@@ -67,7 +67,7 @@ fn memory() -> HardState {
     history.push(ViewNumber(1), Position(0));
     history.push(ViewNumber(4), Position(60));
     let claim = ViewNumber(5);
-    let config = LogConfig { order: Order::ErwinBb, ..LogConfig::default() };
+    let config = LogConfig { order: Order::ErwinBb, replicas: 2, ..LogConfig::default() };
     HardState { incarnation: Incarnation(77), config, claim, view: None, history }
 }
 
@@ -215,7 +215,7 @@ fn named_memory(steps: &[(u64, u64)]) -> StorageCommand {
         first: Position(0),
         start: Position(0),
     };
-    let config = LogConfig { order: Order::ErwinSt, ..LogConfig::default() };
+    let config = LogConfig { order: Order::ErwinSt, replicas: 2, ..LogConfig::default() };
     StorageCommand::Remember(HardState { config, view: Some(view), history, ..memory() })
 }
 

@@ -353,7 +353,8 @@ mod tests {
 
     #[test]
     fn shards_are_added_in_turn_and_only_once() {
-        let entry = place(LogId(1), "a".into(), LogConfig::default(), &nodes(3)).unwrap();
+        let config = LogConfig { replicas: 2, ..LogConfig::default() };
+        let entry = place(LogId(1), "a".into(), config, &nodes(3)).unwrap();
         let more = with_shard(&entry, ShardId(2), &nodes(4)).unwrap().unwrap();
         assert_eq!(more.shards[2], [NodeId(4), NodeId(1)]);
         assert_eq!(with_shard(&more, ShardId(2), &nodes(4)), Ok(None));

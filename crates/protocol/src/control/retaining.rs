@@ -372,7 +372,7 @@ mod tests {
     fn entry(leader: NodeId) -> LogEntry {
         let nodes = [NodeId(1), NodeId(2)];
         let retention = Retention { records: Some(10), ..Retention::default() };
-        let config = LogConfig { shards: 1, sequencers: 2, retention, ..LogConfig::default() };
+        let config = LogConfig { shards: 1, replicas: 2, sequencers: 2, retention, ..LogConfig::default() };
         let entry = catalog::place(LogId(1), "log".into(), config, &nodes).expect("they can hold it");
         let member = |node| Member { node, incarnation: Incarnation(1) };
         let replicas: Vec<Member> = nodes.map(member).to_vec();

@@ -70,7 +70,7 @@ async fn windows_of(client: &Client, entry: &LogEntry) -> Option<WindowStatus> {
 
 async fn create(client: &Client, arguments: CreateArguments) -> Outcome {
     let nodes = client.list().await?.1.len() as u32;
-    let replicas = arguments.replicas.unwrap_or(2.min(nodes));
+    let replicas = arguments.replicas.unwrap_or(3.min(nodes));
     let properties = arguments.order.properties();
     if let Some(count) = arguments.sequencers.filter(|count| *count != 1 && properties.has_one_sequencer) {
         let order = arguments.order;

@@ -222,7 +222,7 @@ async fn elsewhere_than_on_the_first_node(client: &Client) -> (String, Vec<NodeI
     };
     for number in 0..5 {
         let name = format!("log-{number}");
-        let config = LogConfig { shards: 1, min_replicas: 1, ..LogConfig::default() };
+        let config = LogConfig { shards: 1, replicas: 2, min_replicas: 1, ..LogConfig::default() };
         let entry = client.create(&name, config).await.expect("it is created");
         if !nodes(&entry).contains(&NodeId(1)) {
             return (name, nodes(&entry));
