@@ -297,6 +297,10 @@ pub const HEARTBEAT_EVERY: Duration = Duration::from_millis(20);
 /// After how many heartbeats without an answer a node counts as gone.
 pub const HEARTBEATS_MISSED: u32 = 5;
 
+/// The same for nodes of one process, at the usual interval some hours. Such a node does not vanish by itself: where its thread gets no
+/// processor, the others get none either, and if it ends, its connections close.
+pub const HEARTBEATS_MISSED_IN_PROCESS: u32 = 1 << 20;
+
 /// After how long without a sign that what a node sends another arrives there, heartbeats apart, it sends something to find
 /// out.
 pub const PROBE_AFTER: Duration = Duration::from_secs(1);

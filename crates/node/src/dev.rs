@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use rand::random;
 use seriatim_host::RegisterPlace;
 use seriatim_model::NodeId;
+use seriatim_model::limits::HEARTBEATS_MISSED_IN_PROCESS;
 use seriatim_net::Listener;
 use tokio::sync::watch;
 
@@ -33,11 +34,12 @@ pub struct DevOptions {
 }
 
 impl DevOptions {
-    /// The usual cluster with its data in `data`.
+    /// The usual cluster with its data in `data`. Its nodes do not suspect each other of being down because of silence.
     #[must_use]
     pub fn new(data: impl Into<PathBuf>, listen: impl Into<String>) -> Self {
-        let (run, run_of) = (NodeOptions::default(), BTreeMap::new());
-        Self { data: data.into(), listen: listen.into(), nodes: None, run, run_of }
+        let mut run = NodeOptions::default();
+        run.limits.heartbeats_missed = HEARTBEATS_MISSED_IN_PROCESS;
+        Self { data: data.into(), listen: listen.into(), nodes: None, run, run_of: BTreeMap::new() }
     }
 
     fn run_of(&self, node: NodeId) -> &NodeOptions {

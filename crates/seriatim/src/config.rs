@@ -90,7 +90,7 @@ pub(crate) fn read(path: &Path) -> Result<ServeOptions, ConfigError> {
 ///
 /// # Errors
 /// If there is no such setting, or it cannot be that number.
-pub(crate) fn limits(given: &[String]) -> Result<Limits, String> {
+pub(crate) fn limits(given: &[String], usual: Limits) -> Result<Limits, String> {
     let mut text = String::new();
     for setting in given {
         let (name, number) = setting.split_once('=').unwrap_or((setting, ""));
@@ -105,7 +105,7 @@ pub(crate) fn limits(given: &[String]) -> Result<Limits, String> {
     }
     let section: LimitsSection =
         toml::from_str(&text).map_err(|cause| format!("--limit: {}", cause.message()))?;
-    section.limits().map_err(|what| format!("--limit: {what}"))
+    section.limits(usual).map_err(|what| format!("--limit: {what}"))
 }
 
 fn parse(text: &str) -> Result<ServeOptions, String> {
@@ -123,7 +123,7 @@ fn parse(text: &str) -> Result<ServeOptions, String> {
     if let Some(most) = file.max_disk_bytes {
         check_disk_bytes(most)?;
     }
-    let limits = file.limits.unwrap_or_default().limits()?;
+    let limits = file.limits.unwrap_or_default().limits(Limits::default())?;
     Ok(ServeOptions {
         node: NodeId(file.id),
         listen: file.listen,
@@ -218,8 +218,7 @@ fn etcd(endpoints: Vec<String>, cluster: Option<String>) -> Result<RegisterOptio
 
 impl LimitsSection {
     /// The usual limits, with those that are set.
-    fn limits(self) -> Result<Limits, String> {
-        let usual = Limits::default();
+    fn limits(self, usual: Limits) -> Result<Limits, String> {
         let lowered = |key, value: Option<u64>, usual: usize| {
             within(key, value, 1..=usual as u64).map(|value| value.map_or(usual, |value| value as usize))
         };

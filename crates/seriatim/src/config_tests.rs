@@ -41,7 +41,7 @@ fn the_example_has_every_setting_and_no_other() {
     assert_eq!(section("register"), known_keys::<RegisterSection>());
     assert_eq!(section("limits"), known_keys::<LimitsSection>());
     let file: ConfigFile = toml::from_str(&whole_example()).unwrap();
-    let limits = file.limits.unwrap().limits().unwrap();
+    let limits = file.limits.unwrap().limits(Limits::default()).unwrap();
     assert_eq!(limits, Limits::default(), "what the example says is usual is usual");
 }
 

@@ -67,7 +67,7 @@ fn options(arguments: DevArguments) -> Result<DevOptions, Failure> {
     if arguments.volatile_disk {
         options.run.disk = DiskKind::Volatile;
     }
-    options.run.limits = config::limits(&arguments.limits).map_err(Failure::new)?;
+    options.run.limits = config::limits(&arguments.limits, options.run.limits).map_err(Failure::new)?;
     if let Some(records) = arguments.ring_records {
         options.run.limits.ring_records = records;
     }
