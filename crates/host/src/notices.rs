@@ -143,7 +143,14 @@ impl Notices {
     }
 
     /// A replica here misses these positions, or nothing more.
-    fn missing(&mut self, now: Time, key: RoleKey, log: Option<&str>, missing: Option<MissingRange>) {
+    /// One that stands by copies them only if the member stays away that it stands in for.
+    fn missing(
+        &mut self,
+        now: Time,
+        (key, stands_by): (RoleKey, bool),
+        log: Option<&str>,
+        missing: Option<MissingRange>,
+    ) {
         let role = role_in_words(key.endpoint);
         let text = match missing.filter(|missing| missing.from < missing.end) {
             Some(MissingRange { from, end }) => {
@@ -153,7 +160,15 @@ impl Notices {
                 self.catching_up.insert(key, now);
                 // One that retires does not know yet how far.
                 let to = if end == Position(u64::MAX) { "on".to_owned() } else { format!("to {end}") };
-                format!("{role} here lacks positions from {from} {to}, and copies them from the others")
+                match stands_by {
+                    true => format!(
+                        "{role} here stands in for a node that is away and takes new records; it copies positions from {from} \
+                         {to} if that node stays away"
+                    ),
+                    false => format!(
+                        "{role} here lacks positions from {from} {to}, and copies them from the others"
+                    ),
+                }
             }
             None => {
                 let Some(since) = self.catching_up.remove(&key) else { return };
@@ -396,7 +411,13 @@ impl Host {
     /// Takes note of the positions that a replica here misses.
     pub(crate) fn notice_missing(&mut self, now: Time, key: RoleKey, missing: Option<MissingRange>) {
         let log = self.log_name(key.log).map(str::to_owned);
-        self.notices.missing(now, key, log.as_deref(), missing);
+        let Endpoint::Shard(shard) = key.endpoint else { return };
+        let Some(replica) = self.replica(key.log, shard) else { return };
+        // A replica that no view names copies nothing, and may not be needed any more.
+        if missing.is_none() || replica.gets_records() {
+            let stands_by = replica.stands_by();
+            self.notices.missing(now, (key, stands_by), log.as_deref(), missing);
+        }
     }
 
     /// Takes note of a record that cannot be read where it should be.
@@ -682,10 +703,13 @@ mod tests {
         let key = RoleKey { log: LogId(1), endpoint: Endpoint::Shard(seriatim_model::ShardId(0)) };
         let missing = |from, end| Some(MissingRange { from: Position(from), end: Position(end) });
         for missing in [None, missing(0, 90), missing(30, 90), missing(90, 90), None] {
-            notices.missing(Time(1), key, Some("l"), missing);
+            notices.missing(Time(1), (key, false), Some("l"), missing);
         }
+        notices.missing(Time(1), (key, true), Some("l"), missing(0, 90));
         let told = texts(&mut notices, Time(1));
-        assert_eq!(told.len(), 2, "{told:?}");
+        assert_eq!(told.len(), 3, "{told:?}");
+        assert!(told[2].contains("stands in for a node that is away"), "{told:?}");
+        notices.missing(Time(1), (key, true), Some("l"), None);
         assert!(told[0].contains("lacks positions from 0 to 90"), "{told:?}");
         assert!(told[1].contains("has all that it lacked"), "{told:?}");
         assert!(notices.catching_up.is_empty());

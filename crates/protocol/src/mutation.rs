@@ -213,6 +213,10 @@ pub enum Mutation {
     PutOffForEver,
     /// A replica that is new waits for a record that it found damaged as long as for those that it lacks.
     RepairWaits,
+    /// A replica that stands in for a member which is away copies the shard at once.
+    StandInCopies,
+    /// Controllers do not wait before they replace a member that is away.
+    ReplacedAtOnce,
     /// A node writes a role's snapshot down for a checkpoint some time after the role was asked for it.
     SnapshotAhead,
     /// How old records are goes by a clock on the wall as it is.

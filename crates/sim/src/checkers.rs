@@ -8,6 +8,7 @@ mod amplification;
 mod at_most_once;
 mod chosen_shards;
 mod confirmed_is_final;
+mod copied_early;
 mod drained;
 mod durability;
 mod fair;
@@ -55,7 +56,7 @@ pub type Finding = Result<(), String>;
 pub type Checker = (&'static str, fn(&History) -> Finding);
 
 /// All checkers.
-pub const ALL: [Checker; 40] = [
+pub const ALL: [Checker; 41] = [
     ("total_order", total_order::check),
     ("real_time_order", real_time_order::check),
     ("receipts", receipts::check),
@@ -87,6 +88,7 @@ pub const ALL: [Checker; 40] = [
     ("freed", freed::check),
     ("position_at", position_at::check),
     ("drained", drained::check),
+    ("copied_early", copied_early::check),
     ("operator", operator::check),
     ("skipped", skipped::check),
     ("chosen_shards", chosen_shards::check),

@@ -373,6 +373,8 @@ pub struct History {
     pub unfreed: Option<String>,
     /// Where a log did without a node before others held what it held.
     pub left_early: Vec<String>,
+    /// Where a replica copied the shard of a node that it stood in for, although that node could still come back in time.
+    pub copied_early: Vec<String>,
     /// The trims.
     pub trims: Vec<Trim>,
     /// The sessions that have ended, at which number, and when that was told last.
@@ -480,6 +482,7 @@ impl History {
             exceeds: None,
             unfreed: None,
             left_early: vec![],
+            copied_early: vec![],
             trims: vec![],
             ended: BTreeMap::new(),
             now: Time::ZERO,

@@ -87,7 +87,7 @@ const PASSED_WHILE_REPEATED: Profile = Profile {
 };
 
 /// All of them.
-pub const MUTATIONS: [Detection; 139] = [
+pub const MUTATIONS: [Detection; 141] = [
     detection(Mutation::StableEarly, "no_unstable_reads", 3, profiles::QUIET),
     detection(Mutation::FilterForgotten, "at_most_once", 5, profiles::CHURN),
     detection(Mutation::FilterUnion, "durability", 20, profiles::HALF_SEEN),
@@ -126,6 +126,8 @@ pub const MUTATIONS: [Detection; 139] = [
     detection(Mutation::PutOffForEver, "liveness", 40, profiles::CUT_OFF),
     // Without the seeds that fail where nobody outside the view is asked.
     detection(Mutation::RepairWaits, "liveness", 50, profiles::MENDING).from(50),
+    detection(Mutation::StandInCopies, "copied_early", 20, profiles::ABSENCES),
+    detection(Mutation::ReplacedAtOnce, "copied_early", 20, profiles::ABSENCES),
     detection(Mutation::FormerNotAsked, "liveness", 15, profiles::MENDING).from(100),
     detection(Mutation::JoinForgotten, "stable_prefix", 10, profiles::RESHAPED_LOSSES).of(SHARDS_CHOSEN),
     detection(Mutation::TrimForgotten, "trim", 30, profiles::TRIMMED_ABSENCES),

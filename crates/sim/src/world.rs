@@ -34,6 +34,7 @@ mod reached;
 mod rest;
 mod scene;
 mod second;
+mod standing_in;
 mod survivors;
 mod truth;
 mod wires;

@@ -94,9 +94,9 @@ impl<'a> Liveness<'a> {
         self.answers(node) && !self.full.contains(&node)
     }
 
-    /// How many nodes can take records.
-    pub(super) fn able(self) -> usize {
-        self.nodes.iter().filter(|node| self.can_hold(**node)).count()
+    /// The nodes that can take records.
+    pub(super) fn able(self) -> impl Iterator<Item = NodeId> + use<'a> {
+        self.nodes.iter().copied().filter(move |node| self.can_hold(*node))
     }
 
     /// Whether a node is to leave.
@@ -122,8 +122,8 @@ pub(super) struct Goal {
     pub(super) lost: BTreeSet<NodeId>,
     /// Replicas of retired shards that are to count among the copies from now on.
     pub(super) keepers: BTreeSet<Address>,
-    /// Whether replicas that are away are replaced, not only as many as the log needs to go on.
-    pub(super) replaces: bool,
+    /// The kinds of roles of which as many are filled as the log is to have, not only as many as it needs to go on.
+    pub(super) replaces: BTreeSet<Endpoint>,
     /// The mutation of leaving the places of lost sequencing replicas empty.
     pub(super) leaves_sequencers: bool,
     /// The mutation of doing without replicas on nodes that are to leave before others hold what they hold.
@@ -464,7 +464,7 @@ impl Attempt {
             let spares = group.stand_ins(liveness.spares(&take_part), liveness.partings);
             self.spare_sequencers.extend(spares.into_iter().take(group.unfilled));
         }
-        if self.goal.replaces {
+        if self.goal.replaces.contains(&Endpoint::Sequencer) {
             let take_part: BTreeSet<NodeId> =
                 take_part.into_iter().chain(self.spare_sequencers.clone()).collect();
             let staying = take_part.iter().filter(|node| !liveness.parts(**node)).count();
@@ -486,7 +486,7 @@ impl Attempt {
         let old = self.evidence.old_sequencers().map(|member| member.node);
         let leaving = old.filter(|node| liveness.parts(*node));
         let all = self.entry().sequencers.iter().chain(&self.spare_sequencers).copied().chain(leaving);
-        let suffice = liveness.able() >= self.entry().config.least_sequencers();
+        let suffice = liveness.able().count() >= self.entry().config.least_sequencers();
         let takes_part =
             |node: &NodeId| if suffice { liveness.can_hold(*node) } else { liveness.answers(*node) };
         all.filter(|node| takes_part(node)).collect()
@@ -582,7 +582,8 @@ impl Attempt {
             // Nothing was kept where they were.
             return take_part.collect();
         }
-        if !self.goal.replaces && !before.iter().any(|node| liveness.parts(*node)) {
+        let replaces = self.goal.replaces.contains(&Endpoint::Sequencer);
+        if !replaces && !before.iter().any(|node| liveness.parts(*node)) {
             return before.clone();
         }
         // All that take part hold the same. Those that are away lose their places to others, as far as there are any, and

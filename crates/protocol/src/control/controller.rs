@@ -17,7 +17,7 @@ use seriatim_model::{
 
 use super::attempt::{Attempt, Liveness, Step};
 use super::evidence::Evidence;
-use super::members::{self, Wish, dismiss, has_spares, left_out, named, retired, view_nodes};
+use super::members::{Wish, dismiss, has_spares, left_out, named, retired, view_nodes};
 use super::message::{Message, NodeAddress};
 use super::operator::Orders;
 use super::pace::Pace;
@@ -31,6 +31,7 @@ use crate::mutation::{Mutation, Options};
 use crate::roles::{self, RoleEffect, RoleInput};
 use crate::shard;
 
+mod absences;
 mod blocked;
 mod copies;
 mod giving_up;
@@ -39,6 +40,7 @@ mod leaving;
 mod reminding;
 mod rivals;
 
+use absences::Absences;
 use copies::{can_copy, look_after_copies};
 use giving_up::{Inquiry, asks_of_retired_first};
 use leaving::Leaving;
@@ -91,8 +93,7 @@ pub struct Controller {
     rejoin: RejoinBackoff,
     /// An attempt took too long: the next one lets no shard join.
     is_joining_hard: bool,
-    /// Since when a shard has had fewer replicas than the log wants.
-    short_since: Option<Time>,
+    absences: Absences,
     orders: Orders,
     /// The question to replicas of retired shards, for such an operator, and how many there were.
     inquiry: Option<Inquiry>,
@@ -203,7 +204,7 @@ impl Controller {
             look_at: None,
             rejoin: RejoinBackoff::default(),
             is_joining_hard: false,
-            short_since: None,
+            absences: Absences::default(),
             orders: Orders::default(),
             inquiry: None,
             inquiries: 0,
@@ -292,7 +293,7 @@ impl Controller {
             Message::Registered { entry } => {
                 let before = self.current.as_ref().map(|known| known.view_number());
                 self.learn(now, &entry);
-                self.rejoin.told_of(before, &entry, self.liveness().able());
+                self.rejoin.told_of(before, &entry, self.liveness().able().count());
             }
             Message::Gone { .. } => self.gone(),
             Message::Cluster { nodes } => {
@@ -360,7 +361,7 @@ impl Controller {
         match &self.phase {
             Phase::Idle if self.look_at.is_some_and(|at| now >= at) => {
                 self.look_at = None;
-                self.remind(out);
+                self.remind(now, out);
                 self.tolerated.clear();
                 self.begin(now, out);
             }
@@ -464,8 +465,7 @@ impl Controller {
         if self.wanted.is_some_and(|unwanted| unwanted < view.number) {
             self.wanted = None;
         }
-        let is_short = members::short(entry).next().is_some();
-        self.short_since = is_short.then(|| self.short_since.unwrap_or(now));
+        self.absences.learn(now, entry);
         if known.is_none_or(|(known, _)| view.number > known) {
             self.tolerated =
                 view_nodes(view).into_iter().filter(|node| self.suspected.contains(node)).collect();
@@ -476,13 +476,14 @@ impl Controller {
                 self.look_after(now, STAGGER);
             }
         }
-        self.rejoin.learned(now, self.current.as_deref(), entry, self.liveness().able());
+        let able = self.liveness().able().collect();
+        self.rejoin.learned(now, self.current.as_deref(), entry, &able);
         self.dropped.extend(self.current.iter().flat_map(|known| named(known).chain(retired(known))));
         self.dropped.retain(|role| named(entry).chain(retired(entry)).all(|named| named != *role));
         self.current = Some(Box::new(entry.clone()));
         self.retaining.learn(now, self.node, Some(entry), self.options);
         look_after_copies(self, now);
-        let is_unfinished = is_short || self.full.is_in(entry) || self.is_left_by_some();
+        let is_unfinished = self.absences.is_any_short() || self.full.is_in(entry) || self.is_left_by_some();
         if !self.tolerated.is_empty() || self.are_some_away() || is_unfinished {
             self.look_after(now, REMIND_EVERY + STAGGER * self.rank());
         }
@@ -573,7 +574,7 @@ impl Controller {
     /// Whether a report can only be answered with a view that grows, and it is too early for one.
     fn is_postponed(&self, now: Time, reporter: Address) -> bool {
         let Some(entry) = &self.current else { return false };
-        let is_late = now >= self.rejoin.retry_at() && !self.full.has(reporter);
+        let is_late = now >= self.rejoin.returns_at(reporter) && !self.full.has(reporter);
         !is_late && Wish::of(entry, reporter) == Wish::Rejoin
     }
 
@@ -588,7 +589,7 @@ impl Controller {
         if !needed {
             self.phase = Phase::Idle;
             let is_unfinished = self.full.is_in(&entry) || self.is_left_by_some();
-            if self.are_some_away() || self.short_since.is_some() || is_unfinished {
+            if self.are_some_away() || self.absences.is_any_short() || is_unfinished {
                 self.look_after(now, REMIND_EVERY);
             }
             look_after_copies(self, now);
@@ -603,7 +604,7 @@ impl Controller {
         if is_alive && entry.claimed > entry.view_number().max(self.stood_back_for) {
             return self.stand_back(now, &entry, out);
         }
-        self.rejoin.tries(shard_set::due(&entry, self.liveness().able()));
+        self.rejoin.tries(shard_set::due(&entry, self.liveness().able().count()));
         let (claimed, claimant) = (entry.claimed.next(), self.pace.attempt(self.node));
         let wanted = LogEntry { claimed, claimant, ..entry };
         self.stood_back_for = claimed;
@@ -614,6 +615,8 @@ impl Controller {
         let current = entry.view_number();
         let Some(view) = &entry.view else { return true };
         let is_asked_for = self.orders.is_pending() && entry.unavailable.is_some();
+        // When the roles that ask for it may return.
+        let mut grows_at = vec![];
         let mut grows = can_do_without(entry, self.liveness());
         let mut needed = self.wanted == Some(current) || is_asked_for || grows && self.full.surprise(entry);
         for (reporter, report) in std::mem::take(&mut self.reports) {
@@ -623,7 +626,8 @@ impl Controller {
             }
             match Wish::of(entry, reporter) {
                 Wish::View => needed = true,
-                Wish::Rejoin => grows |= !self.full.has(reporter) && !self.is_stood_in_for(entry, reporter),
+                Wish::Rejoin if self.full.has(reporter) || self.is_stood_in_for(entry, reporter) => {}
+                Wish::Rejoin => grows_at.push(self.rejoin.returns_at(reporter)),
                 Wish::Nothing => {}
                 // A spare that no view named has nothing.
                 Wish::Keep => grows |= report.view > ViewNumber::NONE && self.keepers.insert(reporter),
@@ -635,21 +639,21 @@ impl Controller {
             }
         }
         needed |= view_nodes(view).iter().any(|node| self.is_gone(*node));
-        grows |= can_copy(self, now, entry)
-            || goal::goal(self, now).replaces && has_spares(entry, self.liveness());
+        grows |=
+            can_copy(self, now, entry) || has_spares(entry, &goal::goal(self, now).replaces, self.liveness());
         // The controller that said that the log is unavailable may have restarted since, and does not know that it
         // wanted a view; or it is cut off, and says so again and again: that must not cost a view each time.
         grows |= entry.unavailable.is_some();
-        let due = shard_set::due(entry, self.liveness().able());
+        let due = shard_set::due(entry, self.liveness().able().count());
         grows |= due.is_some();
         needed |= due.is_some_and(|due| self.rejoin.is_new_request(&due));
         grows |= self.may_be_left(entry);
-        if grows && !needed && now < self.rejoin.retry_at() {
-            let pause = self.rejoin.retry_at() - now;
-            self.look_after(now, pause);
-            grows = false;
+        grows_at.extend(grows.then(|| self.rejoin.retry_at()));
+        let grows_at = grows_at.into_iter().min();
+        if let Some(at) = grows_at.filter(|at| !needed && *at > now) {
+            self.look_after(now, at - now);
         }
-        needed || grows
+        needed || grows_at.is_some_and(|at| at <= now)
     }
 
     fn sequencer_answered(&mut self, now: Time, from: Address, message: Message, out: &mut Vec<RoleEffect>) {

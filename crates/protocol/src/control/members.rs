@@ -55,20 +55,21 @@ pub(super) fn left_out(entry: &LogEntry) -> impl Iterator<Item = Address> {
     sequencers.chain(shards)
 }
 
-/// Where the view has fewer sequencing replicas, or replicas of a shard, than the log is meant to have: the nodes of those that
-/// it has.
-pub(super) fn short(entry: &LogEntry) -> impl Iterator<Item = BTreeSet<NodeId>> {
+/// Where the view has fewer sequencing replicas, or replicas of a shard, than the log is meant to have: the kind of role, and the
+/// nodes of those that it has.
+pub(super) fn short(entry: &LogEntry) -> impl Iterator<Item = (Endpoint, BTreeSet<NodeId>)> {
     let config = &entry.config;
-    let sequencers = entry.view.iter().map(|view| (&view.sequencers, config.sequencers));
+    let sequencers = entry.view.iter().map(|view| (Endpoint::Sequencer, &view.sequencers, config.sequencers));
     let shards = entry.view.iter().flat_map(|view| &view.shards);
-    let replicas = shards.map(|members| (&members.replicas, config.replicas));
-    let short = sequencers.chain(replicas).filter(|(members, wanted)| members.len() < *wanted as usize);
-    short.map(|(members, _)| members.iter().map(|member| member.node).collect())
+    let replicas = shards.map(|members| (Endpoint::Shard(members.shard), &members.replicas, config.replicas));
+    let short = sequencers.chain(replicas).filter(|(_, members, wanted)| members.len() < *wanted as usize);
+    short.map(|(kind, members, _)| (kind, members.iter().map(|member| member.node).collect()))
 }
 
-/// Whether another node could stand in for a role that the view is short of.
-pub(super) fn has_spares(entry: &LogEntry, liveness: Liveness<'_>) -> bool {
-    short(entry).any(|take_part| liveness.spares(&take_part).next().is_some())
+/// Whether another node could stand in for a role of these kinds that the view is short of.
+pub(super) fn has_spares(entry: &LogEntry, kinds: &BTreeSet<Endpoint>, liveness: Liveness<'_>) -> bool {
+    let mut short = short(entry).filter(|(kind, _)| kinds.contains(kind));
+    short.any(|(_, take_part)| liveness.spares(&take_part).next().is_some())
 }
 
 /// Tells a node that the log does not need one of its roles any more.

@@ -1,13 +1,18 @@
 //! When a controller may form a view that only grows: it takes a member back, or lets a shard join that could not before.
 //!
+//! A member that was away returns at once. The pause before its return doubles each time that a view leaves it out soon after
+//! it returned, or that it asked to return and a view came without it. Another member that fails does not lengthen this pause.
+//!
 //! A change of shards that an operator requests neither waits for the pause between such views nor lengthens it. A controller
 //! tries each change at once, one time. If the view that comes of it does not bring the change about, because the nodes of a shard do not
 //! answer, the change waits as a member does that returns.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use seriatim_model::{LogEntry, ShardId, Time, View, ViewNumber, limits};
+use seriatim_model::{Address, LogEntry, NodeId, ShardId, Time, View, ViewNumber, limits};
 
+use super::members::{left_out, named};
 use super::shard_set;
 
 /// How long a view that grew has to last before the next one may grow at once.
@@ -26,16 +31,49 @@ pub(super) struct RejoinBackoff {
     last: Time,
     /// The shards that were to take new records when this controller last tried to change them. A change to others is new.
     tried: Option<Vec<ShardId>>,
+    /// The roles that a view left out not long ago.
+    returns: BTreeMap<Address, Return>,
+}
+
+/// The return of one role to the views.
+#[derive(Clone, Copy, Debug)]
+struct Return {
+    /// How long the role waits after the last view that left it out.
+    pause: Duration,
+    /// When that is over.
+    at: Time,
+    /// When a view named the role again; None while the views do without it.
+    back_at: Option<Time>,
+}
+
+impl Return {
+    /// Whether the role has taken part for so long that its earlier failures do not count any more.
+    fn lasts(&self, now: Time) -> bool {
+        self.back_at.is_some_and(|at| now >= at + self.pause + GROWN_WELL)
+    }
 }
 
 impl Default for RejoinBackoff {
     fn default() -> Self {
-        Self { retry_at: Time::ZERO, pause: GROW_PAUSE.0, last: Time::ZERO, tried: None }
+        Self {
+            retry_at: Time::ZERO,
+            pause: GROW_PAUSE.0,
+            last: Time::ZERO,
+            tried: None,
+            returns: BTreeMap::new(),
+        }
     }
 }
 
 impl RejoinBackoff {
-    /// No view that only grows is formed before this time, unless it is for a [new request](Self::is_new_request).
+    /// A view takes this role back at this time at the earliest.
+    pub(super) fn returns_at(&self, role: Address) -> Time {
+        let pause_ends_at = if self.retry_at == Time::ZERO { Time::ZERO } else { self.last + GROW_PAUSE.0 };
+        self.returns.get(&role).map_or(pause_ends_at, |known| known.at.max(pause_ends_at))
+    }
+
+    /// No view that grows in another way than by the return of a member is formed before this time, unless it is for a
+    /// [new request](Self::is_new_request).
     pub(super) fn retry_at(&self) -> Time {
         self.retry_at
     }
@@ -59,13 +97,45 @@ impl RejoinBackoff {
         }
     }
 
-    /// This controller learned of `entry`, and knew `before`. `able` nodes answer.
-    pub(super) fn learned(&mut self, now: Time, before: Option<&LogEntry>, entry: &LogEntry, able: usize) {
-        if let (Some(before), Some(view)) = (before.and_then(|before| before.view.as_ref()), &entry.view)
-            && view.number > before.number
+    /// This controller learned of `entry`, and knew `before`. The `able` nodes can take records.
+    pub(super) fn learned(
+        &mut self,
+        now: Time,
+        before: Option<&LogEntry>,
+        entry: &LogEntry,
+        able: &BTreeSet<NodeId>,
+    ) {
+        let Some(before) = before else { return };
+        if let (Some(known), Some(view)) = (before.view.as_ref(), &entry.view)
+            && view.number > known.number
         {
-            self.registered(now, before, view, shard_set::due(entry, able));
+            self.registered(now, known, view, shard_set::due(entry, able.len()));
+            self.note_returns(now, before, entry, able);
         }
+    }
+
+    /// Notes which roles the view of `entry` leaves out, and which it takes back.
+    fn note_returns(&mut self, now: Time, before: &LogEntry, entry: &LogEntry, able: &BTreeSet<NodeId>) {
+        let away: BTreeSet<Address> = left_out(entry).collect();
+        for role in away.iter().copied() {
+            let took_part = named(before).any(|named| named == role);
+            let could_return = matches!(role, Address::Node(node, _) if able.contains(&node));
+            let known = self.returns.get(&role).filter(|known| !known.lasts(now));
+            let pause = match known {
+                Some(known) if took_part || could_return => (known.pause * 2).min(GROW_PAUSE.1),
+                Some(known) => known.pause,
+                None => GROW_PAUSE.0,
+            };
+            let at = if took_part || could_return { now + pause } else { now };
+            self.returns.insert(role, Return { pause, at, back_at: None });
+        }
+        for role in named(entry) {
+            if let Some(known) = self.returns.get_mut(&role) {
+                known.back_at.get_or_insert(now);
+            }
+        }
+        self.returns
+            .retain(|role, known| away.contains(role) || known.back_at.is_some() && !known.lasts(now));
     }
 
     /// A view was registered after `before`, by this controller or another. `due` has the shards that take new records in the
@@ -105,7 +175,82 @@ impl RejoinBackoff {
 
 #[cfg(test)]
 mod tests {
+    use seriatim_model::{Endpoint, Member};
+
     use super::*;
+    use crate::control::testing;
+
+    const FIRST: Address = Address::Node(NodeId(1), Endpoint::Sequencer);
+    const SECOND: Address = Address::Node(NodeId(2), Endpoint::Sequencer);
+
+    /// The views of a log with two sequencing replicas, as one controller learns of them.
+    struct Views {
+        backoff: RejoinBackoff,
+        entry: LogEntry,
+        now: Time,
+    }
+
+    impl Views {
+        fn new() -> Self {
+            let entry = testing::entry(Some(testing::view()));
+            Self { backoff: RejoinBackoff::default(), entry, now: Time::ZERO + Duration::from_secs(1) }
+        }
+
+        /// Some seconds later a view names these of the sequencing replicas; the `able` nodes answer.
+        fn then(&mut self, seconds: u64, nodes: &[u32], able: &[u32]) {
+            self.now = self.now + Duration::from_secs(seconds);
+            let mut entry = self.entry.clone();
+            let view = entry.view.as_mut().expect("it has a view");
+            view.number = view.number.next();
+            let members = testing::view().sequencers.into_iter();
+            view.sequencers = members.filter(|member: &Member| nodes.contains(&member.node.0)).collect();
+            let able = able.iter().copied().map(NodeId).collect();
+            self.backoff.learned(self.now, Some(&self.entry), &entry, &able);
+            self.entry = entry;
+        }
+
+        fn pause(&self, role: Address) -> u128 {
+            (self.backoff.returns_at(role) - self.now).as_millis()
+        }
+    }
+
+    #[test]
+    fn a_member_waits_for_longer_each_time_that_it_fails_soon_after_its_return() {
+        let mut views = Views::new();
+        let pauses: Vec<u128> = (0..4)
+            .map(|_| {
+                views.then(1, &[1], &[1]);
+                let pause = views.pause(SECOND);
+                views.then(5, &[1, 2], &[1, 2]);
+                pause
+            })
+            .collect();
+        assert_eq!(pauses, [100, 200, 400, 800]);
+        views.then(60, &[1], &[1]);
+        assert_eq!(views.pause(SECOND), 100, "it took part for a minute");
+    }
+
+    #[test]
+    fn a_member_does_not_wait_for_another_that_fails_again_and_again() {
+        let mut views = Views::new();
+        for _ in 0..9 {
+            views.then(1, &[1], &[1]);
+            views.then(1, &[1, 2], &[1, 2]);
+        }
+        views.then(1, &[2], &[2]);
+        assert_eq!(views.pause(FIRST), 100);
+    }
+
+    #[test]
+    fn a_member_that_views_leave_out_although_its_node_answers_waits_for_longer() {
+        let mut views = Views::new();
+        let pauses = [&[1, 2][..], &[1, 2], &[1]].map(|able| {
+            views.then(1, &[1], able);
+            views.pause(SECOND)
+        });
+        // A node that does not answer waits for nothing but the shortest pause between two views.
+        assert_eq!(pauses, [100, 200, 100]);
+    }
 
     #[test]
     fn the_faster_views_follow_each_other_the_longer_answers_are_gathered() {

@@ -95,7 +95,7 @@ pub(super) fn can_do_without(entry: &LogEntry, liveness: Liveness<'_>) -> bool {
     let has_full = |nodes: &BTreeSet<NodeId>| nodes.iter().any(|node| liveness.full.contains(node));
     let sequencers = view.sequencers.iter().map(|member| member.node).collect();
     // Any node can stand in as a sequencing replica.
-    let can_order = liveness.able() >= entry.config.least_sequencers();
+    let can_order = liveness.able().count() >= entry.config.least_sequencers();
     let can_hold = |nodes: &BTreeSet<NodeId>| {
         let holding = nodes.iter().filter(|node| liveness.can_hold(**node)).count();
         holding > 0 && holding + liveness.spares(nodes).count() >= entry.config.least_replicas()

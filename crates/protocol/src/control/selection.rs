@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use seriatim_model::storage::MissingRange;
-use seriatim_model::{Member, NodeId, Position, ShardId, ShardMembers, ViewNumber};
+use seriatim_model::{Endpoint, Member, NodeId, Position, ShardId, ShardMembers, ViewNumber};
 
 use super::attempt::{Attempt, Liveness};
 use super::catalog;
@@ -148,7 +148,10 @@ impl Attempt {
     /// Asks spare nodes if too few replicas of a shard answer. Returns whether there is a node to wait for.
     pub(super) fn add_spares(&mut self, shard: ShardId, liveness: Liveness<'_>) -> bool {
         let config = &self.entry().config;
-        let wanted = if self.goal.replaces { config.replicas as usize } else { config.least_replicas() };
+        let wanted = match self.goal.replaces.contains(&Endpoint::Shard(shard)) {
+            true => config.replicas as usize,
+            false => config.least_replicas(),
+        };
         let selected = self.select(shard, liveness);
         let missing = wanted.saturating_sub(can_hold(&selected, liveness));
         let members = selected.iter().map(|member| member.node).collect();

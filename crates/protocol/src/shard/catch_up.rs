@@ -21,7 +21,7 @@ use crate::mutation::{Mutation, Options};
 use crate::parts::timeouts::next_timeout_within;
 use crate::roles::RoleEffect;
 
-/// How long a new replica waits before it catches up: the replica that it stands in for may be back soon. It repairs
+/// How long a new replica waits before it catches up: the view that names it may not last. It repairs
 /// damaged records at once: another replica has them now, and the next view may be without that one.
 const NEW_REPLICA_WAITS: Duration = Duration::from_secs(1);
 /// How long to wait for an answer before asking another replica; twice what answers take of late, twice as long after
@@ -60,6 +60,8 @@ pub(super) struct CatchUp {
     retry_at: Time,
     /// ... and what is missing not before this either.
     copies_from: Time,
+    /// The replica stands in for a member that is away, and no controller asked it to hold everything: it copies nothing.
+    stands_by: bool,
     /// When the question was put whose answer was written last, until the next one is put.
     copied_since: Option<Time>,
 }
@@ -109,6 +111,22 @@ impl CatchUp {
         }
     }
 
+    /// A view names the replica. `stands_in`: the log assigns the shard to other nodes, and one of these is away. It may be
+    /// back soon, with all but the latest records, so that a copy of the shard would be in vain.
+    pub(super) fn joins(&mut self, stands_in: bool, options: Options) {
+        self.stands_by = stands_in && !options.mutates(Mutation::StandInCopies);
+    }
+
+    /// Whether it copies nothing until a controller asks it to hold everything.
+    pub(super) fn stands_by(&self) -> bool {
+        self.stands_by
+    }
+
+    /// A controller asks the replica to hold everything: the member that it stands in for is away for too long.
+    pub(super) fn copy_all(&mut self) {
+        self.stands_by = false;
+    }
+
     /// A record was found damaged.
     pub(super) fn add_damaged(&mut self, position: Position) {
         self.damage.add(position);
@@ -150,7 +168,8 @@ impl CatchUp {
             return None;
         }
         let damaged = self.damage.next().filter(|(due, _)| *due <= now);
-        let missing = missing.filter(|_| now >= self.copies_from).map(|range| match self.trim_is_known {
+        let missing = self.to_copy(missing).filter(|_| now >= self.copies_from);
+        let missing = missing.map(|range| match self.trim_is_known {
             true => (range, About::Missing),
             false => (MissingRange { from: trim, end: trim }, About::Trim),
         });
@@ -161,6 +180,11 @@ impl CatchUp {
         }
     }
 
+    /// The missing records that it is to ask for. One that stands by asks only where the trim point is.
+    fn to_copy(&self, missing: Option<MissingRange>) -> Option<MissingRange> {
+        missing.filter(|_| !self.stands_by || !self.trim_is_known)
+    }
+
     /// When to look again.
     pub(super) fn deadline(&self, missing: Option<MissingRange>) -> Option<Time> {
         let asks_at = match &self.question {
@@ -168,7 +192,8 @@ impl CatchUp {
             Some(question) => Some(question.ask_again_at),
             None => {
                 let damaged = self.damage.next().map(|(due, _)| due);
-                let due = damaged.into_iter().chain(missing.map(|_| self.copies_from)).min();
+                let copies = self.to_copy(missing).map(|_| self.copies_from);
+                let due = damaged.into_iter().chain(copies).min();
                 due.map(|due| due.max(self.retry_at))
             }
         };

@@ -440,7 +440,7 @@ pub enum Message {
     Surveyed(Surveyed),
     /// Controller to replica: keep to the log's limits.
     Retain(Retain),
-    /// Controller to replica: do you hold everything that a member of this view should?
+    /// Controller to replica: copy everything that a member of this view should hold, and say whether you hold it.
     AskWhole {
         /// The view.
         view: ViewNumber,

@@ -106,6 +106,18 @@ impl Replica {
         self.core.missing
     }
 
+    /// Whether it is to hold what it lacks: it takes part in a view, or keeps a copy of a retired shard.
+    #[must_use]
+    pub fn gets_records(&self) -> bool {
+        repair::gets_records(&self.core)
+    }
+
+    /// Whether it stands in for a member that is away, and copies nothing until a controller asks it to.
+    #[must_use]
+    pub fn stands_by(&self) -> bool {
+        self.core.catch_up.stands_by()
+    }
+
     /// How many records it holds that have no positions.
     #[must_use]
     pub fn unplaced(&self) -> u64 {
@@ -197,7 +209,7 @@ impl Replica {
                 let (view, stable, trim) = (core.view_number(), core.stable, core.trim);
                 send(from, Message::StatusIs { request, view, stable, trim }, out);
             }
-            Message::AskWhole { view } => core.tell_if_whole(from, view, out),
+            Message::AskWhole { view } => core.asked_whether_whole(from, view, out),
             Message::Survey(survey) => core.surveyed(now, from, survey, out),
             Message::Retain(retain) => core.retain(from, retain, out),
             Message::Trim { request, view, position } => {

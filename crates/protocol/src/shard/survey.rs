@@ -167,9 +167,13 @@ impl Core {
         ticket
     }
 
-    /// Tells an asker if this replica holds everything that a member of this view should.
-    pub(super) fn tell_if_whole(&self, from: Address, view: ViewNumber, out: &mut Vec<RoleEffect>) {
-        if self.is_open() && view == self.view_number() && self.missing.is_none() {
+    /// A controller asks this replica to hold everything that a member of this view should. Tells the controller if it does.
+    pub(super) fn asked_whether_whole(&mut self, from: Address, view: ViewNumber, out: &mut Vec<RoleEffect>) {
+        if !self.is_open() || view != self.view_number() {
+            return;
+        }
+        self.catch_up.copy_all();
+        if self.missing.is_none() {
             send(from, Message::Whole { view }, out);
         }
     }

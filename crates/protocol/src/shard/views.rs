@@ -5,7 +5,8 @@ use std::cmp::Ordering;
 
 use seriatim_model::storage::{MissingRange, StorageCommand};
 use seriatim_model::{
-    Address, Endpoint, LogEntry, Member, Position, RetiredShard, Ticket, Time, View, ViewHistory, ViewNumber,
+    Address, Endpoint, LogEntry, Member, NodeId, Position, RetiredShard, ShardMembers, Ticket, Time, View,
+    ViewHistory, ViewNumber,
 };
 
 use super::answered::Answered;
@@ -84,6 +85,7 @@ impl Core {
         if !self.is_named() {
             self.catch_up.start_as_new(now, self.options);
         }
+        self.catch_up.joins(stands_in(self, entry, members), self.options);
         // A replica that was away may also have missed a trim: one that the history tells of, and later ones.
         self.trim_below(entry.history.start(), out);
         self.raise_stable(path, entry.history.start(), out);
@@ -229,6 +231,14 @@ impl Core {
     }
 }
 
+/// Whether the replica is in the view in place of a member that is away: the log does not assign the shard to its node, and the
+/// view does without a node that has it assigned.
+fn stands_in(core: &Core, entry: &LogEntry, members: &ShardMembers) -> bool {
+    let assigned = entry.shards.get(core.shard.0 as usize).map(Vec::as_slice).unwrap_or_default();
+    let is_away = |node: &NodeId| members.replicas.iter().all(|member| member.node != *node);
+    !assigned.contains(&core.node) && assigned.iter().any(is_away)
+}
+
 /// The view as a replica remembers it.
 fn remembered(view: &View, options: &Options) -> View {
     let mut view = view.clone();
@@ -278,6 +288,9 @@ fn learn_retired(core: &mut Core, path: &mut dyn DataPath, now: Time, entry: &Lo
     // Positions beyond the end are not the shard's.
     let below = MissingRange { from: Position::ZERO, end: retired.until };
     core.missing = core.missing.map(|missing| missing.meet(below));
+    if retired.has_copy_on(core.node) {
+        core.catch_up.copy_all();
+    }
     if !core.is_named() || core.view_number() != of {
         keep_copy(core, path, retired, &entry.history, out);
     }

@@ -26,6 +26,7 @@
 //! Every cluster has a directory and an address of its own and dies with its test. Nothing waits by
 //! sleeping: each wait is for an event and has a deadline.
 
+mod absences;
 mod acceptance;
 mod bench;
 mod bridge;

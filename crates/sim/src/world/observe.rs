@@ -15,6 +15,7 @@ use super::limits::Limits;
 use super::promises::Promises;
 use super::reached::{Copies, News, Reached};
 use super::scene::Scene;
+use super::standing_in::StandingIn;
 use super::survivors::Survivors;
 use super::truth::{self, Nodes, Truth};
 use super::{CONTROL, changing};
@@ -30,6 +31,7 @@ pub(super) struct Witness {
     pub(super) damage: Damage,
     pub(super) limits: Limits,
     survivors: Survivors,
+    standing_in: StandingIn,
     /// The nodes that each took for gone when that was written down.
     suspected: BTreeMap<NodeId, Vec<NodeId>>,
     /// The register may have changed since it was asked for last whether it did.
@@ -45,6 +47,7 @@ impl Witness {
         self.promises.heard(scene, nodes, id, outgoing);
         Self::note_end(scene, outgoing);
         self.survivors.sent(id, outgoing);
+        self.standing_in.sent(scene, nodes, id, outgoing);
         scene.history.slots.sent(outgoing);
         if let Message::Shard(shard::Message::ReadFailed { error: ReadError::Damaged { position }, .. }) =
             &outgoing.message
@@ -169,6 +172,7 @@ impl Witness {
         self.has_news = true;
         let Some(entry) = truth::entry(nodes, scene.log) else { return };
         let latest = entry.view_number();
+        self.standing_in.look(scene.now, entry);
         scene.history.shard_count = scene.history.shard_count.max(entry.shards.len() as u32);
         if scene.history.views.keys().next_back().is_some_and(|known| *known == latest) {
             return;

@@ -1,5 +1,7 @@
 //! The aims of the next attempt, beyond a view.
 
+use std::time::Duration;
+
 use seriatim_model::Time;
 
 use super::Controller;
@@ -7,10 +9,17 @@ use super::copies::lost;
 use crate::control::attempt::Goal;
 use crate::mutation::Mutation;
 
+/// How long a member may be away before another node takes its place.
+pub(super) fn patience(controller: &Controller) -> Duration {
+    match controller.options.mutates(Mutation::ReplacedAtOnce) {
+        true => Duration::ZERO,
+        false => controller.options.limits.replace_after,
+    }
+}
+
 /// The aims of an attempt that begins now.
 pub(super) fn goal(controller: &Controller, now: Time) -> Goal {
-    let short =
-        controller.short_since.is_some_and(|since| now >= since + controller.options.limits.replace_after);
+    let patience = patience(controller);
     let accepts = controller.orders.accepts_at(now);
     Goal {
         // Of other losses the operator who gives up what retired shards had was not told.
@@ -18,7 +27,7 @@ pub(super) fn goal(controller: &Controller, now: Time) -> Goal {
         given_up: if accepts { controller.given_up.clone() } else { vec![] },
         lost: lost(controller, now),
         keepers: controller.keepers.clone(),
-        replaces: short,
+        replaces: controller.absences.overdue_kinds(now, patience).collect(),
         leaves_sequencers: controller.options.mutates(Mutation::SequencersUnreplaced),
         drains_early: controller.options.mutates(Mutation::DrainedUncopied),
         joins: !controller.is_joining_hard,

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use seriatim_model::{Address, Endpoint, LogEntry, NodeId, ShardId, Time, ViewNumber};
 
 use super::Controller;
+use super::goal::patience;
 use crate::control::parting::{self, Group, NodeParting, Partings};
 use crate::control::send;
 use crate::mutation::Mutation;
@@ -34,7 +35,7 @@ impl Controller {
             return;
         }
         if self.is_left_by_some() {
-            self.ask_whether_whole(out);
+            self.ask_whether_whole(now, out);
             self.act_in_turn(now, out);
         }
     }
@@ -47,15 +48,18 @@ impl Controller {
         })
     }
 
-    /// Asks the replicas that stand in for drained nodes whether they hold everything.
-    pub(super) fn ask_whether_whole(&self, out: &mut Vec<RoleEffect>) {
+    /// Asks the replicas that stand in for drained nodes, and for nodes that are away for too long, to hold everything.
+    pub(super) fn ask_whether_whole(&self, now: Time, out: &mut Vec<RoleEffect>) {
         let Some(entry) = self.current.as_deref().filter(|_| self.rank() == 0) else { return };
         let view = entry.view_number();
-        for (shard, group) in self.holders(entry) {
-            let awaited = group.awaited().into_iter().flatten();
-            for node in awaited.filter(|node| !self.suspected.contains(node)) {
-                send(Address::Node(*node, Endpoint::Shard(shard)), shard::Message::AskWhole { view }, out);
-            }
+        let awaited = self.holders(entry).flat_map(|(shard, group)| {
+            let awaited = group.awaited().into_iter().flatten().copied().collect::<Vec<_>>();
+            awaited.into_iter().map(move |node| (shard, node))
+        });
+        let asked: BTreeSet<(ShardId, NodeId)> =
+            awaited.chain(self.absences.overdue_stand_ins(now, entry, patience(self))).collect();
+        for (shard, node) in asked.into_iter().filter(|(_, node)| !self.suspected.contains(node)) {
+            send(Address::Node(node, Endpoint::Shard(shard)), shard::Message::AskWhole { view }, out);
         }
     }
 

@@ -1,16 +1,16 @@
 //! Telling roles which view stands: roles that it does without, and roles that may not know that it names them.
 
-use seriatim_model::{Address, NodeId, ViewNumber};
+use seriatim_model::{Address, NodeId, Time, ViewNumber};
 
 use super::{Controller, Message, left_out, named, retired, send};
 use crate::roles::RoleEffect;
 
 impl Controller {
     /// Tells the roles that the view does without: a role that was cut off may think that its old view goes on.
-    pub(super) fn remind(&self, out: &mut Vec<RoleEffect>) {
+    pub(super) fn remind(&self, now: Time, out: &mut Vec<RoleEffect>) {
         let Some(entry) = &self.current else { return };
         self.full.ask_for_trims(self.node, entry, out);
-        self.ask_whether_whole(out);
+        self.ask_whether_whole(now, out);
         self.tell(left_out(entry).chain(self.dropped.iter().copied()).collect(), out);
     }
 
