@@ -56,6 +56,54 @@ async fn each_receipt_is_printed_when_it_is_known() {
     .await;
 }
 
+/// Complete records are in the log while the end of the next one is still to come, and an interrupt names that one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn complete_records_are_appended_before_the_next_one_is_complete() {
+    with_log("erwin-st", async |cli, scratch| {
+        let progress = scratch.join("progress");
+        let resume = ["--resume", path(&progress)];
+        let many = format!("{}\n", "x".repeat(100)).repeat(500) + "tw";
+        let mut appended = 0;
+        for (arguments, input, records, rest) in [
+            (&[][..], "one\ntw", 1, "line 2 has no end yet (2 bytes were read)"),
+            (&[], &many, 500, "line 501 has no end yet (2 bytes were read)"),
+            (&["--null"], "one\n\0two\0thr", 2, "record 3 has no end yet (3 bytes were read)"),
+            (
+                &["--input", "json"],
+                "{\"record\": \"one\"}\n{\"rec",
+                1,
+                "line 2 has no end yet (5 bytes were read)",
+            ),
+            (&["--unordered"], "one\ntw", 1, "line 2 has no end yet (2 bytes were read)"),
+            (&resume, "one\ntw", 1, "line 2 has no end yet (2 bytes were read)"),
+        ] {
+            let append = [&["append", "l", "--json"][..], arguments].concat();
+            let mut child = cli.begin_on(&append);
+            let mut stdin = child.stdin.take().expect("it is piped");
+            stdin.write_all(input.as_bytes()).await.expect("it reads");
+            let mut receipts = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+            for _ in 0..records {
+                let receipt = tokio::time::timeout(TIMEOUT, receipts.next_line()).await;
+                let receipt = receipt.unwrap_or_else(|_| panic!("{append:?}: it waits for more input"));
+                receipt.expect("it can be read").expect("a receipt");
+            }
+            appended += records;
+            signal(&child, Signal::TERM);
+            let output = tokio::time::timeout(TIMEOUT, child.wait_with_output()).await.expect("it ends");
+            let output = output.expect("it ends");
+            let said = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(130), "{said}");
+            assert!(said.contains(&format!(": {records} ")) && said.contains(rest), "{append:?}: {said}");
+            drop(stdin);
+        }
+        assert_eq!(cli.tail_of("l").await, appended, "the rests are not in the log");
+        cli.good_on(&["append", "l", resume[0], resume[1]], b"one\ntwo\n").await;
+        let read = cli.good(&["read", "l"]).await;
+        assert!(read.ends_with(b"\none\none\ntwo\n"), "the next run appends the rest with its end");
+    })
+    .await;
+}
+
 /// More is given to the command than may be in flight at once, and then nothing is acknowledged any more: what was is printed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn receipts_do_not_wait_for_room_to_submit_more() {

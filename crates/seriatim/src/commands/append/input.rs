@@ -1,9 +1,13 @@
 //! Records from a file or from standard input, read on a thread of its own, a bounded number ahead.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, ErrorKind, Read};
+use std::mem;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use bytes::Bytes;
 use seriatim_client::Record;
+use seriatim_model::limits::MAX_RECORD_OVERHEAD_BYTES;
 use tokio::sync::mpsc;
 
 use super::resume::Prefix;
@@ -11,12 +15,16 @@ use crate::arguments::{AppendArguments, InputFormat};
 use crate::json_record::JsonRecord;
 use crate::output::Failure;
 
-/// How many records travel from the reading thread at once.
+/// The most records of a chunk, which is what the reading thread passes on at once.
 const CHUNK_RECORDS: usize = 256;
-/// How many bytes they have at most, unless one is longer.
+/// A chunk with so many bytes takes no further record: it has fewer bytes than this and one largest record.
 const CHUNK_BYTES: usize = 256 << 10;
-/// How many such chunks wait.
+/// The most chunks that wait. With the chunk that is read and the chunk that is submitted, the command holds at most six chunks,
+/// the buffer of [`CHUNK_BYTES`] and one incomplete record of the input.
 const CHUNKS_AHEAD: usize = 4;
+/// The most bytes of a line of JSON for each byte of its record: an escape takes six for one, a header of six bytes takes 26, and
+/// the fields that only a reader is told take what is left.
+const JSON_EXPANSION: usize = 8;
 
 /// A record, and the input up to its end.
 pub(super) struct Item {
@@ -24,8 +32,31 @@ pub(super) struct Item {
     pub(super) upto: Prefix,
 }
 
-/// The records of the input, a few at a time, up to its end or to what is wrong with it.
-pub(super) type Chunks = mpsc::Receiver<Vec<Result<Item, Failure>>>;
+/// The input while the reading thread reads it.
+pub(super) struct Reading {
+    /// The records of the input, a few at a time, up to its end or to what is wrong with it.
+    pub(super) chunks: mpsc::Receiver<Vec<Result<Item, Failure>>>,
+    unfinished: Unfinished,
+}
+
+impl Reading {
+    /// The record whose end the reading thread waits for. None if it waits for nothing, or for the first byte of a record.
+    pub(super) fn unfinished(&self) -> Option<Rest> {
+        *self.unfinished.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The beginning of a record whose end was not read yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Rest {
+    /// The number of the record in the input, from 1.
+    pub(super) number: u64,
+    /// The bytes that were read of it; at least one.
+    pub(super) bytes: usize,
+}
+
+/// The record whose end the reading thread waits for, shared with the command.
+type Unfinished = Arc<Mutex<Option<Rest>>>;
 
 /// The input of a command.
 pub(super) struct Input {
@@ -54,12 +85,14 @@ impl Input {
         }
     }
 
-    /// Reads it: everything that follows `done`, with which it has to begin.
-    pub(super) fn read(self, format: Format, done: Prefix) -> Chunks {
+    /// Reads it on a thread of its own: everything that follows `done`, with which it has to begin.
+    pub(super) fn read(self, format: Format, done: Prefix) -> Reading {
         let (chunks, received) = mpsc::channel(CHUNKS_AHEAD);
+        let unfinished = Unfinished::default();
+        let reading = Reading { chunks: received, unfinished: Arc::clone(&unfinished) };
         std::thread::spawn(move || {
             let source = BufReader::with_capacity(CHUNK_BYTES, self.source);
-            let mut reader = Reader { source, name: self.name, format, at: Prefix::default() };
+            let mut reader = Reader::new(source, self.name, format, unfinished);
             let mut chunk = match reader.pass_over(done) {
                 Ok(()) => reader.chunk(),
                 Err(failure) => vec![Err(failure)],
@@ -72,7 +105,7 @@ impl Input {
                 chunk = reader.chunk();
             }
         });
-        received
+        reading
     }
 }
 
@@ -81,17 +114,36 @@ impl Input {
 pub(super) struct Format {
     input: InputFormat,
     delimiter: u8,
-    key: Option<String>,
+    key: Option<Bytes>,
+    /// The largest payload of a record of the log, in bytes.
+    max_record_bytes: u32,
     /// Whether a last record without an end is refused: it may still be written, and another run would take what it becomes
     /// for what it was.
     wants_ends: bool,
 }
 
 impl Format {
-    pub(super) fn of(arguments: &AppendArguments) -> Self {
+    /// The format that the arguments ask for, for a log with this largest payload of a record, in bytes.
+    pub(super) fn of(arguments: &AppendArguments, max_record_bytes: u32) -> Self {
         let delimiter = if arguments.null { 0 } else { b'\n' };
-        let wants_ends = arguments.resume.is_some();
-        Self { input: arguments.input, delimiter, key: arguments.key.clone(), wants_ends }
+        let key = arguments.key.clone().map(Bytes::from);
+        Self {
+            input: arguments.input,
+            delimiter,
+            key,
+            max_record_bytes,
+            wants_ends: arguments.resume.is_some(),
+        }
+    }
+
+    /// The most bytes of a record in the input, without its delimiter: a longer one is read no further.
+    fn longest(&self) -> usize {
+        match self.input {
+            InputFormat::Lines => self.max_record_bytes as usize,
+            InputFormat::Json => {
+                JSON_EXPANSION * (self.max_record_bytes as usize + MAX_RECORD_OVERHEAD_BYTES as usize)
+            }
+        }
     }
 
     /// The word for one record of the input.
@@ -111,15 +163,26 @@ impl Format {
     }
 }
 
-/// Takes the input apart.
+/// Takes the input apart. It reads on only when it has passed on every complete record that it has read.
 struct Reader<R> {
     source: BufReader<R>,
     name: String,
     format: Format,
+    /// The input up to the end of the last record that was taken.
     at: Prefix,
+    /// The bytes behind `at` that were taken from the buffer of `source`. Invariant: at most one more than [`Format::longest`],
+    /// and none of them is a delimiter.
+    begun: Vec<u8>,
+    /// Whether the source said that nothing more comes.
+    has_ended: bool,
+    unfinished: Unfinished,
 }
 
 impl<R: Read> Reader<R> {
+    fn new(source: BufReader<R>, name: String, format: Format, unfinished: Unfinished) -> Self {
+        Self { source, name, format, at: Prefix::default(), begun: vec![], has_ended: false, unfinished }
+    }
+
     /// Passes over what was appended by an earlier run.
     fn pass_over(&mut self, done: Prefix) -> Result<(), Failure> {
         while self.at.records < done.records && self.next_bytes()?.is_some() {}
@@ -134,66 +197,141 @@ impl<R: Read> Reader<R> {
         )))
     }
 
-    /// The next records, and what is wrong with the one that follows them; nothing at the end.
+    /// The next records, and what is wrong with the one that follows them; nothing at the end. Waits only for the first of them.
     fn chunk(&mut self) -> Vec<Result<Item, Failure>> {
-        let mut items = vec![];
         let begin = self.at.bytes;
-        while items.len() < CHUNK_RECORDS && self.at.bytes - begin < CHUNK_BYTES as u64 {
-            let Some(item) = self.next_item().transpose() else { break };
-            let is_last = item.is_err();
+        let first = self.next_bytes();
+        let mut items: Vec<_> = self.item(first).into_iter().collect();
+        while items.last().is_some_and(Result::is_ok)
+            && items.len() < CHUNK_RECORDS
+            && self.at.bytes - begin < CHUNK_BYTES as u64
+        {
+            let next = self.complete();
+            let Some(item) = self.item(next) else { break };
             items.push(item);
-            // A person's line is appended as soon as it is typed: reading on might wait for more.
-            if is_last || self.source.buffer().is_empty() {
-                break;
-            }
         }
         items
     }
 
-    fn next_item(&mut self) -> Result<Option<Item>, Failure> {
-        let Some(raw) = self.next_bytes()? else { return Ok(None) };
-        let record = self.format.record(raw).map_err(|wrong| {
-            let (name, unit, number) = (&self.name, self.format.unit(), self.at.records);
-            Failure::new(format!("{name}, {unit} {number}: {wrong}; what comes before it was appended"))
-        })?;
-        Ok(Some(Item { record, upto: self.at }))
+    fn item(&self, raw: Result<Option<Vec<u8>>, Failure>) -> Option<Result<Item, Failure>> {
+        let raw = raw.transpose()?;
+        Some(raw.and_then(|raw| {
+            let record = self.format.record(raw).map_err(|wrong| self.wrong(self.at.records, &wrong))?;
+            Ok(Item { record, upto: self.at })
+        }))
     }
 
-    /// The bytes of the next record, without what ends it; nothing at the end. A last one without an end counts, too, unless
-    /// another run may go on behind it.
+    fn wrong(&self, number: u64, what: &str) -> Failure {
+        let (name, unit) = (&self.name, self.format.unit());
+        Failure::new(format!("{name}, {unit} {number}: {what}; what comes before it was appended"))
+    }
+
+    /// The bytes of the next record, without what ends it; nothing at the end. Waits for them.
     fn next_bytes(&mut self) -> Result<Option<Vec<u8>>, Failure> {
-        let mut raw = vec![];
-        let read = self.source.read_until(self.format.delimiter, &mut raw);
-        if read.map_err(|cause| Failure::new(format!("{}: {cause}", self.name)))? == 0 {
+        loop {
+            let complete = self.complete()?;
+            if complete.is_some() {
+                return Ok(complete);
+            }
+            if self.has_ended {
+                return self.last();
+            }
+            self.read_on()?;
+        }
+    }
+
+    /// The bytes of the next record, if its end is in the buffer. Never waits.
+    fn complete(&mut self) -> Result<Option<Vec<u8>>, Failure> {
+        let (delimiter, longest) = (self.format.delimiter, self.format.longest());
+        let room = longest + 1 - self.begun.len();
+        let mut buffered = self.source.buffer().take(room as u64);
+        let taken = buffered.read_until(delimiter, &mut self.begun).expect("a slice of memory can be read");
+        self.source.consume(taken);
+        if self.begun.last() == Some(&delimiter) {
+            let mut raw = self.take();
+            raw.pop();
+            return Ok(Some(raw));
+        }
+        if self.begun.len() <= longest {
             return Ok(None);
         }
-        let has_end = raw.last() == Some(&self.format.delimiter);
-        if self.format.wants_ends && !has_end {
+        let limit = self.format.max_record_bytes;
+        Err(self.wrong(
+            self.at.records + 1,
+            &format!(
+                "it has more than {longest} bytes, and the log allows records of {limit}; split it, or create a log with a larger \
+                 --max-record-bytes"
+            ),
+        ))
+    }
+
+    /// Waits for more input.
+    fn read_on(&mut self) -> Result<(), Failure> {
+        let rest = Rest { number: self.at.records + 1, bytes: self.begun.len() };
+        self.waits_for((rest.bytes > 0).then_some(rest));
+        let read = loop {
+            match self.source.fill_buf() {
+                Err(cause) if cause.kind() == ErrorKind::Interrupted => {}
+                read => break read.map(<[u8]>::is_empty),
+            }
+        };
+        self.waits_for(None);
+        self.has_ended = read.map_err(|cause| Failure::new(format!("{}: {cause}", self.name)))?;
+        Ok(())
+    }
+
+    fn waits_for(&self, rest: Option<Rest>) {
+        *self.unfinished.lock().unwrap_or_else(PoisonError::into_inner) = rest;
+    }
+
+    /// A last record without an end. It counts, too, unless another run may go on behind it.
+    fn last(&mut self) -> Result<Option<Vec<u8>>, Failure> {
+        if self.begun.is_empty() {
+            return Ok(None);
+        }
+        if self.format.wants_ends {
             let (name, unit) = (&self.name, self.format.unit());
             return Err(Failure::new(format!(
                 "{name}: the last {unit} has no end and was left out; end it and run the command again, or append it \
                  without --resume"
             )));
         }
+        Ok(Some(self.take()))
+    }
+
+    fn take(&mut self) -> Vec<u8> {
+        let raw = mem::take(&mut self.begun);
         self.at.add(&raw);
-        if has_end {
-            raw.pop();
-        }
-        Ok(Some(raw))
+        raw
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+    use std::collections::VecDeque;
+    use std::io;
+    use std::rc::Rc;
+
     use super::*;
 
     fn reader(input: &'static [u8], delimiter: u8) -> Reader<&'static [u8]> {
-        let format = Format { input: InputFormat::Lines, delimiter, key: None, wants_ends: false };
-        Reader { source: BufReader::new(input), name: "input".into(), format, at: Prefix::default() }
+        reader_of(BufReader::new(input), InputFormat::Lines, delimiter)
+    }
+
+    fn reader_of<R: Read>(source: BufReader<R>, input: InputFormat, delimiter: u8) -> Reader<R> {
+        let format = Format { input, delimiter, key: None, max_record_bytes: 1000, wants_ends: false };
+        Reader::new(source, "input".into(), format, Unfinished::default())
     }
 
     fn records(chunk: Vec<Result<Item, Failure>>) -> Vec<Record> {
         chunk.into_iter().map(|item| item.unwrap().record).collect()
+    }
+
+    /// The records of the whole input.
+    fn to_the_end<R: Read>(mut reader: Reader<R>) -> Vec<Record> {
+        let chunks = std::iter::from_fn(|| Some(records(reader.chunk())).filter(|chunk| !chunk.is_empty()));
+        chunks.flatten().collect()
     }
 
     fn all(parts: &[&'static [u8]]) -> Vec<Record> {
@@ -202,14 +340,13 @@ mod tests {
 
     #[test]
     fn lines_are_taken_as_they_are() {
-        let mut reader = reader(b"a\n\n\0b\r\nlast", b'\n');
-        assert_eq!(records(reader.chunk()), all(&[b"a", b"", b"\0b\r", b"last"]));
-        assert!(reader.chunk().is_empty());
+        let input = b"a\n\n\0b\r\nlast";
+        assert_eq!(to_the_end(reader(input, b'\n')), all(&[b"a", b"", b"\0b\r", b"last"]));
     }
 
     #[test]
     fn records_may_end_with_a_nul() {
-        assert_eq!(records(reader(b"a\nb\0\0c", 0).chunk()), all(&[b"a\nb", b"", b"c"]));
+        assert_eq!(to_the_end(reader(b"a\nb\0\0c", 0)), all(&[b"a\nb", b"", b"c"]));
     }
 
     #[test]
@@ -231,9 +368,8 @@ mod tests {
     fn a_last_line_that_may_still_grow_is_left_for_another_run() {
         let mut reader = reader(b"a\nb", b'\n');
         reader.format.wants_ends = true;
-        let chunk = reader.chunk();
-        assert_eq!(chunk[0].as_ref().unwrap().record, Record::from("a"));
-        let Err(Failure::Message(wrong)) = &chunk[1] else { panic!("it has no end") };
+        assert_eq!(records(reader.chunk()), all(&[b"a"]));
+        let [Err(Failure::Message(wrong))] = &reader.chunk()[..] else { panic!("it has no end") };
         assert!(wrong.contains("last line has no end") && reader.at.records == 1, "{wrong}");
     }
 
@@ -246,5 +382,134 @@ mod tests {
         assert_eq!(chunk[0].as_ref().unwrap().record, Record::from("a"));
         let Err(Failure::Message(wrong)) = &chunk[1] else { panic!("it is wrong") };
         assert!(wrong.starts_with("input, line 2: not a record"), "{wrong}");
+    }
+    /// An input that comes in pieces. Each read of it may wait, so everything that was complete before must have been passed on.
+    struct Pieces {
+        pieces: VecDeque<Vec<u8>>,
+        delimiter: u8,
+        /// The records that were complete in the pieces that were read.
+        complete: usize,
+        passed_on: Rc<Cell<usize>>,
+    }
+
+    impl Read for Pieces {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            assert_eq!(self.passed_on.get(), self.complete, "a complete record waits for more input");
+            let Some(piece) = self.pieces.front_mut() else { return Ok(0) };
+            let len = piece.len().min(into.len());
+            into[..len].copy_from_slice(&piece[..len]);
+            self.complete += piece.drain(..len).filter(|byte| *byte == self.delimiter).count();
+            if piece.is_empty() {
+                self.pieces.pop_front();
+            }
+            Ok(len)
+        }
+    }
+
+    /// The records of an input that comes in these pieces, each of which was passed on before the next read.
+    fn passed_on(pieces: &[&[u8]], format: (InputFormat, u8), buffer_bytes: usize) -> Vec<Record> {
+        let count = Rc::new(Cell::new(0));
+        let pieces = pieces.iter().filter(|piece| !piece.is_empty()).map(|piece| piece.to_vec()).collect();
+        let source = Pieces { pieces, delimiter: format.1, complete: 0, passed_on: Rc::clone(&count) };
+        let mut reader = reader_of(BufReader::with_capacity(buffer_bytes, source), format.0, format.1);
+        let mut all = vec![];
+        loop {
+            let chunk = records(reader.chunk());
+            if chunk.is_empty() {
+                return all;
+            }
+            all.extend(chunk);
+            count.set(all.len());
+        }
+    }
+
+    const BUFFERS: [usize; 3] = [1, 3, CHUNK_BYTES];
+
+    #[test]
+    fn every_complete_record_is_passed_on_before_the_next_read_however_the_input_is_cut() {
+        for (input, delimiter) in
+            [(&b"a\n\nbc\nd\0e\nf"[..], b'\n'), (b"a\0\0b\nc\0d\0", 0), (b"\n\n\n", b'\n')]
+        {
+            let whole = to_the_end(reader(input, delimiter));
+            // A bit for each place at which the input may be cut.
+            for cuts in 0..1_u32 << (input.len() - 1) {
+                let mut pieces = vec![];
+                let mut begin = 0;
+                for end in (1..input.len()).filter(|end| cuts & 1 << (end - 1) != 0).chain([input.len()]) {
+                    pieces.push(&input[begin..end]);
+                    begin = end;
+                }
+                for buffer_bytes in BUFFERS {
+                    let all = passed_on(&pieces, (InputFormat::Lines, delimiter), buffer_bytes);
+                    assert_eq!(all, whole, "{pieces:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_complete_line_of_json_is_passed_on_before_the_next_read() {
+        let input = b"{\"record\":\"a\"}\n{\"record\":\"\",\"key\":\"k\"}\n{\"record\":\"b\"}";
+        let whole = [Record::from("a"), Record::from("").with_key("k"), Record::from("b")];
+        for first in 0..=input.len() {
+            for second in first..=input.len() {
+                let pieces = [&input[..first], &input[first..second], &input[second..]];
+                for buffer_bytes in BUFFERS {
+                    let all = passed_on(&pieces, (InputFormat::Json, b'\n'), buffer_bytes);
+                    assert_eq!(all, whole, "{pieces:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn more_complete_records_than_a_chunk_takes_are_passed_on_before_the_next_read() {
+        let lines = [&b"x\n".repeat(2 * CHUNK_RECORDS + 1)[..], b"be"].concat();
+        let all = passed_on(&[&lines, b"gun\n"], (InputFormat::Lines, b'\n'), CHUNK_BYTES);
+        assert_eq!((all.len(), all.last()), (2 * CHUNK_RECORDS + 2, Some(&Record::from("begun"))));
+        let long = vec![b'x'; 999];
+        let lines = [&long[..], b"\n"].concat().repeat(2 * CHUNK_BYTES / 1000);
+        let all = passed_on(&[&lines, &long], (InputFormat::Lines, b'\n'), 2 * CHUNK_BYTES);
+        assert!(all.len() > 2 * CHUNK_BYTES / 1000 && all.iter().all(|record| record.len() == 999));
+    }
+
+    #[test]
+    fn a_record_that_is_too_long_is_read_no_further() {
+        let most_json = JSON_EXPANSION * (1000 + MAX_RECORD_OVERHEAD_BYTES as usize);
+        for (input, longest) in [(InputFormat::Lines, 1000), (InputFormat::Json, most_json)] {
+            let mut reader = reader_of(BufReader::with_capacity(64, io::repeat(b'x')), input, b'\n');
+            let chunk = reader.chunk();
+            let [Err(Failure::Message(wrong))] = &chunk[..] else { panic!("it is too long") };
+            assert!(wrong.contains(&format!("line 1: it has more than {longest} bytes")), "{wrong}");
+            assert!(reader.begun.capacity() <= 2 * (longest + 1), "{} bytes", reader.begun.capacity());
+        }
+        let longest = [&[b'x'; 1000][..], b"\n", &[b'y'; 1000]].concat();
+        let read = passed_on(&[&longest], (InputFormat::Lines, b'\n'), 64);
+        assert_eq!(read.iter().map(Record::len).collect::<Vec<_>>(), [1000, 1000]);
+    }
+
+    #[test]
+    fn the_record_whose_end_is_waited_for_is_named() {
+        struct Looking<'a>(&'a [&'static [u8]], usize, Unfinished);
+        impl Read for Looking<'_> {
+            fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+                let rest =
+                    [None, Some(Rest { number: 2, bytes: 2 }), Some(Rest { number: 2, bytes: 3 }), None];
+                assert_eq!(*self.2.lock().unwrap(), rest[self.1]);
+                self.1 += 1;
+                let Some(mut piece) = self.0.get(self.1 - 1).copied() else { return Ok(0) };
+                piece.read(into)
+            }
+        }
+        let unfinished = Unfinished::default();
+        let pieces = [&b"one\ntw"[..], b"o", b"\n"];
+        let source = BufReader::new(Looking(&pieces, 0, Arc::clone(&unfinished)));
+        let mut reader = reader_of(source, InputFormat::Lines, b'\n');
+        reader.unfinished = Arc::clone(&unfinished);
+        for record in [&b"one"[..], b"two"] {
+            assert_eq!(records(reader.chunk()), [Record::from(record)]);
+            assert_eq!(*unfinished.lock().unwrap(), None);
+        }
+        assert!(reader.chunk().is_empty());
     }
 }

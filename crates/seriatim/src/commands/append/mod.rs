@@ -12,7 +12,7 @@ use serde_json::json;
 use seriatim_client::{Append, AppendError, AppendOptions, Client, Log, LogOptions, Receipt};
 use seriatim_model::{ShardId, View};
 
-use self::input::{Chunks, Format, Input, Item};
+use self::input::{Format, Input, Item, Reading, Rest};
 use self::resume::{Earlier, Prefix, Progress};
 use super::signals::Signals;
 use crate::arguments::AppendArguments;
@@ -63,7 +63,7 @@ struct Run {
     log: Log,
     options: AppendOptions,
     unit: &'static str,
-    chunks: Chunks,
+    reading: Reading,
     in_flight: VecDeque<(Append, Prefix)>,
     /// Up to where everything is in the log, by this run or one before it.
     done: Prefix,
@@ -95,7 +95,7 @@ impl Run {
         input: Input,
         progress: Option<Progress>,
     ) -> Result<Self, Failure> {
-        let format = Format::of(arguments);
+        let format = Format::of(arguments, log.entry().config.max_record_bytes);
         let done = progress.as_ref().map(Progress::done).unwrap_or_default();
         let bar = match input.len {
             Some(len) => progress_of_bytes(len),
@@ -105,7 +105,7 @@ impl Run {
             log,
             options,
             unit: format.unit(),
-            chunks: input.read(format, done),
+            reading: input.read(format, done),
             in_flight: VecDeque::new(),
             done,
             submitted: done.records,
@@ -187,7 +187,7 @@ impl Run {
                 let (_, upto) = self.in_flight.pop_front().expect("it was waited for");
                 Happening::Outcome(outcome, upto)
             }
-            chunk = self.chunks.recv(), if wants_more => Happening::Input(chunk),
+            chunk = self.reading.chunks.recv(), if wants_more => Happening::Input(chunk),
         }
     }
 
@@ -266,10 +266,22 @@ impl Run {
 
     fn interrupted(&self) -> Failure {
         let (unit, done, in_doubt) = (self.unit, self.done.records, self.submitted - self.done.records);
-        let again = self.how_to_go_on();
+        let in_doubt = match in_doubt {
+            0 => String::new(),
+            some => format!(", and up to {some} after them may be in the log"),
+        };
+        let (left_out, again) = (self.left_out_rest(), self.how_to_go_on());
         Failure::Interrupted(format!(
-            "interrupted: {done} {unit}s were acknowledged, and up to {in_doubt} after them may be in the log{again}"
+            "interrupted: {done} {unit}s were acknowledged{in_doubt}{left_out}{again}"
         ))
+    }
+
+    /// The words about the record whose end was not read; none if there is no such record.
+    fn left_out_rest(&self) -> String {
+        let unit = self.unit;
+        self.reading.unfinished().map_or_else(String::new, |Rest { number, bytes }| {
+            format!("; {unit} {number} has no end yet ({bytes} bytes were read) and was left out")
+        })
     }
 
     fn how_to_go_on(&self) -> &'static str {
