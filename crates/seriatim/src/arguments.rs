@@ -14,7 +14,7 @@ use seriatim_model::order::Properties;
 use seriatim_model::{Announced, Durability, Filter, Order};
 
 use numbers::within;
-pub(crate) use retention::{RetentionArguments, age_in_words, bytes_in_words};
+pub(crate) use retention::{RetentionArguments, age_in_words, byte_count, bytes_in_words};
 
 /// A fault-tolerant shared log: many clients append, everyone reads one total order, and you choose when
 /// order is paid for.
@@ -109,7 +109,7 @@ pub(crate) struct DevArguments {
     #[arg(long, default_value = "127.0.0.1:7700", value_name = "HOST:PORT")]
     pub(crate) listen: String,
     /// How many bytes each node's files may take, such as 10GiB; 512MiB at least [default: what the file system has].
-    #[arg(long, value_name = "BYTES", value_parser = retention::byte_count)]
+    #[arg(long, value_name = "BYTES", value_parser = byte_count)]
     pub(crate) max_disk_bytes: Option<u64>,
     /// How many nodes the cluster has [default: 3, or what it had before].
     #[arg(long, value_parser = within(1..=9_u32))]

@@ -9,6 +9,8 @@ use seriatim_model::NodeId;
 use seriatim_model::limits::Limits;
 use seriatim_node::{EtcdOptions, NodeOptions, RegisterOptions, ServeOptions};
 
+use crate::arguments::byte_count;
+
 /// How often nodes may tell each other that they are there, in milliseconds.
 const HEARTBEAT_MS: RangeInclusive<u64> = 1..=60_000;
 /// How many heartbeats may be missed.
@@ -44,7 +46,7 @@ struct ConfigFile {
     listen: String,
     advertise: Option<String>,
     data: PathBuf,
-    max_disk_bytes: Option<u64>,
+    max_disk_bytes: Option<ByteCount>,
     register: RegisterSection,
     limits: Option<LimitsSection>,
 }
@@ -62,14 +64,38 @@ struct RegisterSection {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LimitsSection {
-    ring_bytes: Option<u64>,
+    ring_bytes: Option<ByteCount>,
     ring_records: Option<u64>,
     batch_records: Option<u64>,
-    batch_bytes: Option<u64>,
+    batch_bytes: Option<ByteCount>,
     heartbeat_every_ms: Option<u64>,
     heartbeats_missed: Option<u64>,
     replace_after_ms: Option<u64>,
     orphan_check_after_ms: Option<u64>,
+}
+
+/// A number of bytes: a number, or a text with a unit, such as "10GiB".
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(try_from = "Written")]
+struct ByteCount(u64);
+
+/// A number of bytes as it is written.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "give a number of bytes, such as \"10GiB\", \"500MB\" or 1048576")]
+enum Written {
+    Number(u64),
+    Text(String),
+}
+
+impl TryFrom<Written> for ByteCount {
+    type Error = String;
+
+    fn try_from(written: Written) -> Result<Self, String> {
+        match written {
+            Written::Number(bytes) => Ok(Self(bytes)),
+            Written::Text(text) => byte_count(&text).map(Self),
+        }
+    }
 }
 
 /// Reads a node's configuration. A relative data directory is one beside the file.
@@ -85,8 +111,8 @@ pub(crate) fn read(path: &Path) -> Result<ServeOptions, ConfigError> {
     Ok(options)
 }
 
-/// The limits that the command line gives, each as `NAME=NUMBER`; the names and what they may be are those of a file's
-/// `[limits]`.
+/// The limits that the command line gives, each as `NAME=NUMBER` or `NAME=SIZE`; the names and what they may be are those of a
+/// file's `[limits]`.
 ///
 /// # Errors
 /// If there is no such setting, or it cannot be that number.
@@ -95,13 +121,15 @@ pub(crate) fn limits(given: &[String], usual: Limits) -> Result<Limits, String> 
     for setting in given {
         let (name, number) = setting.split_once('=').unwrap_or((setting, ""));
         let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
-        if !is_name || number.parse::<u64>().is_err() {
+        if !is_name || byte_count(number).is_err() {
             return Err(format!(
-                "--limit {}: say NAME=NUMBER, as in heartbeats_missed=50",
+                "--limit {}: say NAME=NUMBER, as in heartbeats_missed=50, or NAME=SIZE, as in ring_bytes=16MiB",
                 setting.escape_debug()
             ));
         }
-        text += &format!("{name} = {number}\n");
+        let value =
+            number.parse::<u64>().map_or_else(|_| format!("\"{number}\""), |number| number.to_string());
+        text += &format!("{name} = {value}\n");
     }
     let section: LimitsSection =
         toml::from_str(&text).map_err(|cause| format!("--limit: {}", cause.message()))?;
@@ -120,9 +148,8 @@ fn parse(text: &str) -> Result<ServeOptions, String> {
     if file.data.as_os_str().is_empty() {
         return Err("'data' is empty; name the directory of the node's data".into());
     }
-    if let Some(most) = file.max_disk_bytes {
-        check_disk_bytes(most)?;
-    }
+    let max_disk_bytes = file.max_disk_bytes.map(|ByteCount(most)| most);
+    max_disk_bytes.map_or(Ok(()), check_disk_bytes)?;
     let limits = file.limits.unwrap_or_default().limits(Limits::default())?;
     Ok(ServeOptions {
         node: NodeId(file.id),
@@ -130,7 +157,7 @@ fn parse(text: &str) -> Result<ServeOptions, String> {
         advertise: file.advertise,
         data: file.data,
         register: file.register.options(file.id)?,
-        run: NodeOptions { limits, max_disk_bytes: file.max_disk_bytes, ..NodeOptions::default() },
+        run: NodeOptions { limits, max_disk_bytes, ..NodeOptions::default() },
     })
 }
 
@@ -219,6 +246,7 @@ fn etcd(endpoints: Vec<String>, cluster: Option<String>) -> Result<RegisterOptio
 impl LimitsSection {
     /// The usual limits, with those that are set.
     fn limits(self, usual: Limits) -> Result<Limits, String> {
+        let bytes = |count: Option<ByteCount>| count.map(|ByteCount(bytes)| bytes);
         let lowered = |key, value: Option<u64>, usual: usize| {
             within(key, value, 1..=usual as u64).map(|value| value.map_or(usual, |value| value as usize))
         };
@@ -228,11 +256,11 @@ impl LimitsSection {
         let orphan_check_after =
             within("orphan_check_after_ms", self.orphan_check_after_ms, ORPHAN_CHECK_MS)?;
         Ok(Limits {
-            ring_bytes: lowered("ring_bytes", self.ring_bytes, usual.ring_bytes)?,
+            ring_bytes: lowered("ring_bytes", bytes(self.ring_bytes), usual.ring_bytes)?,
             ring_records: lowered("ring_records", self.ring_records, usual.ring_records)?,
             largest_ring_records: usual.largest_ring_records,
             batch_records: lowered("batch_records", self.batch_records, usual.batch_records)?,
-            batch_bytes: lowered("batch_bytes", self.batch_bytes, usual.batch_bytes)?,
+            batch_bytes: lowered("batch_bytes", bytes(self.batch_bytes), usual.batch_bytes)?,
             max_sessions: usual.max_sessions,
             ended_sessions: usual.ended_sessions,
             disk_low_bytes: usual.disk_low_bytes,

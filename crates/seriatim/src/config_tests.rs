@@ -65,6 +65,27 @@ fn each_register_is_understood() {
 }
 
 #[test]
+fn a_size_is_a_number_or_has_a_unit() {
+    let with = |disk: &str, ring: &str, batch: &str| {
+        let file = format!(
+            "id = 1\nlisten = \"h:1\"\ndata = \"d\"\nmax_disk_bytes = {disk}\n[register]\nembedded = true\n\
+             [limits]\nring_bytes = {ring}\nbatch_bytes = {batch}\n"
+        );
+        let NodeOptions { max_disk_bytes, limits, .. } = parse(&file).unwrap().run;
+        (max_disk_bytes, limits.ring_bytes, limits.batch_bytes)
+    };
+    let expected = (Some(10 << 30), 16 << 20, 500_000);
+    assert_eq!(with("\"10GiB\"", "\"16MiB\"", "\"500kB\""), expected);
+    assert_eq!(with("10737418240", "16777216", "500000"), expected);
+    assert_eq!(with("\"10737418240\"", "\"16777216B\"", "\"0.5MB\""), expected);
+    let on_the_command_line =
+        limits(&["ring_bytes=16MiB".into(), "batch_bytes=500000".into()], Limits::default()).unwrap();
+    assert_eq!((on_the_command_line.ring_bytes, on_the_command_line.batch_bytes), (16 << 20, 500_000));
+    let refusal = limits(&["heartbeats_missed=5MiB".into()], Limits::default()).unwrap_err();
+    assert!(refusal.starts_with("--limit: ") && refusal.contains("5MiB"), "{refusal}");
+}
+
+#[test]
 fn what_is_wrong_is_said_with_its_key_and_what_would_be_right() {
     let good = "id = 1\nlisten = \"127.0.0.1:1\"\ndata = \"d\"\n[register]\nembedded = true\n";
     parse(good).unwrap();
@@ -77,6 +98,19 @@ fn what_is_wrong_is_said_with_its_key_and_what_would_be_right() {
         ("data = \"d\"", "data = \"\"", &["'data'", "directory"]),
         ("data = \"d\"", "data = \"d\"\nadvertise = \"h:0\"", &["'advertise'", "HOST:PORT"]),
         ("data = \"d\"", "data = \"d\"\nmax_disk_bytes = 1000", &["'max_disk_bytes'", "at least 536870912"]),
+        (
+            "data = \"d\"",
+            "data = \"d\"\nmax_disk_bytes = \"10 gigs\"",
+            &["line 4", "'10 gigs' is no number of bytes", "10GiB"],
+        ),
+        (
+            "data = \"d\"",
+            "data = \"d\"\nmax_disk_bytes = \"1MiB\"",
+            &["'max_disk_bytes'", "at least 536870912"],
+        ),
+        ("data = \"d\"", "data = \"d\"\nmax_disk_bytes = true", &["line 4", "max_disk_bytes", "\"10GiB\""]),
+        ("data = \"d\"", "data = \"d\"\nmax_disk_bytes = -1", &["line 4", "max_disk_bytes", "\"10GiB\""]),
+        ("true\n", "true\n[limits]\nring_bytes = \"1GiB\"\n", &["'limits.ring_bytes'", "from 1 to"]),
         ("embedded = true", "embedded = false", &["[register]", "'etcd' and 'cluster'", "'embedded = true'"]),
         ("embedded = true", "embedded = true\nnode = 2", &["exactly one of"]),
         ("embedded = true", "", &["[register]", "exactly one of"]),

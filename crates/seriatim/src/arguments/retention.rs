@@ -90,7 +90,10 @@ fn records(text: &str) -> Result<LimitArgument, String> {
 }
 
 /// A number of bytes with its unit; without one it is bytes.
-pub(super) fn byte_count(text: &str) -> Result<u64, String> {
+///
+/// # Errors
+/// Names numbers of bytes that could be given.
+pub(crate) fn byte_count(text: &str) -> Result<u64, String> {
     let wrong = || format!("'{text}' is no number of bytes: give one such as 10GiB, 500MB or 1048576");
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let unit: u64 = match &text[digits.len()..] {
