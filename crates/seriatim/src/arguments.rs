@@ -79,7 +79,7 @@ pub(crate) enum Command {
     Seek {
         /// The log.
         name: String,
-        /// The time, in UTC, such as 2026-11-22T10:00Z.
+        /// The time: a date such as 2026-11-22T10:00Z or 2026-11-22T12:00+02:00, seconds since 1970, or an age such as '1h ago'.
         #[arg(long, value_name = "TIME", value_parser = retention::instant)]
         time: SystemTime,
     },

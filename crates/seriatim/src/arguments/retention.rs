@@ -120,17 +120,66 @@ pub(crate) fn byte_count(text: &str) -> Result<u64, String> {
     whole.checked_mul(unit).and_then(|bytes| bytes.checked_add(more)).ok_or_else(wrong)
 }
 
-/// An instant: a date, with a time of day if it is not midnight, in UTC.
+/// The least number of digits of a bare number of seconds since 1970: that is a time since 1973. A shorter number may be a year, or
+/// a date.
+const DIGITS_OF_SECONDS: usize = 9;
+/// The end of the year 9999, in seconds since 1970.
+const LAST_SECOND: u64 = 253_402_300_799;
+
+/// An instant: a date, with a time of day if it is not midnight, in UTC or with its offset; seconds since 1970; or how long ago it was.
+///
+/// # Errors
+/// Names the forms.
 pub(super) fn instant(text: &str) -> Result<SystemTime, String> {
-    let wrong = || {
-        format!(
-            "'{text}' is no time: give one in UTC such as 2026-11-22T10:00Z, 2026-11-22 10:00:30 or 2026-11-22"
-        )
+    instant_at(text, SystemTime::now())
+}
+
+/// The same, where it is `now`.
+fn instant_at(text: &str, now: SystemTime) -> Result<SystemTime, String> {
+    let instant = match text.strip_suffix(" ago") {
+        Some(age) => humantime::parse_duration(age.trim()).ok().and_then(|age| now.checked_sub(age)),
+        None => seconds(text).or_else(|| date(text)),
     };
-    let bare = text.trim_end_matches('Z');
-    let (date, time) = bare.split_once(['T', ' ']).unwrap_or((bare, "00:00:00"));
+    instant.filter(|instant| *instant >= SystemTime::UNIX_EPOCH).ok_or_else(|| {
+        format!(
+            "'{text}' is no time: give a date, such as 2026-11-22, 2026-11-22T10:00Z or 2026-11-22T12:00+02:00 (UTC without an \
+             offset); seconds since 1970, such as 1795341600; or an age, such as '1h ago'"
+        )
+    })
+}
+
+fn seconds(text: &str) -> Option<SystemTime> {
+    let is_number = text.len() >= DIGITS_OF_SECONDS && text.bytes().all(|digit| digit.is_ascii_digit());
+    let seconds = text.parse().ok().filter(|seconds| is_number && *seconds <= LAST_SECOND)?;
+    Some(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
+}
+
+fn date(text: &str) -> Option<SystemTime> {
+    let (date, time) = text.split_once(['T', ' ']).unwrap_or((text.trim_end_matches('Z'), "00:00:00"));
+    let (time, offset) = match time.find(['Z', '+', '-']) {
+        Some(end) => (time[..end].trim_end(), &time[end..]),
+        None => (time, "Z"),
+    };
     let seconds = if time.matches(':').count() == 1 { ":00" } else { "" };
-    humantime::parse_rfc3339(&format!("{date}T{time}{seconds}Z")).map_err(|_| wrong())
+    let as_in_utc = humantime::parse_rfc3339(&format!("{date}T{time}{seconds}Z")).ok()?;
+    // East of Greenwich the clocks are ahead of UTC.
+    match offset.split_at(1) {
+        ("Z", "") => Some(as_in_utc),
+        ("+", offset) => as_in_utc.checked_sub(offset_of(offset)?),
+        ("-", offset) => as_in_utc.checked_add(offset_of(offset)?),
+        _ => None,
+    }
+}
+
+/// An offset from UTC: hours, with minutes if need be, as in `02`, `0200` or `02:00`.
+fn offset_of(text: &str) -> Option<Duration> {
+    let digits = text.replacen(':', "", usize::from(text.find(':') == Some(2)));
+    let is_offset = matches!(digits.len(), 2 | 4) && digits.bytes().all(|digit| digit.is_ascii_digit());
+    let (hours, minutes) = is_offset.then(|| digits.split_at(2))?;
+    let hours: u64 = hours.parse().ok().filter(|hours| *hours < 24)?;
+    let minutes: u64 =
+        if minutes.is_empty() { 0 } else { minutes.parse().ok().filter(|minutes| *minutes < 60)? };
+    Some(Duration::from_secs((hours * 60 + minutes) * 60))
 }
 
 /// An age, in the largest units that say it.
@@ -180,8 +229,34 @@ mod tests {
             let said = wrong.expect_err(words);
             assert!(said.contains(words), "{said}");
         }
-        for wrong in ["", "yesterday", "2026-13-01", "2026-11-22T25:00Z", "10:00"] {
-            assert!(instant(wrong).expect_err(wrong).contains("is no time"), "{wrong}");
+        for wrong in [
+            "",
+            "yesterday",
+            "2026-13-01",
+            "2026-11-22T25:00Z",
+            "10:00",
+            "2026",
+            "20261122",
+            "1795341600000",
+            "-1795341600",
+            "1h",
+            "soon ago",
+            "99999y ago",
+            "1969-12-31T23:59Z",
+            "1970-01-01T00:00+00:01",
+            "2026-11-22T10:00+2",
+            "2026-11-22T10:00+24:00",
+            "2026-11-22T10:00+02:60",
+            "2026-11-22T10:00+0:200",
+            "2026-11-22T10:00+02:00Z",
+            "2026-11-22T10:00Z+02:00",
+            "2026-11-22+02:00",
+        ] {
+            let said = instant(wrong).expect_err(wrong);
+            assert!(said.starts_with(&format!("'{wrong}' is no time: ")), "{said}");
+            for form in ["2026-11-22T10:00Z", "2026-11-22T12:00+02:00", "seconds since 1970", "'1h ago'"] {
+                assert!(said.contains(form), "{said}");
+            }
         }
     }
 
@@ -193,5 +268,29 @@ mod tests {
             all.map(|text| instant(text).unwrap().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs());
         assert_eq!(seconds, [1_795_341_600; 4]);
         assert_eq!(instant("1970-01-02"), Ok(SystemTime::UNIX_EPOCH + Duration::from_secs(86_400)));
+    }
+    #[test]
+    fn an_instant_may_have_an_offset_or_be_seconds_or_an_age() {
+        let at = |seconds| Ok(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
+        for same in [
+            "2026-11-22T12:00+02:00",
+            "2026-11-22 12:00:00+02:00",
+            "2026-11-22 12:00 +02:00",
+            "2026-11-22T12:00+0200",
+            "2026-11-22T12:00+02",
+            "2026-11-22T04:30-05:30",
+            "2026-11-22T10:00-00:00",
+            "2026-11-23T00:00:00.000+14:00",
+            "1795341600",
+        ] {
+            assert_eq!(instant(same), at(1_795_341_600), "{same}");
+        }
+        assert_eq!((instant("100000000"), instant("253402300799")), (at(100_000_000), at(LAST_SECOND)));
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_341_600);
+        for (age, seconds) in
+            [("1h ago", 3600), ("1h 30m ago", 5400), ("90 minutes ago", 5400), ("7d ago", 604_800)]
+        {
+            assert_eq!(instant_at(age, now), at(1_795_341_600 - seconds), "{age}");
+        }
     }
 }
