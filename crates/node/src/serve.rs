@@ -1,5 +1,6 @@
 //! One node of a cluster whose nodes are processes of their own.
 
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -102,13 +103,7 @@ pub enum RegisterError {
 pub async fn serve(options: ServeOptions, awaits: &watch::Sender<Awaits>) -> Result<Node, StartError> {
     // Bind first: a port in use must not leave a new data directory behind.
     let listener = occupied::bind(&options.listen, awaits).await?;
-    let address = match &options.advertise {
-        Some(address) => address.clone(),
-        None if listener.address().ip().is_unspecified() => {
-            return Err(StartError::NoAddress(listener.address()));
-        }
-        None => listener.address().to_string(),
-    };
+    let address = advertised(options.advertise.as_deref(), listener.address())?;
     DataDirectoryError::check(&options.data)?;
     let (node, place) = (options.node, options.register.place());
     let known = NodeIdentity::read(&options.data, node, &place)?.map(|known| known.cluster());
@@ -123,6 +118,19 @@ pub async fn serve(options: ServeOptions, awaits: &watch::Sender<Awaits>) -> Res
     let started = start_node(membership, &options.run, disk, listener, etcd)?;
     awaits.send_replace(Awaits::Register(None));
     Ok(started)
+}
+
+/// Where nodes and clients reach a node that listens here.
+fn advertised(setting: Option<&str>, listens: SocketAddr) -> Result<String, StartError> {
+    let address = setting.map_or_else(|| listens.to_string(), str::to_owned);
+    if names_no_machine(&address) { Err(StartError::NoAddress(address)) } else { Ok(address) }
+}
+
+/// Whether the host of `HOST:PORT` is the address that stands for all addresses of a machine.
+fn names_no_machine(address: &str) -> bool {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    host.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_unspecified())
 }
 
 /// Looks where this node was last, by the word of its directory and of the register: nobody may be there in its name. A
@@ -255,5 +263,32 @@ fn is_final(cause: &HandshakeError) -> bool {
         HandshakeError::Refused(refusal) => matches!(refusal.code, WrongCluster | VersionUnsupported),
         HandshakeError::WrongCluster { .. } | HandshakeError::VersionUnsupported { .. } => true,
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_that_names_no_machine_is_refused() {
+        let listens = |address: &str| address.parse::<SocketAddr>().unwrap();
+        for wrong in ["0.0.0.0:7700", "[::]:7700", "[::ffff:0.0.0.0]:7700"] {
+            for refused in
+                [advertised(Some(wrong), listens("127.0.0.1:7700")), advertised(None, listens(wrong))]
+            {
+                let said = refused.expect_err(wrong).to_string();
+                assert!(said.starts_with(&format!("others cannot reach {wrong}: ")), "{said}");
+            }
+        }
+        for (setting, address) in [
+            (None, "10.0.0.1:7700"),
+            (Some("10.0.0.2:7700"), "10.0.0.2:7700"),
+            (Some("[::1]:7700"), "[::1]:7700"),
+            (Some("node-1.example:7700"), "node-1.example:7700"),
+        ] {
+            let listening = if setting.is_some() { "0.0.0.0:7700" } else { address };
+            assert_eq!(advertised(setting, listens(listening)).unwrap(), address);
+        }
     }
 }

@@ -73,11 +73,12 @@ pub enum StartError {
     /// Its address cannot be taken.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// Nobody can tell where others reach it.
+    /// The address that it would give to others stands for all addresses of a machine.
     #[error(
-        "others cannot reach {0}: say with 'advertise' where they can, or listen on an address of this machine"
+        "others cannot reach {0}: that is no address of one machine. Set 'advertise' to the address or the name by which they reach \
+         this one"
     )]
-    NoAddress(SocketAddr),
+    NoAddress(String),
     /// Its register is not to be had.
     #[error(transparent)]
     Register(#[from] RegisterError),

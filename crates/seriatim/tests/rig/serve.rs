@@ -184,6 +184,8 @@ async fn a_node_says_what_is_in_its_way() {
             ("data = \"node2\"", "data = \"node1\"", &["node 1", "'data'"]),
             ("listen", "lisen", &["line 2", "`lisen`", "`listen`"]),
             (own.as_str(), "0.0.0.0:0", &["0.0.0.0", "'advertise'"]),
+            ("id = 2", "id = 2\nadvertise = \"0.0.0.0:7702\"", &["cannot reach 0.0.0.0:7702", "'advertise'"]),
+            ("id = 2", "id = 2\nadvertise = \"[::]:7702\"", &["cannot reach [::]:7702", "'advertise'"]),
         ] {
             assert!(good.contains(from), "{from} in {good}");
             fs::write(&config, good.replacen(from, to, 1)).expect("it is written");
