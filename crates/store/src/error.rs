@@ -64,7 +64,7 @@ pub enum OpenError {
 
 impl OpenError {
     /// Whether nothing is wrong with what the files hold, as far as is known, and they can be opened when their
-    /// surroundings are mended: there is no room, no right to read them, too much is open already, or the disk does not
+    /// surroundings are mended: there is no room, a limit of file sizes, no right to read them, too much is open already, or the disk does not
     /// read.
     #[must_use]
     pub fn is_of_the_surroundings(&self) -> bool {
@@ -74,6 +74,7 @@ impl OpenError {
             || matches!(
                 source.kind(),
                 io::ErrorKind::StorageFull
+                    | io::ErrorKind::FileTooLarge
                     | io::ErrorKind::PermissionDenied
                     | io::ErrorKind::ReadOnlyFilesystem
                     | io::ErrorKind::Interrupted
@@ -97,6 +98,17 @@ fn advice(source: &io::Error) -> &'static str {
             "; the disk cannot read it: start again, and if that does not help, replace the disk, or, where the file is \
              one of a shard, move the shard's directory away: what it held is copied from other replicas"
         }
+        _ => write_advice(source),
+    }
+}
+
+/// The remedy for an error of a write, where the system's text does not tell one.
+pub(crate) fn write_advice(source: &io::Error) -> &'static str {
+    match Errno::from_io_error(source) {
+        Some(Errno::FBIG) => {
+            "; this process may not write files of that size: raise the limit, with 'ulimit -f unlimited' in a shell or \
+             LimitFSIZE=infinity in a unit of systemd"
+        }
         _ => "",
     }
 }
@@ -104,18 +116,39 @@ fn advice(source: &io::Error) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::journal::WriteFailure;
 
     #[test]
     fn what_an_operator_can_mend_is_told_from_damage() {
         let is_of_the_surroundings = |errno: Errno| OpenError::io("f")(errno.into()).is_of_the_surroundings();
-        for errno in
-            [Errno::NOSPC, Errno::ACCESS, Errno::PERM, Errno::MFILE, Errno::NFILE, Errno::ROFS, Errno::IO]
-        {
+        for errno in [
+            Errno::NOSPC,
+            Errno::FBIG,
+            Errno::ACCESS,
+            Errno::PERM,
+            Errno::MFILE,
+            Errno::NFILE,
+            Errno::ROFS,
+            Errno::IO,
+        ] {
             assert!(is_of_the_surroundings(errno), "{errno}");
         }
         for errno in [Errno::NOENT, Errno::ISDIR] {
             assert!(!is_of_the_surroundings(errno), "{errno}");
         }
         assert!(!OpenError::damaged("f", 0, "it is").is_of_the_surroundings());
+    }
+
+    #[test]
+    fn a_limit_of_file_sizes_is_named() {
+        let failure = WriteFailure::Failed { file: "f".into(), source: Errno::FBIG.into() };
+        for said in [failure.to_string(), OpenError::io("f")(Errno::FBIG.into()).to_string()] {
+            assert!(
+                said.starts_with("f: File too large") && said.contains("'ulimit -f unlimited'"),
+                "{said}"
+            );
+        }
+        let failure = WriteFailure::Failed { file: "f".into(), source: Errno::IO.into() };
+        assert!(failure.to_string().ends_with("(os error 5)"), "{failure}");
     }
 }

@@ -22,6 +22,7 @@ use crate::arguments::{Arguments, Command};
 use crate::output::{Failure, Outcome, print_line};
 
 pub(crate) async fn run(arguments: Arguments) -> Outcome {
+    signals::survive_file_size_limit()?;
     let server = arguments.server;
     match arguments.command {
         Command::Dev(arguments) => dev::run(arguments).await,

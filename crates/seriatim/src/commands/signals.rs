@@ -1,6 +1,19 @@
-//! Being told to stop.
+//! Being told to stop, and signals that end no command.
 
+use rustix::process::Signal as Number;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::output::{Failure, Outcome};
+
+/// From here on a write beyond the limit of file sizes (`ulimit -f`) is an error of that write. Without this the operating system
+/// ends the process, which says nothing. To be called within a runtime.
+///
+/// # Errors
+/// If the operating system refuses it.
+pub(super) fn survive_file_size_limit() -> Outcome {
+    let caught = signal(SignalKind::from_raw(Number::XFSZ.as_raw()));
+    caught.map(drop).map_err(|cause| Failure::new(format!("cannot start: {cause}")))
+}
 
 /// SIGINT and SIGTERM, from the moment that this is made.
 pub(super) struct Signals {

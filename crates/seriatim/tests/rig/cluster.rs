@@ -53,6 +53,11 @@ impl Cluster {
         self.process.as_ref().expect("it runs").peak_memory()
     }
 
+    /// From here on no file that it writes may become longer than this, in bytes.
+    pub(crate) fn limit_file_sizes(&self, bytes: u64) {
+        self.process.as_ref().expect("it runs").limit_file_sizes(bytes);
+    }
+
     /// A place for a test's own files.
     pub(crate) fn scratch(&self) -> &Path {
         self.directory.path()

@@ -11,10 +11,13 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use seriatim_client::{Client, Log, LogConfig, NodeId, Order, Position};
+use tokio::io::AsyncWriteExt;
 
+use crate::cluster::Cluster;
 use crate::command::CommandLine;
 use crate::events::told;
 use crate::members::Members;
+use crate::process::TIMEOUT;
 use crate::status::until_status;
 use crate::workload::{DEADLINE, Style, Workload};
 
@@ -443,4 +446,27 @@ fn files_of_records(directory: &Path) -> Vec<PathBuf> {
         }
     }
     found
+}
+
+/// The operating system sends a signal that ends a process by default.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_beyond_the_limit_of_file_sizes_fails_with_a_sentence() {
+    let mut cluster = Cluster::start(&[]).await;
+    let cli = CommandLine::new(cluster.address());
+    cli.good(&["log", "create", "l"]).await;
+    cli.good_on(&["append", "l"], b"before\n").await;
+    cluster.limit_file_sizes(64 << 10);
+    let mut appending = cli.begin_on(&["append", "l"]);
+    let mut stdin = appending.stdin.take().expect("it is piped");
+    let lines = "x".repeat(999) + "\n";
+    stdin.write_all(lines.repeat(500).as_bytes()).await.expect("it reads");
+    let status = cluster.end("a write beyond the limit", TIMEOUT).await;
+    let says = cluster.says();
+    assert_eq!(status.code(), Some(1), "{status}: {says}");
+    let says_why = |line: &str| line.contains("File too large") && line.contains("'ulimit -f unlimited'");
+    assert!(says.lines().any(says_why), "{says}");
+    appending.kill().await.expect("it can be killed");
+    cluster.spawn();
+    cluster.ready().await;
+    assert!(cli.good(&["read", "l"]).await.starts_with(b"before\n"), "what was acknowledged is there");
 }

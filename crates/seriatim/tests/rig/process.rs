@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::timeout;
@@ -64,8 +64,17 @@ impl Process {
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        let pid = self.child.id().and_then(|id| Pid::from_raw(id.cast_signed())).expect("it has an id");
-        kill_process(pid, signal).expect("it can be signalled");
+        kill_process(self.pid(), signal).expect("it can be signalled");
+    }
+
+    /// From here on no file that it writes may become longer than this, in bytes.
+    pub(crate) fn limit_file_sizes(&self, bytes: u64) {
+        let limit = Rlimit { current: Some(bytes), maximum: Some(bytes) };
+        prlimit(Some(self.pid()), Resource::Fsize, limit).expect("it can be limited");
+    }
+
+    fn pid(&self) -> Pid {
+        self.child.id().and_then(|id| Pid::from_raw(id.cast_signed())).expect("it has an id")
     }
 
     /// Sends a signal, and waits for the end of the process.

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 
 use crate::disk::Disk;
+use crate::error::write_advice;
 
 /// Zeros are written in pieces of this size, in bytes.
 const ZEROS: usize = 1 << 20;
@@ -44,7 +45,7 @@ pub enum WriteFailure {
         source: io::Error,
     },
     /// The disk failed. The journal is not to be used any more.
-    #[error("{file}: {source}")]
+    #[error("{file}: {source}{}", write_advice(source))]
     Failed {
         /// The file's name on its disk.
         file: String,
