@@ -438,12 +438,20 @@ const TAIL_BYTES: u64 = 48 << 20;
 const _: () = assert!(TAIL_BYTES < LINES as u64 * 4000);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_file_that_is_no_progress_is_refused() {
+async fn a_file_that_is_no_progress_or_cannot_be_written_is_refused() {
     with_log("erwin-st", async |cli, scratch| {
         let progress = scratch.join("progress");
         fs::write(&progress, "something else").expect("it is written");
         let (_, said) = cli.bad(&["append", "l", "--resume", path(&progress)]).await;
         assert!(said.contains("not what an interrupted append left"), "{said}");
+        let (none, lines) = (scratch.join("none/progress"), scratch.join("lines"));
+        fs::write(&lines, "a\n").expect("it is written");
+        let (_, said) = cli.bad(&["append", "l", "--file", path(&lines), "--resume", path(&none)]).await;
+        assert!(
+            said.contains("none/progress: No such file") && said.contains("this run appended no record"),
+            "{said}"
+        );
+        assert_eq!(cli.tail_of("l").await, 0);
         assert_eq!(cli.run(&["append", "l", "--resume", "f", "--unordered"]).await.status.code(), Some(2));
     })
     .await;

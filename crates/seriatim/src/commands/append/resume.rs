@@ -5,7 +5,7 @@
 //! numbers is stored once.
 
 use std::fs::{self, File};
-use std::io::{ErrorKind, Write};
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -56,6 +56,8 @@ struct Saved {
 pub(super) struct Progress {
     path: PathBuf,
     saved: Saved,
+    /// The content that this run wrote last.
+    written: Option<Saved>,
     saved_at: Instant,
 }
 
@@ -117,8 +119,13 @@ impl Earlier {
         };
         let (done, left_out) = self.saved.map_or_else(Default::default, |saved| (saved.done, saved.left_out));
         let saved = Saved { log: name, log_id: id, session: session.to_string(), number, done, left_out };
-        let mut progress = Progress { path: self.path, saved, saved_at: Instant::now() };
-        progress.save()?;
+        let mut progress = Progress { path: self.path, saved, written: None, saved_at: Instant::now() };
+        progress.write().map_err(|cause| {
+            let path = progress.path.display();
+            Failure::new(format!(
+                "{path}: {cause}; this run appended no record: name a file that can be written"
+            ))
+        })?;
         Ok(progress)
     }
 }
@@ -155,32 +162,36 @@ impl Progress {
         self.saved.number += 1;
     }
 
-    /// Writes the file: it is the new one or the old one, whatever happens.
+    /// Writes the file, unless it is up to date.
     ///
     /// # Errors
     /// If it cannot be written.
     pub(super) fn save(&mut self) -> Outcome {
-        let failed = |cause: &dyn std::fmt::Display| {
+        if self.written.as_ref() == Some(&self.saved) {
+            return Ok(());
+        }
+        self.write().map_err(|cause| {
             Failure::new(format!(
                 "{}: {cause}; records are appended that it does not tell of",
                 self.path.display()
             ))
-        };
-        let text = serde_json::to_string(&self.saved).map_err(|cause| failed(&cause))?;
+        })
+    }
+
+    /// Writes the file: it is the new one or the old one, whatever happens.
+    fn write(&mut self) -> io::Result<()> {
+        let text = serde_json::to_string(&self.saved)?;
         let mut beside = self.path.clone().into_os_string();
         beside.push(".new");
-        let write = || -> std::io::Result<()> {
-            let mut file = File::create(&beside)?;
-            file.write_all(text.as_bytes())?;
-            file.write_all(b"\n")?;
-            file.sync_all()?;
-            fs::rename(&beside, &self.path)?;
-            // Until the directory says so, a power cut leaves the old file, or none.
-            let directory = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
-            File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
-        };
-        write().map_err(|cause| failed(&cause))?;
-        self.saved_at = Instant::now();
+        let mut file = File::create(&beside)?;
+        file.write_all(text.as_bytes())?;
+        file.write_all(b"\n")?;
+        file.sync_all()?;
+        fs::rename(&beside, &self.path)?;
+        // Until the directory says so, a power cut leaves the old file, or none.
+        let directory = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        File::open(directory.unwrap_or(Path::new(".")))?.sync_all()?;
+        (self.written, self.saved_at) = (Some(self.saved.clone()), Instant::now());
         Ok(())
     }
 }
