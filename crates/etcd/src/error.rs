@@ -59,13 +59,19 @@ impl fmt::Display for Failure {
     }
 }
 
+/// The words of an etcd whose database has reached its quota: it takes no writes until its alarm is disarmed.
+const OUT_OF_SPACE: &str = "database space exceeded";
+const MAKE_SPACE: &str = "old versions of its keys fill it: run 'etcdctl compact REVISION' with its present revision, 'etcdctl defrag' and \
+     'etcdctl alarm disarm', and start etcd with --auto-compaction-retention=1h";
+
 impl Failure {
     pub(crate) fn late(endpoint: &str, deadline: Duration) -> Self {
         let cause = format!("no answer within {} s", deadline.as_secs());
         Self { endpoint: endpoint.to_owned(), cause }
     }
 
-    /// The innermost cause says most: "connection refused" rather than "transport error".
+    /// The answer of an endpoint, with the remedy where a known one helps. The innermost cause says most: "connection refused" rather
+    /// than "transport error".
     pub(crate) fn told(endpoint: &str, status: &Status) -> Self {
         let mut cause: &dyn std::error::Error = status;
         while let Some(inner) = cause.source() {
@@ -73,6 +79,7 @@ impl Failure {
         }
         let has_source = std::error::Error::source(status).is_some();
         let cause = if has_source { cause.to_string() } else { status.message().to_owned() };
+        let cause = if cause.contains(OUT_OF_SPACE) { format!("{cause}; {MAKE_SPACE}") } else { cause };
         Self { endpoint: endpoint.to_owned(), cause }
     }
 }
@@ -87,4 +94,20 @@ pub(crate) fn is_passing(status: &Status) -> bool {
 
 fn join(failures: &[Failure]) -> String {
     failures.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_etcd_without_space_is_reported_with_the_remedy() {
+        let told = |words: &str| Failure::told("e", &Status::resource_exhausted(words)).to_string();
+        let full = told("etcdserver: mvcc: database space exceeded");
+        assert!(full.starts_with("e: etcdserver: mvcc: database space exceeded; "), "{full}");
+        for step in ["compact", "defrag", "alarm disarm", "--auto-compaction-retention"] {
+            assert!(full.contains(step), "{full}");
+        }
+        assert_eq!(told("etcdserver: too many requests"), "e: etcdserver: too many requests");
+    }
 }

@@ -50,7 +50,7 @@ impl EtcdServer {
         let directory = tempfile::tempdir().expect("a temporary directory");
         for _ in 0..ATTEMPTS {
             let ports = Ports { clients: free_port(), peers: free_port() };
-            if let Some(child) = spawn(ports, &directory) {
+            if let Some(child) = spawn(ports, &directory, &[]) {
                 return Some(Self { child, ports, directory });
             }
         }
@@ -91,8 +91,16 @@ impl EtcdServer {
     /// # Panics
     /// If it does not start.
     pub fn restart(&mut self) {
+        self.restart_with(&[]);
+    }
+
+    /// The same, with further options of etcd.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn restart_with(&mut self, options: &[&str]) {
         self.kill();
-        self.child = spawn(self.ports, &self.directory).expect("etcd starts again");
+        self.child = spawn(self.ports, &self.directory, options).expect("etcd starts again");
     }
 
     /// Makes it stand still, with its connections open. When this returns, all of its threads do.
@@ -131,7 +139,7 @@ fn free_port() -> u16 {
 }
 
 /// Starts a process and waits until it takes requests; nothing if it ends instead.
-fn spawn(ports: Ports, directory: &TempDir) -> Option<Child> {
+fn spawn(ports: Ports, directory: &TempDir, options: &[&str]) -> Option<Child> {
     let (clients, peers) = (endpoint(ports.clients), endpoint(ports.peers));
     let mut child = Command::new("etcd")
         .args(["--name", "test", "--logger", "zap", "--log-outputs", "stderr"])
@@ -140,6 +148,7 @@ fn spawn(ports: Ports, directory: &TempDir) -> Option<Child> {
         .args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients])
         .args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers])
         .args(["--initial-cluster", &format!("test={peers}")])
+        .args(options)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())

@@ -113,6 +113,24 @@ async fn what_etcd_forgot_is_read_anew() {
 }
 
 #[tokio::test]
+async fn an_etcd_without_space_refuses_with_the_remedy() {
+    let Some(mut etcd) = EtcdServer::start() else { return };
+    etcd.restart_with(&["--quota-backend-bytes", "100000"]);
+    let client = client(&etcd);
+    let value = Bytes::from(vec![b'x'; 10_000]);
+    let refusal = async {
+        loop {
+            if let Err(error) = client.commit(Transaction::new().put("t/a", value.clone())).await {
+                return error;
+            }
+        }
+    };
+    let refusal = tokio::time::timeout(WAIT, refusal).await.expect("its space is used up");
+    assert!(matches!(refusal, RequestError::Refused { .. }), "{refusal}");
+    assert!(refusal.to_string().contains("--auto-compaction-retention"), "{refusal}");
+}
+
+#[tokio::test]
 async fn the_next_endpoint_is_asked_when_one_is_silent() {
     let (Some(silent), Some(etcd)) = (EtcdServer::start(), EtcdServer::start()) else { return };
     silent.pause();
