@@ -11,6 +11,7 @@ use tokio::task::JoinHandle;
 
 use crate::crowd::Crowd;
 use crate::driver::{self, Arrival, Driver, Health, Inboxes};
+use crate::own_address::Misdirected;
 use crate::pulse::{Pulse, PulseParts};
 use crate::readers::{Doors, accept};
 use crate::register::EtcdRegister;
@@ -93,7 +94,7 @@ fn open_host(config: HostConfig, disk: &Arc<dyn Disk>) -> Result<Host, HostError
 pub struct Node {
     number: u32,
     address: SocketAddr,
-    advertised: String,
+    itself: Itself,
     warnings: watch::Receiver<Vec<String>>,
     health: watch::Receiver<Health>,
     outage: Option<watch::Receiver<Option<String>>>,
@@ -127,7 +128,7 @@ impl Node {
         assert!(register.as_ref().is_none_or(|register| register.cluster_id() == config.cluster));
         let node = config.node;
         let number = config.node.0;
-        let (address, advertised) = (listener.address(), config.address.clone());
+        let address = listener.address();
         let (identity, hello, itself) = introductions(&config);
         let (incarnation, limits) = (config.seed, config.options.limits);
         let place = config.register.clone();
@@ -153,7 +154,7 @@ impl Node {
             driver: urgent.clone(),
         };
         let meter = Meter::new(disk, urgent.clone());
-        tokio::spawn(rival::watch(itself, place, watched.clone(), urgent));
+        tokio::spawn(rival::watch(itself.clone(), place, watched.clone(), urgent));
         let pulse = Pulse::start(parts).map_err(NodeError::Thread)?;
         let links = links_over(Lane::Bulk);
         let crowd = Crowd::new(listening.clients_together.clone(), listening.clients_queue_bytes);
@@ -174,7 +175,7 @@ impl Node {
         Ok(Self {
             number,
             address,
-            advertised,
+            itself,
             warnings,
             health: watched,
             outage,
@@ -193,7 +194,20 @@ impl Node {
     /// Where others reach it.
     #[must_use]
     pub fn advertised(&self) -> &str {
-        &self.advertised
+        &self.itself.address
+    }
+
+    /// Connects to the address that the node gives to others, unless that is the address at which it listens. Returns None if the node
+    /// answers, and otherwise why no node answered within two seconds: a node behind a load balancer or an address translation may
+    /// not reach itself.
+    ///
+    /// # Errors
+    /// If another process answers.
+    pub async fn reach_itself(&self) -> Result<Option<String>, Misdirected> {
+        if self.itself.address == self.address.to_string() {
+            return Ok(None);
+        }
+        self.itself.reach_itself().await
     }
 
     /// Warnings for the operator about its start, and those that are added while it runs.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use seriatim_node::{Awaits, DiskKind, EtcdOptions, Node, RegisterOptions, StartError};
+use seriatim_node::{Awaits, DiskKind, EtcdOptions, Misdirected, Node, RegisterOptions, StartError};
 use tokio::sync::watch;
 
 use super::open_files;
@@ -46,6 +46,15 @@ async fn run_node(arguments: &ServeArguments, reports: &Reports) -> Outcome {
     if let Some(outage) = node.register_outage() {
         tokio::spawn(log_outages(outage));
     }
+    let found = tokio::select! {
+        () = signals.told() => return stop(node, bound, signals).await,
+        found = find_itself(&node) => found,
+    };
+    if let Err(misdirected) = found {
+        stop(node, bound, signals).await?;
+        let config = arguments.config.display();
+        return Err(Failure::new(format!("{config}: {misdirected} (setting 'advertise')")));
+    }
     tokio::select! {
         () = signals.told() => return stop(node, bound, signals).await,
         () = explained => unreachable!("it has no end"),
@@ -60,6 +69,18 @@ async fn run_node(arguments: &ServeArguments, reports: &Reports) -> Outcome {
         failure = node.failed() => return Err(Failure::new(failure.to_string())),
     }
     stop(node, bound, signals).await
+}
+
+/// Looks whether the address that the node gives to others leads to it. Warns if no node answers there: others may reach it all the same.
+async fn find_itself(node: &Node) -> Result<(), Misdirected> {
+    if let Some(cause) = node.reach_itself().await? {
+        tracing::warn!(
+            "this node does not reach itself at {}, the address that it gives to others: {cause}. If they do not reach it there \
+             either, correct 'advertise'",
+            node.advertised()
+        );
+    }
+    Ok(())
 }
 
 async fn stop(node: Node, bound: Duration, signals: Signals) -> Outcome {

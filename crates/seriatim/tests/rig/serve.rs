@@ -6,8 +6,9 @@ use std::time::Duration;
 use rustix::process::Signal;
 use seriatim_client::{AppendOptions, ControlError, Log, LogConfig, NodeId, Order, Position};
 
-use crate::command::CommandLine;
-use crate::members::Members;
+use crate::command::{CommandLine, text as text_of};
+use crate::events::told;
+use crate::members::{Members, Register, has_etcd};
 use crate::workload::{DEADLINE, Workload, all_styles};
 
 const ONE: NodeId = NodeId(1);
@@ -198,6 +199,63 @@ async fn a_node_says_what_is_in_its_way() {
         members.restart(TWO).await;
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_looks_for_itself_at_the_address_that_it_gives_to_others() {
+    within(90, looks_for_itself_on(Register::First)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_looks_for_itself_at_the_address_that_it_gives_to_others_with_etcd() {
+    if has_etcd("a_node_looks_for_itself_at_the_address_that_it_gives_to_others_with_etcd") {
+        within(90, looks_for_itself_on(Register::Etcd)).await;
+    }
+}
+
+async fn looks_for_itself_on(register: Register) {
+    let mut members = Members::start_on(register, 2).await;
+    let other = Members::start(1).await;
+    let config = members.config(TWO);
+    let good = fs::read_to_string(&config).expect("it is there");
+    let (own, elsewhere) = (members.address(TWO), members.address(NodeId(52)));
+    let listens_elsewhere = good.replace(&own, &elsewhere);
+    let serve = async |advertise: &str, text: &str| {
+        fs::write(&config, format!("advertise = \"{advertise}\"\n{text}")).expect("it is written");
+        let arguments = ["serve", "--config", config.to_str().expect("a path in plain letters")];
+        let output = CommandLine::new("unused").run(&arguments).await;
+        let said = text_of(&output.stderr).to_owned();
+        assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(1), &b""[..]), "{said}");
+        said.lines().last().expect("it says why").to_owned()
+    };
+    let with_its_own_data = listens_elsewhere.replace("data = \"node2\"", "data = \"second\"");
+    let said = serve(&own, &with_its_own_data).await;
+    assert!(said.contains(&format!("{own}, where another process as node 2 answers")), "{said}");
+    members.stop(TWO).await;
+
+    for (address, found) in
+        [(members.address(ONE), "node 1 answers"), (other.address(ONE), "a node of another cluster answers")]
+    {
+        let said = serve(&address, &listens_elsewhere).await;
+        assert!(
+            said.contains(&format!("node 2 gives others the address {address}, where {found}")),
+            "{said}"
+        );
+        assert!(said.contains("node2.toml") && said.contains("'advertise'"), "{said}");
+    }
+
+    let nowhere = format!("advertise = \"{own}\"\n{listens_elsewhere}");
+    fs::write(&config, nowhere).expect("it is written");
+    members.spawn(TWO);
+    let warning =
+        format!("does not reach itself at {own}, the address that it gives to others: Connection refused");
+    told(|| members.says(), &[&warning, "correct 'advertise'"]).await;
+    members.kill(TWO).await;
+    let port = own.rsplit_once(':').expect("it has a port").1;
+    let on_all_addresses = good.replace(&own, &format!("0.0.0.0:{port}"));
+    fs::write(&config, format!("advertise = \"{own}\"\n{on_all_addresses}")).expect("it is written");
+    members.restart(TWO).await;
+    assert_eq!(members.says().matches("does not reach itself").count(), 1, "{}", members.says());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

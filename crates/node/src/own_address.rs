@@ -1,0 +1,69 @@
+//! Whether the address that a node gives to others leads to it.
+
+use std::time::Duration;
+
+use seriatim_model::NodeId;
+use seriatim_net::{ConnectError, ConnectionOptions, HandshakeError, Hello, RefusalCode, Welcome, connect};
+use tokio::time::timeout;
+
+use crate::rival::Itself;
+
+/// How long the node has to answer itself.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
+
+/// The address that a node gives to others leads to another process.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "node {node} gives others the address {address}, where {found} answers: give them the address at which they reach this node"
+)]
+pub struct Misdirected {
+    /// The node.
+    pub node: NodeId,
+    /// The address that it gives to others.
+    pub address: String,
+    /// The process that answers there.
+    pub found: String,
+}
+
+impl Itself {
+    /// Connects to the address that this node gives to others. Returns None if this node answers, and otherwise why no node answered: a
+    /// node behind a load balancer or an address translation may not reach itself.
+    ///
+    /// # Errors
+    /// If another process answers.
+    pub(crate) async fn reach_itself(&self) -> Result<Option<String>, Misdirected> {
+        let hello = Hello::client(format!("node {}, looking for itself", self.node)).to(self.cluster);
+        let options = ConnectionOptions { handshake_for: ANSWERS_WITHIN, ..ConnectionOptions::default() };
+        let connected = timeout(ANSWERS_WITHIN, connect(&self.address, &hello, &options)).await;
+        let found = match connected {
+            Ok(Ok(connected)) => match self.other_than_itself(&connected.welcome) {
+                None => return Ok(None),
+                Some(found) => found,
+            },
+            Ok(Err(ConnectError::Handshake { source, .. })) if is_of_another_cluster(&source) => {
+                "a node of another cluster".into()
+            }
+            Ok(Err(ConnectError::Handshake { source, .. })) => return Ok(Some(source.to_string())),
+            Ok(Err(ConnectError::Unreachable { source, .. })) => return Ok(Some(source.to_string())),
+            Err(_) => return Ok(Some(format!("no answer within {} s", ANSWERS_WITHIN.as_secs()))),
+        };
+        Err(Misdirected { node: self.node, address: self.address.clone(), found })
+    }
+
+    /// The words for a node that answered, unless that was this process.
+    fn other_than_itself(&self, welcome: &Welcome) -> Option<String> {
+        if welcome.node != self.node {
+            return Some(format!("node {}", welcome.node));
+        }
+        let is_itself = self.incarnation == Some(welcome.node_incarnation);
+        (!is_itself).then(|| format!("another process as node {}", welcome.node))
+    }
+}
+
+fn is_of_another_cluster(cause: &HandshakeError) -> bool {
+    match cause {
+        HandshakeError::Refused(refusal) => refusal.code == RefusalCode::WrongCluster,
+        HandshakeError::WrongCluster { .. } => true,
+        _ => false,
+    }
+}
