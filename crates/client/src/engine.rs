@@ -238,6 +238,7 @@ impl Engine {
             self.drain();
             self.fire_timers();
             self.flush();
+            self.links.look(|node| self.addresses.get(&node).map(String::as_str));
         }
     }
 
@@ -261,7 +262,8 @@ impl Engine {
     }
 
     fn wake_at(&self) -> Option<Instant> {
-        Some(self.started + self.timers.next()?.since(Time::ZERO))
+        let machines = self.timers.next().map(|at| self.started + at.since(Time::ZERO));
+        machines.into_iter().chain(self.links.deadline()).min()
     }
 
     fn take(&mut self, command: Command) {
@@ -492,8 +494,9 @@ impl Engine {
         match event {
             LinkEvent::Dialled(node, outcome) => {
                 let is_up = outcome.is_ok();
-                self.links.dialled(node, outcome);
-                if !is_up {
+                if self.links.dialled(node, outcome) {
+                    self.disconnected(now, node, |_| true);
+                } else if !is_up {
                     // Readers ask little, and look for another node at once. Appenders know already that
                     // the connection broke: sending all that is in flight at each attempt is no use.
                     self.disconnected(now, node, |kind| !matches!(kind, Kind::Appender(_)));

@@ -166,6 +166,16 @@ impl Sender {
         self.guard.queue.queued_bytes()
     }
 
+    /// Asks the peer for a sign of life. Its answer is no message; see [`Self::heard_at`].
+    pub(crate) fn ping(&self) {
+        self.guard.queue.ping();
+    }
+
+    /// When something arrived last; if nothing did, when the connection was made.
+    pub(crate) fn heard_at(&self) -> std::time::Instant {
+        self.guard.queue.heard_at()
+    }
+
     /// Closes the sending side for all clones; what is queued is still written. The receiver goes on until
     /// the peer closes, too.
     pub fn close(&self) {
@@ -252,7 +262,10 @@ impl Receiver {
             }
             match self.read().await {
                 Ok(0) => self.finish(),
-                Ok(_) => self.timeout.heard(),
+                Ok(_) => {
+                    self.queue.hears();
+                    self.timeout.heard();
+                }
                 Err(reason) => {
                     self.queue.end(reason.clone());
                     self.stop(Err(reason));

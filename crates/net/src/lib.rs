@@ -29,6 +29,7 @@ pub mod links;
 pub mod listener;
 mod queue;
 pub mod timer;
+mod watch;
 mod writer;
 
 pub use connection::{

@@ -8,11 +8,12 @@ use seriatim_model::NodeId;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
-use crate::connection::{ConnectError, Connected, Receiver, Sender, connect};
+use crate::connection::{ConnectError, Connected, Connection, Receiver, Sender, connect};
 use crate::frame::Frame;
 use crate::handshake::HandshakeError;
 use crate::hello::{Hello, RefusalCode};
 use crate::limits::ConnectionOptions;
+use crate::watch::{Due, Watch};
 
 /// How much waits for a connection that is being made, in bytes; what is over it is dropped, and sent
 /// again by whoever needs an answer.
@@ -48,7 +49,9 @@ pub enum LinkEvent {
 
 /// One connection to each node that something was sent to.
 ///
-/// A sent message may be lost when a connection breaks: a sender that needs an answer retransmits.
+/// A sent message may be lost when a connection breaks: a sender that needs an answer retransmits. A connection over which nothing
+/// arrives although something was sent is [looked after](Self::look): another one is made beside it, and the one that carries something
+/// first stays. One attempt at a time is made for each node, ever more rarely.
 #[derive(Debug)]
 pub struct Links {
     hello: Hello,
@@ -60,16 +63,19 @@ pub struct Links {
 
 #[derive(Debug)]
 enum Link {
-    /// And the task that receives.
-    Up(Sender, AbortHandle),
-    Connecting {
-        waiting: Vec<Bytes>,
-        bytes: usize,
-    },
-    Down {
-        until: Instant,
-        cause: String,
-    },
+    Up(Up),
+    Connecting { waiting: Vec<Bytes>, bytes: usize },
+    Down { until: Instant, cause: String },
+}
+
+#[derive(Debug)]
+struct Up {
+    sender: Sender,
+    /// The task that receives.
+    receiving: AbortHandle,
+    watch: Watch,
+    /// Whether another connection is being made that may take the place of this one.
+    has_rival: bool,
 }
 
 impl Links {
@@ -82,9 +88,10 @@ impl Links {
     /// Sends whole frames to a node at `address`, as far as it can be reached.
     pub fn send(&mut self, node: NodeId, address: Option<&str>, frames: Vec<Bytes>) {
         match self.links.get_mut(&node) {
-            Some(Link::Up(sender, _)) => {
+            Some(Link::Up(up)) => {
+                up.watch.sends(Instant::now(), up.sender.heard_at());
                 // If it is closed, its end is on the way to the events.
-                let _ = sender.send(frames);
+                let _ = up.sender.send(frames);
             }
             Some(Link::Connecting { waiting, bytes }) => {
                 if *bytes < WAITING_BYTES {
@@ -97,15 +104,48 @@ impl Links {
                 let Some(address) = address else { return };
                 let bytes = frames.iter().map(Bytes::len).sum();
                 self.links.insert(node, Link::Connecting { waiting: frames, bytes });
-                let hello = self.hello.clone().after(self.started.elapsed());
-                let options = self.options.clone();
-                let (address, events) = (address.to_owned(), self.events.clone());
-                tokio::spawn(async move {
-                    let outcome = dial(node, &address, &hello, &options).await;
-                    let _ = events.send(LinkEvent::Dialled(node, outcome)).await;
-                });
+                self.dial(node, address);
             }
         }
+    }
+
+    fn dial(&self, node: NodeId, address: &str) {
+        let hello = self.hello.clone().after(self.started.elapsed());
+        let options = self.options.clone();
+        let (address, events) = (address.to_owned(), self.events.clone());
+        tokio::spawn(async move {
+            let outcome = dial(node, &address, &hello, &options).await;
+            let _ = events.send(LinkEvent::Dialled(node, outcome)).await;
+        });
+    }
+
+    /// When to [look](Self::look) after the connections.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        let up = self.links.values().filter_map(|link| match link {
+            Link::Up(up) => up.watch.deadline(),
+            Link::Connecting { .. } | Link::Down { .. } => None,
+        });
+        up.min()
+    }
+
+    /// Probes connections over which nothing arrives, and makes other ones beside those that do not answer.
+    pub fn look<'a>(&mut self, address: impl Fn(NodeId) -> Option<&'a str>) {
+        let mut rivals = vec![];
+        for (node, link) in &mut self.links {
+            let Link::Up(up) = link else { continue };
+            match up.watch.look(Instant::now(), up.sender.heard_at()) {
+                Due::Nothing => {}
+                Due::Probe => up.sender.ping(),
+                Due::Replace => {
+                    if let Some(address) = address(*node).filter(|_| !up.has_rival) {
+                        up.has_rival = true;
+                        rivals.push((*node, address));
+                    }
+                }
+            }
+        }
+        rivals.into_iter().for_each(|(node, address)| self.dial(node, address));
     }
 
     /// Takes a connection that was made elsewhere.
@@ -113,24 +153,30 @@ impl Links {
         self.dialled(connected.welcome.node, Ok(Box::new(connected)));
     }
 
-    /// A connection was made, or could not be.
-    pub fn dialled(&mut self, node: NodeId, outcome: Result<Box<Connected>, Unlinked>) {
+    /// A connection was made, or could not be. Returns whether it takes the place of one that carried nothing any more: what was on
+    /// its way over that is lost.
+    pub fn dialled(&mut self, node: NodeId, outcome: Result<Box<Connected>, Unlinked>) -> bool {
+        if let Some(Link::Up(up)) = self.links.get_mut(&node) {
+            return up.meets_rival(outcome, node, &self.events);
+        }
         let before = self.links.remove(&node);
         let connection = match outcome {
             Ok(connected) => connected.connection,
             Err(Unlinked { cause, .. }) => {
                 let until = Instant::now() + RETRY_AFTER;
                 self.links.insert(node, Link::Down { until, cause });
-                return;
+                return false;
             }
         };
+        let mut watch = Watch::default();
         if let Some(Link::Connecting { waiting, .. }) = before
             && !waiting.is_empty()
         {
+            watch.sends(Instant::now(), connection.sender.heard_at());
             let _ = connection.sender.send(waiting);
         }
-        let receiving = tokio::spawn(receive(node, connection.receiver, self.events.clone()));
-        self.links.insert(node, Link::Up(connection.sender, receiving.abort_handle()));
+        self.links.insert(node, Link::Up(Up::new(node, connection, watch, &self.events)));
+        false
     }
 
     /// A connection broke.
@@ -142,8 +188,8 @@ impl Links {
     /// Gives up a connection that stands, and carries nothing as it seems. What is to be sent next makes another one, once
     /// this one has ended.
     pub fn renew(&self, node: NodeId) {
-        if let Some(Link::Up(sender, _)) = self.links.get(&node) {
-            sender.close();
+        if let Some(Link::Up(up)) = self.links.get(&node) {
+            up.sender.close();
         }
     }
 
@@ -151,9 +197,8 @@ impl Links {
     /// event tells of that. Whether there was one.
     pub fn moved(&mut self, node: NodeId) -> bool {
         let Some(Link::Up(..)) = self.links.get(&node) else { return false };
-        if let Some(Link::Up(sender, receiving)) = self.links.remove(&node) {
-            sender.abandon();
-            receiving.abort();
+        if let Some(Link::Up(up)) = self.links.remove(&node) {
+            up.abandon();
         }
         true
     }
@@ -164,6 +209,33 @@ impl Links {
             Link::Down { cause, .. } => Some((*node, cause.as_str())),
             Link::Up(..) | Link::Connecting { .. } => None,
         })
+    }
+}
+
+impl Up {
+    fn new(node: NodeId, connection: Connection, watch: Watch, events: &mpsc::Sender<LinkEvent>) -> Self {
+        let receiving = tokio::spawn(receive(node, connection.receiver, events.clone())).abort_handle();
+        Self { sender: connection.sender, receiving, watch, has_rival: false }
+    }
+
+    fn abandon(&self) {
+        self.sender.abandon();
+        self.receiving.abort();
+    }
+
+    /// Another connection to the node was made, or could not be. Returns whether it takes the place of this one.
+    fn meets_rival(
+        &mut self,
+        outcome: Result<Box<Connected>, Unlinked>,
+        node: NodeId,
+        events: &mpsc::Sender<LinkEvent>,
+    ) -> bool {
+        self.has_rival = false;
+        let is_silent = self.watch.is_silent(self.sender.heard_at());
+        let Some(rival) = outcome.ok().filter(|_| is_silent) else { return false };
+        self.abandon();
+        *self = Self::new(node, rival.connection, self.watch.successor(), events);
+        true
     }
 }
 

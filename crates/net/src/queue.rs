@@ -4,9 +4,9 @@
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::pin::pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
 use seriatim_model::LogId;
@@ -125,6 +125,10 @@ pub(crate) struct Queue {
     bound_bytes: usize,
     together: Option<Together>,
     delay: Option<DelayLine>,
+    /// When the connection was made.
+    started: Instant,
+    /// How many nanoseconds after that something arrived last.
+    heard: AtomicU64,
     /// Why the connection ends or ended: the first cause.
     reason: OnceLock<CloseReason>,
     /// There is something for the writer.
@@ -152,6 +156,8 @@ impl Queue {
             bound_bytes: options.queue_bytes,
             together: options.together.clone(),
             delay,
+            started: Instant::now(),
+            heard: AtomicU64::new(0),
             reason: OnceLock::new(),
             work: Notify::new(),
             changed: Notify::new(),
@@ -206,6 +212,17 @@ impl Queue {
             Some(way) => way.send(Instant::now(), chunks),
             None => state.arrive(chunks),
         }
+    }
+
+    /// Something arrived.
+    pub(crate) fn hears(&self) {
+        let nanos = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.heard.store(nanos, Ordering::Relaxed);
+    }
+
+    /// When something arrived last; if nothing did, when the connection was made.
+    pub(crate) fn heard_at(&self) -> Instant {
+        self.started + Duration::from_nanos(self.heard.load(Ordering::Relaxed))
     }
 
     pub(crate) fn ping(&self) {

@@ -289,7 +289,9 @@ impl Driver {
 
     fn take_link(&mut self, event: LinkEvent) {
         match event {
-            LinkEvent::Dialled(node, outcome) => self.links.dialled(node, outcome),
+            LinkEvent::Dialled(node, outcome) => {
+                self.links.dialled(node, outcome);
+            }
             LinkEvent::Down(node) => {
                 self.links.down(node);
                 self.host.handle(self.now(), Event::Disconnected(Peer::Node(node)));

@@ -4,5 +4,6 @@ mod connections;
 mod format;
 mod frames;
 mod handshakes;
+mod links;
 mod listening;
 mod support;
