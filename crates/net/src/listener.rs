@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream, lookup_host};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::time::sleep;
 
 use crate::connection::Detached;
@@ -66,6 +66,9 @@ pub struct ListenOptions {
     pub clients_queue_bytes: usize,
     /// The bytes that wait for all clients.
     pub clients_together: Together,
+    /// Clients are welcome at once, and their connections are given to the node when this becomes true: until then they wait, as
+    /// for a slow answer. `None`: at once.
+    pub clients_from: Option<watch::Receiver<bool>>,
     /// The bounds of each connection.
     pub connection: ConnectionOptions,
 }
@@ -78,6 +81,7 @@ impl Default for ListenOptions {
             max_handshakes: MAX_HANDSHAKES,
             clients_queue_bytes: CLIENTS_QUEUE_BYTES,
             clients_together: Together::default(),
+            clients_from: None,
             connection: ConnectionOptions::default(),
         }
     }
@@ -158,6 +162,7 @@ impl Listener {
             identity,
             options: options.connection,
             together: options.clients_together,
+            clients_from: options.clients_from,
             clients: Room::new("clients", options.max_clients),
             nodes: Room::new("connections from nodes", options.max_nodes),
             out: out.clone(),
@@ -240,6 +245,8 @@ struct Door {
     options: ConnectionOptions,
     /// The bytes that wait for all clients.
     together: Together,
+    /// See [`ListenOptions::clients_from`].
+    clients_from: Option<watch::Receiver<bool>>,
     clients: Room,
     nodes: Room,
     out: mpsc::Sender<Accepted>,
@@ -257,16 +264,21 @@ impl Door {
 
     async fn admit(&self, stream: TcpStream, address: SocketAddr) -> Result<(), HandshakeError> {
         let mut guest = greet(stream, &self.identity, &self.options).await?;
-        let room = match guest.hello().caller {
+        let (room, opens) = match guest.hello().caller {
             Caller::Client { .. } => {
                 guest.count_with(self.together.clone());
-                &self.clients
+                (&self.clients, self.clients_from.clone())
             }
-            Caller::Node { .. } => &self.nodes,
+            Caller::Node { .. } => (&self.nodes, None),
         };
         match room.enter() {
             Ok(place) => {
                 let (hello, welcome, connection) = guest.welcome(Some(place)).await?;
+                if let Some(mut opens) = opens
+                    && opens.wait_for(|is_open| *is_open).await.is_err()
+                {
+                    return Err(HandshakeError::Closed);
+                }
                 // It fails if nobody takes connections any more; then this one closes, too.
                 let _ = self.out.send(Accepted { address, hello, welcome, connection }).await;
                 Ok(())

@@ -53,6 +53,9 @@ pub struct Dev {
     nodes: Vec<Node>,
     options: DevOptions,
     identity: ClusterIdentity,
+    /// Whether the nodes serve clients: from the moment that all nodes know each other. A log that is created earlier would have
+    /// fewer replicas than the cluster has nodes.
+    serves_clients: watch::Sender<bool>,
 }
 
 impl Dev {
@@ -77,7 +80,8 @@ impl Dev {
         for _ in 1..identity.nodes {
             listeners.push(beside(first).await?);
         }
-        let mut cluster = Self { nodes: vec![], options, identity };
+        let mut cluster =
+            Self { nodes: vec![], options, identity, serves_clients: watch::Sender::new(false) };
         for (number, listener) in (1..).zip(listeners) {
             awaits.send_replace(Awaits::Files(NodeId(number)));
             cluster.start_next(first, listener, awaits).await?;
@@ -86,6 +90,7 @@ impl Dev {
             awaits.send_replace(Awaits::Node(NodeId(number)));
             has_joined(node).await?;
         }
+        cluster.serves_clients.send_replace(true);
         Ok(cluster)
     }
 
@@ -97,16 +102,17 @@ impl Dev {
         awaits: &watch::Sender<Awaits>,
     ) -> Result<(), StartError> {
         let number = self.nodes.len() as u32 + 1;
-        let run = self.options.run_of(NodeId(number));
+        let mut run = self.options.run_of(NodeId(number)).clone();
+        run.listening.clients_from = Some(self.serves_clients.subscribe());
         let disk =
-            occupied::open_disk(&self.options.data.join(format!("node-{number}")), run, awaits).await?;
+            occupied::open_disk(&self.options.data.join(format!("node-{number}")), &run, awaits).await?;
         let membership = Membership {
             cluster: self.identity.cluster(),
             node: NodeId(number),
             address: reachable(listener.address()).to_string(),
             register: RegisterPlace::Node { node: NodeId(1), address: reachable(first).to_string() },
         };
-        self.nodes.push(start_node(membership, run, disk, listener, None)?);
+        self.nodes.push(start_node(membership, &run, disk, listener, None)?);
         Ok(())
     }
 

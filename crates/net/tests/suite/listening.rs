@@ -3,8 +3,8 @@
 use crate::support::{CLUSTER, identity, node};
 use seriatim_model::NodeId;
 use seriatim_net::{
-    BindError, ConnectError, Connected, ConnectionOptions, HandshakeError, Hello, ListenOptions, Listener,
-    RefusalCode, connect,
+    BindError, Caller, ConnectError, Connected, ConnectionOptions, HandshakeError, Hello, ListenOptions,
+    Listener, RefusalCode, connect,
 };
 
 async fn enter(address: &str, hello: &Hello) -> Result<Connected, RefusalCode> {
@@ -68,4 +68,19 @@ async fn dropping_what_comes_in_stops_listening() {
         }
     };
     tokio::time::timeout(std::time::Duration::from_secs(5), free).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_client_that_comes_early_waits_until_clients_are_served_and_a_node_does_not() {
+    let (serve, clients_from) = tokio::sync::watch::channel(false);
+    let options = ListenOptions { clients_from: Some(clients_from), ..Default::default() };
+    let (address, mut incoming) = node(options).await;
+    let connections = ConnectionOptions::default();
+    let early = connect(&address, &Hello::client("early"), &connections).await.unwrap();
+    let hello = Hello::node(CLUSTER, NodeId(2), 7, "here:1");
+    let other = connect(&address, &hello, &connections).await.unwrap();
+    assert!(matches!(incoming.next().await.hello.caller, Caller::Node { .. }));
+    serve.send_replace(true);
+    assert!(matches!(incoming.next().await.hello.caller, Caller::Client { .. }));
+    drop((early, other));
 }

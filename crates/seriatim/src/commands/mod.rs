@@ -48,7 +48,7 @@ pub(crate) async fn run(arguments: Arguments) -> Outcome {
             Ok(())
         }
         Command::Admin(command) => admin::run(&connect(&server).await?, command).await,
-        Command::Status(arguments) => status::run(&connect(&server).await?, arguments).await,
+        Command::Status(arguments) => status::run(&server, arguments).await,
     }
 }
 

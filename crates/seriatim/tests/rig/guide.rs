@@ -1,7 +1,9 @@
-//! `docs/cluster.md` does what it says: its commands are run as they stand there, in order, by one shell.
+//! `README.md` and `docs/cluster.md` do what they say: their commands are run as they stand there, in order, by one shell, and print
+//! what stands below them.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Stdio;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -10,21 +12,43 @@ use tokio::process::Command;
 use crate::members::has_etcd;
 use crate::process::{BINARY, own_host};
 
-const PAGE: &str = include_str!("../../../../docs/cluster.md");
+const CLUSTER: &str = include_str!("../../../../docs/cluster.md");
+const README: &str = include_str!("../../../../README.md");
 
-/// The commands of a page: what stands in its `sh` blocks.
-pub(crate) fn commands(page: &str) -> String {
-    let mut commands = String::new();
-    let mut within = false;
+/// An `sh` block of a page, and the lines of the `text` block below it: what its commands print.
+#[derive(Debug, Default)]
+struct Block {
+    commands: Vec<String>,
+    prints: Vec<String>,
+}
+
+/// The blocks of a page.
+fn blocks(page: &str) -> Vec<Block> {
+    let mut blocks: Vec<Block> = vec![];
+    let mut language = None;
     for line in page.lines() {
-        match line {
-            "```sh" => within = true,
-            "```" => within = false,
-            line if within => commands.extend([line, "\n"]),
+        match (language, line.strip_prefix("```")) {
+            (None, Some(opens)) => {
+                if opens == "sh" {
+                    blocks.push(Block::default());
+                }
+                language = Some(opens);
+            }
+            (Some(_), Some(_)) => language = None,
+            (Some("sh"), None) => blocks.last_mut().expect("it was opened").commands.push(line.to_owned()),
+            (Some("text"), None) => {
+                blocks.last_mut().expect("it is below commands").prints.push(line.to_owned());
+            }
             _ => {}
         }
     }
-    commands
+    blocks
+}
+
+/// The commands of a page: what stands in its `sh` blocks.
+pub(crate) fn commands(page: &str) -> String {
+    let lines = blocks(page).into_iter().flat_map(|block| block.commands);
+    lines.map(|line| line + "\n").collect()
 }
 
 /// The text below a heading of a page, up to the next one.
@@ -47,34 +71,145 @@ impl Drop for Group {
 /// Runs commands in `directory` like someone who stops at the first that fails. Whatever they leave
 /// running ends with them. Their status, and what they printed.
 pub(crate) async fn run(commands: &str, directory: &Path) -> (bool, String) {
+    shell(&["-e", "-u", "-x", "-o", "pipefail"], commands, directory).await
+}
+
+/// Has a `bash` with these options read commands as if they were pasted: a command that reads its standard input gets those after it.
+async fn shell(options: &[&str], commands: &str, directory: &Path) -> (bool, String) {
     let binaries = Path::new(BINARY).parent().expect("it is in a folder").display();
-    let path = format!("{binaries}:{}", std::env::var("PATH").unwrap_or_default());
+    let path = format!("{}:{binaries}:{}", directory.display(), std::env::var("PATH").unwrap_or_default());
+    let (pasted, printed) = (directory.join("pasted"), directory.join("printed"));
+    fs::write(&pasted, commands).expect("the commands are written");
+    let output = fs::File::create(&printed).expect("a file");
     let shell = Command::new("bash")
-        .args(["-e", "-u", "-x", "-o", "pipefail", "-c", &format!("exec 2>&1\n{commands}")])
+        .args(options)
+        .arg("-s")
         .current_dir(directory)
         .env("PATH", path)
-        .stdin(Stdio::null())
-        .stdout(std::fs::File::create(directory.join("printed")).expect("a file"))
-        .stderr(Stdio::null())
+        .stdin(fs::File::open(&pasted).expect("the commands"))
+        .stderr(output.try_clone().expect("the file"))
+        .stdout(output)
         .process_group(0)
         .spawn();
     let mut shell = shell.expect("bash starts");
     let group = Group(shell.id().and_then(|id| Pid::from_raw(id.cast_signed())).expect("it has an id"));
     let status = tokio::time::timeout(Duration::from_secs(180), shell.wait()).await;
     drop(group);
-    let printed = std::fs::read_to_string(directory.join("printed")).expect("what was printed");
+    let printed = fs::read_to_string(&printed).expect("what was printed");
     (status.is_ok_and(|status| status.expect("it can be waited for").success()), printed)
 }
 
+/// The line that separates what two blocks print.
+const NEXT: &str = "--- next block ---";
+/// The beginning of the line that the shell prints when a command fails.
+const FAILED: &str = "--- failed: line ";
+
+/// Pastes the blocks of a page into one shell without pauses; compares what each prints with the page, and which lines fail.
+async fn paste(page: &str, directory: &Path) {
+    let blocks = blocks(page);
+    let mut script = format!("set -o pipefail; trap 'echo \"{FAILED}$LINENO\"' ERR\n");
+    for block in &blocks {
+        block.commands.iter().for_each(|line| script += &format!("{line}\n"));
+        script += &format!("echo '{NEXT}'\n");
+    }
+    let (_, printed) = shell(&[], &script, directory).await;
+    let is_of_server = |line: &str| line.starts_with("20") && line.contains("Z  ");
+    let is_of_job = |line: &str| line.starts_with("bash: line ") && line.contains(" Killed ");
+    let failed: Vec<&str> = printed.lines().filter_map(|line| line.strip_prefix(FAILED)).collect();
+    let fails = (1..).zip(script.lines()).filter(|(_, line)| line.contains("# fails"));
+    let fails: Vec<String> = fails.map(|(number, _)| number.to_string()).collect();
+    assert_eq!(failed, fails, "the lines that fail; {script}\n{printed}");
+    let output = printed.lines().filter(|line| {
+        !line.starts_with(FAILED) && !is_of_server(line) && !is_of_job(line) && !line.is_empty()
+    });
+    let output: Vec<&str> = output.collect();
+    let parts: Vec<&[&str]> = output.split(|line| *line == NEXT).collect();
+    assert_eq!(parts.len(), blocks.len() + 1, "the shell ran all blocks: {printed}");
+    for (block, part) in blocks.iter().zip(parts) {
+        let page: Vec<&str> = block.prints.iter().map(String::as_str).collect();
+        let (page, part) = (in_order(&page), in_order(part));
+        assert!(
+            is_like(&page, &part),
+            "{:#?} print\n{part:#?}, and the page says\n{page:#?}",
+            block.commands
+        );
+    }
+}
+
+/// Lines without blank ones; those of servers that have started, which come at any moment, first and sorted.
+fn in_order<'a>(lines: &[&'a str]) -> Vec<&'a str> {
+    let lines = lines.iter().copied().filter(|line| !line.is_empty());
+    let (mut ready, others): (Vec<&str>, Vec<&str>) = lines.partition(|line| line.starts_with("ready "));
+    ready.sort_unstable();
+    ready.into_iter().chain(others).collect()
+}
+
+/// Whether lines are as the page has them: `…` stands for any text, and alone in a line for any lines. Blanks do not count.
+fn is_like(page: &[&str], lines: &[&str]) -> bool {
+    match (page, lines) {
+        ([], lines) => lines.is_empty(),
+        (["…", page @ ..], _) => (0..=lines.len()).any(|at| is_like(page, &lines[at..])),
+        ([expected, page @ ..], [line, lines @ ..]) => is_line_like(expected, line) && is_like(page, lines),
+        _ => false,
+    }
+}
+
+fn is_line_like(expected: &str, line: &str) -> bool {
+    let squeezed = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let (expected, line) = (squeezed(expected), squeezed(line));
+    let parts: Vec<&str> = expected.split('…').map(str::trim).collect();
+    let [first, .., last] = parts[..] else { return expected == line };
+    let Some(mut rest) = line.strip_prefix(first) else { return false };
+    for part in &parts[1..parts.len() - 1] {
+        let Some(at) = rest.find(part) else { return false };
+        rest = &rest[at + part.len()..];
+    }
+    rest.ends_with(last)
+}
+
+#[test]
+fn a_line_that_differs_from_the_page_is_noticed() {
+    assert!(is_like(&["a  …  c", "…", "e"], &["a b c", "x", "y", "e"]));
+    assert!(is_like(&["…", "e"], &["e"]));
+    for lines in [&["a b", "e"][..], &["a b c"], &["a b c", "e", "f"], &["ab c", "E"]] {
+        assert!(!is_like(&["a  …  c", "…", "e"], lines), "{lines:?}");
+    }
+    assert!(!is_like(&[], &["more"]));
+}
+
+/// A `cargo` that compiles nothing: what the page builds is the binary under test, and what it runs of other packages is left out.
+const CARGO: &str = r#"#!/bin/sh
+case "$*" in
+    "build --release") mkdir -p target/release && ln -sf "$SERIATIM" target/release/seriatim ;;
+    "run --release -- "*) shift 3 && exec "$SERIATIM" "$@" ;;
+    "test --workspace") ;;
+    "run --release -p seriatim-sim -- --protocol erwin-bb --seeds 1000") ;;
+    "run --release -p seriatim-client --example fraud_monitoring") ;;
+    *) echo "the page asks for: cargo $*" && exit 1 ;;
+esac
+"#;
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_commands_of_the_page_work_as_they_stand() {
+async fn the_readme_works_as_it_is_pasted() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let cargo = directory.path().join("cargo");
+    fs::write(&cargo, CARGO.replace("$SERIATIM", BINARY)).expect("a stand-in for cargo");
+    fs::set_permissions(&cargo, fs::Permissions::from_mode(0o755)).expect("it can be run");
+    // Another host of this machine, so that no port is taken, and a folder for the reader's own files.
+    let (host, folder) = (own_host(), directory.path().join("tmp"));
+    fs::create_dir(&folder).expect("a folder");
+    let dev = format!("seriatim dev --listen {host}:7700");
+    let page = README.replace("127.0.0.1", &host).replace("/tmp/", &format!("{}/", folder.display()));
+    let page = page.replacen("```sh\n", &format!("```sh\nexport SERIATIM_SERVER={host}:7700\n"), 1);
+    paste(&page.replace("\nseriatim dev &", &format!("\n{dev} &")), directory.path()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_guide_to_a_cluster_works_as_it_is_pasted() {
     if !has_etcd("the guide to a cluster") {
         return;
     }
     let directory = tempfile::tempdir().expect("a directory");
     // Another host of this machine, so that no port is taken.
-    let commands = commands(PAGE).replace("127.0.0.1", &own_host());
-    let (is_good, printed) = run(&commands, directory.path()).await;
-    assert!(is_good, "{printed}");
-    assert!(printed.contains("3/3"), "{printed}");
+    paste(&CLUSTER.replace("127.0.0.1", &own_host()), directory.path()).await;
 }

@@ -13,13 +13,13 @@
 //! * [`status`]: what `status` says is so;
 //! * [`identity`]: a number of a node belongs to one data directory;
 //! * [`events`]: what servers tell an operator;
-//! * [`disks`]: a disk that fills up, bytes that change;
+//! * [`disks`]: a disk that fills up, and the warnings before; bytes that change;
 //! * [`moved`]: data directories that move or disappear under a node, and those that cannot be used;
 //! * [`quiet`]: readers of logs to which no client appends;
 //! * [`retention`]: limits of what a log keeps, and positions by time;
 //! * [`trims`]: what a trim frees;
 //! * [`load`]: more load than the machine can carry, also beside a busy loop ([`surroundings`]);
-//! * [`guide`]: the commands of `docs/cluster.md`;
+//! * [`guide`]: the commands of `README.md` and `docs/cluster.md`, and what they print;
 //! * [`bench`]: what `seriatim bench` writes;
 //! * [`acceptance`], [`output`], [`bridge`]: the command line, as scripts and programs in other languages use it.
 //!

@@ -8,6 +8,7 @@ use std::time::Duration;
 use seriatim_client::{Client, Condition, LogEntry, LogStatus, NodeStatus, Partings};
 use tokio::time::{Instant, timeout};
 
+use super::connect;
 use crate::arguments::StatusArguments;
 use crate::output::{Failure, Outcome, print_line};
 
@@ -31,10 +32,18 @@ struct Cluster {
 ///
 /// # Errors
 /// Nothing is printed about it if something is not well: only the exit status tells.
-pub(crate) async fn run(client: &Client, arguments: StatusArguments) -> Outcome {
+pub(crate) async fn run(server: &str, arguments: StatusArguments) -> Outcome {
     let waits_until = arguments.wait.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    let mut connected = None;
     loop {
-        let cluster = match look(client).await {
+        let looked = match &connected {
+            Some(client) => look(client).await,
+            None => match connect(server).await {
+                Ok(client) => look(connected.insert(client)).await,
+                Err(failure) => Err(failure),
+            },
+        };
+        let cluster = match looked {
             // It may be this node that is being started.
             Err(_) if may_wait(waits_until) => {
                 tokio::time::sleep(LOOK_EVERY).await;
