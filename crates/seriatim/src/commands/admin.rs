@@ -1,6 +1,6 @@
 //! `seriatim admin …`: what only an operator may decide.
 
-mod drain;
+pub(super) mod drain;
 
 use seriatim_client::{Client, NodeId, PartingChange};
 

@@ -168,6 +168,14 @@ async fn what_cannot_be_is_said_in_words() {
             let (_, said) = seriatim.bad(arguments).await;
             assert!(said.contains(words), "{arguments:?}: {said}");
         }
+        // The reason is shown until it is over.
+        let status = seriatim.run(&["status"]).await;
+        let told = "it cannot leave yet: the log 'x' needs 3 nodes, and only 1 other is up with room";
+        assert!(
+            text(&status.stdout)
+                .contains(&format!("node 2: others are to take over what it has of 1 log; {told}"))
+        );
+        assert_eq!(status.status.code(), Some(1), "{}", text(&status.stdout));
         // Nothing was given up for it.
         let (entries, _) = client.list().await.expect("the logs");
         assert_eq!(entries[0].view.as_ref().expect("a view").sequencers.len(), 3);

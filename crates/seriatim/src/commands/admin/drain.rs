@@ -79,8 +79,13 @@ async fn able(client: &Client, nodes: &[NodeId]) -> Result<BTreeSet<NodeId>, Fai
     Ok(able)
 }
 
-/// The obstacle that keeps a log from doing without a node, as long as nothing else changes.
-fn obstacle(entry: &LogEntry, node: NodeId, by: Option<NodeId>, able: &BTreeSet<NodeId>) -> Option<String> {
+/// The obstacle that keeps a log from doing without a node, as long as nothing else changes. `able` nodes stay, answer, and have room.
+pub(in crate::commands) fn obstacle(
+    entry: &LogEntry,
+    node: NodeId,
+    by: Option<NodeId>,
+    able: &BTreeSet<NodeId>,
+) -> Option<String> {
     let name = &entry.name;
     if let Some(why) = &entry.unavailable {
         return Some(format!("the log '{name}' forms no view: {why}"));
@@ -107,11 +112,17 @@ fn obstacle(entry: &LogEntry, node: NodeId, by: Option<NodeId>, able: &BTreeSet<
     ))
 }
 
-fn cannot_go(node: NodeId, reasons: &[String]) -> Failure {
+/// The first obstacles, and how many more there are.
+pub(in crate::commands) fn in_short(reasons: &[String]) -> String {
     let mut told = reasons.iter().take(NAMED).cloned().collect::<Vec<_>>().join("; ");
     if reasons.len() > NAMED {
         told.push_str(&format!("; and {} more", reasons.len() - NAMED));
     }
+    told
+}
+
+fn cannot_go(node: NodeId, reasons: &[String]) -> Failure {
+    let told = in_short(reasons);
     Failure::new(format!(
         "node {node} cannot be done without: {told}. It keeps what it has, and goes on draining when that changes; to let it \
          stay: seriatim admin drain {node} --cancel"

@@ -6,6 +6,7 @@ use std::time::Duration;
 use seriatim_client::{Ailment, Condition, LogEntry, LogStatus, NodeId, Parting, parting};
 use seriatim_model::{RetiredShard, ShardId, limits::CONDITION_LOGS};
 
+use super::super::admin::drain;
 use super::Cluster;
 
 /// For how long a log may get nowhere before it is told of. Nodes look once a second.
@@ -63,6 +64,7 @@ impl Judgement {
 pub(super) fn judge(cluster: &Cluster) -> Judgement {
     let usual_us = usual_write(cluster.nodes.iter().filter_map(|(_, condition)| condition.as_ref()));
     let suspected = suspicions(cluster);
+    let able = able(cluster);
     let nodes: Vec<Health> = cluster
         .nodes
         .iter()
@@ -70,13 +72,18 @@ pub(super) fn judge(cluster: &Cluster) -> Judgement {
             let by = suspected.get(&node.node).map(Vec::as_slice).unwrap_or_default();
             let health = judge_node(condition.as_ref(), by, usual_us);
             match cluster.partings.get(&node.node) {
-                Some(Parting::Drained { .. }) => judge_drained(health, logs_of(cluster, node.node)),
+                Some(Parting::Drained { by }) => {
+                    let left = logs_of(cluster, node.node);
+                    let obstacle = |entry| drain::obstacle(entry, node.node, *by, &able);
+                    let obstacles: Vec<String> = left.iter().copied().filter_map(obstacle).collect();
+                    judge_drained(health, left.len(), &obstacles)
+                }
                 Some(Parting::Removed) | None => health,
             }
         })
         .collect();
     let ailing: BTreeMap<NodeId, &'static str> = std::iter::zip(&cluster.nodes, &nodes)
-        .filter(|(_, health)| !health.is_well)
+        .filter(|(_, health)| !health.is_well && health.state != "draining")
         .map(|((node, _), health)| (node.node, health.state))
         .collect();
     let logs = cluster.logs.iter().map(|log| judge_log(cluster, log, &ailing)).collect();
@@ -143,16 +150,28 @@ fn judge_node(condition: Option<&Condition>, suspected_by: &[NodeId], usual_us: 
     }
 }
 
-/// How many logs have something on a node.
-fn logs_of(cluster: &Cluster, node: NodeId) -> usize {
-    cluster.logs.iter().filter(|log| !parting::is_rid_of(&log.entry, node)).count()
+/// The logs that have something on a node.
+fn logs_of(cluster: &Cluster, node: NodeId) -> Vec<&LogEntry> {
+    cluster.logs.iter().map(|log| &log.entry).filter(|entry| !parting::is_rid_of(entry, node)).collect()
 }
 
-/// A node that others take over from. When they have, nothing is missing without it.
-fn judge_drained(mut health: Health, left: usize) -> Health {
+/// The nodes that stay and can be given roles: they answer, and have room.
+fn able(cluster: &Cluster) -> BTreeSet<NodeId> {
+    let stays = |node: &NodeId| !cluster.partings.contains_key(node);
+    let has_room = |condition: &Condition| !condition.has_full_disk;
+    let able = cluster.nodes.iter().filter(|(_, condition)| condition.as_ref().is_some_and(has_room));
+    able.map(|(node, _)| node.node).filter(stays).collect()
+}
+
+/// A node that others take over from. When they have, nothing is missing without it. While they cannot, that is not well.
+fn judge_drained(mut health: Health, left: usize, obstacles: &[String]) -> Health {
     if left > 0 {
         let logs = if left == 1 { "1 log".to_owned() } else { format!("{left} logs") };
         health.reasons.insert(0, format!("others are to take over what it has of {logs}"));
+        if !obstacles.is_empty() {
+            health.reasons.insert(1, format!("it cannot leave yet: {}", drain::in_short(obstacles)));
+            health.is_well = false;
+        }
     } else {
         health.reasons.insert(0, "it has nothing any more, and can be stopped and removed".to_owned());
         health.is_well = true;
@@ -496,6 +515,17 @@ mod tests {
         assert!(
             judge([whole, part, None], &[1, 2]).contains("without node 1 (down), 2 (down): reads of its")
         );
+    }
+
+    #[test]
+    fn a_drain_that_cannot_go_on_is_not_well_and_tells_the_reason() {
+        let up = || judge_node(Some(&takes(0)), &[], 0);
+        let goes_on = judge_drained(up(), 2, &[]);
+        assert_eq!((goes_on.state, goes_on.is_well, goes_on.reasons.len()), ("draining", true, 1));
+        let blocked = judge_drained(up(), 1, &["the log 'x' needs 3 nodes".to_owned()]);
+        assert_eq!((blocked.state, blocked.is_well), ("draining", false));
+        assert_eq!(blocked.reasons[1], "it cannot leave yet: the log 'x' needs 3 nodes");
+        assert!(judge_drained(up(), 0, &[]).is_well);
     }
 
     #[test]
