@@ -64,6 +64,43 @@ async fn a_start_waits_for_the_port_and_the_directory_of_a_process_that_ends() {
     successor.kill().await;
 }
 
+/// How long the end of a server takes that has nothing to write down.
+const IDLE_ENDS_WITHIN: Duration = Duration::from_millis(200);
+/// How often an end may take longer: other processes may have the processors.
+const TRIES: usize = 5;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_idle_server_ends_at_once() {
+    let mut cluster = Cluster::start(&[]).await;
+    let cli = CommandLine::new(cluster.address());
+    cli.good(&["log", "create", "l"]).await;
+    cli.good_on(&["append", "l", "--sync"], b"before\n").await;
+    let mut took = vec![];
+    while took.iter().all(|took| *took > IDLE_ENDS_WITHIN) {
+        assert!(took.len() < TRIES, "an idle dev took {took:?} to end; {}", cluster.says());
+        cli.good(&["status", "--wait", "60"]).await;
+        let began = Instant::now();
+        assert!(cluster.stop(Signal::TERM).await.success());
+        took.push(began.elapsed());
+        cluster.spawn();
+        cluster.ready().await;
+    }
+    let mut members = Members::start(3).await;
+    let client = members.client(TIMEOUT).await;
+    let config = LogConfig { sequencers: 3, replicas: 3, ..LogConfig::default() };
+    client.create("l", config).await.expect("the log is created");
+    let cli = CommandLine::new(&members.addresses());
+    let mut took = vec![];
+    while took.iter().all(|took| *took > IDLE_ENDS_WITHIN) {
+        assert!(took.len() < TRIES, "an idle node took {took:?} to end; {}", members.says());
+        cli.good(&["status", "--wait", "60"]).await;
+        let began = Instant::now();
+        members.stop(TWO).await;
+        took.push(began.elapsed());
+        members.restart(TWO).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_end_that_the_disk_holds_up_says_what_it_waits_for_and_is_bounded() {
     let stall = Stall::new();
