@@ -437,6 +437,12 @@ impl Engine {
         }
     }
 
+    /// The reason why the register cannot be used, if a node said so; where a log waits, that is why the log has no view.
+    fn no_view(&self, log_waits: bool) -> Option<String> {
+        let why = self.register.outage.as_ref()?;
+        Some(if log_waits { format!("no view: {why}") } else { why.clone() })
+    }
+
     fn ask(&mut self, handle: u64) {
         let Some(Slot { log, kind: Kind::Ask(ask) }) = self.machines.get(&handle) else { return };
         let (log, to, message) = (*log, ask.to, (ask.question)(handle));
@@ -448,8 +454,7 @@ impl Engine {
         let mut obstacles = vec![];
         let (mut silent, mut before) = (vec![], 0);
         let mut has_full_disk = false;
-        obstacles
-            .extend(self.register.outage.iter().map(|why| format!("the register cannot be used: {why}")));
+        obstacles.extend(self.no_view(slot.is_some()));
         if let Some((late, Kind::Appender(appender))) = slot {
             before = late.submitted.map_or(0, |submitted| appender.before(submitted));
             // A node that was asked only lately is no reason for having waited so long.
@@ -478,8 +483,8 @@ impl Engine {
             obstacles.push(format!("node {node} at {address} cannot be reached ({cause})"));
             silent.retain(|waited_for| *waited_for != node);
         }
-        // Nodes that say nothing wait for the one whose disk is full, as the client does.
-        silent.retain(|_| !has_full_disk);
+        // Nodes that say nothing wait for the one whose disk is full, or for a view, as the client does.
+        silent.retain(|_| !has_full_disk && self.register.outage.is_none());
         obstacles.extend(silent.iter().map(|node| format!("node {node} did not answer")));
         match before {
             0 => {}

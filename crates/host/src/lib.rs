@@ -53,6 +53,7 @@ mod turns;
 mod usage;
 mod visitors;
 mod watched;
+mod wording;
 
 pub use condition::Measured;
 pub use detector::{Cause, Detector, Liveness, Taken, Via};
@@ -60,8 +61,9 @@ pub use files::FileWork;
 pub use host::{Event, Host, HostConfig, Outgoing};
 pub use liveness::Unmet;
 pub use mark::DiskMark;
-pub use notices::{Notice, role_in_words};
+pub use notices::Notice;
 pub use recovery::{HostError, Problem};
 pub use register::{RegisterPlace, RegisterQuestion};
 pub use usage::Usage;
 pub use watched::Watched;
+pub use wording::role_in_words;

@@ -4,13 +4,12 @@
 //! others are counted. What did not change is not told again.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::time::Duration;
 
 use seriatim_model::retention::Limit;
 use seriatim_model::storage::{MissingRange, ReadFailure, ReadOutcome};
 use seriatim_model::{Endpoint, LogId, NodeId, Position, Retention, Time, View, ViewNumber, limits};
-use seriatim_protocol::control::{self, Ailment, LogEntry, Trimmed};
+use seriatim_protocol::control::{self, LogEntry, Trimmed};
 use seriatim_protocol::roles::{Message, RoleEffect};
 use seriatim_protocol::shard;
 use seriatim_store::RoleKey;
@@ -21,6 +20,7 @@ use crate::progress::Turn;
 use crate::reasons::reason;
 use crate::repeats::{Kind, Repeats};
 use crate::role::Role;
+use crate::wording::{Because, Lasting, described, nodes_of, role_in_words};
 
 /// For how long notices about logs are counted together.
 const WINDOW: Duration = Duration::from_secs(1);
@@ -52,7 +52,7 @@ pub struct Notice {
 #[derive(Debug, Default)]
 pub(crate) struct Notices {
     waiting: Vec<Notice>,
-    /// Nodes that are taken for gone, and since when.
+    /// Nodes that are taken for gone, and when each was heard last.
     lost: BTreeMap<NodeId, (Time, Cause)>,
     /// Nodes whose disks are full.
     full: BTreeSet<NodeId>,
@@ -83,7 +83,13 @@ struct Told {
 
 impl Notices {
     fn lost(&mut self, now: Time, node: NodeId, cause: Cause, has_register: bool) {
-        if self.lost.insert(node, (now, cause)).is_none() {
+        let silent = match cause {
+            Cause::Silent(silent) | Cause::Unreached(silent) => silent,
+            Cause::Closed | Cause::Restarted | Cause::Unwell(_) => Duration::ZERO,
+        };
+        // A node that was lost in one way is lost in another: it is away since the first.
+        let since = self.lost.get(&node).map_or(now.before(silent), |(since, _)| *since);
+        if self.lost.insert(node, (since, cause)).is_none() {
             let means = if has_register {
                 "; it has the register: until it is back no view changes, and no log is created"
             } else {
@@ -97,7 +103,7 @@ impl Notices {
 
     fn back(&mut self, now: Time, node: NodeId) {
         if let Some((since, _)) = self.lost.remove(&node) {
-            let text = format!("node {node} is back, after {:.1} s", now.since(since).as_secs_f64());
+            let text = format!("node {node} is back, after {}", Lasting(now.since(since)));
             let notice = Notice { is_warning: false, log: None, text };
             self.counted(now, Kind(format!("back {node}")), LOSSES, notice);
         }
@@ -122,15 +128,14 @@ impl Notices {
             None if under_way >= SLOW_AFTER => {
                 self.slow = Some(under_way);
                 let text = format!(
-                    "slow disk: a write of the journal has taken {:.1} s so far; what is appended here waits for it",
-                    under_way.as_secs_f64()
+                    "slow disk: a write of the journal has taken {} so far; what is appended here waits for it",
+                    Lasting(under_way)
                 );
                 Notice { is_warning: true, log: None, text }
             }
             Some(longest) if under_way < longest => {
                 self.slow = None;
-                let text =
-                    format!("the slow write of the journal has ended, after {:.1} s", longest.as_secs_f64());
+                let text = format!("the slow write of the journal has ended, after {}", Lasting(longest));
                 Notice { is_warning: false, log: None, text }
             }
             Some(_) => {
@@ -172,8 +177,7 @@ impl Notices {
             }
             None => {
                 let Some(since) = self.catching_up.remove(&key) else { return };
-                let seconds = now.since(since).as_secs_f64();
-                format!("{role} here has all that it lacked, after {seconds:.1} s")
+                format!("{role} here has all that it lacked, after {}", Lasting(now.since(since)))
             }
         };
         self.about_logs(now, Notice { is_warning: false, log: log.map(str::to_owned), text });
@@ -198,7 +202,6 @@ impl Notices {
         self.counted(now, Kind(format!("refused {cause}")), 1, notice);
     }
 
-    /// The disk of this node is full, or is not any more, with so many bytes left.
     /// Takes note of a disk that became full, with how many free bytes it is used again; or that has room again.
     fn disk_is(&mut self, wanted: Option<u64>, free: Option<u64>) {
         let left = free.map_or("enough".to_owned(), |bytes| format!("{} MiB", bytes >> 20));
@@ -228,6 +231,12 @@ impl Notices {
             None if view.start == Position::ZERO => "it is the first".to_owned(),
             None => "there was none to go on from here".to_owned(),
         };
+        // A view that leaves out lost nodes took from the loss of the first of them, although its controller may have waited.
+        let gone = before
+            .iter()
+            .flat_map(|before| nodes_of(before).difference(&nodes_of(view)).copied().collect::<Vec<_>>());
+        let losses = gone.filter_map(|node| Some(now.since(self.lost.get(&node)?.0)));
+        let took = losses.fold(took, Duration::max);
         let text = described(entry, view, &why, took);
         let notice = Notice { is_warning: false, log: Some(entry.name.clone()), text };
         let kind = Kind(format!("view {}", entry.id));
@@ -286,17 +295,14 @@ impl Notices {
         let (is_warning, text) = match turn {
             Turn::GetsOn(_) if !stood => return,
             Turn::Stands(lasting, is_open) => {
-                let seconds = lasting.as_secs_f64();
                 let what = if is_open {
                     "what is appended has not become stable"
                 } else {
                     "it has had no view that can be appended to"
                 };
-                (true, format!("unavailable: {what} for {seconds:.1} s; {why}"))
+                (true, format!("unavailable: {what} for {}; {why}", Lasting(lasting)))
             }
-            Turn::GetsOn(lasting) => {
-                (false, format!("available again, after {:.1} s", lasting.as_secs_f64()))
-            }
+            Turn::GetsOn(lasting) => (false, format!("available again, after {}", Lasting(lasting))),
         };
         let notice = Notice { is_warning, log: Some(entry.name.clone()), text };
         let kind = Kind(format!("stands {} {is_warning}", entry.id));
@@ -311,16 +317,22 @@ impl Notices {
             return why.clone();
         }
         let members = entry.sequencers.iter().chain(entry.shards.iter().flatten());
-        let nodes: BTreeSet<NodeId> = members.copied().chain([register]).collect();
-        let because = nodes.into_iter().filter_map(|node| {
-            let what = if node == register { ", which has the register," } else { "" };
-            Some(format!("node {node}{what} is not there: {}", self.because(node)?))
-        });
-        let because: Vec<String> = because.collect();
+        let nodes: BTreeSet<NodeId> = members.copied().filter(|node| *node != register).collect();
+        let members = nodes
+            .into_iter()
+            .filter_map(|node| Some(format!("node {node} is down: {}", self.because(node)?)));
+        let no_view = self.register_is_away(register).map(|why| format!("no view: {why}"));
+        let because: Vec<String> = no_view.into_iter().chain(members).collect();
         match because.is_empty() {
             true => "no node that it needs is known to be gone: the register may not answer".to_owned(),
             false => because.join("; "),
         }
+    }
+
+    /// The reason why a register in this node cannot be used, if the node is lost.
+    pub(crate) fn register_is_away(&self, register: NodeId) -> Option<String> {
+        let (_, cause) = self.lost.get(&register)?;
+        Some(format!("node {register} holds the register and is down: {}", Because(*cause)))
     }
 
     /// A log has no controller here any more.
@@ -495,71 +507,6 @@ impl Host {
     }
 }
 
-/// A view, in words.
-fn described(entry: &LogEntry, view: &View, why: &str, took: Duration) -> String {
-    let config = &entry.config;
-    let members: BTreeSet<NodeId> = view.sequencers.iter().map(|member| member.node).collect();
-    let meant = entry.sequencers.iter().filter(|node| !members.contains(node));
-    let mut away: BTreeSet<NodeId> = meant.copied().collect();
-    let mut fewest = config.replicas as usize;
-    for members in &view.shards {
-        fewest = fewest.min(members.replicas.len());
-        let meant = entry.shards.get(members.shard.0 as usize).into_iter().flatten();
-        let takes_part = |node: &&NodeId| members.replicas.iter().any(|member| member.node == **node);
-        away.extend(meant.filter(|node| !takes_part(node)));
-    }
-    let (sequencers, wanted, replicas) = (members.len(), config.sequencers, config.replicas);
-    let mut text = format!(
-        "view {} begins at position {}: {sequencers} of {wanted} sequencing replicas, at least {fewest} of {replicas} \
-         replicas of each shard",
-        view.number, view.start
-    );
-    if !away.is_empty() {
-        let away: Vec<String> = away.iter().map(ToString::to_string).collect();
-        text += &format!("; without node {}", away.join(", node "));
-    }
-    text + &format!("; because {why}; {:.1} ms after the need was noticed", took.as_secs_f64() * 1e3)
-}
-
-/// Why a node is taken for gone, in words.
-struct Because(Cause);
-
-impl fmt::Display for Because {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Cause::Closed => write!(f, "its connection closed, as when its process ends"),
-            Cause::Silent(silent) => write!(f, "it has not answered for {} ms", silent.as_millis()),
-            Cause::Restarted => write!(f, "it was started anew"),
-            Cause::Unwell(Ailment::DiskStalled) => {
-                write!(f, "it says that a write of its disk does not end")
-            }
-            Cause::Unwell(Ailment::Stuck) => write!(f, "it says that it does not get on"),
-            Cause::Unwell(Ailment::DiskFull) => write!(f, "it says that its disk is full"),
-            Cause::Unwell(Ailment::Unheard) => {
-                write!(f, "it says that nothing but heartbeats comes from here")
-            }
-            Cause::Unreached(silent) => write!(
-                f,
-                "nothing but heartbeats has reached it for {} ms; look at what is between the nodes",
-                silent.as_millis()
-            ),
-        }
-    }
-}
-
-/// A role, in words.
-#[must_use]
-pub fn role_in_words(endpoint: Endpoint) -> String {
-    match endpoint {
-        Endpoint::Register => "the register".into(),
-        Endpoint::Controller => "the controller".into(),
-        Endpoint::Sequencer => "the sequencing replica".into(),
-        Endpoint::Shard(shard) => format!("the replica of shard {shard}"),
-        Endpoint::Client(_) => "a client".into(),
-        Endpoint::Node => "the node".into(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -614,15 +561,15 @@ mod tests {
         notices.lost(Time(1), NodeId(3), Cause::Silent(SECOND), false);
         let why = notices.obstacle(&entry, register);
         notices.turns(Time(1), &entry, Turn::Stands(6 * SECOND, true), &why);
-        notices.turns(Time(2), &entry, Turn::GetsOn(9 * SECOND), &why);
+        notices.turns(Time(2), &entry, Turn::GetsOn(36 * SECOND), &why);
         let told = texts(&mut notices, Time(2) + SECOND);
         let about_log: Vec<&String> = told.iter().filter(|text| text.contains("vailable")).collect();
         let expected = [
             "unavailable: it has had no view that can be appended to for 5.0 s; no node that it needs is known to be gone: \
              the register may not answer",
-            "unavailable: what is appended has not become stable for 6.0 s; node 3 is not there: it has not answered for \
-             1000 ms; node 7, which has the register, is not there: its connection closed, as when its process ends",
-            "available again, after 9.0 s",
+            "unavailable: what is appended has not become stable for 6.0 s; no view: node 7 holds the register and is down: its \
+             connection closed, as when its process ends; node 3 is down: it has not answered for 1000 ms",
+            "available again, after 36 s",
         ];
         assert_eq!(about_log, expected);
     }
@@ -639,6 +586,18 @@ mod tests {
             "node 3 is back, after 1.0 s",
         ];
         assert_eq!(texts(&mut notices, Time(2) + SECOND), expected);
+    }
+
+    #[test]
+    fn an_absence_begins_when_the_node_was_heard_last() {
+        let mut notices = Notices::default();
+        let silent = Duration::from_millis(107);
+        let lost = Time::ZERO + SECOND;
+        notices.lost(lost, NodeId(3), Cause::Silent(silent), false);
+        notices.back(lost + Duration::from_millis(1), NodeId(3));
+        let expected =
+            ["node 3 is taken for gone: it has not answered for 107 ms", "node 3 is back, after 108 ms"];
+        assert_eq!(texts(&mut notices, lost + SECOND), expected);
     }
 
     #[test]
@@ -737,8 +696,15 @@ mod tests {
         notices.replaces(&entry(2, Some(view(1, &[1, 2]))));
         notices.registered(Time(1), &entry(2, Some(view(2, &[1]))), took);
         let told = texts(&mut notices, Time(1));
-        let why = "; because node 2 is left out: its connection closed, as when its process ends; 4.2 ms after the need was noticed";
+        let why =
+            "; because node 2 is left out: its connection closed, as when its process ends; it took 4.2 ms";
         assert!(told.len() == 3 && told[2].ends_with(why), "{told:?}");
+        // The controller noticed the need late, or again.
+        let later = Time(1) + 36 * SECOND;
+        notices.replaces(&entry(3, Some(view(2, &[1, 2]))));
+        notices.registered(later, &entry(3, Some(view(3, &[1]))), took);
+        let told = texts(&mut notices, later);
+        assert!(told.len() == 1 && told[0].ends_with("; it took 36 s"), "{told:?}");
     }
 
     #[test]

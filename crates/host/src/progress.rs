@@ -121,7 +121,8 @@ impl Course {
     /// Says whether it got on.
     fn look(&mut self, now: Time, sight: Sight) -> bool {
         let gets_on = sight.is_open && (sight.ordered > self.seen.ordered || !self.seen.is_open);
-        if (sight.ordered, sight.is_open) != (self.seen.ordered, self.seen.is_open) {
+        // A view that is lost, or records that are ordered and not acknowledged, end no wait.
+        if gets_on {
             self.since = now;
         }
         self.seen = sight;
@@ -237,7 +238,7 @@ mod tests {
         // It loses its view meanwhile, which is no progress, and gets one.
         let closed = Sight { is_open: false, ordered: Position(7), end: Position(7) };
         assert_eq!(progress.steps(at(60), LOG, Some(closed)), None);
-        let gets_on = Some(Turn::GetsOn(Duration::from_secs(10)));
+        let gets_on = Some(Turn::GetsOn(Duration::from_secs(70)));
         assert_eq!(progress.steps(at(70), LOG, holds(7, 10)), gets_on);
         assert_eq!(progress.steps(at(71), LOG, holds(9, 10)), None);
         assert_eq!(progress.steps(at(72), LOG, None), None);

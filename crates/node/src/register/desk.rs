@@ -417,7 +417,7 @@ fn call(me: NodeId, log: LogId) -> Event {
 
 /// Clients are told that they wait in vain; controllers have nobody to tell.
 fn unanswered((asker, log): Asker, error: &EtcdError) -> Option<Event> {
-    let message = Message::Unanswered { why: error.to_string() };
+    let message = Message::Unanswered { why: format!("the register cannot be used: {error}") };
     let told = matches!(asker, Address::Client(..));
     told.then_some(Event::RegisterAnswered { to: asker, log, message })
 }

@@ -262,7 +262,8 @@ pub enum Message {
         /// The claim.
         claim: ViewNumber,
     },
-    /// Register to client: it cannot be used at present. The client asks again.
+    /// Register to client, or a node that passes the client's questions on to it: the register cannot be used at present. The client
+    /// asks again.
     Unanswered {
         /// The reason, for an operator to read.
         why: String,

@@ -70,7 +70,7 @@ async fn the_story_of_a_failover_is_told() {
         "each line begins with its time in UTC: {}",
         lost[0]
     );
-    let without = [" INFO ", "log=\"orders\"", "2 of 3 sequencing replicas", "without node 3", "ms after"];
+    let without = [" INFO ", "log=\"orders\"", "2 of 3 sequencing replicas", "without node 3", "; it took "];
     let why = "because node 3 is left out: its connection closed, as when its process ends;";
     told(|| members.says(), &[&without[..], &[why]].concat()).await;
 

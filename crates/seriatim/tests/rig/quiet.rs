@@ -76,6 +76,31 @@ async fn a_tail_of_a_quiet_log_says_nothing_in_each_ordering() {
     }
 }
 
+/// The words with which a client names the register that is missing, instead of the healthy nodes that wait for it.
+const NO_VIEW: &str = "no view: node 1 holds the register and is down";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_the_node_of_the_register_a_client_names_it_and_no_healthy_node() {
+    let mut members = Members::start(3).await;
+    let client = members.client_of(NodeId(2), Duration::from_secs(4)).await;
+    let config = LogConfig { sequencers: 3, replicas: 3, ..LogConfig::default() };
+    client.create("x", config).await.expect("the log is created");
+    let log = client.log("x").await.expect("it is there");
+    log.append_sync("before").await.expect("it is appended");
+    let cli = CommandLine::new(&members.address(NodeId(3)));
+    let mut tail = Tail::begin(&cli, &["x", "--from", "0"]);
+    tail.prints("before").await;
+    members.kill(NodeId(1)).await;
+    let failed = log.append_sync("during").await.expect_err("there is no view").to_string();
+    assert!(failed.contains(NO_VIEW), "{failed}");
+    assert!(!failed.contains("node 2") && !failed.contains("node 3"), "{failed}");
+    let (_, said) = CommandLine::new(&members.address(NodeId(2))).bad(&["log", "create", "y"]).await;
+    assert!(said.contains(": node 1 holds the register and is down"), "{said}");
+    members.restart(NodeId(1)).await;
+    tail.prints("during").await;
+    assert_eq!(tail.says(Duration::from_millis(100)).await, None, "no healthy node was silent");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_quiet_tail_names_the_nodes_of_a_shard_that_do_not_answer() {
     let members = Members::start(4).await;
