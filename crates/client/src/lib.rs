@@ -89,7 +89,7 @@ pub use seriatim_model::{
 };
 pub use seriatim_net::DelayLine;
 pub use seriatim_protocol::control::parting::{self, Parting, PartingChange, Partings};
-pub use seriatim_protocol::control::{Ailment, Condition, LogCondition, LogEntry, ReplicaOf};
+pub use seriatim_protocol::control::{Ailment, Condition, LeftOut, LogCondition, LogEntry, ReplicaOf};
 pub use seriatim_protocol::parts::ShardChoice;
 pub use seriatim_protocol::parts::sequencing::WindowStatus;
 pub use speculation::Speculation;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use seriatim_model::{Address, Endpoint, LogId, Time, limits};
-use seriatim_protocol::control::{Ailment, Condition, LogCondition, Message, ReplicaOf};
+use seriatim_protocol::control::{Ailment, Condition, LeftOut, LogCondition, Message, ReplicaOf};
 use seriatim_protocol::shard;
 use seriatim_store::RoleKey;
 
@@ -69,6 +69,7 @@ impl Host {
             return;
         }
         let Measured { wrong_suspicions, journal_write, ailment } = self.measured;
+        let little_room = self.little_room(now);
         let condition = Condition {
             suspects: self.suspected().collect(),
             wrong_suspicions,
@@ -83,11 +84,35 @@ impl Host {
             logs: self.log_conditions(now, usage),
             incomplete: self.incomplete(),
             wanted_bytes: self.has_full_disk().then(|| self.wanted_bytes(now)),
+            free_percent: little_room.map(|share| share.percent),
+            full_in_s: little_room.and_then(|share| share.full_in).map(|time| time.as_secs()),
+            left_out: self.left_out(now),
         };
         for (to, request) in asks {
             let condition = condition.clone();
             self.send(NODE, to, Message::ConditionIs { request, condition }.into());
         }
+    }
+
+    /// The nodes that the latest views leave out, where these were formed here.
+    fn left_out(&self, now: Time) -> Vec<LeftOut> {
+        let mut left_out = vec![];
+        for key in self.controllers() {
+            let Some(controller) = self.controller(key.log) else { continue };
+            let Some(entry) = controller.entry() else { continue };
+            for (node, since, why) in self.notices.left_out(key.log, entry.view_number()) {
+                let back_in = millis(controller.takes_back_at(node).since(now));
+                left_out.push(LeftOut {
+                    log: key.log,
+                    node,
+                    ago_ms: millis(now.since(since)),
+                    why: why.unwrap_or_default().to_owned(),
+                    back_in_ms: self.others.is_able(node).then_some(back_in),
+                });
+            }
+        }
+        left_out.truncate(limits::CONDITION_LOGS);
+        left_out
     }
 
     /// The shard replicas that are incomplete, or take part in no view.

@@ -29,6 +29,7 @@ mod detector;
 #[cfg(test)]
 mod executed_again_tests;
 mod files;
+mod filling;
 mod forgetting;
 mod host;
 mod journal;

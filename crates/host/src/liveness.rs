@@ -85,6 +85,11 @@ impl Others {
         }
     }
 
+    /// Whether a node answers and its disk has room, as far as this node knows.
+    pub(crate) fn is_able(&self, node: NodeId) -> bool {
+        !self.suspected.contains(&node) && !self.full.contains(&node)
+    }
+
     fn is_removed(&self, node: NodeId) -> bool {
         self.partings.get(&node) == Some(&Parting::Removed)
     }

@@ -15,12 +15,13 @@ use seriatim_protocol::shard;
 use seriatim_store::RoleKey;
 
 use crate::detector::Cause;
+use crate::filling::Share;
 use crate::host::Host;
 use crate::progress::Turn;
 use crate::reasons::reason;
 use crate::repeats::{Kind, Repeats};
 use crate::role::Role;
-use crate::wording::{Because, Lasting, described, nodes_of, role_in_words};
+use crate::wording::{Because, Lasting, described, missing, nodes_of, role_in_words};
 
 /// For how long notices about logs are counted together.
 const WINDOW: Duration = Duration::from_secs(1);
@@ -79,6 +80,8 @@ struct Told {
     stands: bool,
     /// The view that is being replaced from here.
     before: Option<View>,
+    /// The nodes that the view leaves out: when each was lost, or left out where it was not lost, and why, if that is known.
+    away: BTreeMap<NodeId, (Time, Option<String>)>,
 }
 
 impl Notices {
@@ -217,6 +220,20 @@ impl Notices {
         self.about_nodes(Notice { is_warning: wanted.is_some(), log: None, text });
     }
 
+    /// Takes note that the disk fills up, or has more room again.
+    fn disk_fills(&mut self, share: Share, gets_worse: bool) {
+        let Share { percent, free, full_in } = share;
+        let left = format!("{percent} % of the disk, {} MiB, is free", free >> 20);
+        let text = match (gets_worse, full_in) {
+            (true, None) => format!("{left}: make room before it is full"),
+            (true, Some(full_in)) => {
+                format!("{left}: make room, it is full in {} at the present rate", Lasting(full_in))
+            }
+            (false, _) => format!("{left} again"),
+        };
+        self.about_nodes(Notice { is_warning: gets_worse, log: None, text });
+    }
+
     /// A view of this log, or a claim to form one, was registered here.
     fn registered(&mut self, now: Time, entry: &LogEntry, took: Duration) {
         let Some(view) = entry.view.as_ref().filter(|view| view.number == entry.claimed) else { return };
@@ -225,6 +242,7 @@ impl Notices {
             return;
         }
         let before = told.before.take();
+        let mut away = std::mem::take(&mut told.away);
         *told = Told { view: view.number, trim: told.trim, stands: told.stands, ..Told::default() };
         let why = match &before {
             Some(before) => reason(before, entry, view, |node| self.because(node)),
@@ -237,6 +255,10 @@ impl Notices {
             .flat_map(|before| nodes_of(before).difference(&nodes_of(view)).copied().collect::<Vec<_>>());
         let losses = gone.filter_map(|node| Some(now.since(self.lost.get(&node)?.0)));
         let took = losses.fold(took, Duration::max);
+        let lost = |node| (self.lost.get(&node).map_or(now, |(since, _)| *since), self.because(node));
+        let missing = missing(entry, view).into_iter();
+        let away = missing.map(|node| (node, away.remove(&node).unwrap_or_else(|| lost(node)))).collect();
+        self.logs.entry(entry.id).or_default().away = away;
         let text = described(entry, view, &why, took);
         let notice = Notice { is_warning: false, log: Some(entry.name.clone()), text };
         let kind = Kind(format!("view {}", entry.id));
@@ -333,6 +355,17 @@ impl Notices {
     pub(crate) fn register_is_away(&self, register: NodeId) -> Option<String> {
         let (_, cause) = self.lost.get(&register)?;
         Some(format!("node {register} holds the register and is down: {}", Because(*cause)))
+    }
+
+    /// The nodes that a view of the log leaves out, if that view was formed here: when each was lost, and why, if that is known.
+    pub(crate) fn left_out(
+        &self,
+        log: LogId,
+        view: ViewNumber,
+    ) -> impl Iterator<Item = (NodeId, Time, Option<&str>)> {
+        let told = self.logs.get(&log).filter(|told| told.view == view);
+        let away = told.into_iter().flat_map(|told| &told.away);
+        away.map(|(node, (since, why))| (*node, *since, why.as_deref()))
     }
 
     /// A log has no controller here any more.
@@ -450,6 +483,10 @@ impl Host {
     /// Takes note of a connection that was refused.
     pub fn notice_refused(&mut self, now: Time, address: &str, cause: &str) {
         self.notices.refused(now, address, cause);
+    }
+
+    pub(crate) fn notice_filling(&mut self, share: Share, gets_worse: bool) {
+        self.notices.disk_fills(share, gets_worse);
     }
 
     pub(crate) fn notice_room(&mut self, now: Time) {

@@ -15,6 +15,7 @@ use seriatim_protocol::Mutation;
 use seriatim_store::RoleKey;
 
 use crate::backlog::{record_bytes, record_count};
+use crate::filling::{Filling, Share};
 use crate::host::Host;
 use crate::role::Role;
 
@@ -61,6 +62,8 @@ pub(crate) struct Room {
     retry_at: Option<Time>,
     /// The node has told the roles to admit no records.
     is_told: bool,
+    /// The warnings before the disk is full.
+    filling: Filling,
 }
 
 impl Room {
@@ -135,6 +138,11 @@ impl Host {
         self.room.free
     }
 
+    /// The share of the disk that is free, if that is so little that the operator is warned.
+    pub(crate) fn little_room(&self, now: Time) -> Option<Share> {
+        self.room.filling.warning(now, self.room.free)
+    }
+
     /// How many bytes have to be free for a full disk to be used again, as things are now.
     pub(crate) fn wanted_bytes(&self, now: Time) -> u64 {
         self.room.wants(now, self.journal.checkpoint_needs(), &self.config.options.limits)
@@ -150,6 +158,12 @@ impl Host {
             self.journal.keep_spares(SPARES_IF_SCARCE);
         }
         self.room.found(now, free, self.journal.checkpoint_needs(), &limits);
+        let size = self.disk.size().unwrap_or_default();
+        if let Some((gets_worse, share)) = self.room.filling.found(now, free, size)
+            && !self.room.is_full()
+        {
+            self.notice_filling(share, gets_worse);
+        }
         self.retry_crowded();
         self.tell_room(now, before);
     }

@@ -29,7 +29,7 @@ pub(crate) fn described(entry: &LogEntry, view: &View, why: &str, took: Duration
 }
 
 /// The nodes that are to have a part in a log that they have not in this view.
-fn missing(entry: &LogEntry, view: &View) -> BTreeSet<NodeId> {
+pub(crate) fn missing(entry: &LogEntry, view: &View) -> BTreeSet<NodeId> {
     let takes_part = |members: &[Member], node: &NodeId| members.iter().any(|member| member.node == *node);
     let meant = entry.sequencers.iter().filter(|node| !takes_part(&view.sequencers, node));
     let of_shards = view.shards.iter().flat_map(|members| {

@@ -386,6 +386,10 @@ impl Disk for RealDisk {
         Ok(Some(self.root.free()?.saturating_sub(self.behind.bytes())))
     }
 
+    fn size(&self) -> io::Result<Option<u64>> {
+        self.root.size().map(Some)
+    }
+
     fn used(&self) -> io::Result<Option<BTreeMap<String, u64>>> {
         self.lengths().map(Some)
     }

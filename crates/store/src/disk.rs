@@ -76,6 +76,15 @@ pub trait Disk: fmt::Debug + Send + Sync {
         Ok(None)
     }
 
+    /// How many bytes there are in all, the free ones and those in use by this process or others; nothing if there is no bound, or
+    /// it is not known.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    fn size(&self) -> io::Result<Option<u64>> {
+        Ok(None)
+    }
+
     /// How long each file is, in bytes, as far as it was written out; nothing where that cannot be told. Files may come and go
     /// meanwhile. It takes a while where there are many.
     ///

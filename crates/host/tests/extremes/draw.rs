@@ -11,7 +11,7 @@ use seriatim_model::{
     RetiredShard, SessionId, ShardId, ShardMembers, Span, TimeIndex, TimeMark, View, ViewHistory, ViewNumber,
 };
 use seriatim_protocol::control::{
-    Ailment, Condition, EndedSession, EndedSessions, Heartbeat, LogCondition, LogEntry, NodeAddress,
+    Ailment, Condition, EndedSession, EndedSessions, Heartbeat, LeftOut, LogCondition, LogEntry, NodeAddress,
     NodeParting, Parting, PartingChange, Refusal, ReplicaOf, SealedState, StepTime,
 };
 use seriatim_protocol::cuts::message::{Course, Cut, End, Place};
@@ -395,8 +395,9 @@ drawn! {
     Heartbeat { incarnation, count, heard_incarnation, heard_count, pauses, ailment, taken, disk, durable, remembered }
     Condition {
         suspects, wrong_suspicions, journal_write_us, has_full_disk, free_bytes, version, up_ms, ailment, used_bytes,
-        has_register, logs, incomplete, wanted_bytes
+        has_register, logs, incomplete, wanted_bytes, free_percent, full_in_s, left_out
     }
+    LeftOut { log, node, ago_ms, why, back_in_ms }
     LogCondition { log, sequences, is_open, shards, bytes, stands_ms, lag_ms }
     ReplicaOf { log, shard }
     NodeParting { node, parting }

@@ -280,6 +280,13 @@ impl Root {
         let system = rustix::fs::fstatvfs(&self.directory)?;
         Ok(system.f_bavail.saturating_mul(system.f_frsize))
     }
+
+    /// How many bytes the file system has for processes like this one, those in use included.
+    pub(super) fn size(&self) -> io::Result<u64> {
+        let system = rustix::fs::fstatvfs(&self.directory)?;
+        let used = system.f_blocks.saturating_sub(system.f_bfree);
+        Ok(used.saturating_add(system.f_bavail).saturating_mul(system.f_frsize))
+    }
 }
 
 fn open_at(directory: &OwnedFd, name: &str, flags: OFlags) -> rustix::io::Result<File> {

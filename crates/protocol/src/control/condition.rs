@@ -36,7 +36,32 @@ pub struct Condition {
     pub incomplete: Vec<ReplicaOf>,
     /// With how many free bytes a node whose disk is full takes records again, as things are now.
     pub wanted_bytes: Option<u64>,
+    /// The part of its disk that is free, in percent, if that is less than a fifth.
+    pub free_percent: Option<u64>,
+    /// After how many seconds its disk is full at the rate of the last minute. `None`: the disk does not fill up, more than a fifth is
+    /// free, or it is too early to tell.
+    pub full_in_s: Option<u64>,
+    /// The nodes that views which were formed at this node leave out, as long as those are the latest views; at most
+    /// [`CONDITION_LOGS`](seriatim_model::limits::CONDITION_LOGS).
+    pub left_out: Vec<LeftOut>,
 }
+
+/// A node that the view of a log leaves out, although the log is to have it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// The log.
+    pub log: LogId,
+    /// The node.
+    pub node: NodeId,
+    /// How long ago it was lost, or left out where it was not lost, in milliseconds.
+    pub ago_ms: u64,
+    /// Why it was left out; empty if that is not known.
+    pub why: String,
+    /// In how many milliseconds it is taken back, at the earliest. `None`: it is awaited, as it is down, or its disk is full.
+    pub back_in_ms: Option<u64>,
+}
+
+wire_struct! { LeftOut { log, node, ago_ms, why, back_in_ms } }
 
 /// Names a replica of a shard on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,13 +89,16 @@ impl Wire for Condition {
         self.logs.encode(out);
         self.incomplete.encode(out);
         self.wanted_bytes.encode(out);
+        self.free_percent.encode(out);
+        self.full_in_s.encode(out);
+        self.left_out.encode(out);
     }
 
     fn decode(input: &mut Decoder) -> Result<Self, WireError> {
         let (suspects, wrong_suspicions, journal_write_us) =
             (Wire::decode(input)?, Wire::decode(input)?, Wire::decode(input)?);
         let before = Self { suspects, wrong_suspicions, journal_write_us, ..Self::default() };
-        // Nodes of earlier builds end here, or after the next two, or before one of the last two.
+        // Nodes of earlier builds end here, or after the next two, or before one of the others.
         if input.remaining() == 0 {
             return Ok(before);
         }
@@ -94,7 +122,16 @@ impl Wire for Condition {
         if input.remaining() == 0 {
             return Ok(before);
         }
-        Ok(Self { wanted_bytes: Wire::decode(input)?, ..before })
+        let before = Self { wanted_bytes: Wire::decode(input)?, ..before };
+        if input.remaining() == 0 {
+            return Ok(before);
+        }
+        Ok(Self {
+            free_percent: Wire::decode(input)?,
+            full_in_s: Wire::decode(input)?,
+            left_out: Wire::decode(input)?,
+            ..before
+        })
     }
 }
 
@@ -141,7 +178,14 @@ mod tests {
             wanted_bytes: Some(6),
             ..Condition::default()
         };
+        let left_out =
+            LeftOut { node: NodeId(3), why: "x".into(), back_in_ms: Some(4), ..LeftOut::default() };
+        let newest = Condition { free_percent: Some(7), left_out: vec![left_out], ..now.clone() };
+        assert_eq!(decode_one::<Condition>(encode_one(&newest)).unwrap(), newest);
         let encoded = encode_one(&now);
+        assert_eq!(decode_one::<Condition>(encoded.clone()).unwrap(), now);
+        // Two numbers that are missing, and a vector of nothing.
+        let encoded = encoded.slice(..encoded.len() - 1 - 1 - 4);
         assert_eq!(decode_one::<Condition>(encoded.clone()).unwrap(), now);
         // Of a vector of one, two numbers, a flag, and a number that may be missing.
         let first = 4 + 4 + 8 + 8;

@@ -70,7 +70,7 @@ mod timings;
 pub use seriatim_model::{EndedSession, EndedSessions, LogEntry};
 
 pub use awaiting::{Awaited, Awaiting};
-pub use condition::{Condition, LogCondition, ReplicaOf};
+pub use condition::{Condition, LeftOut, LogCondition, ReplicaOf};
 pub(crate) use evidence::Evidence;
 pub(crate) use flush::{Flush, FlushRange};
 pub(crate) use handover::Handover;

@@ -113,6 +113,10 @@ impl<D: Disk> Disk for BoundedDisk<D> {
         Ok(Some(self.below.free()?.map_or(left, |free| free.min(left))))
     }
 
+    fn size(&self) -> io::Result<Option<u64>> {
+        Ok(Some(self.below.size()?.map_or(self.most, |size| size.min(self.most))))
+    }
+
     fn used(&self) -> io::Result<Option<BTreeMap<String, u64>>> {
         self.below.used()
     }

@@ -166,6 +166,10 @@ impl<D: Disk> Disk for VolatileDisk<D> {
         self.below.free()
     }
 
+    fn size(&self) -> io::Result<Option<u64>> {
+        self.below.size()
+    }
+
     fn used(&self) -> io::Result<Option<BTreeMap<String, u64>>> {
         self.below.used()
     }

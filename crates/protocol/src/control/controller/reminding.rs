@@ -36,6 +36,14 @@ impl Controller {
         !self.dropped.is_empty() || self.current.iter().any(|entry| left_out(entry).next().is_some())
     }
 
+    /// The time before which no view takes back all roles of this node that the latest view does without.
+    #[must_use]
+    pub fn takes_back_at(&self, node: NodeId) -> Time {
+        let away = self.current.iter().flat_map(|entry| left_out(entry));
+        let of_node = away.filter(|role| matches!(role, Address::Node(other, _) if *other == node));
+        of_node.map(|role| self.rejoin.returns_at(role)).max().unwrap_or(Time::ZERO)
+    }
+
     /// Tells roles which view stands, if their nodes answer.
     fn tell(&self, roles: Vec<Address>, out: &mut Vec<RoleEffect>) {
         let Some(entry) = &self.current else { return };

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use seriatim_client::{Ailment, Condition, LogEntry, LogStatus, NodeId, Parting, parting};
+use indicatif::HumanDuration;
+use seriatim_client::{Ailment, Condition, LeftOut, LogEntry, LogStatus, NodeId, Parting, parting};
 use seriatim_model::{RetiredShard, ShardId, limits::CONDITION_LOGS};
 
 use super::super::admin::drain;
@@ -132,6 +133,14 @@ fn judge_node(condition: Option<&Condition>, suspected_by: &[NodeId], usual_us: 
         reasons.push(format!("disk full{left}: make room, it takes no records{until}"));
         state = state.or(Some("full"));
     }
+    if let Some(percent) = condition.free_percent.filter(|_| !condition.has_full_disk) {
+        let left = condition.free_bytes.map_or(String::new(), |bytes| format!(", {} MiB", bytes >> 20));
+        let until = condition.full_in_s.map_or(String::new(), |seconds| {
+            let time = HumanDuration(Duration::from_secs(seconds));
+            format!(", it is full in about {time} at the present rate")
+        });
+        reasons.push(format!("{percent} % of its disk is free{left}: make room{until}"));
+    }
     if !suspected_by.is_empty() {
         reasons.push(format!("node {} takes it for gone", listed(suspected_by)));
         state = state.or(Some("suspected"));
@@ -211,7 +220,29 @@ fn judge_log(cluster: &Cluster, log: &LogStatus, ailing: &BTreeMap<NodeId, &'sta
     if !copies.is_empty() && matches!(health.state, "ok" | "reduced") {
         health = Health::unwell("reduced", [health.reasons, copies].concat());
     }
+    if health.state == "reduced" {
+        health.reasons.extend(left_out(&told, &log.entry, ailing));
+    }
     LogHealth { health, lag: (!lag.is_zero()).then_some(lag), bytes }
+}
+
+/// Why the view leaves nodes out, and until when, by the word of the node that formed it.
+fn left_out(told: &Conditions<'_>, entry: &LogEntry, ailing: &BTreeMap<NodeId, &'static str>) -> Vec<String> {
+    let all = told.values().flatten().flat_map(|condition| &condition.left_out);
+    let of_log = all.filter(|left_out| left_out.log == entry.id);
+    of_log.map(|left_out| left_out_in_words(left_out, ailing.get(&left_out.node).copied())).collect()
+}
+
+fn left_out_in_words(left_out: &LeftOut, state: Option<&str>) -> String {
+    let LeftOut { node, ago_ms, why, back_in_ms, .. } = left_out;
+    let why = if why.is_empty() { String::new() } else { format!(" ({why})") };
+    let until = match (state, back_in_ms) {
+        (Some("full"), _) => "it is taken back when its disk has room".to_owned(),
+        (Some("down"), _) | (_, None) => "it is taken back when it answers".to_owned(),
+        (_, Some(0)) => "it is being taken back".to_owned(),
+        (_, Some(millis)) => format!("it is taken back within {} s", millis.div_ceil(1000)),
+    };
+    format!("node {node} was left out {} s ago{why}; {until}", ago_ms / 1000)
 }
 
 /// The replicas of shards that the view names, and that do not hold everything by their nodes' own word.
@@ -515,6 +546,38 @@ mod tests {
         assert!(
             judge([whole, part, None], &[1, 2]).contains("without node 1 (down), 2 (down): reads of its")
         );
+    }
+
+    #[test]
+    fn a_node_that_is_left_out_has_a_reason_and_an_expected_end() {
+        let left_out = LeftOut {
+            node: NodeId(8),
+            ago_ms: 40_200,
+            why: "it has not answered for 107 ms".into(),
+            back_in_ms: Some(14_100),
+            ..LeftOut::default()
+        };
+        let told = "node 8 was left out 40 s ago (it has not answered for 107 ms); it is taken back";
+        assert_eq!(left_out_in_words(&left_out, None), format!("{told} within 15 s"));
+        assert_eq!(left_out_in_words(&left_out, Some("down")), format!("{told} when it answers"));
+        assert_eq!(left_out_in_words(&left_out, Some("full")), format!("{told} when its disk has room"));
+        let unknown = LeftOut { why: String::new(), back_in_ms: Some(0), ..left_out };
+        let text = "node 8 was left out 40 s ago; it is being taken back";
+        assert_eq!(left_out_in_words(&unknown, None), text);
+    }
+
+    #[test]
+    fn little_room_is_told_of_before_the_disk_is_full() {
+        let little = Condition {
+            free_percent: Some(12),
+            free_bytes: Some(40 << 20),
+            full_in_s: Some(180),
+            ..Condition::default()
+        };
+        let health = judge_node(Some(&little), &[], 0);
+        let text =
+            "12 % of its disk is free, 40 MiB: make room, it is full in about 3 minutes at the present rate";
+        assert_eq!((health.state, health.is_well, &health.reasons[0][..]), ("up", true, text));
     }
 
     #[test]

@@ -184,6 +184,8 @@ fn describe_node(node: &NodeStatus, condition: &Option<Condition>, health: &Heal
                 "disk_free_bytes": condition.free_bytes,
                 "disk_wanted_bytes": condition.wanted_bytes,
                 "disk_used_bytes": condition.used_bytes,
+                "disk_free_percent": condition.free_percent,
+                "disk_full_in_s": condition.full_in_s,
                 "journal_write_us": condition.journal_write_us,
                 "version": condition.version,
                 "up_ms": condition.up_ms,
