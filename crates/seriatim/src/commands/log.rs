@@ -1,12 +1,14 @@
 //! `seriatim log …`: create, list, show, change shards and limits, delete.
 
+use std::collections::BTreeSet;
+
 use serde_json::json;
-use seriatim_client::{Client, LogConfig, LogEntry, LogUse, Retention, WindowStatus};
+use seriatim_client::{Client, LogConfig, LogEntry, LogUse, NodeId, Retention, WindowStatus};
 use seriatim_model::{Member, ShardId, limits};
 
 use super::windows;
 use crate::arguments::{CreateArguments, LogCommand, age_in_words, bytes_in_words};
-use crate::output::{Failure, Outcome, print_line};
+use crate::output::{Failure, Outcome, note, print_line};
 
 pub(crate) async fn run(client: &Client, command: LogCommand) -> Outcome {
     match command {
@@ -111,8 +113,34 @@ async fn create(client: &Client, arguments: CreateArguments) -> Outcome {
         session_idle_positions: arguments.session_idle_positions.unwrap_or(limits::SESSION_IDLE_POSITIONS),
         retention: arguments.retention.limits(),
     };
-    client.create(&arguments.name, config).await?;
+    let entry = client.create(&arguments.name, config).await?;
+    warn_of_full_disks(client, &entry).await;
     Ok(())
+}
+
+/// Warns if the log is created on nodes whose disks are full.
+async fn warn_of_full_disks(client: &Client, entry: &LogEntry) {
+    let members: BTreeSet<NodeId> =
+        entry.sequencers.iter().chain(entry.shards.iter().flatten()).copied().collect();
+    let asked: Vec<_> = members
+        .into_iter()
+        .map(|node| {
+            let client = client.clone();
+            (node, tokio::spawn(async move { client.condition(node).await }))
+        })
+        .collect();
+    let mut full = vec![];
+    for (node, condition) in asked {
+        if condition.await.ok().flatten().is_some_and(|condition| condition.has_full_disk) {
+            full.push(node.to_string());
+        }
+    }
+    if !full.is_empty() {
+        let (nodes, name) = (full.join(", "), &entry.name);
+        note(format_args!(
+            "warning: '{name}' is created, and the disk of node {nodes} is full: appends may wait for room; see: seriatim status"
+        ));
+    }
 }
 
 fn show(entry: &LogEntry, usage: &LogUse, windows: Option<&WindowStatus>) {

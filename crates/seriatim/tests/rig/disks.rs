@@ -14,7 +14,7 @@ use seriatim_client::{Client, Log, LogConfig, NodeId, Order, Position};
 use tokio::io::AsyncWriteExt;
 
 use crate::cluster::Cluster;
-use crate::command::CommandLine;
+use crate::command::{CommandLine, text};
 use crate::events::told;
 use crate::members::Members;
 use crate::process::TIMEOUT;
@@ -34,7 +34,12 @@ pub(crate) struct Mount(PathBuf);
 impl Mount {
     /// Nothing if this process may not mount.
     pub(crate) fn at(directory: &Path) -> Option<Self> {
-        let size = format!("size={ROOM_MIB}m");
+        Self::sized(directory, ROOM_MIB)
+    }
+
+    /// The same, of this size in MiB.
+    fn sized(directory: &Path, mib: u32) -> Option<Self> {
+        let size = format!("size={mib}m");
         let mounted =
             Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(directory).output();
         mounted.is_ok_and(|done| done.status.success()).then(|| Self(directory.to_owned()))
@@ -57,6 +62,15 @@ impl Mount {
         };
         // The node may give room back meanwhile: then from the start, and not byte by byte.
         while !(writes(1 << 20, usize::MAX) && writes(4096, 256) && writes(1, 4096)) {}
+    }
+
+    /// Takes room until this share of the size is left, in percent.
+    fn fill_to(&self, percent: u64) {
+        let system = rustix::fs::statvfs(&self.0).expect("it is mounted");
+        let wanted = system.f_blocks * percent / 100;
+        let bytes = system.f_bavail.saturating_sub(wanted) * system.f_frsize;
+        let mut filler = OpenOptions::new().create(true).append(true).open(self.filler()).expect("a file");
+        (0..bytes >> 20).for_each(|_| filler.write_all(&vec![0; 1 << 20]).expect("there is room"));
     }
 
     /// Detaches it from its directory, while processes use it.
@@ -85,10 +99,15 @@ impl Drop for Mount {
 
 /// Three nodes, one of which has a small file system of its own. None where this process may not mount one, which says so.
 pub(crate) async fn with_a_small_disk() -> Option<(Members, Mount)> {
+    with_a_disk_of(ROOM_MIB).await
+}
+
+/// The same, with a file system of this size in MiB.
+async fn with_a_disk_of(mib: u32) -> Option<(Members, Mount)> {
     let mount = std::cell::Cell::new(None);
     let prepare = |node: NodeId, data: &Path| {
         if node == FULL {
-            mount.set(Mount::at(data));
+            mount.set(Mount::sized(data, mib));
         }
     };
     let members = Members::start_with(3, prepare).await;
@@ -132,6 +151,30 @@ async fn a_disk_that_fills_up_loses_nothing_and_is_used_again_when_there_is_room
         log.finish().await.unwrap_or_else(|violations| panic!("{violations:?}; {}", members.says()));
     }
     drop(members);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_that_fills_up_is_reported_before_it_is_full() {
+    let Some((members, disk)) = with_a_disk_of(2 * ROOM_MIB).await else { return };
+    let cli = CommandLine::new(&members.addresses());
+    let create = |name| ["log", "create", name, "--sequencers", "3", "--replicas", "3"];
+    cli.good(&create("early")).await;
+    disk.fill_to(17);
+    told(|| members.says(), &[" WARN ", "% of the disk, ", " MiB, is free: make room"]).await;
+    let is_low = |printed: &serde_json::Value| printed["nodes"][2]["disk_free_percent"].as_u64() <= Some(19);
+    let (_, printed) = until_status(&cli, |printed| printed["nodes"][2]["disk_free_percent"].is_u64()).await;
+    assert!(is_low(&printed) && printed["nodes"][2]["state"] == "up", "{printed}");
+    let status = cli.run(&["status"]).await;
+    assert!(text(&status.stdout).contains("node 3: 1"), "{}", text(&status.stdout));
+    assert!(text(&status.stdout).contains(" % of its disk is free, "), "{}", text(&status.stdout));
+    disk.fill();
+    until_status(&cli, |printed| printed["nodes"][2]["state"] == "full").await;
+    let created = cli.run(&create("late")).await;
+    let warning = "warning: 'late' is created, and the disk of node 3 is full: appends may wait for room";
+    assert!(text(&created.stderr).starts_with(warning), "{}", text(&created.stderr));
+    assert!(created.status.success(), "{created:?}");
+    disk.make_room();
+    told(|| members.says(), &[" INFO ", "% of the disk, ", " MiB, is free again"]).await;
 }
 
 /// How many views a full disk costs at most, until the node is back: one without it, one with it, and what a node that is busy
