@@ -1,12 +1,11 @@
-//! Warnings before a disk is full: at a fifth and at a tenth of its size, with the time that is left at the present rate.
+//! Warnings before a disk is full: at a share of its size that the limits set, and at half of it, with the time that is left at the
+//! present rate.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use seriatim_model::Time;
 
-/// The parts of its size, in percent, at which a disk that fills up is reported.
-const WARN_AT: [u64; 2] = [20, 10];
 /// How much more than that has to be free until the warning is over, in percent of the size: files come and go.
 const BEYOND: u64 = 2;
 /// How often the free room is noted, and how many notes are kept: the rate is that of the last minute.
@@ -27,7 +26,7 @@ pub(crate) struct Share {
 /// The free room of a disk over the last minute, and the warning that was given last.
 #[derive(Debug, Default)]
 pub(crate) struct Filling {
-    /// How many of [`WARN_AT`] were reached.
+    /// How many of the two shares were reached.
     level: usize,
     /// The free bytes at these times, the oldest first.
     notes: VecDeque<(Time, u64)>,
@@ -35,9 +34,16 @@ pub(crate) struct Filling {
 }
 
 impl Filling {
-    /// Takes note of the room that was found, of which `size` bytes are the most. Returns the share that is free if a warning begins,
-    /// gets worse (`true`), or is over (`false`).
-    pub(crate) fn found(&mut self, now: Time, free: Option<u64>, size: Option<u64>) -> Option<(bool, Share)> {
+    /// Takes note of the room that was found, of which `size` bytes are the most. A warning begins below `warn_at` percent, and gets
+    /// worse below half of that; at 0 there is none. Returns the share that is free if a warning begins or gets worse (`true`), or
+    /// ends (`false`).
+    pub(crate) fn found(
+        &mut self,
+        now: Time,
+        free: Option<u64>,
+        size: Option<u64>,
+        warn_at: u64,
+    ) -> Option<(bool, Share)> {
         self.size = size;
         let free = free?;
         if self.notes.back().is_none_or(|(at, _)| now >= *at + NOTE_EVERY) {
@@ -47,8 +53,9 @@ impl Filling {
             }
         }
         let share = self.share(now, free)?;
-        let reached = WARN_AT.iter().filter(|at| share.percent < **at).count();
-        let left = WARN_AT.iter().filter(|at| share.percent < **at + BEYOND).count();
+        let shares = [warn_at, warn_at / 2];
+        let reached = shares.iter().filter(|at| share.percent < **at).count();
+        let left = shares.iter().filter(|at| **at > 0 && share.percent < **at + BEYOND).count();
         let before = self.level;
         self.level = before.clamp(reached, left);
         (self.level != before).then_some((self.level > before, share))
@@ -86,7 +93,7 @@ mod tests {
     fn changes(free: impl Iterator<Item = u64>) -> Vec<(bool, u64)> {
         let mut filling = Filling::default();
         let found = (0..).zip(free).filter_map(|(second, free)| {
-            let change = filling.found(at(second), Some(free * MIB), Some(1000 * MIB))?;
+            let change = filling.found(at(second), Some(free * MIB), Some(1000 * MIB), 20)?;
             Some((change.0, change.1.percent))
         });
         found.collect()
@@ -99,6 +106,11 @@ mod tests {
         let around = (0..100).map(|second| 199 + 15 * (second % 2));
         assert_eq!(changes(around), [(true, 19)], "files that come and go change nothing");
         assert_eq!(changes([50].into_iter()), [(true, 5)], "once, although both are reached");
+        assert_eq!(
+            Filling::default().found(at(0), Some(MIB), Some(1000 * MIB), 0),
+            None,
+            "no warning is wanted"
+        );
     }
 
     #[test]
@@ -107,7 +119,7 @@ mod tests {
         // An hour of rest, and then 2 MiB in a second.
         let free = |second: u64| 190 - 2 * second.saturating_sub(3600);
         for second in 0..3660 {
-            filling.found(at(second), Some(free(second) * MIB), Some(1000 * MIB));
+            filling.found(at(second), Some(free(second) * MIB), Some(1000 * MIB), 20);
         }
         let share = filling.warning(at(3660), Some(free(3660) * MIB)).expect("there is little");
         assert_eq!((share.percent, share.free), (7, 70 * MIB));

@@ -159,7 +159,7 @@ impl Host {
         }
         self.room.found(now, free, self.journal.checkpoint_needs(), &limits);
         let size = self.disk.size().unwrap_or_default();
-        if let Some((gets_worse, share)) = self.room.filling.found(now, free, size)
+        if let Some((gets_worse, share)) = self.room.filling.found(now, free, size, limits.disk_warn_percent)
             && !self.room.is_full()
         {
             self.notice_filling(share, gets_worse);

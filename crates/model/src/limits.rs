@@ -128,6 +128,10 @@ pub const DISK_LOW_BYTES: u64 = 32 << 20;
 /// back.
 pub const DISK_ENOUGH_BYTES: u64 = 96 << 20;
 
+/// A node warns, and `seriatim status` shows, when less than this share of its disk is free, in percent of the size, and again at half
+/// of it. 0: never.
+pub const DISK_WARN_PERCENT: u64 = 20;
+
 /// How many records one append message, and one batch of the orderer, carry at most.
 pub const BATCH_RECORDS: usize = 2048;
 
@@ -345,6 +349,8 @@ pub struct Limits {
     pub disk_low_bytes: u64,
     /// See [`DISK_ENOUGH_BYTES`].
     pub disk_enough_bytes: u64,
+    /// See [`DISK_WARN_PERCENT`].
+    pub disk_warn_percent: u64,
     /// See [`BATCH_RECORDS`].
     pub batch_records: usize,
     /// See [`BATCH_BYTES`].
@@ -404,6 +410,7 @@ impl Default for Limits {
             journal_backlog_bytes: JOURNAL_BACKLOG_BYTES,
             disk_low_bytes: DISK_LOW_BYTES,
             disk_enough_bytes: DISK_ENOUGH_BYTES,
+            disk_warn_percent: DISK_WARN_PERCENT,
             batch_records: BATCH_RECORDS,
             batch_bytes: BATCH_BYTES,
             max_sessions: MAX_SESSIONS,

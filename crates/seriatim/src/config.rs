@@ -71,6 +71,7 @@ struct LimitsSection {
     heartbeat_every_ms: Option<u64>,
     heartbeats_missed: Option<u64>,
     replace_after_ms: Option<u64>,
+    disk_warn_percent: Option<u64>,
     orphan_check_after_ms: Option<u64>,
 }
 
@@ -253,6 +254,7 @@ impl LimitsSection {
         let every = within("heartbeat_every_ms", self.heartbeat_every_ms, HEARTBEAT_MS)?;
         let missed = within("heartbeats_missed", self.heartbeats_missed, MISSED)?;
         let replace_after = within("replace_after_ms", self.replace_after_ms, REPLACE_MS)?;
+        let disk_warn = within("disk_warn_percent", self.disk_warn_percent, 0..=100)?;
         let orphan_check_after =
             within("orphan_check_after_ms", self.orphan_check_after_ms, ORPHAN_CHECK_MS)?;
         Ok(Limits {
@@ -265,6 +267,7 @@ impl LimitsSection {
             ended_sessions: usual.ended_sessions,
             disk_low_bytes: usual.disk_low_bytes,
             disk_enough_bytes: usual.disk_enough_bytes,
+            disk_warn_percent: disk_warn.unwrap_or(usual.disk_warn_percent),
             heartbeat_every: every.map_or(usual.heartbeat_every, Duration::from_millis),
             probe_after: usual.probe_after,
             unheard_for: usual.unheard_for,

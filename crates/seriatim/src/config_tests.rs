@@ -111,6 +111,11 @@ fn what_is_wrong_is_said_with_its_key_and_what_would_be_right() {
         ("data = \"d\"", "data = \"d\"\nmax_disk_bytes = true", &["line 4", "max_disk_bytes", "\"10GiB\""]),
         ("data = \"d\"", "data = \"d\"\nmax_disk_bytes = -1", &["line 4", "max_disk_bytes", "\"10GiB\""]),
         ("true\n", "true\n[limits]\nring_bytes = \"1GiB\"\n", &["'limits.ring_bytes'", "from 1 to"]),
+        (
+            "true\n",
+            "true\n[limits]\ndisk_warn_percent = 101\n",
+            &["'limits.disk_warn_percent'", "from 0 to 100"],
+        ),
         ("embedded = true", "embedded = false", &["[register]", "'etcd' and 'cluster'", "'embedded = true'"]),
         ("embedded = true", "embedded = true\nnode = 2", &["exactly one of"]),
         ("embedded = true", "", &["[register]", "exactly one of"]),

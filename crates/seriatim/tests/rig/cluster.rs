@@ -10,7 +10,7 @@ use seriatim_client::{Client, ClientOptions};
 use tempfile::TempDir;
 use tokio::time::timeout;
 
-use crate::process::{Process, TIMEOUT, own_host, said};
+use crate::process::{NO_DISK_WARNING, Process, TIMEOUT, own_host, said};
 use crate::surroundings::Surroundings;
 
 /// A cluster that can be killed and started again. Dropping it kills it and deletes its data.
@@ -72,7 +72,7 @@ impl Cluster {
     pub(crate) fn spawn(&mut self) {
         assert!(self.process.is_none(), "it runs already");
         let data = self.data();
-        let fixed = ["dev", "--listen", &self.address, "--data"].map(OsStr::new);
+        let fixed = ["dev", "--limit", NO_DISK_WARNING, "--listen", &self.address, "--data"].map(OsStr::new);
         let options = self.options.iter().map(OsStr::new);
         let arguments = fixed.into_iter().chain([data.as_os_str()]).chain(options);
         self.process = Some(Process::spawn(arguments, self.words(), &self.surroundings));

@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::Command;
 
 use crate::members::has_etcd;
-use crate::process::{BINARY, own_host};
+use crate::process::{BINARY, NO_DISK_WARNING, own_host};
 
 const CLUSTER: &str = include_str!("../../../../docs/cluster.md");
 const README: &str = include_str!("../../../../README.md");
@@ -198,7 +198,7 @@ async fn the_readme_works_as_it_is_pasted() {
     // Another host of this machine, so that no port is taken, and a folder for the reader's own files.
     let (host, folder) = (own_host(), directory.path().join("tmp"));
     fs::create_dir(&folder).expect("a folder");
-    let dev = format!("seriatim dev --listen {host}:7700");
+    let dev = format!("seriatim dev --limit {NO_DISK_WARNING} --listen {host}:7700");
     let page = README.replace("127.0.0.1", &host).replace("/tmp/", &format!("{}/", folder.display()));
     let page = page.replacen("```sh\n", &format!("```sh\nexport SERIATIM_SERVER={host}:7700\n"), 1);
     paste(&page.replace("\nseriatim dev &", &format!("\n{dev} &")), directory.path()).await;
@@ -211,5 +211,8 @@ async fn the_guide_to_a_cluster_works_as_it_is_pasted() {
     }
     let directory = tempfile::tempdir().expect("a directory");
     // Another host of this machine, so that no port is taken.
-    paste(&CLUSTER.replace("127.0.0.1", &own_host()), directory.path()).await;
+    let page = CLUSTER.replace("127.0.0.1", &own_host());
+    let page = page
+        .replace("cluster = \"main\"\nEND", &format!("cluster = \"main\"\n[limits]\n{NO_DISK_WARNING}\nEND"));
+    paste(&page, directory.path()).await;
 }

@@ -14,7 +14,7 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use crate::cluster::connect;
-use crate::process::{Process, TIMEOUT, own_host, said};
+use crate::process::{NO_DISK_WARNING, Process, TIMEOUT, own_host, said};
 use crate::surroundings::Surroundings;
 
 /// Where the nodes have their view register.
@@ -91,7 +91,9 @@ impl Members {
             Register::First => format!("node = 1\naddress = \"{}\"", self.address(NodeId(1))),
             Register::Etcd => format!("etcd = [\"http://{host}:2379\"]\ncluster = \"rig\""),
         };
-        format!("id = {number}\nlisten = \"{listen}\"\ndata = \"node{number}\"\n\n[register]\n{register}\n")
+        format!(
+            "id = {number}\nlisten = \"{listen}\"\ndata = \"node{number}\"\n\n[register]\n{register}\n\n[limits]\n{NO_DISK_WARNING}\n"
+        )
     }
 
     /// Where a node listens; the same after each restart.

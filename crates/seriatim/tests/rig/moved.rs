@@ -12,7 +12,7 @@ use crate::cluster::Cluster;
 use crate::command::{CommandLine, text};
 use crate::disks::{FULL, Mount, more, or_skipped, with_a_small_disk};
 use crate::members::Members;
-use crate::process::BINARY;
+use crate::process::{BINARY, NO_DISK_WARNING};
 use crate::surroundings::Surroundings;
 use crate::workload::{DEADLINE, Style, Workload};
 
@@ -170,7 +170,8 @@ async fn a_node_whose_volume_is_detached_ends_and_writes_nothing_below_it() {
 /// The one line with which `dev` refuses to start on this directory.
 async fn start_on(data: &Path) -> String {
     let data = data.to_str().expect("a path of text");
-    CommandLine::new("unused").bad(&["dev", "--data", data, "--listen", "127.0.0.1:0"]).await.1
+    let arguments = ["dev", "--limit", NO_DISK_WARNING, "--data", data, "--listen", "127.0.0.1:0"];
+    CommandLine::new("unused").bad(&arguments).await.1
 }
 
 /// The one line with which `serve` refuses to start on this directory. It says so although no register answers.

@@ -19,6 +19,9 @@ pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_seriatim");
 /// How long a start, or an orderly end, may take on a busy machine.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
+/// The limit with which a node does not warn that its disk fills up: the disk of the machine that tests may be nearly full.
+pub(crate) const NO_DISK_WARNING: &str = "disk_warn_percent=0";
+
 /// A process of the program under test. Dropping it kills it.
 pub(crate) struct Process {
     child: Child,

@@ -23,7 +23,7 @@ impl Cluster {
         let prepare = |node: NodeId, data: &std::path::Path| {
             let config = data.with_file_name(format!("node{node}.toml"));
             let before = std::fs::read_to_string(&config).expect("it was written");
-            let limits = format!("{before}\n[limits]\nreplace_after_ms = {replace_after_ms}\n");
+            let limits = format!("{before}replace_after_ms = {replace_after_ms}\n");
             std::fs::write(config, limits).expect("it can be written");
         };
         let members = Members::start_with(5, prepare).await;
