@@ -204,7 +204,7 @@ impl Log {
             return Err(AppendError::HeadersTooLarge { size: record.overhead(), limit });
         }
         let record = record.stamp();
-        let units = (record.size() / UNIT_BYTES + 1).min(limits::MAX_IN_FLIGHT) as u32;
+        let units = record.memory().div_ceil(UNIT_BYTES).min(limits::MAX_IN_FLIGHT) as u32;
         let deadline = options.deadline.unwrap_or(self.inner.client.inner.options.deadline);
         let room = match self.inner.room.clone().try_acquire_many_owned(units) {
             Ok(room) => room,

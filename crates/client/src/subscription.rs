@@ -213,7 +213,7 @@ impl Subscription {
             if let Some(event) = self.ready.pop_front() {
                 if let Event::Deliver { record, .. } = &event {
                     self.taken += 1;
-                    self.taken_bytes += record.size() as u64;
+                    self.taken_bytes += record.memory() as u64;
                 }
                 return Some(Ok(event));
             }

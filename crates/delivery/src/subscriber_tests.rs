@@ -126,7 +126,10 @@ fn nothing_follows_a_position_that_no_log_reaches() {
 fn the_reader_gets_no_more_than_it_wants_and_the_shards_no_more_credit_than_fits() {
     let mut script = Script::new(entry(1, 1, 64), 0, Some(4));
     let large = |position| Stored {
-        record: seriatim_model::Record::new(&vec![0; limits::SUBSCRIPTION_BYTES as usize / 2 - 9], 0),
+        record: seriatim_model::Record::new(
+            &vec![0; limits::SUBSCRIPTION_BYTES as usize / 2 - 9 - limits::RECORD_STRUCTURE_BYTES],
+            0,
+        ),
         ..stored(position)
     };
     assert_eq!(script.deliver(0, 0, vec![large(0), large(1)], 2), []);
@@ -144,7 +147,7 @@ fn the_reader_gets_no_more_than_it_wants_and_the_shards_no_more_credit_than_fits
 #[test]
 fn the_reader_gets_no_more_bytes_than_it_wants_but_for_one_record() {
     let mut script = Script::new(entry(1, 1, 64), 0, None);
-    let size = stored(0).record.size() as u64;
+    let size = stored(0).record.memory() as u64;
     script.deliver(0, 0, run(0..9), 9);
     assert_eq!(positions(&script.want_bytes(9, size + 1)), [0, 1]);
     assert_eq!(script.want_bytes(9, size - 1), [], "that much it had already");

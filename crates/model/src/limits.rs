@@ -204,7 +204,11 @@ pub const MAX_IN_FLIGHT: usize = 64 << 10;
 /// How many bytes of records one session may have appended and not yet seen acknowledged.
 pub const MAX_IN_FLIGHT_BYTES: usize = 16 << 20;
 
-/// How many bytes of records one read returns, unless a single record is larger.
+/// How many bytes of memory one record takes besides its encoded bytes, in every buffer: the structure with its position and its id, and
+/// the bytes that frame it on its way. Both ends of a subscription count with this number, so it is a part of the protocol.
+pub const RECORD_STRUCTURE_BYTES: usize = 128;
+
+/// How many bytes of records one read returns, as [`Record::memory`](crate::Record::memory) counts them, unless a single record is larger.
 pub const READ_BYTES: u32 = 1 << 20;
 
 /// How many records one read returns.

@@ -292,6 +292,13 @@ impl Record {
     pub fn size(&self) -> usize {
         self.encoded.len()
     }
+
+    /// How many bytes of memory it takes in a buffer: its encoded bytes, and [`limits::RECORD_STRUCTURE_BYTES`]. All bounds of buffers count
+    /// a record by this number.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        self.size() + limits::RECORD_STRUCTURE_BYTES
+    }
 }
 
 impl fmt::Debug for Record {

@@ -6,6 +6,7 @@
 use bytes::Bytes;
 
 use crate::config::LogConfig;
+use crate::limits;
 use crate::position::{Position, Span};
 use crate::record::{BoundIds, IdRun, Record, RecordId};
 use crate::retention::TimeIndex;
@@ -291,7 +292,7 @@ pub enum StorageFailure {
 
 /// Which records to read: the valid ones of this shard with `from <= position < end`, in order, up to
 /// `max_records` and about `max_bytes`, but at least one if there is one. Of the positions that belong to nobody up to
-/// [`limits::READ_SPANS`](crate::limits::READ_SPANS) spans are told.
+/// [`limits::READ_SPANS`] spans are told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadRange {
     /// The first position wanted.
@@ -300,7 +301,7 @@ pub struct ReadRange {
     pub end: Position,
     /// At most this many records.
     pub max_records: u32,
-    /// Stop after this many bytes of records.
+    /// Stop after this many bytes of records, as [`Record::memory`] counts them.
     pub max_bytes: u32,
 }
 
@@ -316,6 +317,9 @@ pub struct Stored {
 }
 
 wire_struct! { Stored { position, id, record } }
+
+// The structure, and what frames a record on its way: its position, its id, and its length.
+const _: () = assert!(size_of::<Stored>() + 8 + 24 <= limits::RECORD_STRUCTURE_BYTES);
 
 /// The outcome of a read of `from..upto`: no record of the shard is at a position of that which is not told here.
 #[derive(Clone, Debug, PartialEq, Eq)]

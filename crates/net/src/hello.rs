@@ -38,7 +38,7 @@ wire_struct! { VersionRange { min, max } }
 
 impl VersionRange {
     /// The versions that this build speaks.
-    pub const OURS: Self = Self { min: 9, max: 9 };
+    pub const OURS: Self = Self { min: 10, max: 10 };
 
     /// The newest version that both speak.
     #[must_use]

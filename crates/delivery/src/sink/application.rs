@@ -121,7 +121,7 @@ impl Application {
         assert!(stored.position >= self.above, "{} was given below {}", stored.position, self.above);
         self.above = stored.position.next();
         self.wanted_records -= 1;
-        self.wanted_bytes = self.wanted_bytes.saturating_sub_unsigned(stored.record.size() as u64);
+        self.wanted_bytes = self.wanted_bytes.saturating_sub_unsigned(stored.record.memory() as u64);
         self.batch.push(stored);
     }
 
@@ -244,7 +244,7 @@ mod tests {
     fn it_takes_as_many_records_and_bytes_as_it_wants_but_for_the_last_one() {
         let mut application = Application::new(Position(0));
         assert!(!application.wants_more());
-        let size = stored(0).record.size() as u64;
+        let size = stored(0).record.memory() as u64;
         application.want(1, 9, size + 1);
         for position in [0, 1] {
             assert!(application.wants_more());

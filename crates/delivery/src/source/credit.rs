@@ -8,6 +8,7 @@ const PORTIONS: u64 = 4;
 /// A shard sends while it has credit: its last record may be larger than what is left, and so may the spans of empty
 /// positions that come with it.
 const LARGEST: u64 = (limits::MAX_RECORD_BYTES + limits::MAX_RECORD_OVERHEAD_BYTES) as u64
+    + limits::RECORD_STRUCTURE_BYTES as u64
     + limits::READ_SPANS as u64 * limits::SPAN_BYTES;
 
 /// The account of one shard.

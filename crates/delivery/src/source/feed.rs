@@ -602,7 +602,7 @@ impl Feed {
 }
 
 fn size(stored: &Stored) -> u64 {
-    stored.record.size() as u64
+    stored.record.memory() as u64
 }
 
 fn bytes_of(records: &[Stored], empty: &[Span]) -> u64 {

@@ -187,7 +187,7 @@ fn spans_take_credit_until_they_are_passed() {
     assert_eq!(script.deliver_with(1, 0, (vec![], &[(1, 2), (3, 4), (5, 6), (7, 9)]), 9), []);
     assert_eq!(script.asked[&1].3, window, "it is given nothing back");
     let own = [0, 2, 4].map(stored);
-    script = Script::with_window(mapped(1, 2), 0, window + own[0].record.size() as u64 * 3);
+    script = Script::with_window(mapped(1, 2), 0, window + 2 * limits::SPAN_BYTES);
     assert_eq!(script.deliver_with(1, 0, (vec![], &[(1, 2), (3, 4), (5, 6), (7, 9)]), 9), []);
     let before = script.asked[&1].3;
     assert_eq!(script.deliver(0, 0, own.to_vec(), 6), [0, 2, 4]);
@@ -284,7 +284,7 @@ fn nothing_is_asked_for_that_was_taken() {
 #[test]
 fn a_shard_has_no_more_credit_than_there_is_room() {
     let large = |position| Stored { record: seriatim_model::Record::new(&[0; 4000], 0), ..stored(position) };
-    let size = large(0).record.size() as u64;
+    let size = large(0).record.memory() as u64;
     let mut script = Script::with_window(entry(1, 2, 2), 0, 4 * size);
     // Nothing of shard 1 can be taken before 0 and 1, which shard 0 has.
     assert_eq!(script.deliver(1, 0, vec![large(2), large(3), large(6)], 7), []);

@@ -161,10 +161,10 @@ async fn a_greeting_for_another_cluster_or_from_another_time() {
     homeless.cluster = None;
     says(&refused(&address, &homeless).await, &["a node must say which cluster"]);
     let mut newer = Hello::client("from the future");
-    newer.versions = VersionRange { min: 10, max: 11 };
+    newer.versions = VersionRange { min: 11, max: 12 };
     let newer = refused(&address, &newer).await;
     assert_eq!(newer.code, RefusalCode::VersionUnsupported);
-    says(&newer, &["speaks version 9, not 10 to 11", "upgrade the older side"]);
+    says(&newer, &["speaks version 10, not 11 to 12", "upgrade the older side"]);
     witness.finish().await;
 }
 

@@ -161,7 +161,7 @@ impl Predictions {
 
 /// How much of the credit it takes to send this.
 fn size_of(records: &[Stored], empty: &[Span]) -> u64 {
-    let bytes: u64 = records.iter().map(|stored| stored.record.size() as u64).sum();
+    let bytes: u64 = records.iter().map(|stored| stored.record.memory() as u64).sum();
     bytes + limits::SPAN_BYTES * empty.len() as u64
 }
 
@@ -269,7 +269,7 @@ mod tests {
         let [Message::DeliverWith { records, empty, upto, .. }] = &told[..] else { panic!("{told:?}") };
         let spans = vec![Span { first: Position(0), count: 2 }, Span { first: Position(3), count: 1 }];
         assert_eq!((positions(records), empty, *upto), (vec![2], &spans, Position(5)));
-        let size = records[0].record.size() as u64;
+        let size = records[0].record.memory() as u64;
         assert_eq!(subscription.credit, 1000 - size - 2 * limits::SPAN_BYTES);
         assert_eq!(subscription.goal(&bounds(5, 9)), Position(5), "it takes no predictions");
     }

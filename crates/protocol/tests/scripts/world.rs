@@ -552,7 +552,7 @@ fn assert_host_admits(effects: &[ClientEffect]) {
 
 /// How far a store's read comes that finds these records.
 fn upto(records: &[Stored], range: ReadRange) -> Position {
-    let bytes: usize = records.iter().map(|stored| stored.record.size()).sum();
+    let bytes: usize = records.iter().map(|stored| stored.record.memory()).sum();
     let is_enough = records.len() >= range.max_records as usize || bytes >= range.max_bytes as usize;
     let last = records.last().filter(|_| is_enough);
     last.map_or(range.end.max(range.from), |last| last.position.next())

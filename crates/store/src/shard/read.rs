@@ -65,7 +65,7 @@ impl Extent {
 
 impl ShardStore {
     /// Reads the valid records of a range, and tells which of its positions belong to nobody. It stops early only when
-    /// `max_records` records, or `max_bytes` bytes of encoded records ([`Record::size`](seriatim_model::Record::size)), are
+    /// `max_records` records, or `max_bytes` bytes of records ([`Record::memory`](seriatim_model::Record::memory)), are
     /// there, or [`limits::READ_SPANS`] spans, or before a record that is damaged. The last span is told as far as it reaches, also
     /// beyond the range: who reads a few positions gets over a long one at once. Positions below the trim point are left out.
     ///
@@ -297,7 +297,7 @@ impl Reading {
             }
             match stored {
                 Ok(stored) => {
-                    self.bytes += stored.record.size() as u64;
+                    self.bytes += stored.record.memory() as u64;
                     self.records.push(stored);
                 }
                 Err(failure) if self.records.is_empty() => return Err(failure),

@@ -122,7 +122,7 @@ fn reads_stop_at_their_limits_and_not_before() {
     assert_eq!(len(45, 105, u32::MAX, u32::MAX), 10);
     assert_eq!(len(45, 1000, 7, u32::MAX), 7);
     assert_eq!(len(0, 1000, 0, 0), 1, "at least one, if there is one");
-    let size = record(0, 91).1.size() as u32;
+    let size = record(0, 91).1.memory() as u32;
     assert_eq!(len(0, 1000, u32::MAX, 60 * size), 60);
     assert_eq!(len(0, 1000, u32::MAX, 60 * size + 1), 61);
 }

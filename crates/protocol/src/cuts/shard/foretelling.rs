@@ -205,7 +205,7 @@ impl Reading {
                 return false;
             }
             let stored = chunk.stored_at(index, first + nth);
-            self.bytes += stored.record.size() as u64;
+            self.bytes += stored.record.memory() as u64;
             self.found.records.push(stored);
         }
         true
