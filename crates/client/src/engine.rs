@@ -569,11 +569,11 @@ impl Engine {
         }
     }
 
-    /// How many bytes the next subscription has on their way: what is left for each grows smaller the more there are.
+    /// How many bytes the next subscription has on their way, over all shards: the more subscriptions there are, the fewer.
     fn subscription_window(&self) -> u64 {
         let others = self.machines.values().filter(|slot| matches!(slot.kind, Kind::Subscriber(..))).count();
         let share = limits::SUBSCRIPTIONS_BYTES / (others as u64 + 1);
-        share.clamp(limits::SUBSCRIPTION_BYTES_LEAST, limits::SUBSCRIPTION_BYTES)
+        share.max(limits::SUBSCRIPTION_BYTES_LEAST)
     }
 
     fn newest(&self, entry: LogEntry) -> LogEntry {

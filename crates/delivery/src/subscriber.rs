@@ -164,7 +164,8 @@ impl Machine for Subscriber {
 
 impl Subscriber {
     /// A subscription to the log that `entry` describes: from `from` on, up to `end` if there is one. `control` is the
-    /// node of the register; each shard may have `window` bytes on their way.
+    /// node of the register; all shards together may have `window` bytes on their way or kept, and each of them no less than
+    /// [`SUBSCRIPTION_BYTES_LEAST`](seriatim_model::limits::SUBSCRIPTION_BYTES_LEAST), where the window is larger than that.
     #[must_use]
     pub fn new(
         control: NodeId,

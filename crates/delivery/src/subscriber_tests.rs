@@ -37,7 +37,7 @@ impl Script {
             crate::testing::CONTROL,
             entry,
             (Position(from), end.map(Position)),
-            limits::SUBSCRIPTION_BYTES,
+            limits::SUBSCRIPTIONS_BYTES,
             selection,
             Options::default(),
         );

@@ -232,12 +232,13 @@ pub const MAP_QUESTIONS: usize = 8;
 /// How many logs' maps a client keeps while it does not read them.
 pub const MAPPED_LOGS: usize = 16;
 
-/// How many bytes a subscription keeps in flight or buffered for each shard at most.
+/// How many bytes a subscription keeps in flight or buffered for each shard at most, as [`Record::memory`](crate::Record::memory) counts
+/// them.
 pub const SUBSCRIPTION_BYTES: u64 = 4 << 20;
-/// The same at least, however many subscriptions a client has.
+/// The same at least, however many subscriptions a client has, and however many shards a log.
 pub const SUBSCRIPTION_BYTES_LEAST: u64 = 64 << 10;
-/// How many bytes all subscriptions of a client keep in flight, about: a node closes a connection on which more waits than
-/// it takes.
+/// How many bytes one subscription keeps in flight or buffered, all shards together; and, about, all subscriptions of a client: a node
+/// closes a connection on which more waits than it takes.
 pub const SUBSCRIPTIONS_BYTES: u64 = 8 << 20;
 
 /// How many reads and subscriptions wait at a shard replica, of all clients together. One client may have as many as are

@@ -14,10 +14,12 @@ const LARGEST: u64 = (limits::MAX_RECORD_BYTES + limits::MAX_RECORD_OVERHEAD_BYT
 /// The account of one shard.
 ///
 /// Invariant: `granted` and `held` together are at most `window`, but for what the last record, with its spans, was
-/// larger than the credit.
+/// larger than the credit; and for what was held when the window became smaller: then `granted` is 0.
 #[derive(Debug)]
 pub(crate) struct Credit {
     window: u64,
+    /// How many bytes may be held: the window and the largest record, or what was held when the window became smaller.
+    most_held: u64,
     /// How many more bytes the shard may send.
     granted: u64,
     /// How many bytes are kept here.
@@ -27,7 +29,15 @@ pub(crate) struct Credit {
 impl Credit {
     /// A shard that may have `window` bytes on their way or here, and was not asked for any.
     pub(crate) fn new(window: u64) -> Self {
-        Self { window, granted: 0, held: 0 }
+        Self { window, most_held: window + LARGEST, granted: 0, held: 0 }
+    }
+
+    /// The shard may have `window` bytes on their way or here from now on. The caller ends the subscription: what the shard was granted
+    /// before is void.
+    pub(crate) fn resize(&mut self, window: u64) {
+        (self.window, self.most_held) = (window, self.held.max(window + LARGEST));
+        self.granted = self.granted.min(window.saturating_sub(self.held));
+        self.check();
     }
 
     /// Whether the shard may send nothing more.
@@ -45,7 +55,7 @@ impl Credit {
     /// Takes in so many bytes, unless no shard that keeps to its credit would have sent them.
     #[must_use]
     pub(crate) fn take_in(&mut self, bytes: u64) -> bool {
-        if self.held + bytes > self.window + LARGEST {
+        if self.held + bytes > self.most_held {
             return false;
         }
         self.granted = self.granted.saturating_sub(bytes);
@@ -72,7 +82,7 @@ impl Credit {
     }
 
     fn check(&self) {
-        let (granted, held, most) = (self.granted, self.held, self.window + LARGEST);
+        let (granted, held, most) = (self.granted, self.held, self.most_held);
         assert!(held <= most, "{held} bytes are kept of a shard that may send {most}");
         let in_all = granted + held;
         assert!(
@@ -114,6 +124,20 @@ mod tests {
         assert_eq!(credit.due(), None);
         credit.free(90);
         assert_eq!(credit.due(), Some(100));
+    }
+
+    #[test]
+    fn a_smaller_window_grants_nothing_until_there_is_room_in_it() {
+        let mut credit = Credit::new(LARGEST);
+        credit.begin();
+        assert!(credit.take_in(LARGEST) && credit.take_in(LARGEST));
+        credit.resize(100);
+        assert_eq!((credit.begin(), credit.due()), (0, None), "what is kept stays");
+        assert!(!credit.take_in(1));
+        credit.free(2 * LARGEST - 60);
+        assert_eq!((credit.due(), credit.begin()), (Some(40), 40));
+        credit.resize(200);
+        assert_eq!(credit.begin(), 140);
     }
 
     #[test]

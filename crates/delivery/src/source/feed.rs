@@ -279,6 +279,12 @@ impl Feed {
         self.timed_out();
     }
 
+    /// The shard may have `window` bytes on their way or here from now on. It is asked anew.
+    pub(crate) fn resize(&mut self, window: u64) {
+        assert!(self.request.is_none(), "the credit of a subscription that stands is not taken back");
+        self.credit.resize(window);
+    }
+
     /// Something of the shard came, or may come from others.
     pub(crate) fn helped(&mut self) {
         self.round.begin();

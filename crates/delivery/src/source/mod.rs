@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use seriatim_model::storage::Stored;
-use seriatim_model::{Address, Effect, Endpoint, NodeId, Position, ShardId, Span, Time, ViewNumber};
+use seriatim_model::{Address, Effect, Endpoint, NodeId, Position, ShardId, Span, Time, ViewNumber, limits};
 use seriatim_protocol::control::{self, LogEntry};
 use seriatim_protocol::roles::Message;
 use seriatim_protocol::shard::{self, ReadError};
@@ -37,7 +37,7 @@ use crate::subscriber::Unanswered;
 /// The subscriptions to all shards of one log.
 ///
 /// It promises: a record is given out at most once, and final; of the bytes of each shard no more are on their way or
-/// kept than the window allows, but for the last record; a position is said to be lost only where the shard that had it says so, and
+/// kept than its share of the window, but for the last record; a position is said to be lost only where the shard that had it says so, and
 /// that one is missing only after the register and all shards were asked again; and it skips no position of shards that were not chosen
 /// at or above the start of a view that it does not know.
 ///
@@ -46,7 +46,7 @@ use crate::subscriber::Unanswered;
 pub(crate) struct Source {
     directory: Directory,
     selection: Selection,
-    /// How many bytes each shard may have on their way.
+    /// How many bytes all shards together may have on their way or kept; see [`share`].
     window: u64,
     feeds: BTreeMap<ShardId, Feed>,
     wanted_from: Position,
@@ -560,10 +560,12 @@ impl Source {
                 self.feeds.values_mut().for_each(|feed| feed.forget_from(self.wanted_from));
             }
         }
+        let window = share(self.window, primaries.len());
         for (shard, primary, until) in primaries {
             self.drop_subscription(now, shard, out);
-            let new = || Feed::new(primary, self.wanted_from, now, self.window);
+            let new = || Feed::new(primary, self.wanted_from, now, window);
             let feed = self.feeds.entry(shard).or_insert_with(new);
+            feed.resize(window);
             feed.restart(now, primary, 0);
             feed.helped();
             feed.ends(until, self.directory.given_up(shard), has_ended.contains(&shard));
@@ -639,6 +641,13 @@ impl Source {
         let frontier = frontier.max(self.wanted_from);
         self.feeds.values_mut().for_each(|feed| feed.compare(now, frontier));
     }
+}
+
+/// The part of a subscription's window that each of its shards has: an equal one, but no less than
+/// [`limits::SUBSCRIPTION_BYTES_LEAST`] and no more than [`limits::SUBSCRIPTION_BYTES`].
+fn share(window: u64, shards: usize) -> u64 {
+    let least = limits::SUBSCRIPTION_BYTES_LEAST.min(window);
+    (window / shards.max(1) as u64).clamp(least, limits::SUBSCRIPTION_BYTES)
 }
 
 /// Sends a message to a replica of a shard.

@@ -28,7 +28,7 @@ struct Script {
 
 impl Script {
     fn new(entry: LogEntry, from: u64) -> Self {
-        Self::with_window(entry, from, limits::SUBSCRIPTION_BYTES)
+        Self::with_window(entry, from, limits::SUBSCRIPTIONS_BYTES)
     }
 
     fn with_window(entry: LogEntry, from: u64, window: u64) -> Self {
@@ -294,6 +294,28 @@ fn a_shard_has_no_more_credit_than_there_is_room() {
     assert_eq!(script.asked[&1].3, size, "nor by a new subscription");
     assert_eq!(script.deliver(0, 0, vec![large(0), large(1)], 2), [0, 1, 2, 3]);
     assert_eq!(script.asked[&1].3, 3 * size);
+}
+
+#[test]
+fn all_shards_share_one_window() {
+    let granted = |shards| {
+        let script = Script::new(entry(1, shards, 2), 0);
+        let each: Vec<u64> = script.asked.values().map(|asked| asked.3).collect();
+        assert_eq!(each.len(), shards as usize);
+        assert!(each.iter().all(|credit| *credit == each[0]));
+        each[0]
+    };
+    assert_eq!(granted(1), limits::SUBSCRIPTION_BYTES);
+    assert_eq!(granted(64), limits::SUBSCRIPTIONS_BYTES / 64);
+    assert_eq!(granted(256), limits::SUBSCRIPTION_BYTES_LEAST);
+    // Shards that join take a part of what the others have.
+    let mut script = Script::new(entry(1, 2, 2), 0);
+    assert_eq!(script.deliver(1, 0, run([2, 3]), 4), []);
+    script.found(entry(2, 64, 2));
+    script.wait(Duration::ZERO);
+    let share = limits::SUBSCRIPTIONS_BYTES / 64;
+    assert_eq!(script.asked[&0].3, share);
+    assert_eq!(script.asked[&1].3, share - 2 * stored(2).record.memory() as u64, "what is kept counts");
 }
 
 #[test]

@@ -60,7 +60,7 @@ impl Clients {
         let random = cluster.scene.random.fork();
         let window = match cluster.scene.plan.capacity {
             Some(_) => cluster.scene.plan.options.limits.ring_bytes as u64 / 8,
-            None => limits::SUBSCRIPTION_BYTES,
+            None => limits::SUBSCRIPTIONS_BYTES,
         };
         let subscribes = cluster.scene.plan.workload.reads && cluster.scene.random.percent(40);
         let client = Client {
@@ -201,7 +201,7 @@ impl Clients {
             return;
         }
         for shard in (known..entry.shards.len()).map(|shard| ShardId(shard as u32)) {
-            let (number, window) = (self.free_number(), limits::SUBSCRIPTION_BYTES);
+            let (number, window) = (self.free_number(), limits::SUBSCRIPTIONS_BYTES);
             let Scene { plan, history, .. } = &mut cluster.scene;
             let subscription = Subscription::to_joining(CONTROL, &entry, shard, window, plan, history);
             cluster.scene.tell(format_args!("client {number} subscribes to shard {shard}, which is to join"));

@@ -112,7 +112,7 @@ impl Program {
     }
 
     fn subscriber_with(entry: &LogEntry, from: Position, selection: Selection) -> Self {
-        let (window, options) = (limits::SUBSCRIPTION_BYTES, Options::default());
+        let (window, options) = (limits::SUBSCRIPTIONS_BYTES, Options::default());
         let range = (from, None);
         let mut subscriber = Subscriber::with(REGISTER, entry.clone(), range, window, selection, options);
         let request = subscriber::Request::Want { records: 1 << 20, bytes: 1 << 30 };
