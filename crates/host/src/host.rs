@@ -38,6 +38,7 @@ use crate::register_proxy::RegisterProxy;
 use crate::returning::{Returning, keeps_what_others_count_on};
 use crate::role::Role;
 use crate::room::Room;
+use crate::serving::Serving;
 use crate::turns::Turns;
 use crate::visitors::Visitors;
 
@@ -164,6 +165,7 @@ pub struct Host {
     /// The replicas whose disk had no room for the segment that takes the place of a trimmed one.
     pub(crate) crowded: BTreeSet<RoleKey>,
     pub(crate) forgetting: Forgetting,
+    pub(crate) serving: Serving,
     pub(crate) room: Room,
     pub(crate) register_proxy: RegisterProxy,
     pub(crate) visitors: Visitors,
@@ -233,6 +235,7 @@ impl Host {
             removed_last: None,
             crowded: BTreeSet::new(),
             forgetting: Forgetting::default(),
+            serving: Serving::default(),
             room: Room::default(),
             register_proxy: RegisterProxy::new(config.seed),
             visitors: Visitors::default(),
@@ -346,7 +349,7 @@ impl Host {
         self.journal.pending_bytes()
     }
 
-    /// When [`Host::finish_turn`] is to be called at the latest.
+    /// When [`Host::finish_turn`] is to be called at the latest, or [`Host::serve_reader`].
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         if self.failure.is_some() {
@@ -357,7 +360,10 @@ impl Host {
         let forgets_at = self.forgetting.deadline();
         let own =
             [self.join_at, self.room.retry_at(), look_at, next_piece, forgets_at, self.notices.deadline()];
-        own.into_iter().chain([self.timers.next(), self.progress.deadline()]).flatten().min()
+        own.into_iter()
+            .chain([self.timers.next(), self.progress.deadline(), self.serving.deadline()])
+            .flatten()
+            .min()
     }
 
     /// Ends the node in an orderly way: nothing that any log promised at any durability is lost.
@@ -586,13 +592,9 @@ impl Host {
                 self.writes.push_back((lsn, key, ticket));
             }
             RoleEffect::Store { ticket, command } => self.store(now, key, ticket, &command),
-            RoleEffect::Read { ticket, range } => {
-                let outcome = match self.roles.get_mut(&key) {
-                    Some(Role::Shard(_, store)) => store.read(range),
-                    _ => return,
-                };
-                self.notice_damage(now, key, &outcome);
-                self.local.push_back((key, Input::Read(ticket, outcome)));
+            RoleEffect::Read { ticket, range, is_for_client: true } => self.serving.add(key, ticket, range),
+            RoleEffect::Read { ticket, range, is_for_client: false } => {
+                self.read(now, key, ticket, range);
             }
             RoleEffect::Find { ticket, ids } => {
                 let found = match self.roles.get_mut(&key) {

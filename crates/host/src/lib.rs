@@ -50,6 +50,7 @@ mod returning;
 mod rhythm;
 mod role;
 mod room;
+mod serving;
 mod turns;
 mod usage;
 mod visitors;

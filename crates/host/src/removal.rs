@@ -130,6 +130,7 @@ impl Host {
         // A new incarnation counts its writes anew: what this one waited for is not for it.
         self.writes.retain(|(_, writer, _)| *writer != key);
         self.local.retain(|(to, input)| *to != key || matches!(input, Input::Message { .. }));
+        self.serving.forget(key);
         self.timers.set(key, None);
         self.beginnings.remove(&key);
     }

@@ -48,9 +48,10 @@ impl Watched {
         changes.into_iter().for_each(|change| self.host.handle(now, Event::Liveness(change)));
     }
 
-    /// Does what is due; see [`Host::finish_turn`]. Returns what is to leave, heartbeats included.
+    /// Does what is due; see [`Host::finish_turn`]. Serves all readers. Returns what is to leave, heartbeats included.
     pub fn finish_turn(&mut self, now: Time) -> Vec<Outgoing> {
         self.host.finish_turn(now);
+        while self.host.serve_reader(now).is_some() {}
         for Unmet { node, taken, .. } in self.host.take_unmet() {
             self.detector.meet(now, node, taken);
         }

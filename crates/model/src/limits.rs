@@ -214,6 +214,9 @@ pub const READ_BYTES: u32 = 1 << 20;
 /// How many records one read returns.
 pub const READ_RECORDS: u32 = 8192;
 
+/// How many records a node reads for one subscription at once: it looks after writers between two such reads.
+pub const SERVED_RECORDS: u32 = 1024;
+
 /// How many spans of empty positions one read returns.
 pub const READ_SPANS: usize = 8192;
 
@@ -448,6 +451,7 @@ const _: () = {
     // Some sums of what was read are numbers, too, and no message has so many records.
     assert!(MAX_NUMBER.checked_mul(8).is_some());
     assert!(MAX_NUMBER - MAX_FIRST > MAX_FRAME_BYTES as u64);
+    assert!(SERVED_RECORDS <= READ_RECORDS);
     // The largest record, or the fullest batch, fits into one frame with room for its ids.
     assert!((MAX_RECORD_BYTES + MAX_RECORD_OVERHEAD_BYTES) as usize * 3 / 2 < MAX_FRAME_BYTES);
     assert!(BATCH_BYTES + BATCH_RECORDS * 64 < MAX_FRAME_BYTES / 2);

@@ -177,6 +177,8 @@ pub enum Effect<M, R> {
         ticket: Ticket,
         /// The range to read.
         range: ReadRange,
+        /// Whether a client waits for the records. Such reads may be done after everything else that the node has to do.
+        is_for_client: bool,
     },
     /// Look for records that were put and have no final position yet.
     Find {

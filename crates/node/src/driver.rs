@@ -29,6 +29,9 @@ const DRAIN: usize = 256;
 /// How long one drain takes: what a node owes to others does not wait for longer.
 const DRAIN_FOR: Duration = Duration::from_millis(2);
 
+/// After how many records one turn reads no more for readers. It also reads no more after [`DRAIN_FOR`], or when something arrived.
+const SERVED: usize = 8192;
+
 /// How many messages that are to leave gather within a drain. Each may be as long as a read's answer, and
 /// what a connection's queue does not take is not to be made first.
 const SENDS: usize = 64;
@@ -85,6 +88,11 @@ impl Inboxes {
             Some(arrival) = self.nodes.recv() => Some(arrival),
             arrival = self.clients.recv() => arrival,
         }
+    }
+
+    fn are_empty(&self) -> bool {
+        let Self { urgent, nodes, clients } = self;
+        [urgent, nodes, clients].into_iter().all(mpsc::Receiver::is_empty)
     }
 
     /// The next, if there is one now.
@@ -196,6 +204,9 @@ impl Driver {
                 self.take(Arrival::Host(answer));
             }
             self.perform();
+            if self.serve_readers() {
+                self.perform();
+            }
             if let Some(failure) = self.host.failure() {
                 let failure = format!("{failure}; start the node again when its disk works");
                 return Err(failed(HostError::Write(failure)));
@@ -221,6 +232,21 @@ impl Driver {
                 break;
             }
         }
+    }
+
+    /// Reads for readers, as much as one turn allows. Writers come first: it reads at least once where a reader waits, and not again while
+    /// something is in an inbox. Returns whether it read.
+    fn serve_readers(&mut self) -> bool {
+        let until = Instant::now() + DRAIN_FOR;
+        let (mut has_read, mut records) = (false, 0);
+        while let Some(found) = self.host.serve_reader(self.now()) {
+            self.send();
+            (has_read, records) = (true, records + found);
+            if records >= SERVED || !self.inboxes.are_empty() || Instant::now() >= until {
+                break;
+            }
+        }
+        has_read
     }
 
     fn now(&self) -> Time {

@@ -289,6 +289,8 @@ pub enum Mutation {
     DecidingViewUntold,
     /// A reader of chosen shards does not ask the register whether one of them has joined.
     JoiningNotAsked,
+    /// A subscription is told what a read found that was begun for an earlier one, or before it was set back.
+    StaleReadTaken,
 }
 
 /// The configuration of every machine of a node.

@@ -87,7 +87,7 @@ const PASSED_WHILE_REPEATED: Profile = Profile {
 };
 
 /// All of them.
-pub const MUTATIONS: [Detection; 141] = [
+pub const MUTATIONS: [Detection; 142] = [
     detection(Mutation::StableEarly, "no_unstable_reads", 3, profiles::QUIET),
     detection(Mutation::FilterForgotten, "at_most_once", 5, profiles::CHURN),
     detection(Mutation::FilterUnion, "durability", 20, profiles::HALF_SEEN),
@@ -176,6 +176,7 @@ pub const MUTATIONS: [Detection; 141] = [
     detection(Mutation::ClosedNotDurable, "liveness", 100, profiles::ANY).of(HAS_CUTS),
     detection(Mutation::SubmittedTwice, "assertion", 10, profiles::CUTS),
     detection(Mutation::EmptyTooFar, "no_gap", 10, profiles::CUTS).of(HAS_QUOTAS),
+    detection(Mutation::StaleReadTaken, "no_gap", 100, profiles::ANY).of(SHARDS_CHOSEN).from(4600),
     detection(Mutation::PassedOverOrdered, "assertion", 4, profiles::MANY_SESSIONS).of(HAS_QUOTAS),
     detection(Mutation::WorkIgnored, "no_needless_view", 10, profiles::WITHIN_CAPACITY),
     detection(Mutation::HeartbeatsBehindRecords, "no_needless_view", 10, profiles::LARGE_RECORDS),

@@ -4,4 +4,5 @@ mod aside;
 mod checkpoint;
 mod common;
 mod restart;
+mod serving;
 mod set_back;

@@ -32,6 +32,8 @@ const SCRUB_BYTES: u32 = 256 << 10;
 pub(super) struct Readers {
     /// A deliberate defect.
     calls_too_much_empty: bool,
+    /// Another: reads count that a subscription does not wait for.
+    takes_stale_reads: bool,
     /// How many bytes one read takes.
     read_bytes: u32,
     /// Reads whose first position is not final yet.
@@ -141,6 +143,11 @@ impl Reading {
         let reader = Address::Client(seriatim_model::ConnectionId(0), 0);
         Self { reader, request, kind, range, empty_to: range.end }
     }
+
+    fn is_for_client(&self) -> bool {
+        matches!(self.kind, ReadKind::Read | ReadKind::Subscription)
+            && matches!(self.reader, Address::Client(..))
+    }
 }
 
 impl Lost {
@@ -159,6 +166,20 @@ impl Lost {
 }
 
 impl Bounds<'_> {
+    /// The part of what a read found from `from` on that holds now: positions up to `most` may have become known as lost or missing while the
+    /// read was on its way.
+    fn known_of(
+        &self,
+        reader: Address,
+        from: Position,
+        most: Position,
+        mut found: Found,
+    ) -> Result<Found, ReadError> {
+        let end = self.end_from(reader, from, most)?;
+        found.records.retain(|stored| stored.position < end);
+        Ok(found.below(end))
+    }
+
     /// The latest view that decides about a position below `upto`, which is final.
     pub(super) fn decides_below(&self, upto: Position) -> ViewNumber {
         self.history.decides_below(upto)
@@ -209,6 +230,7 @@ impl Readers {
         let batch_bytes = u32::try_from(limits.batch_bytes).unwrap_or(u32::MAX);
         Self {
             calls_too_much_empty: options.mutates(Mutation::EmptyTooFar),
+            takes_stale_reads: options.mutates(Mutation::StaleReadTaken),
             read_bytes: limits::READ_BYTES.min(batch_bytes),
             waiting: BTreeMap::new(),
             subscriptions: BTreeMap::new(),
@@ -356,7 +378,9 @@ impl Readers {
         } else {
             Err(bounds.missing_at(read.from))
         };
+        let is_client = matches!(reader, Address::Client(..));
         let known = match end {
+            Ok(_) if is_client && self.is_busy() => return fail(reader, request, ReadError::Busy, out),
             Ok(known) => known,
             Err(error) => return fail(reader, request, error, out),
         };
@@ -368,18 +392,29 @@ impl Readers {
             max_bytes: self.read_bytes,
         };
         // Another replica asks about the range, and a client about the records that come next.
-        let empty_to = if matches!(reader, Address::Client(..)) { known } else { end };
+        let empty_to = if is_client { known } else { end };
         self.read_store(Reading { reader, request, kind: ReadKind::Read, range, empty_to }, out);
     }
 
-    fn read_store(&mut self, reading: Reading, out: &mut Vec<RoleEffect>) {
+    /// Whether as many reads are on their way as there may be. A client that asks again and again adds one each time.
+    fn is_busy(&self) -> bool {
+        self.reading.len() as u64 >= self.most
+    }
+
+    fn read_store(&mut self, reading: Reading, out: &mut Vec<RoleEffect>) -> Ticket {
         self.last_ticket.0 += 1;
-        out.push(RoleEffect::Read { ticket: self.last_ticket, range: reading.range });
+        out.push(RoleEffect::Read {
+            ticket: self.last_ticket,
+            range: reading.range,
+            is_for_client: reading.is_for_client(),
+        });
         self.reading.insert(self.last_ticket, reading);
+        self.last_ticket
     }
 
     /// Sends a subscription what it may know, as far as its credit goes.
     fn feed(&mut self, reader: Address, request: u64, bounds: &Bounds, out: &mut Vec<RoleEffect>) {
+        let is_busy = self.is_busy();
         let Some(subscription) = self.subscriptions.get_mut(&(reader, request)) else { return };
         loop {
             let foretold = subscription.foretell(request, bounds, self.read_bytes, self.holds_early);
@@ -389,24 +424,26 @@ impl Readers {
             foretold.into_iter().for_each(|message| send(reader, message, out));
         }
         let (next, goal) = (subscription.next, subscription.goal(bounds));
-        if subscription.is_reading || subscription.credit == 0 || next >= goal {
+        if subscription.reading.is_some() || subscription.credit == 0 || next >= goal {
             return;
         }
-        let end = match bounds.end_from(reader, next, goal) {
+        let end = if is_busy { Err(ReadError::Busy) } else { bounds.end_from(reader, next, goal) };
+        let end = match end {
             Ok(end) => end,
             Err(error) => {
                 self.unsubscribe((reader, request));
                 return fail(reader, request, error, out);
             }
         };
-        subscription.is_reading = true;
         let range = ReadRange {
             from: next,
             end,
-            max_records: limits::READ_RECORDS,
+            max_records: limits::SERVED_RECORDS,
             max_bytes: self.read_bytes.min(u32::try_from(subscription.credit).unwrap_or(u32::MAX)),
         };
-        self.read_store(Reading { reader, request, kind: ReadKind::Subscription, range, empty_to: end }, out);
+        let reading = Reading { reader, request, kind: ReadKind::Subscription, range, empty_to: end };
+        let ticket = self.read_store(reading, out);
+        self.subscriptions.get_mut(&(reader, request)).expect("it was just seen").reading = Some(ticket);
     }
 
     /// Looks whether the records in `from..end` are whole, as many of them as one read takes.
@@ -456,8 +493,21 @@ impl Readers {
             let outcome = outcome.map(|found| (found.records, found.upto));
             return Outcome { damaged, scrubbed: None, own: Some((request, outcome)) };
         }
+        // A subscription that was made anew under the same number, or was set back, does not wait for the reads from before.
+        let takes_any = self.takes_stale_reads;
+        let wants = |subscription: &Subscription| takes_any || subscription.reading == Some(ticket);
+        if kind == ReadKind::Subscription && !self.subscriptions.get(&(reader, request)).is_some_and(wants) {
+            self.feed(reader, request, bounds, out);
+            return Outcome { damaged, ..Outcome::default() };
+        }
         let outcome = if self.calls_too_much_empty { outcome.map(call_too_much_empty) } else { outcome };
-        let answer = outcome.map_err(error_of);
+        let answer = outcome.map_err(error_of).and_then(|found| {
+            if range.from < range.end {
+                bounds.known_of(reader, range.from, empty_to, found)
+            } else {
+                Ok(found)
+            }
+        });
         let answer = if range.from < trim { Err(ReadError::Trimmed { first: trim }) } else { answer };
         match (kind, answer) {
             (ReadKind::Read, Ok(Found { records, empty, upto })) => {
@@ -552,7 +602,7 @@ impl Readers {
             if kind == ReadKind::Subscription
                 && let Some(subscription) = self.subscriptions.get_mut(&(reader, request))
             {
-                subscription.is_reading = false;
+                subscription.reading = None;
             }
         }
     }
@@ -616,9 +666,8 @@ impl Readers {
                 let is_own = (reading.reader, reading.request) == *reader;
                 is_own && reading.kind == ReadKind::Subscription && reading.range.end > stable
             };
-            let before = self.reading.len();
             self.reading.retain(|_, reading| !is_beyond(reading));
-            subscription.is_reading &= self.reading.len() == before;
+            subscription.reading = subscription.reading.filter(|ticket| self.reading.contains_key(ticket));
         }
     }
 

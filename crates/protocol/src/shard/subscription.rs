@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use seriatim_model::storage::{Found, Stored};
-use seriatim_model::{Filter, Position, Span, ViewNumber, limits};
+use seriatim_model::{Filter, Position, Span, Ticket, ViewNumber, limits};
 
 use super::message::Message;
 use super::readers::Bounds;
@@ -14,7 +14,8 @@ use super::readers::Bounds;
 pub(super) struct Subscription {
     pub(super) next: Position,
     pub(super) credit: u64,
-    pub(super) is_reading: bool,
+    /// The read on its way of what comes from `next` on.
+    pub(super) reading: Option<Ticket>,
     filter: Option<Filter>,
     predictions: Option<Predictions>,
 }
@@ -31,7 +32,7 @@ struct Predictions {
 impl Subscription {
     /// From `first` on, with so much credit, all that is final.
     pub(super) fn new(first: Position, credit: u64) -> Self {
-        Self { next: first, credit, is_reading: false, filter: None, predictions: None }
+        Self { next: first, credit, reading: None, filter: None, predictions: None }
     }
 
     /// The same, of the records that a filter chooses, if there is one, and before they are final if it is `speculative`.
@@ -53,7 +54,7 @@ impl Subscription {
     pub(super) fn foretell(&mut self, request: u64, bounds: &Bounds, most: u32, early: bool) -> Vec<Message> {
         let Some(memory) = bounds.memory.filter(|_| self.predictions.is_some()) else { return vec![] };
         let is_there = bounds.readable <= self.next && self.next < bounds.predictable;
-        if self.is_reading || self.credit == 0 || !is_there {
+        if self.reading.is_some() || self.credit == 0 || !is_there {
             return vec![];
         }
         let most = most.min(u32::try_from(self.credit).unwrap_or(u32::MAX));
@@ -63,7 +64,7 @@ impl Subscription {
 
     /// The messages that tell it what a read found, as far as that is known still. `early` is a defect: all is said to be final.
     pub(super) fn found(&mut self, request: u64, found: Found, bounds: &Bounds, early: bool) -> Vec<Message> {
-        self.is_reading = false;
+        self.reading = None;
         let Found { records, empty, upto } = self.chosen(found);
         let Some(predictions) = &mut self.predictions else {
             let from = std::mem::replace(&mut self.next, upto);
@@ -146,7 +147,8 @@ impl Subscription {
     /// Everything that was predicted comes anew.
     pub(super) fn forget_predictions(&mut self) {
         if let Some(predictions) = &mut self.predictions {
-            self.next = predictions.confirmed;
+            // A read on its way may begin above.
+            (self.next, self.reading) = (predictions.confirmed, None);
             predictions.held = Position::ZERO;
         }
     }

@@ -466,7 +466,7 @@ impl World {
                 self.store.push((ticket, command));
                 line
             }
-            Effect::Read { ticket, range } => {
+            Effect::Read { ticket, range, .. } => {
                 self.reads.insert(ticket, range);
                 format!("read #{} {}..{}", ticket.0, range.from, range.end)
             }

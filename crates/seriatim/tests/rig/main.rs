@@ -16,6 +16,7 @@
 //! * [`disks`]: a disk that fills up, and the warnings before; bytes that change;
 //! * [`moved`]: data directories that move or disappear under a node, and those that cannot be used;
 //! * [`quiet`]: readers of logs to which no client appends;
+//! * [`small_records`]: readers of logs of very small records;
 //! * [`retention`]: limits of what a log keeps, and positions by time;
 //! * [`trims`]: what a trim frees;
 //! * [`load`]: more load than the machine can carry, also beside a busy loop ([`surroundings`]);
@@ -55,6 +56,7 @@ mod retention;
 mod retired;
 mod serve;
 mod shards;
+mod small_records;
 mod speculating;
 mod status;
 mod surroundings;

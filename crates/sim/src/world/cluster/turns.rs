@@ -10,7 +10,7 @@ use seriatim_protocol::control::{self, Heartbeat};
 use seriatim_protocol::{Message, Mutation};
 
 use super::Cluster;
-use super::work::{DRAIN, DRAIN_FOR, Departure};
+use super::work::{DRAIN, DRAIN_FOR, Departure, SERVED};
 use crate::network::{Connection, Lane, Party};
 use crate::pipes::Way;
 use crate::world::frames::{Brief, open};
@@ -203,8 +203,9 @@ impl Cluster {
         for _ in 0..=MOST_ROUNDS {
             let host = self.nodes.get_mut(&id).and_then(|node| node.host.as_mut())?;
             host.finish_turn(clock + spent);
-            let deadline = host.deadline();
             spent = self.charge(id, spent, None, departures);
+            spent = self.node_serves_readers(id, spent, departures)?;
+            let deadline = self.nodes[&id].host.as_ref().and_then(Host::deadline);
             // Work that became due meanwhile is for the next turn.
             if deadline.is_none_or(|at| at > clock) || self.scene.plan.capacity.is_some() {
                 return Some(spent);
@@ -213,6 +214,29 @@ impl Cluster {
         self.scene.note_problem(format!("node {id} wants to be woken for ever at {now}"));
         self.scene.is_over = true;
         Some(spent)
+    }
+
+    /// Reads for readers: all that they wait for, unless work takes time. Then it is as much as the server's driver reads in one turn. Says
+    /// how long the turn took so far.
+    fn node_serves_readers(
+        &mut self,
+        id: NodeId,
+        mut spent: Duration,
+        departures: &mut Vec<Departure>,
+    ) -> Option<Duration> {
+        let clock = self.nodes[&id].clock(self.scene.now);
+        let (until, mut records) = (spent + DRAIN_FOR, 0);
+        loop {
+            let host = self.nodes.get_mut(&id).and_then(|node| node.host.as_mut())?;
+            let Some(found) = host.serve_reader(clock + spent) else { return Some(spent) };
+            spent = self.charge(id, spent, None, departures);
+            records += found;
+            let node = &self.nodes[&id];
+            let has_more = !node.inbox.is_empty() || !node.urgent.is_empty();
+            if self.scene.plan.capacity.is_some() && (records >= SERVED || has_more || spent >= until) {
+                return Some(spent);
+            }
+        }
     }
 
     fn start_disk_work(&mut self, id: NodeId) {

@@ -19,6 +19,8 @@ use crate::world::scene::Happening;
 pub(super) const DRAIN: usize = 256;
 /// How long it takes arrivals before it does what is due.
 pub(super) const DRAIN_FOR: Duration = Duration::from_millis(2);
+/// After how many records one turn reads no more for readers.
+pub(super) const SERVED: usize = 8192;
 
 /// A message that a node sends, and how long after its turn began it leaves.
 #[derive(Debug)]
