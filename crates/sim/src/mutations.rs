@@ -128,7 +128,7 @@ pub const MUTATIONS: [Detection; 142] = [
     detection(Mutation::RepairWaits, "liveness", 50, profiles::MENDING).from(50),
     detection(Mutation::StandInCopies, "copied_early", 20, profiles::ABSENCES),
     detection(Mutation::ReplacedAtOnce, "copied_early", 20, profiles::ABSENCES),
-    detection(Mutation::FormerNotAsked, "liveness", 15, profiles::MENDING).from(100),
+    detection(Mutation::FormerNotAsked, "liveness", 15, profiles::MENDING).from(780),
     detection(Mutation::JoinForgotten, "stable_prefix", 10, profiles::RESHAPED_LOSSES).of(SHARDS_CHOSEN),
     detection(Mutation::TrimForgotten, "trim", 30, profiles::TRIMMED_ABSENCES),
     detection(Mutation::TrimHalfConfirmed, "trim", 30, profiles::TRIMMED_ABSENCES),
@@ -136,14 +136,14 @@ pub const MUTATIONS: [Detection; 142] = [
     detection(Mutation::StatusOfThoseHeard, "operator", 20, profiles::ABSENT_PRIMARIES),
     detection(Mutation::OldestKnown, "operator", 20, profiles::ABSENT_PRIMARIES),
     detection(Mutation::EmptyEndsRead, "liveness", 20, profiles::LOOKUPS).of(HAS_QUOTAS),
-    detection(Mutation::TrimmedFlushed, "total_order", 10, profiles::HALF_TRIMMED).from(1815),
+    detection(Mutation::TrimmedFlushed, "total_order", 10, profiles::HALF_TRIMMED).from(2200),
     detection(Mutation::VoidsForgotten, "durability", 20, profiles::LOST_RECORDS),
     detection(Mutation::VoidAcknowledged, "durability", 30, profiles::LOST_RECORDS),
     detection(Mutation::ScrubbedEarly, "durability", 20, profiles::LOST_RECORDS),
     detection(Mutation::OwnIdlePositions, "durability", 20, profiles::ORPHANS),
     detection(Mutation::ScrubbedByTime, "durability", 20, profiles::ORPHANS),
     detection(Mutation::EndedAtLeadersNumber, "session_end", 80, profiles::ORPHANS),
-    detection(Mutation::EndedByOne, "session_end", 10, PASSED_WHILE_REPEATED).of(NAMES_APART).from(190),
+    detection(Mutation::EndedByOne, "session_end", 10, PASSED_WHILE_REPEATED).of(NAMES_APART).from(675),
     detection(Mutation::VoidNotReplicated, "no_gap", 10, profiles::LOST_RECORDS),
     detection(Mutation::PlacedAnew, "no_gap", 20, profiles::RESHAPED),
     detection(Mutation::LeftUntrimmed, "durability", 20, profiles::RESHAPED).from(50),
@@ -213,7 +213,7 @@ pub const MUTATIONS: [Detection; 142] = [
     detection(Mutation::HoldsUncommitted, "confirmed_is_final", 10, profiles::LOST_LEADERS),
     detection(Mutation::PredictedUnreplicated, "speculation_holds", 120, profiles::FORETOLD),
     detection(Mutation::LeaseIgnored, "foretold", 20, profiles::FORETOLD),
-    detection(Mutation::WindowEarly, "speculation_holds", 40, profiles::FORETOLD).from(140),
+    detection(Mutation::WindowEarly, "speculation_holds", 40, profiles::FORETOLD).from(300),
     detection(Mutation::CutUnmet, "foretold", 20, profiles::FORETOLD),
     detection(Mutation::PassedOverShifts, "foretold", 12, profiles::MANY_SESSIONS).of(HAS_QUOTAS),
     // Found by the assertion that a cut ends where its window says.
@@ -237,6 +237,6 @@ pub const MUTATIONS: [Detection; 142] = [
     detection(Mutation::UnknownViewSkipped, "chosen_shards", 20, profiles::CHOSEN_SHARDS),
     detection(Mutation::DecidingViewUntold, "chosen_shards", 20, profiles::CHOSEN_SHARDS)
         .of(SHARDS_CHOSEN)
-        .from(145),
+        .from(235),
     detection(Mutation::JoiningNotAsked, "liveness", 20, profiles::RESHAPED),
 ];
