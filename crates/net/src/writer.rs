@@ -17,7 +17,8 @@ use crate::limits::{
 };
 use crate::queue::{Queue, Stage};
 
-/// Writes until the queue is closed and empty, then waits for the reading side and lets go of the socket.
+/// Writes until the queue is closed and empty. Then waits for the end of the reading side, [`FLUSH_FOR`](crate::limits::FLUSH_FOR) at
+/// most, and closes the socket.
 pub(crate) async fn run(queue: Arc<Queue>, socket: Arc<OwnedWriteHalf>, flush_for: Duration) {
     let overdue = async {
         queue.reached(Stage::Draining).await;
@@ -35,7 +36,11 @@ pub(crate) async fn run(queue: Arc<Queue>, socket: Arc<OwnedWriteHalf>, flush_fo
     // A failure here means that the peer is gone already, which is where this leads anyway.
     let socket: &TcpStream = (*socket).as_ref();
     let _ = rustix::net::shutdown(socket, Shutdown::Write);
-    queue.unread().await;
+    if timeout(flush_for, queue.unread()).await.is_err() {
+        // The peer neither ends the connection nor needs to read: all of it may be in the kernel's buffers.
+        queue.end(CloseReason::Stalled(flush_for));
+        queue.unread().await;
+    }
     let _ = timeout(LINGER_FOR, discard(socket)).await;
 }
 

@@ -235,6 +235,27 @@ async fn closing_ends_even_if_the_peer_never_reads() {
 }
 
 #[tokio::test]
+async fn closing_ends_even_if_the_peer_goes_on_and_everything_is_in_its_buffers() {
+    let hasty = ConnectionOptions { flush_for: Duration::from_millis(50), ..options() };
+    let (mut stream, node) = raw_pair(hasty).await;
+    node.sender.send(message(0, &payload(1))).unwrap();
+    node.sender.finish().await.unwrap();
+    let Connection { sender: _, mut receiver } = node;
+    let chatter = tokio::spawn(async move {
+        let mut again = tokio::time::interval(Duration::from_millis(10));
+        while tokio::io::AsyncWriteExt::write_all(&mut stream, &message(1, &payload(1)).concat())
+            .await
+            .is_ok()
+        {
+            again.tick().await;
+        }
+    });
+    let end = async move { while receiver.receive().await.is_ok() {} };
+    timeout(Duration::from_secs(5), end).await.unwrap();
+    timeout(Duration::from_secs(5), chatter).await.unwrap().unwrap();
+}
+
+#[tokio::test]
 async fn a_closed_connection_takes_nothing_and_still_hears() {
     let (client, mut server) = whole_pair().await;
     let Connection { sender, mut receiver } = client;
