@@ -43,10 +43,21 @@ impl Host {
         if self.failure.is_some() {
             return None;
         }
-        let (key, ticket, range) = self.serving.queue.pop_front()?;
+        let (key, ticket, range) = self.next_awaited_read()?;
         let found = self.read(now, key, ticket, range);
         self.drain_local(now);
         Some(found)
+    }
+
+    /// Takes the oldest read for which somebody still waits. Reads whose readers are gone leave the queue.
+    fn next_awaited_read(&mut self) -> Option<(RoleKey, Ticket, ReadRange)> {
+        while let Some(next) = self.serving.queue.pop_front() {
+            let (key, ticket, _) = next;
+            if matches!(self.roles.get(&key), Some(Role::Shard(role, _)) if role.awaits_read(ticket)) {
+                return Some(next);
+            }
+        }
+        None
     }
 
     /// Reads from a replica's store, for the replica. Returns how many records there are.

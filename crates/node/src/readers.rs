@@ -77,6 +77,8 @@ async fn read(peer: Peer, mut receiver: Receiver, sender: Sender, driver: mpsc::
                 Ok(Some(frames)) => frames,
                 _ => break,
             },
+            // The node gave the client up: nothing that it still sends is answered.
+            _ = sender.closed() => break,
             // A node that is gone answers nobody, not even pings.
             () = driver.closed() => return,
         };

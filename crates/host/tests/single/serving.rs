@@ -40,6 +40,8 @@ fn a_read_for_a_client_is_done_after_everything_else_and_one_at_a_time() {
         assert_eq!(host.serve_reader(Time::ZERO), Some(0));
         assert_eq!(answered(&mut host), [request], "the oldest comes first");
     }
-    assert_eq!(host.serve_reader(Time::ZERO), None);
+    ask(&mut host, 3);
+    host.handle(Time::ZERO, Event::Disconnected(Peer::Client(ConnectionId(1))));
+    assert_eq!(host.serve_reader(Time::ZERO), None, "a read whose reader is gone is not done");
     assert_ne!(host.deadline(), Some(Time::ZERO));
 }

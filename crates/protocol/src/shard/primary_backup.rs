@@ -7,7 +7,7 @@
 //! It is a [`Core`], the same in every ordering, with the [`DataPath`] of its log's ordering.
 
 use seriatim_model::storage::{HardState, MissingRange};
-use seriatim_model::{Address, Endpoint, Input, Machine, Peer, Position, Time, TimeIndex};
+use seriatim_model::{Address, Endpoint, Input, Machine, Peer, Position, Ticket, Time, TimeIndex};
 
 use super::core::{Core, Write, send};
 use super::message::{Held, Message};
@@ -122,6 +122,12 @@ impl Replica {
     #[must_use]
     pub fn unplaced(&self) -> u64 {
         self.path.unplaced()
+    }
+
+    /// Whether somebody waits for this read from its store.
+    #[must_use]
+    pub fn awaits_read(&self, ticket: Ticket) -> bool {
+        self.core.readers.awaits(ticket)
     }
 
     /// Whether it takes part in a view.

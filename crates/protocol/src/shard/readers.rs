@@ -682,7 +682,14 @@ impl Readers {
         }
     }
 
+    /// Whether somebody waits for this read: the replica itself, or a reader that is still connected.
+    pub(super) fn awaits(&self, ticket: Ticket) -> bool {
+        self.reading.contains_key(&ticket)
+    }
+
+    /// A reader's connection ended.
     pub(super) fn forget(&mut self, peer: Peer) {
+        self.reading.retain(|_, reading| !reading.is_for_client() || reading.reader.peer() != peer);
         self.waiting.retain(|(reader, _), _| reader.peer() != peer);
         self.subscriptions.retain(|(reader, _), _| reader.peer() != peer);
         self.speculative.retain(|(reader, _)| reader.peer() != peer);
