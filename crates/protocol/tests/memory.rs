@@ -1,4 +1,4 @@
-//! What a record counts in every buffer is at least the memory that it takes there, as an allocator counts it.
+//! A record counts in every buffer with at least the memory that it takes there, as an allocator counts it.
 
 use std::alloc::System;
 use std::collections::VecDeque;
@@ -15,7 +15,7 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const RECORDS: u64 = 10_000;
-/// What a message and a queue take beside their records, in bytes.
+/// The bytes that a message and a queue take beside their records.
 const ONCE: usize = 1024;
 
 fn stored(position: u64, record: Record) -> Stored {

@@ -1,12 +1,13 @@
 //! The suite that every ordering passes: every profile, on every ordering that has what the profile needs. An ordering is
 //! in it by being in [`Order::ALL`], and left out of nothing but by a property that it lacks.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+mod shares;
 
 use seriatim_model::Order;
 use seriatim_sim::profiles::{self, Profile};
 use seriatim_sim::run::run;
+
+use shares::run_share;
 
 /// One seed of a profile, for one ordering.
 type Run = (&'static Profile, Order, u64);
@@ -29,19 +30,7 @@ fn objections((profile, order, seed): Run) -> Vec<String> {
 
 #[test]
 fn every_profile_is_clean_on_every_ordering_that_it_is_for() {
-    let (runs, next, objected) = (runs(), AtomicUsize::new(0), Mutex::new(vec![]));
-    let work = || {
-        while let Some(run) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let found = objections(*run);
-            objected.lock().expect("no thread panicked").extend(found);
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
-            scope.spawn(work);
-        }
-    });
-    let mut objected = objected.into_inner().expect("no thread panicked");
+    let mut objected = run_share(&runs(), |run| objections(*run)).concat();
     objected.sort();
     assert!(objected.is_empty(), "{}", objected.join("\n"));
 }

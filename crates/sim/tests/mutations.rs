@@ -1,24 +1,24 @@
 //! Each deliberate defect is noticed by the checker that is there for it, within a stated number of seeds.
 
+mod shares;
+
 use seriatim_protocol::Mutation;
-use seriatim_sim::mutations::{MUTATIONS, detection};
+use seriatim_sim::mutations::{Detection, MUTATIONS, detection};
 use seriatim_sim::profiles;
+
+use shares::run_share;
 
 #[test]
 fn every_defect_is_caught_by_its_checker() {
     // The run, not the test's output, reports what else a defect trips over.
     std::panic::set_hook(Box::new(|_| {}));
-    let missed: Vec<String> = MUTATIONS
-        .iter()
-        .filter(|detection| detection.caught().is_none())
-        .map(|detection| {
-            format!(
-                "{:?}: '{}' did not object within {} seeds",
-                detection.mutation, detection.checker, detection.within
-            )
-        })
-        .collect();
+    let missed = run_share(&MUTATIONS, |detection| {
+        let Detection { mutation, checker, within, .. } = detection;
+        let is_missed = detection.caught().is_none();
+        is_missed.then(|| format!("{mutation:?}: '{checker}' did not object within {within} seeds"))
+    });
     let _ = std::panic::take_hook();
+    let missed: Vec<String> = missed.into_iter().flatten().collect();
     assert!(missed.is_empty(), "{}", missed.join("\n"));
 }
 
