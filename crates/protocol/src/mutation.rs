@@ -217,6 +217,8 @@ pub enum Mutation {
     StandInCopies,
     /// Controllers do not wait before they replace a member that is away.
     ReplacedAtOnce,
+    /// A replica that was replaced is dismissed although another one reads of it.
+    NeededRemoved,
     /// A node writes a role's snapshot down for a checkpoint some time after the role was asked for it.
     SnapshotAhead,
     /// How old records are goes by a clock on the wall as it is.

@@ -31,6 +31,7 @@ mod position_at;
 mod real_time_order;
 mod receipts;
 mod recovers;
+mod removed_early;
 mod retention;
 mod session_end;
 mod session_order;
@@ -56,7 +57,7 @@ pub type Finding = Result<(), String>;
 pub type Checker = (&'static str, fn(&History) -> Finding);
 
 /// All checkers.
-pub const ALL: [Checker; 41] = [
+pub const ALL: [Checker; 42] = [
     ("total_order", total_order::check),
     ("real_time_order", real_time_order::check),
     ("receipts", receipts::check),
@@ -89,6 +90,7 @@ pub const ALL: [Checker; 41] = [
     ("position_at", position_at::check),
     ("drained", drained::check),
     ("copied_early", copied_early::check),
+    ("removed_early", removed_early::check),
     ("operator", operator::check),
     ("skipped", skipped::check),
     ("chosen_shards", chosen_shards::check),

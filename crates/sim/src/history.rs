@@ -375,6 +375,8 @@ pub struct History {
     pub left_early: Vec<String>,
     /// Where a replica copied the shard of a node that it stood in for, although that node could still come back in time.
     pub copied_early: Vec<String>,
+    /// Where a replica removed its files although another one read of them.
+    pub removed_early: Vec<String>,
     /// The trims.
     pub trims: Vec<Trim>,
     /// The sessions that have ended, at which number, and when that was told last.
@@ -483,6 +485,7 @@ impl History {
             unfreed: None,
             left_early: vec![],
             copied_early: vec![],
+            removed_early: vec![],
             trims: vec![],
             ended: BTreeMap::new(),
             now: Time::ZERO,

@@ -87,7 +87,7 @@ const PASSED_WHILE_REPEATED: Profile = Profile {
 };
 
 /// All of them.
-pub const MUTATIONS: [Detection; 142] = [
+pub const MUTATIONS: [Detection; 143] = [
     detection(Mutation::StableEarly, "no_unstable_reads", 3, profiles::QUIET),
     detection(Mutation::FilterForgotten, "at_most_once", 5, profiles::CHURN),
     detection(Mutation::FilterUnion, "durability", 20, profiles::HALF_SEEN),
@@ -128,6 +128,7 @@ pub const MUTATIONS: [Detection; 142] = [
     detection(Mutation::RepairWaits, "liveness", 50, profiles::MENDING).from(50),
     detection(Mutation::StandInCopies, "copied_early", 20, profiles::ABSENCES),
     detection(Mutation::ReplacedAtOnce, "copied_early", 20, profiles::ABSENCES),
+    detection(Mutation::NeededRemoved, "removed_early", 10, profiles::UNDECIDED_RECORDS),
     detection(Mutation::FormerNotAsked, "liveness", 15, profiles::MENDING).from(780),
     detection(Mutation::JoinForgotten, "stable_prefix", 10, profiles::RESHAPED_LOSSES).of(SHARDS_CHOSEN),
     detection(Mutation::TrimForgotten, "trim", 30, profiles::TRIMMED_ABSENCES),

@@ -24,6 +24,7 @@ mod leaving;
 mod limits;
 mod load;
 mod meter;
+mod needed;
 mod network_faults;
 mod node;
 mod observe;

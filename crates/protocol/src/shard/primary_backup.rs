@@ -169,7 +169,7 @@ impl Replica {
     /// had nothing to give.
     #[must_use]
     pub fn is_needed(&self, now: Time) -> bool {
-        now < self.core.needed_until
+        now < self.core.needed_until && !self.core.options.mutates(Mutation::NeededRemoved)
     }
 
     fn receive(&mut self, now: Time, from: Address, message: Message, out: &mut Vec<RoleEffect>) {

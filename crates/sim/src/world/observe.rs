@@ -12,6 +12,7 @@ use seriatim_protocol::{Message, shard};
 
 use super::damage::Damage;
 use super::limits::Limits;
+use super::needed::Needed;
 use super::promises::Promises;
 use super::reached::{Copies, News, Reached};
 use super::scene::Scene;
@@ -32,6 +33,7 @@ pub(super) struct Witness {
     pub(super) limits: Limits,
     survivors: Survivors,
     standing_in: StandingIn,
+    pub(super) needed: Needed,
     /// The nodes that each took for gone when that was written down.
     suspected: BTreeMap<NodeId, Vec<NodeId>>,
     /// The register may have changed since it was asked for last whether it did.
@@ -48,6 +50,7 @@ impl Witness {
         Self::note_end(scene, outgoing);
         self.survivors.sent(id, outgoing);
         self.standing_in.sent(scene, nodes, id, outgoing);
+        self.needed.sent(scene, nodes, id, outgoing);
         scene.history.slots.sent(outgoing);
         if let Message::Shard(shard::Message::ReadFailed { error: ReadError::Damaged { position }, .. }) =
             &outgoing.message
@@ -152,6 +155,7 @@ impl Witness {
                 News::Dismissed => {
                     scene.coverage.dismissals += 1;
                     self.damage.was_dismissed(id, shard);
+                    self.needed.was_dismissed(scene, id, shard);
                 }
             }
             if let Some(role) = host.replica(scene.log, shard) {

@@ -121,6 +121,7 @@ impl Cluster {
         node.disk.fail_syncs(0);
         node.end_incarnation();
         self.witness.copies.lose_sight_of(id);
+        self.witness.needed.lose_sight_of(id);
         let incarnation = node.incarnation;
         self.scene.history.stops(id);
         self.scene.tell(format_args!("node {id} is killed, power {power}"));
