@@ -1,5 +1,6 @@
 #!/bin/sh
-# Records the figures of README.md, draws them, and puts them into the page: about eleven minutes on a calm machine.
+# Records the figures of README.md, draws them, and puts them into the page: about half an hour on a calm machine.
+# Latencies are measured for 10 s, because shorter rounds miss the stalls of disks.
 #
 #   cargo build --release && bench/record.sh          everything that is older than the program
 #   bench/record.sh latency failover-kill             these, in any case
@@ -33,13 +34,13 @@ record() {
     "$program" bench plot "$file" --page README.md
 }
 
-record latency latency --order $orders --duration "$(up_to 2)" --rounds "$(up_to 3)"
-record latency-far latency --order $orders --duration "$(up_to 2)" --rtt 1ms --rounds "$(up_to 3)"
-record latency-near latency --order $orders --duration "$(up_to 2)" --rtt 0.2ms --rounds "$(up_to 2)"
-record latency-farther latency --order $orders --duration "$(up_to 2)" --rtt 5ms --rounds "$(up_to 2)"
-record latency-rates latency --order $orders --duration 1 --rate 1000,4000,16000 --rounds "$(up_to 2)"
-record latency-closed latency --order $orders --duration 1 --closed --rounds "$(up_to 3)"
-record latency-disk latency --order $orders --duration 1 --durability disk --rounds "$(up_to 3)"
+record latency latency --order $orders --duration "$(up_to 10)" --rounds "$(up_to 3)"
+record latency-far latency --order $orders --duration "$(up_to 10)" --rtt 1ms --rounds "$(up_to 3)"
+record latency-near latency --order $orders --duration "$(up_to 10)" --rtt 0.2ms --rounds "$(up_to 2)"
+record latency-farther latency --order $orders --duration "$(up_to 10)" --rtt 5ms --rounds "$(up_to 2)"
+record latency-rates latency --order $orders --duration "$(up_to 10)" --rate 1000,4000,16000 --rounds "$(up_to 2)"
+record latency-closed latency --order $orders --duration "$(up_to 10)" --closed --rounds "$(up_to 3)"
+record latency-disk latency --order $orders --duration "$(up_to 10)" --durability disk --rounds "$(up_to 3)"
 record throughput throughput --order $orders --duration "$(up_to 2)" --rounds "$(up_to 3)"
 record throughput-disk throughput --order $orders --duration "$(up_to 2)" --durability disk --rounds "$(up_to 2)"
 record throughput-sizes throughput --order erwin-bb,erwin-st --duration 1 --size 100,1024,4096,8192 --rounds "$(up_to 2)"
