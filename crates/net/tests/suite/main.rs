@@ -6,4 +6,5 @@ mod frames;
 mod handshakes;
 mod links;
 mod listening;
+mod relay;
 mod support;

@@ -41,6 +41,7 @@ mod disks;
 mod ends;
 mod events;
 mod failover;
+mod forgotten;
 mod guide;
 mod history;
 mod identity;
@@ -52,6 +53,8 @@ mod moved;
 mod output;
 mod process;
 mod quiet;
+#[path = "../../../net/tests/suite/relay.rs"]
+mod relay;
 mod retention;
 mod retired;
 mod serve;
