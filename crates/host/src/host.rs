@@ -349,7 +349,7 @@ impl Host {
         self.journal.pending_bytes()
     }
 
-    /// When [`Host::finish_turn`] is to be called at the latest, or [`Host::serve_reader`].
+    /// The latest time for the next call of [`Host::finish_turn`] or [`Host::serve_reader`].
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         if self.failure.is_some() {

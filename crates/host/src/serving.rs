@@ -20,7 +20,7 @@ pub(crate) struct Serving {
 }
 
 impl Serving {
-    /// When the next read is to be done: at once, if one waits.
+    /// The time of the next read: now if a read waits. `None` if no read waits.
     pub(crate) fn deadline(&self) -> Option<Time> {
         (!self.queue.is_empty()).then_some(Time::ZERO)
     }
@@ -30,14 +30,14 @@ impl Serving {
         self.queue.push_back((key, ticket, range));
     }
 
-    /// A role is gone, with all that it asked for. Another incarnation counts its tickets anew.
+    /// Drops the reads of a role that is gone. Another incarnation numbers its tickets from the beginning.
     pub(crate) fn forget(&mut self, key: RoleKey) {
         self.queue.retain(|(role, ..)| *role != key);
     }
 }
 
 impl Host {
-    /// Does the read that a reader has waited for longest, and what follows from it. Returns how many records the read found; `None` if
+    /// Performs the oldest waiting read and delivers its messages to the node's roles. Returns the number of records that it found; `None` if
     /// no read waits.
     pub fn serve_reader(&mut self, now: Time) -> Option<usize> {
         if self.failure.is_some() {
@@ -49,7 +49,7 @@ impl Host {
         Some(found)
     }
 
-    /// Takes the oldest read for which somebody still waits. Reads whose readers are gone leave the queue.
+    /// Removes and returns the oldest read whose reader is still connected. Drops the reads before it.
     fn next_awaited_read(&mut self) -> Option<(RoleKey, Ticket, ReadRange)> {
         while let Some(next) = self.serving.queue.pop_front() {
             let (key, ticket, _) = next;

@@ -31,7 +31,7 @@ pub const PING_AFTER: Duration = Duration::from_secs(15);
 /// How long a pinged peer may stay silent.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(15);
 
-/// How long a closing connection tries to write what is queued; and how long it then waits for the peer to end its side.
+/// How long a closing connection tries to write its queue, and how long it then waits for the peer to close its side.
 pub const FLUSH_FOR: Duration = Duration::from_secs(5);
 
 /// How long a closed connection takes in, and drops, what the peer still sends. Without it the kernel

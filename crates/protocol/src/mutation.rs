@@ -291,7 +291,7 @@ pub enum Mutation {
     DecidingViewUntold,
     /// A reader of chosen shards does not ask the register whether one of them has joined.
     JoiningNotAsked,
-    /// A subscription is told what a read found that was begun for an earlier one, or before it was set back.
+    /// A subscription receives the result of a read that an earlier subscription, or the same one before a reset, started.
     StaleReadTaken,
 }
 

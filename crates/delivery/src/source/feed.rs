@@ -279,7 +279,7 @@ impl Feed {
         self.timed_out();
     }
 
-    /// The shard may have `window` bytes on their way or here from now on. It is asked anew.
+    /// From now on, at most `window` bytes of the shard are in flight or buffered. The subscription sends a new request.
     pub(crate) fn resize(&mut self, window: u64) {
         assert!(self.request.is_none(), "the credit of a subscription that stands is not taken back");
         self.credit.resize(window);

@@ -124,7 +124,7 @@ impl Replica {
         self.path.unplaced()
     }
 
-    /// Whether somebody waits for this read from its store.
+    /// Whether a reader or the replica itself still waits for this read.
     #[must_use]
     pub fn awaits_read(&self, ticket: Ticket) -> bool {
         self.core.readers.awaits(ticket)

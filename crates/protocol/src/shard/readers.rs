@@ -493,7 +493,7 @@ impl Readers {
             let outcome = outcome.map(|found| (found.records, found.upto));
             return Outcome { damaged, scrubbed: None, own: Some((request, outcome)) };
         }
-        // A subscription that was made anew under the same number, or was set back, does not wait for the reads from before.
+        // A new subscription under the same number, and one that was reset, ignore earlier reads.
         let takes_any = self.takes_stale_reads;
         let wants = |subscription: &Subscription| takes_any || subscription.reading == Some(ticket);
         if kind == ReadKind::Subscription && !self.subscriptions.get(&(reader, request)).is_some_and(wants) {
@@ -682,7 +682,7 @@ impl Readers {
         }
     }
 
-    /// Whether somebody waits for this read: the replica itself, or a reader that is still connected.
+    /// Whether a connected reader or the replica itself waits for this read.
     pub(super) fn awaits(&self, ticket: Ticket) -> bool {
         self.reading.contains_key(&ticket)
     }

@@ -14,7 +14,7 @@ use super::readers::Bounds;
 pub(super) struct Subscription {
     pub(super) next: Position,
     pub(super) credit: u64,
-    /// The read on its way of what comes from `next` on.
+    /// The read in progress; it starts at `next`. `None`: no read is in progress.
     pub(super) reading: Option<Ticket>,
     filter: Option<Filter>,
     predictions: Option<Predictions>,

@@ -14,7 +14,7 @@ const NODES: u32 = 3;
 /// Half of the time that an append has by default.
 const HALF: Duration = Duration::from_secs(5);
 
-/// Three nodes, each of which others reach through a relay.
+/// Three nodes; clients and other nodes reach each of them through a relay.
 async fn behind_relays() -> (Members, Vec<Relay>) {
     let relays = RefCell::new(vec![]);
     let prepare = |node: NodeId, data: &std::path::Path| {

@@ -1,4 +1,4 @@
-//! A replica that was replaced keeps its files as long as another replica of the shard reads what it lacks from them.
+//! A replaced replica keeps its files while another replica of the shard reads from them.
 
 use super::Finding;
 use crate::history::History;

@@ -1,4 +1,4 @@
-//! Replicas outside the view of which another replica still reads, and when they are dismissed.
+//! Detects a replica outside the view that removes its files while another replica reads from them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
