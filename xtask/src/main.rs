@@ -1,4 +1,4 @@
-//! `cargo xtask tidy | commits | soak | assertions | ci`: see [`USAGE`].
+//! `cargo xtask tidy | commits | soak | assertions | prose | ci`: see [`USAGE`].
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line talks on its terminal")]
 
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::{Command, ExitCode};
 use std::{fs, io};
 
 use xtask::workspace::Workspace;
-use xtask::{assertions, commits, soak, tidy};
+use xtask::{assertions, commits, prose, soak, tidy};
 
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
@@ -26,6 +26,9 @@ usage: cargo xtask COMMAND
        --fuzz-minutes N  for how long each decoder gets what is no encoding (default 30)
   assertions FOLDER      the cost of assertions, from NAME.with and NAME.without there; see bench/assertions.sh
   assertions off         switches all assertions of the deciding crates off in this tree, for such a profile
+  prose                  the phrases that hide an actor or an object, and words, for each crate and page
+  prose --write          lowers the limits in xtask/prose.txt to these figures
+  prose --sample N --seed N  prints N comments, drawn by the seed, with the code below them
   ci                     what continuous integration runs";
 
 fn main() -> ExitCode {
@@ -40,6 +43,12 @@ fn main() -> ExitCode {
         },
         ["assertions", "off"] => report(switch_assertions_off()),
         ["assertions", folder] => report(print_costs(Path::new(folder))),
+        ["prose"] => report(print_prose()),
+        ["prose", "--write"] => report(write_limits()),
+        ["prose", "--sample", count, "--seed", seed] => match (count.parse(), seed.parse()) {
+            (Ok(count), Ok(seed)) => report(print_sample(count, seed)),
+            _ => usage("--sample and --seed take numbers"),
+        },
         ["ci"] => run_ci(),
         [] => usage("which command?"),
         other => usage(&format!("unknown arguments: {}", other.join(" "))),
@@ -94,6 +103,21 @@ fn switch_assertions_off() -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+fn print_prose() -> io::Result<()> {
+    print!("{}", prose::table(&prose::measure(&Workspace::load_own()?)));
+    Ok(())
+}
+
+fn print_sample(count: usize, seed: u64) -> io::Result<()> {
+    print!("{}", prose::sample(&Workspace::load_own()?, count, seed));
+    Ok(())
+}
+
+fn write_limits() -> io::Result<()> {
+    let workspace = Workspace::load_own()?;
+    fs::write(Workspace::own_root().join(tidy::PROSE_LIMITS), tidy::lowered_limits(&workspace))
 }
 
 /// Prints the table of what assertions cost, for each profile `NAME.with` of the folder that has its `NAME.without`.

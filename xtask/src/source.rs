@@ -39,6 +39,44 @@ fn token_end(chars: &[char], at: usize) -> (usize, bool) {
     }
 }
 
+/// The strings of a file, each with its line, from 1. Escapes and the names in braces are blanks.
+#[must_use]
+pub fn strings(text: &str) -> Vec<(usize, String)> {
+    let chars: Vec<char> = text.chars().collect();
+    let (mut at, mut line, mut strings) = (0, 1, Vec::new());
+    while at < chars.len() {
+        let (end, is_kept) = token_end(&chars, at);
+        let token = &chars[at..end];
+        let is_string = !is_kept && matches!(token[0], '"' | 'r' | 'b' | 'c');
+        if is_string {
+            strings.push((line, contents(token)));
+        }
+        line += token.iter().filter(|c| **c == '\n').count();
+        at = end;
+    }
+    strings
+}
+
+fn contents(literal: &[char]) -> String {
+    let (mut out, mut chars, mut is_name) = (String::new(), literal.iter(), false);
+    while let Some(&c) = chars.next() {
+        match c {
+            '\\' => {
+                chars.next();
+                out.push(' ');
+            }
+            '{' => is_name = true,
+            '}' => {
+                is_name = false;
+                out.push(' ');
+            }
+            _ if !is_name => out.push(c),
+            _ => {}
+        }
+    }
+    out
+}
+
 fn is_name(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }

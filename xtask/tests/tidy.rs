@@ -61,6 +61,6 @@ checks! {
     named_files,
     named_functions,
     invariants,
-    comments,
+    prose,
     questions,
 }

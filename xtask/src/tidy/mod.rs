@@ -7,6 +7,7 @@ mod invariants;
 mod layers;
 mod only_tests;
 mod orderings;
+mod plain;
 mod protocols;
 mod purity;
 mod ratchet;
@@ -17,6 +18,8 @@ mod words;
 use std::fmt;
 
 use crate::workspace::Workspace;
+
+pub use plain::{LIMITS as PROSE_LIMITS, lowered as lowered_limits};
 
 /// Something to mend.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -151,7 +154,11 @@ pub const CHECKS: &[Check] = &[
         about: "an invariant that a pure crate states is asserted",
         run: invariants::check,
     },
-    Check { name: "comments", about: "a comment begins with the role that acts", run: words::comments },
+    Check {
+        name: "prose",
+        about: "texts have no more phrases that hide an actor or an object than xtask/prose.txt allows",
+        run: plain::check,
+    },
     Check {
         name: "questions",
         about: "a function that asks how something is does not change it",
