@@ -16,7 +16,7 @@ use tokio::io::AsyncWriteExt;
 use crate::cluster::Cluster;
 use crate::command::{CommandLine, text};
 use crate::events::told;
-use crate::members::Members;
+use crate::members::{Members, configure};
 use crate::process::{NO_DISK_WARNING, TIMEOUT};
 use crate::status::until_status;
 use crate::workload::{DEADLINE, Style, Workload};
@@ -108,9 +108,7 @@ async fn with_a_disk_of(mib: u32) -> Option<(Members, Mount)> {
     let prepare = |node: NodeId, data: &Path| {
         if node == FULL {
             mount.set(Mount::sized(data, mib));
-            let config = data.with_file_name(format!("node{node}.toml"));
-            let text = fs::read_to_string(&config).expect("its configuration");
-            fs::write(config, text.replace(NO_DISK_WARNING, "")).expect("it can be written");
+            configure(node, data, |text| text.replace(NO_DISK_WARNING, ""));
         }
     };
     let members = Members::start_with(3, prepare).await;

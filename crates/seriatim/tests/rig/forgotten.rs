@@ -1,13 +1,12 @@
 //! The network forgets connections of a client without a reset, and new connections work, as where a firewall loses its state.
 
 use std::cell::RefCell;
-use std::fs;
 use std::time::{Duration, Instant};
 
 use seriatim_client::{Client, ClientOptions, Log, LogConfig, Order};
 use seriatim_model::NodeId;
 
-use crate::members::Members;
+use crate::members::{Members, configure};
 use crate::relay::Relay;
 
 const NODES: u32 = 3;
@@ -18,17 +17,17 @@ const HALF: Duration = Duration::from_secs(5);
 async fn behind_relays() -> (Members, Vec<Relay>) {
     let relays = RefCell::new(vec![]);
     let prepare = |node: NodeId, data: &std::path::Path| {
-        let config = data.with_file_name(format!("node{node}.toml"));
-        let text = fs::read_to_string(&config).expect("its configuration");
-        let listen = text.lines().find_map(|line| line.strip_prefix("listen = ")).expect("it listens");
-        let advertised = listen.trim_matches('"');
-        let own = advertised.replace(":770", ":870");
-        let lines = format!("listen = \"{own}\"\nadvertise = \"{advertised}\"");
-        let text = text.replacen(&format!("listen = {listen}"), &lines, 1);
-        fs::write(&config, text).expect("it can be written");
-        let relay = Relay::start(advertised, own);
-        assert_eq!(relay.address, advertised);
-        relays.borrow_mut().push(relay);
+        configure(node, data, |text| {
+            let listen = text.lines().find_map(|line| line.strip_prefix("listen = ")).expect("it listens");
+            let advertised = listen.trim_matches('"');
+            let own = advertised.replace(":770", ":870");
+            let lines = format!("listen = \"{own}\"\nadvertise = \"{advertised}\"");
+            let changed = text.replacen(&format!("listen = {listen}"), &lines, 1);
+            let relay = Relay::start(advertised, own);
+            assert_eq!(relay.address, advertised);
+            relays.borrow_mut().push(relay);
+            changed
+        });
     };
     let members = Members::start_with(NODES, prepare).await;
     (members, relays.into_inner())

@@ -26,6 +26,13 @@ pub(crate) enum Register {
     Etcd,
 }
 
+/// Changes the configuration of a node that is not started yet, and whose data is to be in `data`.
+pub(crate) fn configure(node: NodeId, data: &Path, change: impl FnOnce(String) -> String) {
+    let config = data.with_file_name(format!("node{node}.toml"));
+    let text = fs::read_to_string(&config).expect("it was written");
+    fs::write(config, change(text)).expect("it can be written");
+}
+
 /// A cluster of several processes. Dropping it kills them and deletes their data.
 pub(crate) struct Members {
     processes: Vec<Option<Process>>,

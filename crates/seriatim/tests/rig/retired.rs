@@ -5,7 +5,7 @@ use std::time::Duration;
 use seriatim_client::{Client, LogConfig, LogEntry, NodeId, Order, ShardId};
 
 use crate::command::{CommandLine, text};
-use crate::members::Members;
+use crate::members::{Members, configure};
 use crate::workload::DEADLINE;
 
 /// Five nodes, and a log `x` of two shards with two replicas each: shard 0 has the records 1 to 400, and shard 1 those up to 1,000.
@@ -21,10 +21,7 @@ impl Cluster {
     /// A node that stays away for so many milliseconds is replaced.
     async fn start(replace_after_ms: u32) -> Self {
         let prepare = |node: NodeId, data: &std::path::Path| {
-            let config = data.with_file_name(format!("node{node}.toml"));
-            let before = std::fs::read_to_string(&config).expect("it was written");
-            let limits = format!("{before}replace_after_ms = {replace_after_ms}\n");
-            std::fs::write(config, limits).expect("it can be written");
+            configure(node, data, |text| format!("{text}replace_after_ms = {replace_after_ms}\n"));
         };
         let members = Members::start_with(5, prepare).await;
         let client = members.client(DEADLINE).await;
