@@ -34,7 +34,7 @@ pub(crate) struct Filling {
 }
 
 impl Filling {
-    /// Takes note of the room that was found, of which `size` bytes are the most. A warning begins below `warn_at` percent, and gets
+    /// Records the free room of a disk of `size` bytes. A warning begins below `warn_at` percent, and gets
     /// worse below half of that; at 0 there is none. Returns the share that is free if a warning begins or gets worse (`true`), or
     /// ends (`false`).
     pub(crate) fn found(

@@ -85,7 +85,7 @@ impl Others {
         }
     }
 
-    /// Whether a node answers and its disk has room, as far as this node knows.
+    /// Whether this node believes that the other node answers and has room on its disk.
     pub(crate) fn is_able(&self, node: NodeId) -> bool {
         !self.suspected.contains(&node) && !self.full.contains(&node)
     }

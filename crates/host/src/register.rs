@@ -78,7 +78,7 @@ impl Host {
                 let from =
                     Endpoint::Client(self.register_proxy.number((connection, number), wants_news(&message)));
                 self.sends.push(Outgoing { peer, log, from, to: Endpoint::Register, message });
-                // The question is passed on all the same: the register may answer before this node hears of it.
+                // The node still forwards the question: the register may answer before this node learns of its return.
                 if let Some(why) = self.notices.register_is_away(*node) {
                     let (peer, to) = (Peer::Client(connection), Endpoint::Client(number));
                     let message = control::Message::Unanswered { why }.into();

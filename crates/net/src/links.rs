@@ -50,7 +50,7 @@ pub enum LinkEvent {
 /// One connection to each node that something was sent to.
 ///
 /// A sent message may be lost when a connection breaks: a sender that needs an answer retransmits. A connection over which nothing
-/// arrives although something was sent is [looked after](Self::look): another one is made beside it, and the one that carries something
+/// arrives after a message is [watched](Self::look): the links make a second connection, and the one that carries a message
 /// first stays. One attempt at a time is made for each node, ever more rarely.
 #[derive(Debug)]
 pub struct Links {
@@ -129,7 +129,7 @@ impl Links {
         up.min()
     }
 
-    /// Probes connections over which nothing arrives, and makes other ones beside those that do not answer.
+    /// Probes silent connections. Makes a second connection to a node that does not answer the probe.
     pub fn look<'a>(&mut self, address: impl Fn(NodeId) -> Option<&'a str>) {
         let mut rivals = vec![];
         for (node, link) in &mut self.links {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 /// A connection is probed this long after the first message that nothing came after: at the earliest and at the latest. The peer answers a
 /// probe at once, also where its disk is slow.
 const PROBE_AFTER: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(1));
-/// It is probed after so many times the time that answers lately took.
+/// The time until a probe, as a multiple of the recent response time.
 const PROBE_TIMES: u32 = 4;
 /// How long a probe may stay unanswered before another connection is made beside this one; doubled with each connection that was made in
 /// vain, up to the second.
@@ -20,7 +20,7 @@ pub(crate) enum Due {
     Nothing,
     /// Send something that the peer answers.
     Probe,
-    /// Make another connection, and keep the one that carries something first.
+    /// Make a second connection, and keep the first of the two that carries a message.
     Replace,
 }
 
@@ -50,7 +50,7 @@ impl Watch {
         self.owed_since.get_or_insert(now);
     }
 
-    /// Looks what is due; something arrived at `heard_at` last.
+    /// Returns the next action. The last message arrived at `heard_at`.
     pub(crate) fn look(&mut self, now: Instant, heard_at: Instant) -> Due {
         self.hears(heard_at);
         if self.deadline().is_none_or(|at| now < at) {

@@ -77,7 +77,7 @@ async fn read(peer: Peer, mut receiver: Receiver, sender: Sender, driver: mpsc::
                 Ok(Some(frames)) => frames,
                 _ => break,
             },
-            // The node gave the client up: nothing that it still sends is answered.
+            // The node abandoned the client, and answers no further message from it.
             _ = sender.closed() => break,
             // A node that is gone answers nobody, not even pings.
             () = driver.closed() => return,

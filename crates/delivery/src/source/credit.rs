@@ -14,11 +14,11 @@ const LARGEST: u64 = (limits::MAX_RECORD_BYTES + limits::MAX_RECORD_OVERHEAD_BYT
 /// The account of one shard.
 ///
 /// Invariant: `granted` and `held` together are at most `window`, but for what the last record, with its spans, was
-/// larger than the credit; and for what was held when the window became smaller: then `granted` is 0.
+/// larger than the credit; and for the records that the client held when the window became smaller: then `granted` is 0.
 #[derive(Debug)]
 pub(crate) struct Credit {
     window: u64,
-    /// How many bytes may be held: the window and the largest record, or what was held when the window became smaller.
+    /// The limit for held bytes: the window and the largest record, or the bytes held when the window became smaller.
     most_held: u64,
     /// How many more bytes the shard may send.
     granted: u64,

@@ -34,7 +34,7 @@ struct Client {
     links: Links,
     events: mpsc::Receiver<LinkEvent>,
     relay: Relay,
-    /// How often another connection took the place of one that carried nothing.
+    /// How often a second connection replaced a silent one.
     replaced: u32,
 }
 
@@ -50,7 +50,7 @@ impl Client {
         self.links.send(NODE, Some(&self.relay.address), message(0, &"question".into()));
     }
 
-    /// Waits for an answer. Sends again what was lost with a connection.
+    /// Waits for an answer. Retransmits messages that were lost with a connection.
     async fn answer(&mut self) {
         loop {
             let look_at = self.links.deadline().map(tokio::time::Instant::from_std);

@@ -122,7 +122,7 @@ pub(super) struct Goal {
     pub(super) lost: BTreeSet<NodeId>,
     /// Replicas of retired shards that are to count among the copies from now on.
     pub(super) keepers: BTreeSet<Address>,
-    /// The kinds of roles of which as many are filled as the log is to have, not only as many as it needs to go on.
+    /// The kinds of roles that the view fills up to the configured number, not only to the minimum.
     pub(super) replaces: BTreeSet<Endpoint>,
     /// The mutation of leaving the places of lost sequencing replicas empty.
     pub(super) leaves_sequencers: bool,

@@ -493,7 +493,7 @@ impl Readers {
             let outcome = outcome.map(|found| (found.records, found.upto));
             return Outcome { damaged, scrubbed: None, own: Some((request, outcome)) };
         }
-        // A new subscription under the same number, and one that was reset, ignore earlier reads.
+        // A subscription that is new under its number, or was reset, ignores earlier reads.
         let takes_any = self.takes_stale_reads;
         let wants = |subscription: &Subscription| takes_any || subscription.reading == Some(ticket);
         if kind == ReadKind::Subscription && !self.subscriptions.get(&(reader, request)).is_some_and(wants) {

@@ -15,7 +15,7 @@ use crate::process::{BINARY, NO_DISK_WARNING, own_host};
 const CLUSTER: &str = include_str!("../../../../docs/cluster.md");
 const README: &str = include_str!("../../../../README.md");
 
-/// An `sh` block of a page, and the lines of the `text` block below it: what its commands print.
+/// An `sh` block of a page, and the lines of the `text` block below it, which show the output.
 #[derive(Debug, Default)]
 struct Block {
     commands: Vec<String>,
@@ -177,7 +177,7 @@ fn a_line_that_differs_from_the_page_is_noticed() {
     assert!(!is_like(&[], &["more"]));
 }
 
-/// A `cargo` that compiles nothing: what the page builds is the binary under test, and what it runs of other packages is left out.
+/// A `cargo` that compiles nothing: it links the binary under test, and skips the other packages that the page runs.
 const CARGO: &str = r#"#!/bin/sh
 case "$*" in
     "build --release") mkdir -p target/release && ln -sf "$SERIATIM" target/release/seriatim ;;

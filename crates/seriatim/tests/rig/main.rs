@@ -20,7 +20,7 @@
 //! * [`retention`]: limits of what a log keeps, and positions by time;
 //! * [`trims`]: what a trim frees;
 //! * [`load`]: more load than the machine can carry, also beside a busy loop ([`surroundings`]);
-//! * [`guide`]: the commands of `README.md` and `docs/cluster.md`, and what they print;
+//! * [`guide`]: the commands of `README.md` and `docs/cluster.md`, and their output;
 //! * [`bench`]: what `seriatim bench` writes;
 //! * [`acceptance`], [`output`], [`bridge`]: the command line, as scripts and programs in other languages use it.
 //!

@@ -12,7 +12,7 @@ use crate::control::members::{left_out, short};
 pub(super) struct Absences {
     /// The assigned roles that the latest view does without.
     roles: BTreeMap<Address, Time>,
-    /// The kinds of roles of which the latest view has fewer than the log is meant to have.
+    /// The kinds of roles with fewer members in the latest view than the log is configured for.
     kinds: BTreeMap<Endpoint, Time>,
 }
 

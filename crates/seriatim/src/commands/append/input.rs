@@ -34,7 +34,7 @@ pub(super) struct Item {
 
 /// The input while the reading thread reads it.
 pub(super) struct Reading {
-    /// The records of the input, a few at a time, up to its end or to what is wrong with it.
+    /// The records of the input, a few at a time, up to its end or to the first error.
     pub(super) chunks: mpsc::Receiver<Vec<Result<Item, Failure>>>,
     unfinished: Unfinished,
 }
@@ -197,7 +197,7 @@ impl<R: Read> Reader<R> {
         )))
     }
 
-    /// The next records, and what is wrong with the one that follows them; nothing at the end. Waits only for the first of them.
+    /// The next records, and the error of the record after them; nothing at the end. Waits only for the first record.
     fn chunk(&mut self) -> Vec<Result<Item, Failure>> {
         let begin = self.at.bytes;
         let first = self.next_bytes();

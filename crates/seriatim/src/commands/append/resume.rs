@@ -178,7 +178,7 @@ impl Progress {
         })
     }
 
-    /// Writes the file: it is the new one or the old one, whatever happens.
+    /// Writes the file atomically: after a crash it has the new or the old contents.
     fn write(&mut self) -> io::Result<()> {
         let text = serde_json::to_string(&self.saved)?;
         let mut beside = self.path.clone().into_os_string();
