@@ -104,8 +104,8 @@ fn advice(source: &io::Error) -> &'static str {
 
 /// The remedy for an error of a write, where the system's text does not tell one.
 pub(crate) fn write_advice(source: &io::Error) -> &'static str {
-    match Errno::from_io_error(source) {
-        Some(Errno::FBIG) => {
+    match source.kind() {
+        io::ErrorKind::FileTooLarge => {
             "; this process may not write files of that size: raise the limit, with 'ulimit -f unlimited' in a shell or \
              LimitFSIZE=infinity in a unit of systemd"
         }
@@ -116,6 +116,7 @@ pub(crate) fn write_advice(source: &io::Error) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::StoreError;
     use crate::journal::WriteFailure;
 
     #[test]
@@ -142,7 +143,13 @@ mod tests {
     #[test]
     fn a_limit_of_file_sizes_is_named() {
         let failure = WriteFailure::Failed { file: "f".into(), source: Errno::FBIG.into() };
-        for said in [failure.to_string(), OpenError::io("f")(Errno::FBIG.into()).to_string()] {
+        let behind = io::Error::new(io::ErrorKind::FileTooLarge, "File too large, and lost");
+        for said in [
+            failure.to_string(),
+            OpenError::io("f")(Errno::FBIG.into()).to_string(),
+            OpenError::io("f")(behind).to_string(),
+            StoreError::Failed { file: "f".into(), source: Errno::FBIG.into() }.to_string(),
+        ] {
             assert!(
                 said.starts_with("f: File too large") && said.contains("'ulimit -f unlimited'"),
                 "{said}"

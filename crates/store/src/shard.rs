@@ -63,7 +63,7 @@ use seriatim_model::wire::{Decoder, Encoder, Wire, WireError, decode_one, encode
 use seriatim_model::{LogId, Position, Record, RecordId, ShardId, TimeIndex};
 
 use crate::disk::Disk;
-use crate::error::OpenError;
+use crate::error::{OpenError, write_advice};
 use binding::Binding;
 use contents::{Contents, start_of_view};
 use removals::{Removals, Synced};
@@ -125,7 +125,7 @@ pub enum StoreError {
         source: io::Error,
     },
     /// The disk failed. The store takes no more commands.
-    #[error("{file}: {source}")]
+    #[error("{file}: {source}{}", write_advice(source))]
     Failed {
         /// The file's name on its disk.
         file: String,

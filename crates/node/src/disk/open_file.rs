@@ -67,8 +67,8 @@ struct State {
     /// Whether the thread that writes knows of it.
     is_queued: bool,
     is_deleted: bool,
-    /// Why what was behind could not be written: final.
-    failure: Option<String>,
+    /// Why the buffered pieces could not be written. Each later write and sync fails with it.
+    failure: Option<(io::ErrorKind, String)>,
 }
 
 /// Consecutive bytes.
@@ -280,7 +280,7 @@ impl OpenFile {
         let outcome = self.try_write_pieces(io, begins);
         if let Err(error) = &outcome {
             let mut state = self.state();
-            state.failure.get_or_insert_with(|| format!("what was written behind is lost: {error}"));
+            state.failure.get_or_insert_with(|| lost(error));
             let released = state.drop_pieces();
             drop(state);
             self.behind.release(released);
@@ -329,12 +329,22 @@ impl Io {
     }
 }
 
+/// The failure of a file whose buffered pieces were dropped. It keeps the kind of a limit of file sizes, for the remedy
+/// that its text names, and no other: no caller may retry a full disk or take a lost directory for a missing file.
+fn lost(error: &io::Error) -> (io::ErrorKind, String) {
+    let kind = match error.kind() {
+        io::ErrorKind::FileTooLarge => io::ErrorKind::FileTooLarge,
+        _ => io::ErrorKind::Other,
+    };
+    (kind, format!("writes in its buffer are lost: {error}"))
+}
+
 impl State {
     fn check(&self) -> io::Result<()> {
         if self.is_deleted {
             return Err(io::ErrorKind::NotFound.into());
         }
-        let failed = |failure: &String| Err(io::Error::other(failure.clone()));
+        let failed = |(kind, text): &(io::ErrorKind, String)| Err(io::Error::new(*kind, text.clone()));
         self.failure.as_ref().map_or(Ok(()), failed)
     }
 
@@ -489,6 +499,14 @@ mod tests {
         assert!(file.sync().unwrap_err().to_string().contains("lost"));
         assert!(file.write_at(5, &bytes(1, 2)).unwrap_err().to_string().contains("lost"));
         assert!(file.read_at(0, 5).is_err() && file.behind.bytes() == 0);
+    }
+
+    #[test]
+    fn a_lost_buffer_names_the_limit_of_file_sizes_and_is_never_retried() {
+        let kind = |kind: io::ErrorKind| lost(&kind.into()).0;
+        assert_eq!(kind(io::ErrorKind::FileTooLarge), io::ErrorKind::FileTooLarge);
+        assert_eq!(kind(io::ErrorKind::StorageFull), io::ErrorKind::Other);
+        assert_eq!(kind(io::ErrorKind::NotFound), io::ErrorKind::Other);
     }
 
     #[test]

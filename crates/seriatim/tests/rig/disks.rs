@@ -499,9 +499,11 @@ async fn a_write_beyond_the_limit_of_file_sizes_fails_with_a_sentence() {
     let cli = CommandLine::new(cluster.address());
     cli.good(&["log", "create", "l"]).await;
     cli.good_on(&["append", "l"], b"before\n").await;
-    cluster.limit_file_sizes(64 << 10);
     let mut appending = cli.begin_on(&["append", "l"]);
     let mut stdin = appending.stdin.take().expect("it is piped");
+    stdin.write_all(b"connected\n").await.expect("it reads");
+    while cli.tail_of("l").await < 2 {} // a node at its limit accepts no first connection
+    cluster.limit_file_sizes(64 << 10);
     let lines = "x".repeat(999) + "\n";
     stdin.write_all(lines.repeat(500).as_bytes()).await.expect("it reads");
     let status = cluster.end("a write beyond the limit", TIMEOUT).await;
