@@ -1,9 +1,11 @@
-//! The cost of the release assertions of the deciding crates, from profiles of the simulator (`bench/assertions.sh`).
+//! The cost of the release assertions of the deciding crates, from profiles of the simulator
+//! (`bench/assertions.sh`).
 //!
-//! A profile by callgrind has the instructions of each line, and at the line of each call those of the called function
-//! with all that it calls. An assertion costs what its lines have of both. Code that the compiler inlined into an
-//! assertion from elsewhere has lines of its own and is missing there: so the script also profiles a build
-//! [without](disarmed) assertions. The simulator does the same in both, so the difference is exact for all of them.
+//! A profile by callgrind has the instructions of each line, and at the line of each call those of
+//! the called function with all that it calls. An assertion costs what its lines have of both. Code
+//! that the compiler inlined into an assertion from elsewhere has lines of its own and is missing
+//! there: so the script also profiles a build [without](disarmed) assertions. The simulator does
+//! the same in both, so the difference is exact for all of them.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +17,8 @@ const DECIDING: [&str; 5] = ["model", "protocol", "delivery", "store", "host"];
 
 /// An assertion in a deciding crate, outside of its tests.
 ///
-/// One that judges the outcome of a change (`assert!(set.remove(&key))`) is none of these: the change is not its cost.
+/// One that judges the outcome of a change (`assert!(set.remove(&key))`) is none of these: the
+/// change is not its cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assertion {
     /// The path of its file.
@@ -134,7 +137,8 @@ impl Profile {
     }
 }
 
-/// A file's path below the workspace. It is written out once, as `(number) path`, and then only its number.
+/// A file's path below the workspace. It is written out once, as `(number) path`, and then only its
+/// number.
 fn named(value: &str, names: &mut BTreeMap<String, String>) -> String {
     let (number, path) = value.split_once(' ').unwrap_or((value, ""));
     if !path.is_empty() {
@@ -156,8 +160,9 @@ fn counted(row: &str, last: usize) -> Option<(usize, u64)> {
     Some((line, count.parse().ok()?))
 }
 
-/// A table in Markdown: the assertions that cost most in some profile, in percent of all its instructions; then all of
-/// them, as far as lines tell; what a build without them saves; and what the crates take that they are in.
+/// A table in Markdown: the assertions that cost most in some profile, in percent of all its
+/// instructions; then all of them, as far as lines tell; what a build without them saves; and what
+/// the crates take that they are in.
 #[must_use]
 pub fn table(assertions: &[Assertion], profiles: &[(String, Profile, Profile)], rows: usize) -> String {
     let percent = |part: u64, profile: &Profile| 100.0 * part as f64 / profile.total as f64;

@@ -37,8 +37,8 @@ pub fn problem(subject: &str, is_merge: bool) -> Option<String> {
     text.ends_with('.').then(|| "ends with a full stop".into())
 }
 
-/// The commits since `base`, or since the rule, whose subjects are not as they should be, each with its problem; how many
-/// there are in all.
+/// The commits since `base`, or since the rule, whose subjects are not as they should be, each with
+/// its problem; how many there are in all.
 ///
 /// # Errors
 /// The reason why there is nothing to look at: no git, or not enough history.

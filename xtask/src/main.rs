@@ -120,7 +120,8 @@ fn write_limits() -> io::Result<()> {
     fs::write(Workspace::own_root().join(tidy::PROSE_LIMITS), tidy::lowered_limits(&workspace))
 }
 
-/// Prints the table of what assertions cost, for each profile `NAME.with` of the folder that has its `NAME.without`.
+/// Prints the table of what assertions cost, for each profile `NAME.with` of the folder that has
+/// its `NAME.without`.
 fn print_costs(folder: &Path) -> io::Result<()> {
     let mut profiles = vec![];
     let mut paths: Vec<_> =
@@ -135,7 +136,8 @@ fn print_costs(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Without a history there is nothing to check, which is said and is no failure, unless commits were asked for.
+/// Without a history there is nothing to check, which is said and is no failure, unless commits
+/// were asked for.
 fn run_commits(base: Option<&str>) -> ExitCode {
     match commits::check(&Workspace::own_root(), base) {
         Ok((count, problems)) if problems.is_empty() => {

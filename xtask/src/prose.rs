@@ -1,4 +1,5 @@
-//! Measures how plain the project's texts are: phrases that hide the actor or the object, words in comments, and long lines.
+//! Measures how plain the project's texts are: phrases that hide the actor or the object, words in
+//! comments, and long lines.
 //!
 //! A marker is a match of one of [`PATTERNS`]. Text in backquotes is code and does not count.
 
@@ -136,7 +137,8 @@ pub fn page(file: &TextFile) -> String {
     out
 }
 
-/// The figures of the workspace: of the comments of each crate, of its sentences outside of tests, and of each page.
+/// The figures of the workspace: of the comments of each crate, of its sentences outside of tests,
+/// and of each page.
 #[must_use]
 pub fn measure(workspace: &Workspace) -> BTreeMap<String, Figures> {
     let mut all: BTreeMap<String, Figures> = BTreeMap::new();

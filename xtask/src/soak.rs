@@ -1,5 +1,5 @@
-//! The runs that are too long for continuous integration: one after another, stopping at the first that
-//! fails, with what ran at the end.
+//! The runs that are too long for continuous integration: one after another, stopping at the first
+//! that fails, with what ran at the end.
 
 use std::fmt;
 use std::process::{Command, ExitCode};
@@ -65,8 +65,8 @@ pub struct Options {
     pub overload_seeds: u64,
     /// The first seed.
     pub from: u64,
-    /// For how many minutes larger models of the view change are explored, after those that come to an end
-    /// in macro steps.
+    /// For how many minutes larger models of the view change are explored, after those that come to
+    /// an end in macro steps.
     pub model_minutes: u64,
     /// How many real clusters whose processes are killed.
     pub kill_loops: u64,

@@ -1,7 +1,8 @@
-//! Reads Rust well enough to count and to search: which characters are code, and where functions are.
+//! Reads Rust well enough to count and to search: which characters are code, and where functions
+//! are.
 
-/// Replaces the contents of comments, strings and characters by spaces. Lines stay where they are, and
-/// so do all braces that are code.
+/// Replaces the contents of comments, strings and characters by spaces. Lines stay where they are,
+/// and so do all braces that are code.
 #[must_use]
 pub fn blank(text: &str) -> String {
     let chars: Vec<char> = text.chars().collect();
@@ -17,7 +18,8 @@ pub fn blank(text: &str) -> String {
     out
 }
 
-/// Where the comment, literal, name or single character that starts at `at` ends, and whether it is kept.
+/// Where the comment, literal, name or single character that starts at `at` ends, and whether it is
+/// kept.
 fn token_end(chars: &[char], at: usize) -> (usize, bool) {
     let next = chars.get(at + 1).copied();
     match chars[at] {

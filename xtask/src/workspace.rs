@@ -12,7 +12,8 @@ pub struct TextFile {
     pub path: String,
     /// Its text.
     pub text: String,
-    /// The same with comments, strings and characters blanked, line for line; empty unless it is Rust.
+    /// The same with comments, strings and characters blanked, line for line; empty unless it is
+    /// Rust.
     pub code: String,
 }
 
@@ -121,7 +122,8 @@ fn read_text(path: &Path) -> io::Result<Option<String>> {
     }
 }
 
-/// Names in `.gitignore`, and those that git keeps for itself: a folder, or a file in a further worktree.
+/// Names in `.gitignore`, and those that git keeps for itself: a folder, or a file in a further
+/// worktree.
 fn is_skipped(name: &str, prefix: &str) -> bool {
     name == ".git" || prefix.is_empty() && (name.starts_with("target") || name == "seriatim-data")
 }

@@ -1,5 +1,5 @@
-//! Runs every check of `cargo xtask tidy` on the workspace, so that `cargo test --workspace` keeps its
-//! shape.
+//! Runs every check of `cargo xtask tidy` on the workspace, so that `cargo test --workspace` keeps
+//! its shape.
 
 use std::fmt::Write as _;
 use std::sync::OnceLock;

@@ -37,7 +37,8 @@ pub(crate) enum BenchCommand {
     /// How many names one sequencing replica orders alone, in one thread, without its sockets.
     #[command(mut_arg("rounds", |rounds| rounds.default_value("5")))]
     Metadata(MetadataArguments),
-    /// How long others wait for stable records when a client dies between its names and its records.
+    /// How long others wait for stable records when a client dies between its names and its
+    /// records.
     #[command(mut_arg("rounds", |rounds| rounds.default_value("20")))]
     Stall(StallArguments),
     /// How much sooner a program has its results that computes on records before they are final.
@@ -80,11 +81,12 @@ pub(crate) struct ReadBenchArguments {
     pub(crate) comparison: ComparisonArguments,
     #[command(flatten)]
     pub(crate) paced: PacedArguments,
-    /// How long after its acknowledgement a record is read, such as 3ms; several, separated by commas.
+    /// How long after its acknowledgement a record is read, such as 3ms; several, separated by
+    /// commas.
     #[arg(long, default_value = "0,3ms", value_delimiter = ',', value_parser = duration)]
     pub(crate) lag: Vec<Duration>,
-    /// Instead, find the tail so often, such as every 3ms, and read everything new below it; several, separated by
-    /// commas.
+    /// Instead, find the tail so often, such as every 3ms, and read everything new below it;
+    /// several, separated by commas.
     #[arg(long, value_delimiter = ',', conflicts_with = "lag", value_parser = period)]
     pub(crate) period: Vec<Duration>,
     /// How many records are read together.
@@ -107,7 +109,8 @@ pub(crate) struct SpeculateArguments {
     /// How many shards; several, separated by commas.
     #[arg(long, default_value = "2", value_delimiter = ',', value_parser = value_parser!(u32).range(1..=i64::from(MAX_SHARDS)))]
     pub(crate) shards: Vec<u32>,
-    /// How long a program computes on what has come, such as 1.5ms, however many records that are; several, separated by commas.
+    /// How long a program computes on what has come, such as 1.5ms, however many records that are;
+    /// several, separated by commas.
     #[arg(long, default_value = "1.5ms", value_delimiter = ',', value_parser = duration)]
     pub(crate) compute: Vec<Duration>,
     /// Keep a processor busy while computing, instead of only taking the time.
@@ -116,7 +119,8 @@ pub(crate) struct SpeculateArguments {
     /// The programs: one that reads the whole log, or one for each shard.
     #[arg(long, value_enum, default_value_t = Subscribers::All)]
     pub(crate) subscribe: Subscribers,
-    /// For how many cuts quotas are fixed in advance, where there are any; several, separated by commas.
+    /// For how many cuts quotas are fixed in advance, where there are any; several, separated by
+    /// commas.
     #[arg(long, default_value = "100", value_delimiter = ',', value_parser = value_parser!(u32).range(i64::from(*WINDOWS.start())..=i64::from(*WINDOWS.end())))]
     pub(crate) window: Vec<u32>,
     #[command(flatten)]
@@ -133,11 +137,13 @@ pub(crate) struct DisturbanceArguments {
     /// From the second third on, append so many times as much to the first shard.
     #[arg(long, value_name = "TIMES", value_parser = value_parser!(u32).range(2..=1000))]
     pub(crate) change: Option<u32>,
-    /// In the second third, let everything that a replica of one shard sends take so much longer, such as 3ms.
+    /// In the second third, let everything that a replica of one shard sends take so much longer,
+    /// such as 3ms.
     #[arg(long, value_name = "TIME", value_parser = rtt)]
     pub(crate) slow: Option<Duration>,
-    /// At the beginning of the second third, lose the node of a shard's replica that has no other role; or all nodes of a shard,
-    /// which come back at its end (with --shards 3 and --durability disk).
+    /// At the beginning of the second third, lose the node of a shard's replica that has no other
+    /// role; or all nodes of a shard, which come back at its end (with --shards 3 and --durability
+    /// disk).
     #[arg(long, value_enum)]
     pub(crate) kill: Option<Killed>,
 }
@@ -179,7 +185,8 @@ pub(crate) struct ComparisonArguments {
     /// Seconds of each measurement.
     #[arg(long, default_value_t = 10, value_parser = value_parser!(u64).range(1..=3600))]
     pub(crate) duration: u64,
-    /// Put so much time, such as 1ms, between a message and its answer, as if the nodes were further apart.
+    /// Put so much time, such as 1ms, between a message and its answer, as if the nodes were
+    /// further apart.
     #[arg(long, default_value = "0", value_parser = rtt)]
     pub(crate) rtt: Duration,
     #[command(flatten)]
@@ -230,7 +237,8 @@ pub(crate) struct PacedArguments {
     pub(crate) rate: Vec<u64>,
 }
 
-/// Appends as many as there is room for. Several values, separated by commas, are measured one after the other.
+/// Appends as many as there is room for. Several values, separated by commas, are measured one
+/// after the other.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct LoadArguments {
     /// Bytes of a record.
@@ -258,7 +266,8 @@ pub(crate) struct PlotArguments {
     /// Files that were recorded with --json. The charts of F.json are drawn into F.svg beside it.
     #[arg(required = true, value_name = "F.json")]
     pub(crate) files: Vec<PathBuf>,
-    /// Put the table of each file, and its charts, between the lines '<!-- figures: F -->' and '<!-- end: F -->' of this page.
+    /// Put the table of each file, and its charts, between the lines '<!-- figures: F -->' and
+    /// '<!-- end: F -->' of this page.
     #[arg(long, value_name = "PAGE.md")]
     pub(crate) page: Option<PathBuf>,
 }
@@ -330,7 +339,8 @@ pub(crate) struct StallArguments {
     /// How many shards.
     #[arg(long, default_value_t = 2, value_parser = value_parser!(u32).range(1..=i64::from(MAX_SHARDS)))]
     pub(crate) shards: u32,
-    /// Put so much time, such as 1ms, between a message and its answer, as if the nodes were further apart.
+    /// Put so much time, such as 1ms, between a message and its answer, as if the nodes were
+    /// further apart.
     #[arg(long, default_value = "0", value_parser = rtt)]
     pub(crate) rtt: Duration,
     #[command(flatten)]

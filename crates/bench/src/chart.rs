@@ -22,7 +22,8 @@ pub(super) struct Chart {
 }
 
 impl Chart {
-    /// The latency at each percentile: those near 100 have as much room as the others, since users see them.
+    /// The latency at each percentile: those near 100 have as much room as the others, since users
+    /// see them.
     pub(super) fn distributions(caption: &str, rows: &[Row]) -> Self {
         let curves: Vec<Series> = rows
             .iter()
@@ -52,8 +53,8 @@ impl Chart {
         Self::of(caption, &curves, drawing)
     }
 
-    /// The median of a figure for each row, with the least and the most. Not for the floor: beside what raw TCP can
-    /// do nothing else could be told apart.
+    /// The median of a figure for each row, with the least and the most. Not for the floor: beside
+    /// what raw TCP can do nothing else could be told apart.
     pub(super) fn bars(caption: &str, rows: &[Row], figure: Figure) -> Self {
         let series = |(look, row): (usize, &Row)| {
             Some(Series::new(look + 1, row.subject.label(), vec![Point::of(0.0, row.spread(figure)?)?]))
@@ -211,8 +212,8 @@ pub(super) fn varied(rows: &[Row]) -> Option<Setting> {
     (values(setting) > 1).then_some(setting)
 }
 
-/// A series for each subject, whatever this setting is in it. The floor's are not drawn: everything else would look
-/// the same beside what raw TCP can do, and it is known from the distributions.
+/// A series for each subject, whatever this setting is in it. The floor's are not drawn: everything
+/// else would look the same beside what raw TCP can do, and it is known from the distributions.
 fn series_of(rows: &[Row], setting: Setting, point: impl Fn(&Row) -> Option<Point>) -> Vec<Series> {
     let mut lines: Vec<Series> = vec![];
     for row in rows.iter().filter(|row| !row.subject.is_floor()) {

@@ -92,8 +92,8 @@ impl Cluster {
         Ok(Client::connect_with(&self.address, options).await?)
     }
 
-    /// The log, opened by a client of its own, which does not mind in which order its appends are: one whose record was
-    /// late, on a busy machine, is appended again.
+    /// The log, opened by a client of its own, which does not mind in which order its appends are:
+    /// one whose record was late, on a busy machine, is appended again.
     pub(super) async fn log(&self) -> Result<Log, Failure> {
         Ok(self.client().await?.log_with(LOG, LogOptions::unordered(1)).await?)
     }

@@ -1,5 +1,5 @@
-//! Several subjects side by side: rounds in turn, so that whatever happens on the machine meanwhile happens to
-//! all of them, and the floor of each round right before what is compared with it.
+//! Several subjects side by side: rounds in turn, so that whatever happens on the machine meanwhile
+//! happens to all of them, and the floor of each round right before what is compared with it.
 
 use std::time::Duration;
 
@@ -21,8 +21,8 @@ pub(super) struct Comparison<'a> {
     pub(super) delay: Option<DelayLine>,
 }
 
-/// The subjects: for each the settings of the floor, and for all but the floor an ordering with its other
-/// settings.
+/// The subjects: for each the settings of the floor, and for all but the floor an ordering with its
+/// other settings.
 pub(super) type Subjects<F, O> = Vec<(Subject, (F, Option<(Order, O)>))>;
 
 impl<'a> Comparison<'a> {
@@ -41,8 +41,8 @@ impl<'a> Comparison<'a> {
         Shape { order, durability, shards, replicas, window, delay, apart: None }
     }
 
-    /// The subjects to compare: for each of the settings that the floor depends on too the floor, and then every
-    /// ordering in every other setting.
+    /// The subjects to compare: for each of the settings that the floor depends on too the floor,
+    /// and then every ordering in every other setting.
     pub(super) fn subjects<F: Clone, O: Clone>(
         &self,
         of_floor: &[(Settings, F)],
@@ -75,8 +75,8 @@ impl<'a> Comparison<'a> {
         subjects.into_iter().flat_map(with).collect()
     }
 
-    /// Measures all subjects in each round, in their order. Each is compared with the floor before it, together with
-    /// the disk floor if there is one.
+    /// Measures all subjects in each round, in their order. Each is compared with the floor before
+    /// it, together with the disk floor if there is one.
     pub(super) async fn run<S>(
         &self,
         subjects: &[(Subject, S)],

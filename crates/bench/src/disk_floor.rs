@@ -1,6 +1,6 @@
-//! The disk floor: the same bytes on as many files as there are journals, each appended to and synced by a thread of
-//! its own, as journals are. No protocol that syncs can be faster on this disk; what it takes in plain sequential
-//! writes is the most that can be written.
+//! The disk floor: the same bytes on as many files as there are journals, each appended to and
+//! synced by a thread of its own, as journals are. No protocol that syncs can be faster on this
+//! disk; what it takes in plain sequential writes is the most that can be written.
 
 use std::fs::File;
 use std::io;
@@ -22,12 +22,13 @@ use super::machine::cpu_time;
 use super::pace::Pace;
 use crate::terminal::Failure;
 
-/// How long a file is, in bytes: as long as a journal's. It is written before anything counts, and then again and
-/// again from its start.
+/// How long a file is, in bytes: as long as a journal's. It is written before anything counts, and
+/// then again and again from its start.
 const FILE_BYTES: u64 = 16 << 20;
 /// The block size to which a journal's batches are padded, in bytes.
 const BLOCK_BYTES: usize = 4096;
-/// Of the sequential writes: how long the file is, one write, and what is written until it is synced, in bytes.
+/// Of the sequential writes: how long the file is, one write, and what is written until it is
+/// synced, in bytes.
 const LONG_FILE_BYTES: u64 = 1 << 30;
 const PIECE_BYTES: u64 = 1 << 20;
 const SYNC_EVERY_BYTES: u64 = 64 << 20;
@@ -40,7 +41,8 @@ pub(super) struct DiskFloor {
     _data: tempfile::TempDir,
 }
 
-/// A thread that appends to its file whatever has come, and syncs it: appends that come meanwhile go together.
+/// A thread that appends to its file whatever has come, and syncs it: appends that come meanwhile
+/// go together.
 struct Syncing {
     appends: Option<SyncSender<oneshot::Sender<()>>>,
     thread: Option<JoinHandle<io::Result<()>>>,

@@ -1,4 +1,5 @@
-//! The parts that charts are drawn with: axes, curves, bars, as SVG whose colours are those of [`super::style`].
+//! The parts that charts are drawn with: axes, curves, bars, as SVG whose colours are those of
+//! [`super::style`].
 
 use std::fmt::Write as _;
 
@@ -61,8 +62,8 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// An axis that has room for everything between two values: logarithmic if the larger is at least `wide` times the
-    /// smaller, and otherwise from zero.
+    /// An axis that has room for everything between two values: logarithmic if the larger is at
+    /// least `wide` times the smaller, and otherwise from zero.
     pub(super) fn around((least, most): (f64, f64), wide: f64, pixels: (f64, f64)) -> Self {
         if least > 0.0 && most >= least * wide {
             return Self { from: least * 0.85, to: most * 1.2, pixels, scale: Scale::Log };

@@ -1,8 +1,9 @@
-//! `seriatim bench failover`: how long appends stand still when the node of a sequencing replica is lost.
+//! `seriatim bench failover`: how long appends stand still when the node of a sequencing replica is
+//! lost.
 //!
-//! One client appends to a log of real processes on a schedule. Each round takes a node away, finds the
-//! longest time without an acknowledgement, asks the node that changed the view what it spent it with, and
-//! waits until the log has all its members again.
+//! One client appends to a log of real processes on a schedule. Each round takes a node away, finds
+//! the longest time without an acknowledgement, asks the node that changed the view what it spent
+//! it with, and waits until the log has all its members again.
 
 mod cluster;
 
@@ -41,20 +42,22 @@ const GAP_WITHIN: Duration = Duration::from_secs(30);
 const STILL_AFTER: Duration = Duration::from_millis(50);
 /// How often it is looked whether acknowledgements come.
 const POLL_EVERY: Duration = Duration::from_millis(20);
-/// How often the register is asked whether the log is whole: seldom, so that it is not busy with that.
+/// How often the register is asked whether the log is whole: seldom, so that it is not busy with
+/// that.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Longer than any run.
 const FOR_EVER: Duration = Duration::from_secs(7 * 86_400);
-/// How long the log may take until it has all its members again: views that only grow are not hurried.
+/// How long the log may take until it has all its members again: views that only grow are not
+/// hurried.
 const WHOLE_WITHIN: Duration = Duration::from_secs(120);
 
 /// How long before and after a loss is drawn, and in whiles of what length.
 const DRAWN: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(180));
 const WHILE: Duration = Duration::from_millis(2);
 
-/// The gap; its parts in their order, each of which ends with the step that it is named after: the first begins with
-/// the loss, and the last ends with the first acknowledgement; and those of them that are the protocol's own, without
-/// detection, register and clients.
+/// The gap; its parts in their order, each of which ends with the step that it is named after: the
+/// first begins with the loss, and the last ends with the first acknowledgement; and those of them
+/// that are the protocol's own, without detection, register and clients.
 static FIGURES: [Figure; 10] = [
     Figure::Gap,
     Figure::Detect,
@@ -99,7 +102,8 @@ pub(super) async fn run(arguments: &FailoverArguments) -> Outcome {
         let mut rounds: BTreeMap<Lost, Vec<Measured>> = BTreeMap::new();
         for number in 0..repeat.rounds {
             if arguments.pause && number > 0 {
-                // A node that goes and comes is taken back later each time, which is none of what is measured.
+                // A node that goes and comes is taken back later each time, which is none of what
+                // is measured.
                 bench = Bench::start(arguments, *order).await?;
                 bench.followers = number as usize / 2;
             }
@@ -178,7 +182,8 @@ impl Bench {
     async fn start(arguments: &FailoverArguments, order: Order) -> Result<Self, Failure> {
         let cluster = Cluster::start(arguments.register).await?;
         let client = Client::connect(&cluster.addresses()).await?;
-        // The first three nodes have the sequencing replicas; no shard needs another node for a lost one.
+        // The first three nodes have the sequencing replicas; no shard needs another node for a
+        // lost one.
         let config = LogConfig {
             order,
             durability: arguments.durable.durability,
@@ -262,8 +267,8 @@ impl Bench {
         Ok(())
     }
 
-    /// The parts of the time from the loss to the first acknowledgement in a new view, if the node that formed the
-    /// first view after `before` tells them.
+    /// The parts of the time from the loss to the first acknowledgement in a new view, if the node
+    /// that formed the first view after `before` tells them.
     async fn parts(
         &self,
         victim: NodeId,
@@ -324,8 +329,8 @@ fn part_until(step: &str) -> Option<Figure> {
     if step == "notice" { Some(Figure::Detect) } else { named(&format!("{step}_ms")) }
 }
 
-/// The parts, and the sum of those that are the protocol's own, if it came to the last of these. A log without
-/// sequencing replicas that hold something has nothing to seal.
+/// The parts, and the sum of those that are the protocol's own, if it came to the last of these. A
+/// log without sequencing replicas that hold something has nothing to seal.
 fn with_core(mut parts: Figures) -> Figures {
     if parts.contains_key(&Figure::Flush) {
         let core = CORE.iter().filter_map(|part| parts.get(part)).sum();

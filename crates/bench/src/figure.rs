@@ -4,7 +4,8 @@ use serde::de::IntoDeserializer;
 use serde::de::value::Error;
 use serde::{Deserialize, Serialize};
 
-/// A figure that can be found out about a subject. They are printed in this order; the names are those in JSON.
+/// A figure that can be found out about a subject. They are printed in this order; the names are
+/// those in JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) enum Figure {
     #[serde(rename = "p50_us")]
@@ -59,7 +60,8 @@ pub(super) enum Figure {
     BothP50,
     #[serde(rename = "append_and_read_p99_us")]
     BothP99,
-    /// From when an append should have begun until a subscription had its record, whether that was final or not.
+    /// From when an append should have begun until a subscription had its record, whether that was
+    /// final or not.
     #[serde(rename = "delivery_p50_us")]
     DeliveryP50,
     #[serde(rename = "delivery_p99_us")]
@@ -80,7 +82,8 @@ pub(super) enum Figure {
     ResultP99,
     #[serde(rename = "result_mean_us")]
     ResultMean,
-    /// From delivery until the program was free to compute; how long it computed; and from then until the record was final.
+    /// From delivery until the program was free to compute; how long it computed; and from then
+    /// until the record was final.
     #[serde(rename = "queue_mean_us")]
     QueueMean,
     #[serde(rename = "compute_mean_us")]
@@ -94,7 +97,8 @@ pub(super) enum Figure {
     ResultDuring,
     #[serde(rename = "result_after_us")]
     ResultAfter,
-    /// How many of all records came before they were known to be final; and how many were taken back.
+    /// How many of all records came before they were known to be final; and how many were taken
+    /// back.
     #[serde(rename = "predicted_percent")]
     Predicted,
     #[serde(rename = "failed")]
@@ -108,7 +112,8 @@ pub(super) enum Figure {
     /// How much of one processor was used, by all of the process; more than 100 on more than one.
     #[serde(rename = "cpu_percent")]
     Own,
-    /// The same by the nodes' threads, by the clients', and by those that write journals and the rest.
+    /// The same by the nodes' threads, by the clients', and by those that write journals and the
+    /// rest.
     #[serde(rename = "nodes_percent")]
     Nodes,
     #[serde(rename = "clients_percent")]
@@ -246,8 +251,8 @@ impl Figure {
     }
 }
 
-/// A setting that is the same for a whole row, and differs from row to row. They are told in this order; the
-/// names are those in JSON.
+/// A setting that is the same for a whole row, and differs from row to row. They are told in this
+/// order; the names are those in JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) enum Setting {
     /// Bytes of a record.

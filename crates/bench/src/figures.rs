@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::figure::{Figure, LATENCIES};
 use super::latencies::Latencies;
 
-/// The figures that one round found out about one subject. A latency is infinite if the rate was not reached,
-/// since then it says nothing.
+/// The figures that one round found out about one subject. A latency is infinite if the rate was
+/// not reached, since then it says nothing.
 pub(super) type Figures = BTreeMap<Figure, f64>;
 
 /// Milliseconds from some event on, and how much was done in each while.

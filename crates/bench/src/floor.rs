@@ -1,5 +1,5 @@
-//! The floor: the same bytes to as many peers, over raw TCP with an echo on the other side, on the same
-//! runtime. No protocol can be faster; the multiple of it is what a protocol costs.
+//! The floor: the same bytes to as many peers, over raw TCP with an echo on the other side, on the
+//! same runtime. No protocol can be faster; the multiple of it is what a protocol costs.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -228,8 +228,8 @@ impl Peers {
         Ok(())
     }
 
-    /// Waits until something comes in, and says how many exchanges all peers have answered since the beginning.
-    /// Cancel safe.
+    /// Waits until something comes in, and says how many exchanges all peers have answered since
+    /// the beginning. Cancel safe.
     async fn answered(&mut self) -> io::Result<usize> {
         let Self { inlets, buffer, .. } = self;
         poll_fn(|context| {

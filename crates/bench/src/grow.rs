@@ -1,6 +1,8 @@
-//! `seriatim bench grow`: what appends a second there are while a shard is added to the log (LazyLog §6.9).
+//! `seriatim bench grow`: what appends a second there are while a shard is added to the log
+//! (LazyLog §6.9).
 //!
-//! Clients keep appends in flight all the time. A third of the way through, the log gets a second shard.
+//! Clients keep appends in flight all the time. A third of the way through, the log gets a second
+//! shard.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

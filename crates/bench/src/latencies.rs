@@ -6,8 +6,8 @@ use hdrhistogram::Histogram;
 
 use super::figure::Figure;
 
-/// How far apart the percentiles of a distribution are, in powers of ten of what is left above them: those near 100
-/// have as much room as the others, since users see them.
+/// How far apart the percentiles of a distribution are, in powers of ten of what is left above
+/// them: those near 100 have as much room as the others, since users see them.
 const STEP: f64 = 0.05;
 
 /// Latencies, and from when to when they were found.
@@ -68,8 +68,8 @@ impl Latencies {
         self.histogram.value_at_quantile(quantile) as f64 / 1000.0
     }
 
-    /// The percentiles from 0 on, and the latency at each in microseconds: as far as there are enough latencies for a
-    /// percentile to mean something.
+    /// The percentiles from 0 on, and the latency at each in microseconds: as far as there are
+    /// enough latencies for a percentile to mean something.
     pub(super) fn distribution(&self) -> Vec<(f64, f64)> {
         if self.count() == 0 {
             return vec![];

@@ -168,8 +168,8 @@ async fn append_until(log: Log, payload: Bytes, stop: Instant) -> Result<Latenci
     Ok(latencies)
 }
 
-/// Open loop: appends begin on a schedule, whatever happens to those before. `payload` makes that of an append which should begin
-/// at an instant.
+/// Open loop: appends begin on a schedule, whatever happens to those before. `payload` makes that
+/// of an append which should begin at an instant.
 pub(super) async fn append_on_schedule(
     log: Log,
     mut pace: Pace,

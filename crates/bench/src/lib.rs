@@ -1,12 +1,11 @@
 //! `seriatim bench`: what appends cost here, beside what the machine itself can do.
 //!
-//! Each ordering runs on a fresh cluster in this process, over real loopback TCP. Figures of different
-//! runs cannot be compared; the ratios within one can.
+//! Each ordering runs on a fresh cluster in this process, over real loopback TCP. Figures of
+//! different runs cannot be compared; the ratios within one can.
 //!
-//! Reading order: `comparison` (rounds in turn, and what is told of them), `latency`, `throughput`, `read` and
-//! `scale`, which are compared with the `floor` and the
-//! `disk_floor`; then `figures` and `report`, and how they are told:
-//! `presentation`, `table`, `chart`, `page`, and once more `plot`.
+//! Reading order: `comparison` (rounds in turn, and what is told of them), `latency`, `throughput`,
+//! `read` and `scale`, which are compared with the `floor` and the `disk_floor`; then `figures` and
+//! `report`, and how they are told: `presentation`, `table`, `chart`, `page`, and once more `plot`.
 
 mod arguments;
 mod chart;
@@ -45,7 +44,8 @@ pub use arguments::{BenchArguments, duration};
 pub use terminal::Failure;
 use terminal::Outcome;
 
-/// Measures what the command line asks for and prints the figures, unless it is interrupted meanwhile. What keeps its thread does not look at `interrupted` at all.
+/// Measures what the command line asks for and prints the figures, unless it is interrupted
+/// meanwhile. What keeps its thread does not look at `interrupted` at all.
 ///
 /// # Errors
 /// If something could not be measured or written down, or it was interrupted: what, and what to do.
@@ -55,7 +55,8 @@ pub async fn run(
 ) -> Result<(), Failure> {
     let BenchArguments { command } = arguments;
     if let BenchCommand::Metadata(arguments) = &command {
-        // It keeps its thread until it is done, and leaves nothing behind when its process is killed.
+        // It keeps its thread until it is done, and leaves nothing behind when its process is
+        // killed.
         return metadata::run(arguments);
     }
     if let BenchCommand::Plot(arguments) = &command {

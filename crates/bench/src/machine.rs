@@ -44,8 +44,8 @@ pub(super) fn cpu_time_of_threads() -> BTreeMap<String, Duration> {
     times
 }
 
-/// How many bytes of files this process has made different from what is on disk, in whole pages: all that its writes
-/// bring to the disk.
+/// How many bytes of files this process has made different from what is on disk, in whole pages:
+/// all that its writes bring to the disk.
 pub(super) fn written_bytes() -> u64 {
     let io = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
     let written = io.lines().find_map(|line| line.strip_prefix("write_bytes: "));
@@ -55,7 +55,8 @@ pub(super) fn written_bytes() -> u64 {
 /// The time that the processors had nothing to do, of all of them together.
 pub(super) fn idle_time() -> Duration {
     let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
-    // Of the first line: after user, nice and system time, that without work and that in which a disk had some.
+    // Of the first line: after user, nice and system time, that without work and that in which a
+    // disk had some.
     let fields = stat.lines().next().unwrap_or_default().split_whitespace().skip(4).take(2);
     Duration::from_millis(fields.filter_map(|field| field.parse::<u64>().ok()).sum::<u64>() * 10)
 }

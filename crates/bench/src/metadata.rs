@@ -1,11 +1,12 @@
 //! `seriatim bench metadata`: how many names one sequencing replica orders alone, in one thread.
 //!
-//! The replica is the real state machine, the leader of its view, at durability `memory`. What is timed is what
-//! its node does for it, apart from sockets, tasks and the journal: frames of names are decoded as they come from
-//! a connection, with their checksums; the machine admits the names, orders them, and drops them when everyone
-//! confirmed; what it says to clients, shards, followers and its journal is encoded. What others say to it is made up
-//! outside of that time, and is decoded within it. The time is that of a processor, so that a shared machine does not
-//! blur it; what passed on the clock is told beside it.
+//! The replica is the real state machine, the leader of its view, at durability `memory`. What is
+//! timed is what its node does for it, apart from sockets, tasks and the journal: frames of names
+//! are decoded as they come from a connection, with their checksums; the machine admits the names,
+//! orders them, and drops them when everyone confirmed; what it says to clients, shards, followers
+//! and its journal is encoded. What others say to it is made up outside of that time, and is
+//! decoded within it. The time is that of a processor, so that a shared machine does not blur it;
+//! what passed on the clock is told beside it.
 
 use std::time::{Duration, Instant};
 
@@ -178,7 +179,8 @@ impl<'a> Bench<'a> {
         if bench.machine.is_open() { Ok(bench) } else { Err(Failure::new("the replica does not lead")) }
     }
 
-    /// The clients' next names, if they have some, and all answers; then what the leader makes of it.
+    /// The clients' next names, if they have some, and all answers; then what the leader makes of
+    /// it.
     fn drain(&mut self, has_names: bool) -> Outcome {
         let mut frames = vec![];
         for (from, answer) in self.answers.drain(..) {

@@ -9,8 +9,8 @@ use seriatim_net::Timer;
 /// After how long the schedule starts: by then everyone is ready for it.
 const START_AFTER: Duration = Duration::from_millis(50);
 
-/// The arrivals of one client: the instants at which it should have begun an append. Latency counts from
-/// them, so that a stall is charged to every append that it delays.
+/// The arrivals of one client: the instants at which it should have begun an append. Latency counts
+/// from them, so that a stall is charged to every append that it delays.
 pub(super) struct Pace {
     timer: Timer,
     schedule: Peekable<Schedule>,

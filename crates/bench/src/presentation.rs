@@ -47,7 +47,8 @@ impl Presentation {
         table
     }
 
-    /// Prints the rows, and writes what is wanted to files. `circumstances` are what the rows do not say.
+    /// Prints the rows, and writes what is wanted to files. `circumstances` are what the rows do
+    /// not say.
     pub(super) fn tell(&self, rows: Vec<Row>, files: &RepeatArguments, circumstances: &[String]) -> Outcome {
         let report = Report::new(rows);
         let mut table = table_of(&report.rows, self.figures);

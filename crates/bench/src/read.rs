@@ -1,8 +1,9 @@
-//! `seriatim bench read`: how long a read takes of a record that was acknowledged so long ago (LazyLog §6.2), or of
-//! everything that was appended since the last time (§6.3).
+//! `seriatim bench read`: how long a read takes of a record that was acknowledged so long ago
+//! (LazyLog §6.2), or of everything that was appended since the last time (§6.3).
 //!
-//! One client appends on a schedule; another one reads each record by its position, as many a second. Without lag
-//! a read comes before its record is final, and waits for that; with some, it does not.
+//! One client appends on a schedule; another one reads each record by its position, as many a
+//! second. Without lag a read comes before its record is final, and waits for that; with some, it
+//! does not.
 
 use std::time::{Duration, Instant};
 
@@ -97,7 +98,8 @@ fn all_times(arguments: &ReadBenchArguments) -> Vec<(Settings, When)> {
     }
 }
 
-/// The latencies of reads and appends by the setting that was varied, or the distributions of the reads.
+/// The latencies of reads and appends by the setting that was varied, or the distributions of the
+/// reads.
 fn charts(rows: &[Row]) -> Vec<Chart> {
     let figures = [
         ("Read latency, median", Figure::P50),
@@ -149,8 +151,8 @@ async fn reads(cluster: &Cluster, paced: Paced, duration: Duration, when: When) 
     Ok(measured)
 }
 
-/// Appends on a schedule, and tells when each append was acknowledged. Where no position comes with an
-/// acknowledgement, the records lie one behind the other.
+/// Appends on a schedule, and tells when each append was acknowledged. Where no position comes with
+/// an acknowledgement, the records lie one behind the other.
 async fn append(
     log: Log,
     payload: Bytes,
@@ -188,8 +190,8 @@ struct Reads {
     both: Option<Latencies>,
 }
 
-/// Reads so many records together, as long after the acknowledgement of the last of them as is wanted: the latencies
-/// from then on.
+/// Reads so many records together, as long after the acknowledgement of the last of them as is
+/// wanted: the latencies from then on.
 async fn read_after(
     log: Log,
     mut appended: mpsc::Receiver<Appended>,
@@ -229,8 +231,9 @@ async fn read_after(
     Ok(Reads { latencies, both: Some(both) })
 }
 
-/// As often as is wanted, and as long as somebody appends: finds the tail, and reads everything new below it, so many
-/// records together, one read after the other. The latencies are those of the reads.
+/// As often as is wanted, and as long as somebody appends: finds the tail, and reads everything new
+/// below it, so many records together, one read after the other. The latencies are those of the
+/// reads.
 async fn read_every(
     log: Log,
     mut appended: mpsc::Receiver<Appended>,

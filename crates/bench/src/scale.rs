@@ -1,7 +1,7 @@
 //! `seriatim bench scale`: what more shards bring, and where the ceiling is.
 //!
-//! The nodes and the clients have runtimes of their own in this process, so that their processor time can be
-//! told apart by the names of their threads.
+//! The nodes and the clients have runtimes of their own in this process, so that their processor
+//! time can be told apart by the names of their threads.
 
 use std::time::{Duration, Instant};
 

@@ -1,9 +1,10 @@
-//! `seriatim bench speculate`: how much sooner a program has its results that computes on records before they are final
-//! (SpecLog, OSDI '25, §6).
+//! `seriatim bench speculate`: how much sooner a program has its results that computes on records
+//! before they are final (SpecLog, OSDI '25, §6).
 //!
-//! Clients append on a schedule. A program takes whatever has come as one batch, computes on it for a while, and lets the result of
-//! each record out when it is final. Where nothing is predicted it computes on final records, and lets the results out at once. In the
-//! middle of it something may [happen](disturbance) to the log.
+//! Clients append on a schedule. A program takes whatever has come as one batch, computes on it for
+//! a while, and lets the result of each record out when it is final. Where nothing is predicted it
+//! computes on final records, and lets the results out at once. In the middle of it something may
+//! [happen](disturbance) to the log.
 
 mod disturbance;
 mod program;
@@ -139,7 +140,8 @@ fn consumptions(arguments: &SpeculateArguments) -> Vec<(Settings, (u32, Duration
     each_with_each(&shards, &compute)
 }
 
-/// The windows that an ordering is measured with, each with all of the settings. Where there are no quotas, none is told.
+/// The windows that an ordering is measured with, each with all of the settings. Where there are no
+/// quotas, none is told.
 fn windows(arguments: &SpeculateArguments, order: Order, settings: &Settings) -> Vec<(u32, Settings)> {
     if !order.has_quotas() {
         return vec![(limits::DEFAULT_WINDOW, settings.clone())];
@@ -205,7 +207,8 @@ async fn speculate(
     Ok(measured.or_shortfall(paced.rate))
 }
 
-/// The log, once for each client. Sessions are opened, and connections made, before anything counts.
+/// The log, once for each client. Sessions are opened, and connections made, before anything
+/// counts.
 async fn opened(cluster: &Cluster, clients: u32, paced: Paced) -> Result<Vec<Log>, Failure> {
     let mut logs = vec![];
     for _ in 0..clients {

@@ -1,10 +1,10 @@
-//! `seriatim bench stall`: how long the others wait when a client of an `erwin-st` log dies between its names and
-//! its records.
+//! `seriatim bench stall`: how long the others wait when a client of an `erwin-st` log dies between
+//! its names and its records.
 //!
-//! The client that dies is a connection that says what it is told, past the client library. In turn it sends
-//! names whose records it never puts, so that everything behind them waits until they are no-ops; and puts
-//! records that it never names, which nobody waits for. The others append on a schedule and wait for final
-//! positions.
+//! The client that dies is a connection that says what it is told, past the client library. In turn
+//! it sends names whose records it never puts, so that everything behind them waits until they are
+//! no-ops; and puts records that it never names, which nobody waits for. The others append on a
+//! schedule and wait for final positions.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};

@@ -25,7 +25,8 @@ const LEGEND: f64 = 18.0;
 /// How wide a letter is, about.
 const LETTER: f64 = 7.0;
 
-/// The rules for everything that [`super::drawing`] draws. Not every viewer knows variables, so there are none.
+/// The rules for everything that [`super::drawing`] draws. Not every viewer knows variables, so
+/// there are none.
 pub(super) fn rules() -> String {
     let dark = format!("@media (prefers-color-scheme: dark) {{\n{}}}\n", colours(DARK, DARK_PAGE));
     let shapes = "svg text { font: 12px system-ui, sans-serif; }\n\

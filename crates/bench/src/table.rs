@@ -67,8 +67,8 @@ impl Table {
     }
 }
 
-/// The rows with these figures; each latency with its multiple of the floor's. If there are several rounds, their
-/// medians, and below them the least and the most.
+/// The rows with these figures; each latency with its multiple of the floor's. If there are several
+/// rounds, their medians, and below them the least and the most.
 pub(super) fn table_of(rows: &[Row], figures: &[Figure]) -> Table {
     let columns = columns_of(rows, figures);
     let mut table = Table::new(["", ""].into_iter().chain(columns.iter().map(|column| column.heading())));

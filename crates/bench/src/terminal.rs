@@ -31,7 +31,8 @@ impl<E: std::error::Error> From<E> for Failure {
 /// The outcome of a bench.
 pub(crate) type Outcome = Result<(), Failure>;
 
-/// A bar on a terminal for work of a few long steps, each with a message that says what it is; nothing elsewhere.
+/// A bar on a terminal for work of a few long steps, each with a message that says what it is;
+/// nothing elsewhere.
 pub(crate) fn steps(len: u64) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();

@@ -1,4 +1,5 @@
-//! `seriatim bench throughput`: as many appends as the clients keep in flight, counted when they are stable.
+//! `seriatim bench throughput`: as many appends as the clients keep in flight, counted when they
+//! are stable.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -171,9 +172,9 @@ pub(super) async fn load(cluster: &Cluster, load: Load, duration: Duration) -> R
     Ok(measured)
 }
 
-/// How long records take, under the load of the others, from their acknowledgement until they are stable: of two
-/// appends that leave together the first is acknowledged when it is durable, and the second when it is stable too, with
-/// the first before it. Also says how many records that were.
+/// How long records take, under the load of the others, from their acknowledgement until they are
+/// stable: of two appends that leave together the first is acknowledged when it is durable, and the
+/// second when it is stable too, with the first before it. Also says how many records that were.
 async fn sample(log: Log, payload: Bytes, from: Instant, stop: Instant) -> Result<(Latencies, u64), Failure> {
     let (mut lags, mut appended) = (Latencies::new(), 0);
     while Instant::now() < stop {

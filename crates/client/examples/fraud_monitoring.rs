@@ -1,13 +1,15 @@
-//! Fraud monitoring (SpecLog, OSDI '25, §5): payments go to any shard, and each of several tasks reads those of some users from all shards.
+//! Fraud monitoring (SpecLog, OSDI '25, §5): payments go to any shard, and each of several tasks
+//! reads those of some users from all shards.
 //!
 //! ```sh
 //! cargo run --release -p seriatim-client --example fraud_monitoring                    # on a cluster of its own
 //! cargo run --release -p seriatim-client --example fraud_monitoring 127.0.0.1:7700     # on a running one
 //! ```
 //!
-//! A payment has its user as its key, which begins with the letter of the user's task: so the replicas filter. A task keeps the mean
-//! of each user's amounts, and the latest payments of all its users. A payment is flagged if its amount is far above
-//! what is usual for its user, or if no known payment is anything like it. The task computes as soon as it has a payment, and flags it
+//! A payment has its user as its key, which begins with the letter of the user's task: so the
+//! replicas filter. A task keeps the mean of each user's amounts, and the latest payments of all
+//! its users. A payment is flagged if its amount is far above what is usual for its user, or if no
+//! known payment is anything like it. The task computes as soon as it has a payment, and flags it
 //! when that is final.
 
 mod support;
@@ -20,7 +22,8 @@ use rand::{RngExt, SeedableRng};
 use seriatim_client::{Filter, StoredRecord, SubscribeOptions};
 use support::{Application, Arrival, Failure, compare, tell};
 
-/// The features of a payment besides its amount: the hour, the distance from home, the kind of shop and how the card was used.
+/// The features of a payment besides its amount: the hour, the distance from home, the kind of shop
+/// and how the card was used.
 const FEATURES: usize = 4;
 /// An amount so many times the mean of its user's amounts is flagged.
 const TIMES: f64 = 5.0;
@@ -99,7 +102,8 @@ impl Monitoring {
         std::array::from_fn(|_| random.random_range(0.4_f32..0.6))
     }
 
-    /// The payments of a task's users: the user, the amount and the features. One in forty is much too large, one in forty at an odd place.
+    /// The payments of a task's users: the user, the amount and the features. One in forty is much
+    /// too large, one in forty at an odd place.
     fn payments_of(&self, task: u8) -> Vec<(String, f64, [f32; FEATURES])> {
         let mut random = StdRng::seed_from_u64(u64::from(task));
         let letter = char::from(b'a' + task);
@@ -214,7 +218,8 @@ mod tests {
                 let found: Vec<&Flag> = outcome.answers.iter().map(|(_, flag)| flag).collect();
                 let too_large = |amount: f64| amount > 100.0;
                 let payments = SMALL.payments_of(task);
-                // A user's first payments are not judged by their amount, and what came often is usual.
+                // A user's first payments are not judged by their amount, and what came often is
+                // usual.
                 let (large, odd) = (payments.iter().filter(|payment| too_large(payment.1)), 3);
                 let flagged = found.iter().filter(|flag| matches!(flag, Flag::Amount { .. })).count();
                 assert!((1..=large.count()).contains(&flagged), "{found:?}");

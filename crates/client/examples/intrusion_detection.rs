@@ -1,14 +1,15 @@
-//! Intrusion detection (SpecLog, OSDI '25, §5): sensors append readings, each group of them to a shard of its own, and a task for each
-//! shard watches its group.
+//! Intrusion detection (SpecLog, OSDI '25, §5): sensors append readings, each group of them to a
+//! shard of its own, and a task for each shard watches its group.
 //!
 //! ```sh
 //! cargo run --release -p seriatim-client --example intrusion_detection                    # on a cluster of its own
 //! cargo run --release -p seriatim-client --example intrusion_detection 127.0.0.1:7700     # on a running one
 //! ```
 //!
-//! A task keeps the latest readings of each sensor, with their mean and deviation, and how much they are like those before. It
-//! raises an alarm at a reading that is far out, and when a sensor repeats itself: then somebody plays a recording. It
-//! computes as soon as it has a reading, and raises the alarm when that is final.
+//! A task keeps the latest readings of each sensor, with their mean and deviation, and how much
+//! they are like those before. It raises an alarm at a reading that is far out, and when a sensor
+//! repeats itself: then somebody plays a recording. It computes as soon as it has a reading, and
+//! raises the alarm when that is final.
 
 mod support;
 
@@ -97,8 +98,8 @@ fn likeness(rises: &[bool], lag: usize) -> f64 {
 }
 
 impl Detection {
-    /// The readings of a sensor, those before the start first: noise, some of them far out; the first of each group
-    /// plays a recording in the end.
+    /// The readings of a sensor, those before the start first: noise, some of them far out; the
+    /// first of each group plays a recording in the end.
     fn readings_of(&self, group: u32, sensor: u32) -> Vec<f64> {
         let mut random = StdRng::seed_from_u64(u64::from(group) << 32 | u64::from(sensor));
         let mut readings: Vec<f64> = vec![];

@@ -1,15 +1,17 @@
-//! High-frequency trading (SpecLog, OSDI '25, §5): each exchange appends the prices of its shares to a shard, and a task learns how one
-//! price follows from the others, in the order of all changes.
+//! High-frequency trading (SpecLog, OSDI '25, §5): each exchange appends the prices of its shares
+//! to a shard, and a task learns how one price follows from the others, in the order of all
+//! changes.
 //!
 //! ```sh
 //! cargo run --release -p seriatim-client --example pair_trading                    # on a cluster of its own
 //! cargo run --release -p seriatim-client --example pair_trading 127.0.0.1:7700     # on a running one
 //! ```
 //!
-//! The task takes changes of prices in batches. After each batch it improves its weights, by which the first price is
-//! reckoned from the others (linear regression by gradient descent), and where the first price is then far from what the
-//! weights make of the others it would trade. It computes as soon as it has a price, and trades when that is final: a trade depends on
-//! which of two prices changed first, so it must not rest on an order that may still be another one.
+//! The task takes changes of prices in batches. After each batch it improves its weights, by which
+//! the first price is reckoned from the others (linear regression by gradient descent), and where
+//! the first price is then far from what the weights make of the others it would trade. It computes
+//! as soon as it has a price, and trades when that is final: a trade depends on which of two prices
+//! changed first, so it must not rest on an order that may still be another one.
 
 mod support;
 
@@ -117,7 +119,8 @@ impl Market {
 }
 
 impl Trading {
-    /// The prices of all shares on a day: the first is half of the second and half of the third, and at times far off.
+    /// The prices of all shares on a day: the first is half of the second and half of the third,
+    /// and at times far off.
     fn prices_of(&self, day: u64, changes: usize) -> Vec<Vec<f64>> {
         let mut random = StdRng::seed_from_u64(day);
         let mut others = vec![PAR; self.shares - 1];

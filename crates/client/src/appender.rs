@@ -38,7 +38,8 @@ pub(crate) struct Appender {
     /// Shared with the failures that the application has not looked at since its session was lost.
     pub(crate) untold: Arc<()>,
     pub(crate) lost: Option<SessionId>,
-    /// The last clone of the handle was dropped: the appender goes when everything in flight has its answer.
+    /// The last clone of the handle was dropped: the appender goes when everything in flight has
+    /// its answer.
     pub(crate) closed: bool,
     /// The request that its session ends, and until when that is tried.
     pub(crate) last: Option<(u64, Time)>,
@@ -77,7 +78,8 @@ impl Appender {
         self.waiters.iter().find(|(_, (_, append))| append.is_some()).map(|(token, _)| *token)
     }
 
-    /// Tells the handle what the machine has learned. The oldest append was that one, before the last step.
+    /// Tells the handle what the machine has learned. The oldest append was that one, before the
+    /// last step.
     pub(crate) fn share(&mut self, oldest: Option<u64>) {
         if self.oldest() != oldest {
             self.progress.advance();

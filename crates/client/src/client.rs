@@ -28,8 +28,8 @@ const GREET_WITHIN: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ClientOptions {
-    /// How long an operation may take unless it says otherwise; an append, since it was submitted or the oldest one of its
-    /// session that was in flight was acknowledged, whatever was later.
+    /// How long an operation may take unless it says otherwise; an append, since it was submitted
+    /// or the oldest one of its session that was in flight was acknowledged, whatever was later.
     pub deadline: Duration,
     /// The name of the client, for people who look at a node's connections.
     pub name: String,
@@ -68,32 +68,35 @@ impl ClientOptions {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct LogOptions {
-    /// A session of an earlier run to go on with, and the number of its first append that this run saw no acknowledgement
-    /// of: from there on the program appends the same records again, in the same order, and the log stores each once.
-    /// An append that was refused at once, because it was too large or its shard takes no records, has no number.
+    /// A session of an earlier run to go on with, and the number of its first append that this run
+    /// saw no acknowledgement of: from there on the program appends the same records again, in the
+    /// same order, and the log stores each once. An append that was refused at once, because it was
+    /// too large or its shard takes no records, has no number.
     ///
-    /// In a log of order `erwin-st`, `scalog` or `corfu` the old session ends, and what it does not have yet is appended in a new one, whose
-    /// name [`Log::session`] and the receipts have. A program need not keep that: it may go on with the first session
-    /// for as long as the log remembers that, and count on from its numbers as if there had been no other. An
-    /// earlier run's later appends fail with [`SessionExpired`](crate::AppendError::SessionExpired).
+    /// In a log of order `erwin-st`, `scalog` or `corfu` the old session ends, and what it does not
+    /// have yet is appended in a new one, whose name [`Log::session`] and the receipts have. A
+    /// program need not keep that: it may go on with the first session for as long as the log
+    /// remembers that, and count on from its numbers as if there had been no other. An earlier
+    /// run's later appends fail with [`SessionExpired`](crate::AppendError::SessionExpired).
     ///
-    /// A log of order `corfu` remembers the last 1,000 sessions that were resumed, and nothing of others: the client
-    /// reads what became of appends in the log, from its end back to the last append that was acknowledged. If that is
-    /// trimmed already, no replica knows what came after it, and the run's appends fail with
-    /// [`SessionExpired`](crate::AppendError::SessionExpired).
+    /// A log of order `corfu` remembers the last 1,000 sessions that were resumed, and nothing of
+    /// others: the client reads what became of appends in the log, from its end back to the last
+    /// append that was acknowledged. If that is trimmed already, no replica knows what came after
+    /// it, and the run's appends fail with [`SessionExpired`](crate::AppendError::SessionExpired).
     pub resume: Option<(SessionId, u64)>,
-    /// For a program that does not mind in which order its appends are in the log: over how many sessions the client
-    /// spreads them, so that one does not wait for another. Then the client appends a record again that did not reach
-    /// its shard in time, until its deadline, and its receipt says so
-    /// ([`Receipt::appended_again`](crate::Receipt::appended_again)): it is in the log at most once even so.
-    /// In a log of order `scalog` or `belfast` there is a further session for each shard that records name, by their keys
-    /// or otherwise: one session waits for all its acknowledgements before it goes on at another shard.
-    /// Nothing for one ordered session, whose program decides by itself.
+    /// For a program that does not mind in which order its appends are in the log: over how many
+    /// sessions the client spreads them, so that one does not wait for another. Then the client
+    /// appends a record again that did not reach its shard in time, until its deadline, and its
+    /// receipt says so ([`Receipt::appended_again`](crate::Receipt::appended_again)): it is in the
+    /// log at most once even so. In a log of order `scalog` or `belfast` there is a further session
+    /// for each shard that records name, by their keys or otherwise: one session waits for all its
+    /// acknowledgements before it goes on at another shard. Nothing for one ordered session, whose
+    /// program decides by itself.
     pub unordered: Option<u32>,
-    /// Whether the session ends when the last clone of the handle is dropped and nothing is in flight any more, so that the
-    /// log need not remember it: for a program that does not [resume](Self::resume) it. The client tells the
-    /// log, and does not wait; see [`Log::end_session`]. The sessions of an [unordered](Self::unordered) handle
-    /// always end.
+    /// Whether the session ends when the last clone of the handle is dropped and nothing is in
+    /// flight any more, so that the log need not remember it: for a program that does not
+    /// [resume](Self::resume) it. The client tells the log, and does not wait; see
+    /// [`Log::end_session`]. The sessions of an [unordered](Self::unordered) handle always end.
     pub ends_when_dropped: bool,
 }
 
@@ -113,7 +116,8 @@ impl LogOptions {
         Self { ends_when_dropped: true, ..Self::default() }
     }
 
-    /// Appends without any order among them, spread over so many sessions; see [`LogOptions::unordered`].
+    /// Appends without any order among them, spread over so many sessions; see
+    /// [`LogOptions::unordered`].
     #[must_use]
     pub fn unordered(sessions: u32) -> Self {
         Self { unordered: Some(sessions), ..Self::default() }
@@ -174,8 +178,8 @@ pub struct Recovery {
 pub struct ViewChange {
     /// The view that it registered.
     pub view: ViewNumber,
-    /// Each step by its name, and how long before the answer it was done; the first is when the controller noticed
-    /// the need for a view.
+    /// Each step by its name, and how long before the answer it was done; the first is when the
+    /// controller noticed the need for a view.
     pub steps: Vec<(String, Duration)>,
 }
 
@@ -198,9 +202,9 @@ impl std::fmt::Debug for Client {
 }
 
 impl Client {
-    /// Connects to a cluster through any of its nodes, given as `host:port`. The client tries several addresses,
-    /// separated by commas, in turn. Once connected, the client learns of the other nodes, and uses them when
-    /// this one is lost.
+    /// Connects to a cluster through any of its nodes, given as `host:port`. The client tries
+    /// several addresses, separated by commas, in turn. Once connected, the client learns of the
+    /// other nodes, and uses them when this one is lost.
     ///
     /// # Errors
     /// If no program answers there, or not in the way that a node does.
@@ -270,12 +274,13 @@ impl Client {
         }
     }
 
-    /// Creates a log, and waits until it takes appends. The register creates it once, however often the client
-    /// has to ask; but if it is deleted before the first answer is here, the next question creates a new,
-    /// empty one.
+    /// Creates a log, and waits until it takes appends. The register creates it once, however often
+    /// the client has to ask; but if it is deleted before the first answer is here, the next
+    /// question creates a new, empty one.
     ///
     /// # Errors
-    /// If the name is taken or is none, if the cluster cannot hold such a log, or no node answers in time.
+    /// If the name is taken or is none, if the cluster cannot hold such a log, or no node answers
+    /// in time.
     pub async fn create(&self, name: &str, config: LogConfig) -> Result<LogEntry, ControlError> {
         check_log_name(name).map_err(|reason| ControlError::Impossible { reason })?;
         let (asked, request) = (name.to_owned(), random());
@@ -338,8 +343,9 @@ impl Client {
         }
     }
 
-    /// The logs and the nodes as far as the nodes know, without the register: of each log the newest entry that a node has, in
-    /// the order of names. None if the node that this client is connected to does not answer within a second.
+    /// The logs and the nodes as far as the nodes know, without the register: of each log the
+    /// newest entry that a node has, in the order of names. None if the node that this client is
+    /// connected to does not answer within a second.
     pub async fn known(&self) -> Option<(Vec<LogEntry>, Vec<NodeStatus>)> {
         let control = self.inner.control;
         let asking = self.run(LogId(0), move |now, _| Inventory::new(now, control, Options::default()));
@@ -347,7 +353,8 @@ impl Client {
         Some((entries, nodes.into_iter().map(NodeStatus::of).collect()))
     }
 
-    /// Asks the replicas of a log how far they are. Those that do not answer within a second are left out.
+    /// Asks the replicas of a log how far they are. Those that do not answer within a second are
+    /// left out.
     pub async fn status(&self, entry: LogEntry) -> LogStatus {
         let mut told = control::Status::default();
         if let Some(view) = entry.view.clone() {
@@ -361,8 +368,8 @@ impl Client {
         LogStatus { entry, tail, stable, trim, open, sessions, windows }
     }
 
-    /// Asks what would be lost if a log that is unavailable went on without what no replica holds any
-    /// more; with `accept_loss`, lets it go on.
+    /// Asks what would be lost if a log that is unavailable went on without what no replica holds
+    /// any more; with `accept_loss`, lets it go on.
     ///
     /// # Errors
     /// If there is no such log, or no node answers in time.
@@ -388,8 +395,8 @@ impl Client {
         Some(condition)
     }
 
-    /// Asks a node for the view change of a log that it carried out last. None if it does not answer within
-    /// a second, or carried out none since it was started.
+    /// Asks a node for the view change of a log that it carried out last. None if it does not
+    /// answer within a second, or carried out none since it was started.
     pub async fn last_view_change(&self, log: LogId, node: NodeId) -> Option<ViewChange> {
         let question: Question = Box::new(|request| control::Message::LastChange { request }.into());
         let answer = self.ask_briefly((node, Endpoint::Controller), log, question).await?;

@@ -34,8 +34,8 @@ const DRAIN: usize = 4096;
 const ASK_AGAIN: Duration = Duration::from_millis(300);
 /// How long the engine tries to end the session of a handle that was dropped.
 const END_WITHIN: Duration = Duration::from_secs(10);
-/// How long a node may leave a question for the register unanswered before the next question goes to another
-/// node. Short, because appends may stand still, and any node will do.
+/// How long a node may leave a question for the register unanswered before the next question goes
+/// to another node. Short, because appends may stand still, and any node will do.
 const REGISTER_TIMEOUT: Duration = Duration::from_millis(5);
 
 /// A command of a handle to the task.
@@ -178,14 +178,15 @@ struct Engine {
     machines: BTreeMap<u64, Slot>,
     /// When to wake each machine. Machines that are gone may be in it.
     timers: Timers<u64>,
-    /// The machine that reads a log: it remembers what it learned of the log from one read to the next.
+    /// The machine that reads a log: it remembers what it learned of the log from one read to the
+    /// next.
     readings: BTreeMap<LogId, u64>,
     last_handle: u64,
     outgoing: BTreeMap<NodeId, Vec<Bytes>>,
 }
 
-/// The node through which the client asks the register: the one that answered last. The machines name one node for it;
-/// any node passes questions on.
+/// The node through which the client asks the register: the one that answered last. The machines
+/// name one node for it; any node passes questions on.
 struct Route {
     node: NodeId,
     /// Since when it owes an answer.
@@ -356,8 +357,8 @@ impl Engine {
         self.step_appender(now, handle, Input::Request { token, request });
     }
 
-    /// The answer to a further append of a session that was lost, as long as the application may not know that: it must
-    /// not come before those that failed.
+    /// The answer to a further append of a session that was lost, as long as the application may
+    /// not know that: it must not come before those that failed.
     fn lost(&mut self, handle: u64) -> Option<Answer> {
         let Some(Slot { kind: Kind::Appender(appender), .. }) = self.machines.get_mut(&handle) else {
             return None;
@@ -437,7 +438,8 @@ impl Engine {
         }
     }
 
-    /// The reason why the register cannot be used, if a node said so; where a log waits, that is why the log has no view.
+    /// The reason why the register cannot be used, if a node said so; where a log waits, that is
+    /// why the log has no view.
     fn no_view(&self, log_waits: bool) -> Option<String> {
         let why = self.register.outage.as_ref()?;
         Some(if log_waits { format!("no view: {why}") } else { why.clone() })
@@ -483,7 +485,8 @@ impl Engine {
             obstacles.push(format!("node {node} at {address} cannot be reached ({cause})"));
             silent.retain(|waited_for| *waited_for != node);
         }
-        // Nodes that say nothing wait for the one whose disk is full, or for a view, as the client does.
+        // Nodes that say nothing wait for the one whose disk is full, or for a view, as the client
+        // does.
         silent.retain(|_| !has_full_disk && self.register.outage.is_none());
         obstacles.extend(silent.iter().map(|node| format!("node {node} did not answer")));
         match before {
@@ -502,8 +505,9 @@ impl Engine {
                 if self.links.dialled(node, outcome) {
                     self.disconnected(now, node, |_| true);
                 } else if !is_up {
-                    // Readers ask little, and look for another node at once. Appenders know already that
-                    // the connection broke: sending all that is in flight at each attempt is no use.
+                    // Readers ask little, and look for another node at once. Appenders know already
+                    // that the connection broke: sending all that is in flight at each attempt is
+                    // no use.
                     self.disconnected(now, node, |kind| !matches!(kind, Kind::Appender(_)));
                 }
             }
@@ -520,7 +524,8 @@ impl Engine {
     }
 
     fn received(&mut self, now: Time, node: NodeId, frame: Frame) {
-        // A frame that cannot be understood is as good as lost: the machine that needs it asks again.
+        // A frame that cannot be understood is as good as lost: the machine that needs it asks
+        // again.
         let Ok((_, from, Endpoint::Client(handle), message)) = open_message::<Message>(frame) else { return };
         if let Message::Control(control::Message::Unanswered { why }) = message {
             // Another node may be able to use it: this one still owes an answer.
@@ -552,7 +557,8 @@ impl Engine {
         }
     }
 
-    /// Keeps what every machine can use of an answer of the register, or of a node that was asked instead.
+    /// Keeps what every machine can use of an answer of the register, or of a node that was asked
+    /// instead.
     fn learn(&mut self, message: &control::Message) {
         let (entries, nodes) = match message {
             control::Message::Found { entry, nodes, .. } => (std::slice::from_ref(entry), nodes),
@@ -569,7 +575,8 @@ impl Engine {
         }
     }
 
-    /// How many bytes the next subscription has on their way, over all shards: the more subscriptions there are, the fewer.
+    /// How many bytes the next subscription has on their way, over all shards: the more
+    /// subscriptions there are, the fewer.
     fn subscription_window(&self) -> u64 {
         let others = self.machines.values().filter(|slot| matches!(slot.kind, Kind::Subscriber(..))).count();
         let share = limits::SUBSCRIPTIONS_BYTES / (others as u64 + 1);
@@ -678,7 +685,8 @@ impl Engine {
         let mut is_lost = false;
         for effect in effects {
             match effect {
-                // The reader asks for no more than its queue holds; if it is gone, so is its subscription.
+                // The reader asks for no more than its queue holds; if it is gone, so is its
+                // subscription.
                 Effect::Reply { reply, .. } => is_lost |= events.try_send(reply).is_err(),
                 Effect::Send { to, message } => sends.push((to, message)),
                 // A client has no disk.
@@ -723,8 +731,8 @@ impl Engine {
         }
     }
 
-    /// The node to ask the register through: the same as before, or the next one if that is down or does
-    /// not answer. Every machine repeats its question, so this is the moment to look.
+    /// The node to ask the register through: the same as before, or the next one if that is down or
+    /// does not answer. Every machine repeats its question, so this is the moment to look.
     fn register_route(&mut self) -> NodeId {
         let now = self.now();
         let is_down = |node: &NodeId| self.links.unreachable().any(|(down, _)| down == *node);
@@ -741,7 +749,8 @@ impl Engine {
         self.register.node
     }
 
-    /// Wakes every machine that is due: after the drain, so that what queued up leaves as one message.
+    /// Wakes every machine that is due: after the drain, so that what queued up leaves as one
+    /// message.
     fn fire_timers(&mut self) {
         let now = self.now();
         for handle in self.timers.take_due(now) {

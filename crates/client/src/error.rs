@@ -79,16 +79,18 @@ pub enum AppendError {
         /// How much they may take together, in bytes.
         limit: u32,
     },
-    /// The session is forgotten: it was idle for too long, or resumed too late. This append, and others
-    /// that were in flight, may or may not be in the log, at most once. Later appends open a new session; those that
-    /// are submitted before the program has looked at every append that failed so, or dropped it, fail as well and are
-    /// not in the log: nothing overtakes what may be appended again.
+    /// The session is forgotten: it was idle for too long, or resumed too late. This append, and
+    /// others that were in flight, may or may not be in the log, at most once. Later appends open a
+    /// new session; those that are submitted before the program has looked at every append that
+    /// failed so, or dropped it, fail as well and are not in the log: nothing overtakes what may be
+    /// appended again.
     #[error("session {0} has expired; appends in flight may or may not be in the log")]
     SessionExpired(SessionId),
     /// An earlier run of the session saw it acknowledged. It is in the log.
     #[error("it was completed in an earlier run of the session: it is in the log")]
     AppendedBefore,
-    /// The record did not reach its shard in time. It is not in the log, and never will be: append it again.
+    /// The record did not reach its shard in time. It is not in the log, and never will be: append
+    /// it again.
     #[error("the record did not reach its shard in time and is not in the log; append it again")]
     NotAppended,
     /// The log has no such shard, or it takes no new records. The record is not in the log.
@@ -107,8 +109,9 @@ pub enum AppendError {
     /// The log was deleted.
     #[error("the log '{0}' was deleted")]
     Deleted(String),
-    /// The deadline passed, and the oldest append of the session was not acknowledged meanwhile. The append may or may not
-    /// be in the log, at most once; the client goes on trying in the background.
+    /// The deadline passed, and the oldest append of the session was not acknowledged meanwhile.
+    /// The append may or may not be in the log, at most once; the client goes on trying in the
+    /// background.
     #[error("not acknowledged within {seconds} s, and may or may not be in the log: {waiting_for}")]
     DeadlineExceeded {
         /// The deadline, in seconds.

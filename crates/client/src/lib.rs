@@ -31,22 +31,22 @@
 //! # What to know
 //!
 //! * A [`Client`] is one task with one connection to each node. Clone it and its [`Log`]s freely.
-//! * A [`Log`] is one session: its appends are bound in the order in which they were submitted, across
-//!   retries, reconnects and view changes. A program whose appends need not wait for each other opens it
-//!   with [`LogOptions::unordered`]: several sessions behind one handle. In a log of order `scalog` or `belfast` that is
-//!   the way to append many records with keys: a session waits for all its acknowledgements before it goes on at another
-//!   shard.
-//! * Every operation has a deadline ([`ClientOptions::deadline`]). When it passes, the error says which answer was
-//!   missing. An append that the client gave up may or may not be in the log, at most once. The time of an append that
-//!   waits behind others of its session begins anew whenever the first of these is acknowledged: a log that is slow
-//!   makes no append fail.
-//! * Dropping a future withdraws nothing: the client appends all that was submitted, as long as a handle of the client
-//!   (a [`Client`], a [`Log`], an [`Append`] or a [`Subscription`]) is left. The last one to go stops the
-//!   task and closes the connections.
-//! * A program that is restarted goes on with its session ([`LogOptions::resume`]): the log stores nothing twice
-//!   that the program appends again because it never saw the acknowledgement.
-//! * What is in flight is bounded: [`Log::submit`] waits for room, and a [`Subscription`] that its program
-//!   does not read holds a few megabytes and slows no other down.
+//! * A [`Log`] is one session: its appends are bound in the order in which they were submitted,
+//!   across retries, reconnects and view changes. A program whose appends need not wait for each
+//!   other opens it with [`LogOptions::unordered`]: several sessions behind one handle. In a log of
+//!   order `scalog` or `belfast` that is the way to append many records with keys: a session waits
+//!   for all its acknowledgements before it goes on at another shard.
+//! * Every operation has a deadline ([`ClientOptions::deadline`]). When it passes, the error says
+//!   which answer was missing. An append that the client gave up may or may not be in the log, at
+//!   most once. The time of an append that waits behind others of its session begins anew whenever
+//!   the first of these is acknowledged: a log that is slow makes no append fail.
+//! * Dropping a future withdraws nothing: the client appends all that was submitted, as long as a
+//!   handle of the client (a [`Client`], a [`Log`], an [`Append`] or a [`Subscription`]) is left.
+//!   The last one to go stops the task and closes the connections.
+//! * A program that is restarted goes on with its session ([`LogOptions::resume`]): the log stores
+//!   nothing twice that the program appends again because it never saw the acknowledgement.
+//! * What is in flight is bounded: [`Log::submit`] waits for room, and a [`Subscription`] that its
+//!   program does not read holds a few megabytes and slows no other down.
 //!
 //! # Which call
 //!

@@ -35,8 +35,9 @@ const UNIT_BYTES: usize = limits::MAX_IN_FLIGHT_BYTES / limits::MAX_IN_FLIGHT;
 pub struct AppendOptions {
     /// Whether to wait for the final position.
     pub sync: bool,
-    /// How long it may take; the client's deadline if nothing is said. The time begins anew whenever the session gets on,
-    /// which is when the oldest of its appends in flight is acknowledged: who only waits behind others waits on.
+    /// How long it may take; the client's deadline if nothing is said. The time begins anew
+    /// whenever the session gets on, which is when the oldest of its appends in flight is
+    /// acknowledged: who only waits behind others waits on.
     pub deadline: Option<Duration>,
     /// Which shard takes the record, in a log of order `erwin-st`.
     pub shard: ShardChoice,
@@ -72,8 +73,8 @@ pub struct Receipt {
     pub durability: Durability,
     /// Its final position, if that was waited for.
     pub position: Option<Position>,
-    /// How many times the client appended the record again because it had not reached its shard in time. Always 0
-    /// unless the handle is [unordered](crate::LogOptions::unordered).
+    /// How many times the client appended the record again because it had not reached its shard in
+    /// time. Always 0 unless the handle is [unordered](crate::LogOptions::unordered).
     pub appended_again: u32,
 }
 
@@ -155,7 +156,8 @@ impl Log {
         &self.inner.entry
     }
 
-    /// Appends a record, and waits until it is durable, or has its final position if that is wanted.
+    /// Appends a record, and waits until it is durable, or has its final position if that is
+    /// wanted.
     ///
     /// # Errors
     /// See [`AppendError`]: each says whether the record may be in the log.
@@ -176,11 +178,13 @@ impl Log {
         Ok(receipt.position.expect("a synchronous append has its position"))
     }
 
-    /// Submits a record: it will be appended after those submitted before. Waits only while too many are
-    /// in flight. The append that is returned tells when it is acknowledged; dropping it withdraws nothing.
+    /// Submits a record: it will be appended after those submitted before. Waits only while too
+    /// many are in flight. The append that is returned tells when it is acknowledged; dropping it
+    /// withdraws nothing.
     ///
     /// # Errors
-    /// If the record is larger than the log allows, or there is no room and nothing is acknowledged for the deadline.
+    /// If the record is larger than the log allows, or there is no room and nothing is acknowledged
+    /// for the deadline.
     pub async fn submit(&self, record: impl Into<Record>) -> Result<Append, AppendError> {
         self.submit_with(record, AppendOptions::default()).await
     }
@@ -245,9 +249,10 @@ impl Log {
         AppendError::DeadlineExceeded { seconds: late.within.as_secs_f64(), waiting_for }
     }
 
-    /// The session that appends go to, opened if need be, and the number of the next append; nothing if
-    /// that does not work within the deadline, or appends go to several. A program that keeps both before it appends can be
-    /// restarted and go on; see [`LogOptions`](crate::LogOptions).
+    /// The session that appends go to, opened if need be, and the number of the next append;
+    /// nothing if that does not work within the deadline, or appends go to several. A program that
+    /// keeps both before it appends can be restarted and go on; see
+    /// [`LogOptions`](crate::LogOptions).
     pub async fn session(&self) -> Option<(SessionId, u64)> {
         let [Session { handle, .. }] = self.inner.sessions[..] else { return None };
         if self.inner.lanes.is_some() {
@@ -263,9 +268,9 @@ impl Log {
         }
     }
 
-    /// Ends the session, once everything appended so far is completed: from then on no replica takes anything
-    /// of it any more, whatever is still on its way. The next append opens a new one. Appends that are submitted
-    /// meanwhile may fail.
+    /// Ends the session, once everything appended so far is completed: from then on no replica
+    /// takes anything of it any more, whatever is still on its way. The next append opens a new
+    /// one. Appends that are submitted meanwhile may fail.
     ///
     /// # Errors
     /// If not all sequencing replicas confirm in time, or the session was resumed and is forgotten.
@@ -300,9 +305,10 @@ impl Log {
 
     /// A bound above the position of every append that was acknowledged before now.
     ///
-    /// In a log of order `erwin-st` or `erwin-bb` it may lie above the last record while appends are on their way: replicas
-    /// that know of different records count them all. A later answer may then be lower, but never at or below
-    /// a position that was acknowledged before the question. At rest it is exact.
+    /// In a log of order `erwin-st` or `erwin-bb` it may lie above the last record while appends
+    /// are on their way: replicas that know of different records count them all. A later answer may
+    /// then be lower, but never at or below a position that was acknowledged before the question.
+    /// At rest it is exact.
     ///
     /// # Errors
     /// If not all sequencing replicas answer in time.
@@ -333,9 +339,9 @@ impl Log {
         self.inner.client.inner.options.deadline
     }
 
-    /// Up to `max` records from `from` on. Waits up to `wait` for the first; then returns what there is,
-    /// possibly nothing. Positions without a record are passed over, however many: nothing means that there is no record
-    /// yet.
+    /// Up to `max` records from `from` on. Waits up to `wait` for the first; then returns what
+    /// there is, possibly nothing. Positions without a record are passed over, however many:
+    /// nothing means that there is no record yet.
     ///
     /// # Errors
     /// If `from` is trimmed, or a shard does not answer.
@@ -356,11 +362,12 @@ impl Log {
         }
     }
 
-    /// Every record from `from` on, in order, as it becomes final; or those that the options choose, or before they are final.
+    /// Every record from `from` on, in order, as it becomes final; or those that the options
+    /// choose, or before they are final.
     ///
     /// # Errors
-    /// If the client was stopped, no record could match the filter, or the log never had a shard that is chosen. What goes wrong
-    /// later comes as an event.
+    /// If the client was stopped, no record could match the filter, or the log never had a shard
+    /// that is chosen. What goes wrong later comes as an event.
     pub async fn subscribe(
         &self,
         from: Position,
@@ -382,8 +389,9 @@ impl Log {
 
     /// Deletes everything below `position`, for good, on every replica.
     ///
-    /// All replicas of the log's view have confirmed then. One that was away asks them as soon as it is back in a view; until it
-    /// has heard of that, it may give some of it out to a reader that asks it.
+    /// All replicas of the log's view have confirmed then. One that was away asks them as soon as
+    /// it is back in a view; until it has heard of that, it may give some of it out to a reader
+    /// that asks it.
     ///
     /// # Errors
     /// If the position lies past the tail, or not every replica confirms in time.

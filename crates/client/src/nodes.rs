@@ -8,7 +8,8 @@ use crate::client::{Client, refused};
 use crate::error::ControlError;
 
 impl Client {
-    /// Sets what is to become of a node. To drain it takes a while; see [`parting::is_rid_of`] for when it is.
+    /// Sets what is to become of a node. To drain it takes a while; see [`parting::is_rid_of`] for
+    /// when it is.
     ///
     /// # Errors
     /// If that cannot be, for the reason that it says, or no node answers in time.

@@ -12,7 +12,8 @@ use crate::engine::Command;
 
 /// A machine with one outcome.
 pub(crate) trait Operation: Send {
-    /// Steps the machine. Returns whether it is over: it has its outcome, or its caller does not wait for it any more.
+    /// Steps the machine. Returns whether it is over: it has its outcome, or its caller does not
+    /// wait for it any more.
     fn step(
         &mut self,
         now: Time,
@@ -24,7 +25,8 @@ pub(crate) trait Operation: Send {
     fn deadline(&self) -> Option<Time>;
 }
 
-/// Makes an operation, given the time and the newest entry of its log that the client has seen, if it has seen any.
+/// Makes an operation, given the time and the newest entry of its log that the client has seen, if
+/// it has seen any.
 pub(crate) type Start = Box<dyn FnOnce(Time, Option<&LogEntry>) -> Box<dyn Operation> + Send>;
 
 struct Awaited<M: Machine> {
@@ -67,8 +69,8 @@ where
 }
 
 impl Client {
-    /// Runs an operation on a log to its outcome, which is nothing if the client was stopped. Dropping the future ends the
-    /// operation.
+    /// Runs an operation on a log to its outcome, which is nothing if the client was stopped.
+    /// Dropping the future ends the operation.
     pub(crate) async fn run<M>(
         &self,
         log: LogId,

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
-/// When a session got on last: the oldest of its appends in flight had its answer. Written by the client's task, and read by
-/// all that waits.
+/// When a session got on last: the oldest of its appends in flight had its answer. Written by the
+/// client's task, and read by all that waits.
 #[derive(Debug)]
 pub(crate) struct Progress {
     began: Instant,
@@ -46,8 +46,8 @@ impl Progress {
     }
 }
 
-/// The answer to something that comes after what is in flight; none if there is no answer `within` so long after it was
-/// asked for or there was progress, whatever was later.
+/// The answer to something that comes after what is in flight; none if there is no answer `within`
+/// so long after it was asked for or there was progress, whatever was later.
 pub(crate) async fn answer_within<T>(
     within: Duration,
     progress: &Progress,

@@ -19,15 +19,16 @@ use crate::log::Log;
 pub struct LogUse {
     /// How many bytes of files each node has of it, without what waits in the node's journal.
     pub nodes: BTreeMap<NodeId, u64>,
-    /// The nodes of which a replica did not answer within a second: what they have is not, or not all, counted.
+    /// The nodes of which a replica did not answer within a second: what they have is not, or not
+    /// all, counted.
     pub silent: Vec<NodeId>,
     /// The bytes of all nodes.
     pub bytes: u64,
-    /// How many bytes of files with nothing but trimmed records each node has yet to delete; no node that has none. Nodes of earlier
-    /// builds do not say.
+    /// How many bytes of files with nothing but trimmed records each node has yet to delete; no
+    /// node that has none. Nodes of earlier builds do not say.
     pub going: BTreeMap<NodeId, u64>,
-    /// The bytes of one replica of each shard, the one that has least: what a limit of bytes is about. Others may have some
-    /// records twice for a while, after a restart.
+    /// The bytes of one replica of each shard, the one that has least: what a limit of bytes is
+    /// about. Others may have some records twice for a while, after a restart.
     pub once: u64,
     /// The first position that is kept.
     pub first: Position,
@@ -66,8 +67,8 @@ impl LogUse {
 }
 
 impl Client {
-    /// Changes what a log keeps at most. The log trims what is beyond its limits soon, for good; it takes a minute at
-    /// most until the node that does this knows them. Returns the log's entry.
+    /// Changes what a log keeps at most. The log trims what is beyond its limits soon, for good; it
+    /// takes a minute at most until the node that does this knows them. Returns the log's entry.
     ///
     /// # Errors
     /// If there is no such log, if no log can have these limits, or no node answers in time.
@@ -99,10 +100,11 @@ impl Client {
 }
 
 impl Log {
-    /// Where what was appended at `time` or later begins, by the clocks of the nodes that led the log: every record below the
-    /// answer was final before. Since it was noted only now and then how far the log was, some records from shortly before
-    /// may follow at the answer: about a second of them, and of times long ago up to an eighth of how long ago they are. The
-    /// first position that is kept if nothing is known of that time.
+    /// Where what was appended at `time` or later begins, by the clocks of the nodes that led the
+    /// log: every record below the answer was final before. Since it was noted only now and then
+    /// how far the log was, some records from shortly before may follow at the answer: about a
+    /// second of them, and of times long ago up to an eighth of how long ago they are. The first
+    /// position that is kept if nothing is known of that time.
     ///
     /// # Errors
     /// If no replica answers in time.

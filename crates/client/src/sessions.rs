@@ -22,7 +22,8 @@ pub(crate) struct Session {
     pub(crate) progress: Arc<Progress>,
 }
 
-/// The shards that take records, by the newest entry of the log that a session of a handle has seen.
+/// The shards that take records, by the newest entry of the log that a session of a handle has
+/// seen.
 #[derive(Debug)]
 pub(crate) struct OpenShards {
     of_version: Mutex<(u64, Arc<[ShardId]>)>,
@@ -82,15 +83,17 @@ impl Shared {
     }
 }
 
-/// A session for each shard that records name, by their keys or otherwise: for appends without an order among them, where
-/// one session would wait for all its acknowledgements before it goes on at another shard.
+/// A session for each shard that records name, by their keys or otherwise: for appends without an
+/// order among them, where one session would wait for all its acknowledgements before it goes on at
+/// another shard.
 #[derive(Debug, Default)]
 pub(crate) struct Lanes {
     sessions: tokio::sync::Mutex<BTreeMap<ShardId, Session>>,
 }
 
 impl Lanes {
-    /// The session for a record, opened if need be. None if the shards take turns with it, or the client was stopped.
+    /// The session for a record, opened if need be. None if the shards take turns with it, or the
+    /// client was stopped.
     pub(crate) async fn session(
         &self,
         (client, entry): (&Client, &LogEntry),

@@ -8,11 +8,13 @@ use crate::error::ReadError;
 use crate::log::Log;
 use crate::subscription::{Event, SubscribeOptions, Subscription};
 
-/// A computation over the records of a log that runs ahead of what is final, and takes back what turned out different.
+/// A computation over the records of a log that runs ahead of what is final, and takes back what
+/// turned out different.
 ///
-/// It has a state, and three functions. *Compute* changes the state by a record and returns the effect of that. *Undo* takes an
-/// effect back from the state: the latest first, so that the state is afterwards as if its record had never come. *Externalize*
-/// lets an effect out into the world, when its record is final, in the order of positions: what is sent cannot be taken back.
+/// It has a state, and three functions. *Compute* changes the state by a record and returns the
+/// effect of that. *Undo* takes an effect back from the state: the latest first, so that the state
+/// is afterwards as if its record had never come. *Externalize* lets an effect out into the world,
+/// when its record is final, in the order of positions: what is sent cannot be taken back.
 ///
 /// ```no_run
 /// use seriatim_client::{Client, Position};
@@ -36,10 +38,11 @@ use crate::subscription::{Event, SubscribeOptions, Subscription};
 /// # }
 /// ```
 ///
-/// An effect is externalized once for each run of the program, and so at least once if the program is restarted: it says up to where it
-/// was, for example by the position that it wrote with its last effect, and begins there again. How many effects wait for
-/// that is bounded by the subscription. A function that panics does so in the program's own task, and the subscription ends; nothing
-/// of the log is affected.
+/// An effect is externalized once for each run of the program, and so at least once if the program
+/// is restarted: it says up to where it was, for example by the position that it wrote with its
+/// last effect, and begins there again. How many effects wait for that is bounded by the
+/// subscription. A function that panics does so in the program's own task, and the subscription
+/// ends; nothing of the log is affected.
 #[derive(Debug)]
 pub struct Speculation<S, C, U, X> {
     log: Log,
@@ -86,8 +89,8 @@ impl<S, C, U, X> Speculation<S, C, U, X> {
         Speculation { log, from, options, state, compute, undo, externalize }
     }
 
-    /// The function that lets an effect out, at the position of its record. The state that it is shown runs ahead: it has the effects
-    /// of later records, too.
+    /// The function that lets an effect out, at the position of its record. The state that it is
+    /// shown runs ahead: it has the effects of later records, too.
     #[must_use]
     pub fn externalize<F, E>(self, externalize: F) -> Speculation<S, C, U, F>
     where
@@ -103,7 +106,8 @@ impl<S, C, U, X> Speculation<S, C, U, X> {
         Self { options: self.options.until(end), ..self }
     }
 
-    /// Computes on some of the records only: the filter, the shards and the end of these options count.
+    /// Computes on some of the records only: the filter, the shards and the end of these options
+    /// count.
     #[must_use]
     pub fn with(self, options: SubscribeOptions) -> Self {
         Self { options, ..self }
@@ -114,7 +118,8 @@ impl<S, C, U, X> Speculation<S, C, U, X> {
     /// Runs until the end that was asked for is reached, and returns the state.
     ///
     /// # Errors
-    /// As those of a subscription. What was computed and not confirmed by then is not undone: there is no state any more.
+    /// As those of a subscription. What was computed and not confirmed by then is not undone: there
+    /// is no state any more.
     pub async fn run<E>(self) -> Result<S, ReadError>
     where
         C: FnMut(&mut S, Position, &Record) -> E,

@@ -31,15 +31,15 @@ const WINDOW_BYTES: u64 = limits::SUBSCRIPTION_BYTES;
 pub struct SubscribeOptions {
     /// The position to stop at; none to go on for ever.
     pub end: Option<Position>,
-    /// Whether records are wanted before they are final. [`Event::Confirm`] says up to where they are, in every ordering;
-    /// [`Event::Fail`] from where on they are void.
+    /// Whether records are wanted before they are final. [`Event::Confirm`] says up to where they
+    /// are, in every ordering; [`Event::Fail`] from where on they are void.
     pub speculative: bool,
     /// Which records are wanted; none: all. The replicas of the shards leave out the others.
     pub filter: Option<Filter>,
     /// The shards whose records are wanted; none: all.
     pub shards: Option<BTreeSet<ShardId>>,
-    /// Whether to go on after records that are lost, of which an operator accepted that. Otherwise the subscription ends there, with an
-    /// error.
+    /// Whether to go on after records that are lost, of which an operator accepted that. Otherwise
+    /// the subscription ends there, with an error.
     pub skip_lost: bool,
 }
 
@@ -50,7 +50,8 @@ impl SubscribeOptions {
         Self { end: Some(end), ..self }
     }
 
-    /// Delivers records before they are final, as soon as it is known where they will be if no node that orders is lost.
+    /// Delivers records before they are final, as soon as it is known where they will be if no node
+    /// that orders is lost.
     #[must_use]
     pub fn speculative(self) -> Self {
         Self { speculative: true, ..self }
@@ -112,19 +113,22 @@ pub enum Event {
         id: RecordId,
         /// The record that was appended.
         record: Record,
-        /// Whether it may still fail. It never does unless that was [asked for](SubscribeOptions::speculative).
+        /// Whether it may still fail. It never does unless that was [asked
+        /// for](SubscribeOptions::speculative).
         speculative: bool,
     },
-    /// Everything below this position is final: the records that were delivered, and that there are no others. Comes only to a
-    /// speculative subscription, and there in every ordering, also for records that were final from the beginning, and where positions
-    /// stay without a record. A subscription that is told the [tail](crate::Log::check_tail), or more, has all that was there when the
-    /// tail was asked for.
+    /// Everything below this position is final: the records that were delivered, and that there are
+    /// no others. Comes only to a speculative subscription, and there in every ordering, also for
+    /// records that were final from the beginning, and where positions stay without a record. A
+    /// subscription that is told the [tail](crate::Log::check_tail), or more, has all that was
+    /// there when the tail was asked for.
     Confirm {
         /// The bound.
         upto: Position,
     },
-    /// Records that were delivered at this position or above are void: something else stands at this position, or nothing. What does
-    /// comes next. It never lies below a bound that was confirmed.
+    /// Records that were delivered at this position or above are void: something else stands at
+    /// this position, or nothing. What does comes next. It never lies below a bound that was
+    /// confirmed.
     Fail {
         /// The first position that is void.
         after: Position,
@@ -134,9 +138,10 @@ pub enum Event {
         /// The first position that is left.
         first: Position,
     },
-    /// All that this shard had at these positions is lost, and no other shard of those that are wanted has a record there: an operator
-    /// accepted that. Everything below is final, and was delivered; delivery goes on at `end`. Comes only where that was
-    /// [asked for](SubscribeOptions::skip_lost).
+    /// All that this shard had at these positions is lost, and no other shard of those that are
+    /// wanted has a record there: an operator accepted that. Everything below is final, and was
+    /// delivered; delivery goes on at `end`. Comes only where that was [asked
+    /// for](SubscribeOptions::skip_lost).
     Lost {
         /// The shard. Another shard may have lost records at these positions, too.
         shard: ShardId,
@@ -154,8 +159,8 @@ pub struct Subscription {
     handle: u64,
     arrivals: mpsc::Receiver<subscriber::Event>,
     ready: VecDeque<Event>,
-    /// Records, and their bytes, taken by the application since it last asked for more. A bound that was told although no record lay
-    /// below it counts as one, and so does a loss.
+    /// Records, and their bytes, taken by the application since it last asked for more. A bound
+    /// that was told although no record lay below it counts as one, and so does a loss.
     taken: u64,
     taken_bytes: u64,
     is_over: bool,
@@ -194,20 +199,21 @@ impl Subscription {
         Ok(())
     }
 
-    /// The position from which on nothing has come that is final, and what is known of why: for a program that [`next`](Self::next) keeps
-    /// waiting. Nothing once the subscription is over.
+    /// The position from which on nothing has come that is final, and what is known of why: for a
+    /// program that [`next`](Self::next) keeps waiting. Nothing once the subscription is over.
     pub async fn awaited(&self) -> Option<Awaited> {
         let (waiter, answer) = oneshot::channel();
         self.commands.send(Command::Awaited { handle: self.handle, waiter }).await.ok()?;
         answer.await.ok()
     }
 
-    /// The next event; nothing when the end that was asked for is reached, or after an error. Waits for
-    /// as long as it takes. Cancelling it loses nothing.
+    /// The next event; nothing when the end that was asked for is reached, or after an error. Waits
+    /// for as long as it takes. Cancelling it loses nothing.
     pub async fn next(&mut self) -> Option<Result<Event, ReadError>> {
         loop {
             if self.taken >= WINDOW / 2 || self.taken_bytes >= WINDOW_BYTES / 2 {
-                // If the client was stopped, the program hears of it after the records that have arrived.
+                // If the client was stopped, the program hears of it after the records that have
+                // arrived.
                 let _ = self.want_more().await;
             }
             if let Some(event) = self.ready.pop_front() {

@@ -1,5 +1,5 @@
-//! The client against fake nodes over loopback TCP: what it does when a node is busy, changes its view,
-//! drops the connection, or says nothing.
+//! The client against fake nodes over loopback TCP: what it does when a node is busy, changes its
+//! view, drops the connection, or says nothing.
 
 mod fake;
 

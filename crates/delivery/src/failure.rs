@@ -12,8 +12,8 @@ pub enum Failure {
         /// The first position that can still be read.
         first: Position,
     },
-    /// A shard skipped a position that it holds, or gave it out twice. It must not happen; nothing after
-    /// the position was delivered.
+    /// A shard skipped a position that it holds, or gave it out twice. It must not happen; nothing
+    /// after the position was delivered.
     #[error("shard {shard} should have given out position {position} next, and did not; report this")]
     Gap {
         /// The position that should have come next.
@@ -46,11 +46,13 @@ pub enum Failure {
         position: Position,
         /// The shard that held it.
         shard: ShardId,
-        /// Where to read on: the shard lost all that it had before, and no other has a record there.
+        /// Where to read on: the shard lost all that it had before, and no other has a record
+        /// there.
         end: Position,
     },
-    /// The log continues below the reader's position after a loss that an operator accepted. Other records get the positions from `start`
-    /// on, and records that the reader has from there on are lost.
+    /// The log continues below the reader's position after a loss that an operator accepted. Other
+    /// records get the positions from `start` on, and records that the reader has from there on are
+    /// lost.
     #[error(
         "the log continues at position {start} after a loss that an operator accepted, and this reader is at position {position}: records that were read from {start} on are lost, and others get their positions; read on from {start}"
     )]
@@ -76,10 +78,12 @@ pub enum Failure {
         /// The operating system's message to the last one.
         reason: String,
     },
-    /// The shards whose records were chosen have left the log, and so nothing more will come of them.
+    /// The shards whose records were chosen have left the log, and so nothing more will come of
+    /// them.
     #[error("nothing more comes of {}: {} left the log; choose others", listed(.0), if .0.len() == 1 { "it has" } else { "they have" })]
     ShardsLeft(Vec<ShardId>),
-    /// The shards whose records were chosen are retired, and all that they had was handed over: nothing more will come of them.
+    /// The shards whose records were chosen are retired, and all that they had was handed over:
+    /// nothing more will come of them.
     #[error("nothing more comes of {}: {} retired, and all records were handed over; choose others", listed(.0), if .0.len() == 1 { "it is" } else { "they are" })]
     ShardsRetired(Vec<ShardId>),
     /// The log was deleted.

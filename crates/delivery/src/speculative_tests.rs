@@ -174,7 +174,8 @@ fn what_a_shard_predicted_and_does_not_give_out_as_final_is_not_confirmed() {
     let mut script = Script::new(2, None, speculative());
     script.predict(1, 0, 0, run(0..4), 8);
     assert_eq!(script.predict(1, 1, 0, run(4..8), 12), ["4? 5? 6? 7?"]);
-    // Both go by a view that is not known here, and in which another shard has the positions from 4 on.
+    // Both go by a view that is not known here, and in which another shard has the positions from 4
+    // on.
     assert_eq!(script.deliver(0, 0, run(0..4), 8), ["confirm 4"]);
     assert!(script.deliver(1, 0, vec![], 8).is_empty());
     assert!(script.subscriber.deadline().is_some_and(|at| at <= script.now), "the register is asked");
@@ -476,8 +477,8 @@ fn what_a_retired_shard_predicted_beyond_its_end_fails_from_the_first_record_on(
     assert_eq!(script.deliver(0, 1, run([2]), 3), ["confirm 3", "ShardsRetired([ShardId(0)])"]);
 }
 
-/// A subscription to these shards of a log, the first of which is retired. It has the records that this had, at 0 and 2, and what it was
-/// told with the last one.
+/// A subscription to these shards of a log, the first of which is retired. It has the records that
+/// this had, at 0 and 2, and what it was told with the last one.
 fn of_a_retired_shard(shards: &[u32], end: Option<u64>) -> Vec<String> {
     let shards = Some(shards.iter().map(|shard| ShardId(*shard)).collect());
     let mut script = of_log_until(unplaced_log(2), Selection { shards, ..Selection::default() }, end);
@@ -632,7 +633,8 @@ fn a_reader_of_chosen_shards_skips_nothing_that_a_view_decides_which_it_does_not
     }
 }
 
-/// A log whose shards do not tell by positions, of one shard, and another one that is about to join.
+/// A log whose shards do not tell by positions, of one shard, and another one that is about to
+/// join.
 fn with_one_joining() -> LogEntry {
     LogEntry { shards: vec![vec![NodeId(10)], vec![NodeId(11)]], ..unplaced_log(1) }
 }
@@ -692,7 +694,8 @@ fn where_positions_tell_the_shard_no_record_waits_for_positions_of_others() {
     assert_eq!(script.deliver(2, 0, run(8..12), 12), ["8 9 10 11 12 13 14 15", "confirm 16"]);
 }
 
-/// A later view, which begins at `start`; the log continued at `continued` in a view before or in this one, after an accepted loss.
+/// A later view, which begins at `start`; the log continued at `continued` in a view before or in
+/// this one, after an accepted loss.
 fn reassigned(number: u64, start: u64, continued: u64) -> LogEntry {
     let mut later = view(number, 1, start, start);
     later.history.reassign(ViewNumber(2), Position(continued));

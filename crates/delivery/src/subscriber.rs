@@ -20,8 +20,8 @@ use crate::source::{Known, News, Source};
 /// A request of the reader. The token of the latest request is that of every event from then on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// The reader can take more. It is given the next record while it wants both records and bytes: only
-    /// the last record may be larger than what it wanted.
+    /// The reader can take more. It is given the next record while it wants both records and bytes:
+    /// only the last record may be larger than what it wanted.
     Want {
         /// That many more records.
         records: u64,
@@ -44,7 +44,8 @@ pub struct Awaited {
     pub unavailable: Option<String>,
 }
 
-/// A shard that gives out nothing because none of its replicas does, or because it has yet to join the log.
+/// A shard that gives out nothing because none of its replicas does, or because it has yet to join
+/// the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Unanswered {
@@ -102,9 +103,9 @@ impl fmt::Display for Unanswered {
 
 /// A subscription to one log: merges what the shards push.
 ///
-/// It starts by itself, with its first timer; events leave as far as the reader wants records. It decides nothing itself: it
-/// asks the source for the positions that the policy wants, and gives the sink the records that the policy says, while the sink has
-/// room.
+/// It starts by itself, with its first timer; events leave as far as the reader wants records. It
+/// decides nothing itself: it asks the source for the positions that the policy wants, and gives
+/// the sink the records that the policy says, while the sink has room.
 #[derive(Debug)]
 pub struct Subscriber {
     source: Source,
@@ -163,9 +164,11 @@ impl Machine for Subscriber {
 }
 
 impl Subscriber {
-    /// A subscription to the log that `entry` describes: from `from` on, up to `end` if there is one. `control` is the
-    /// node of the register; all shards together may have `window` bytes on their way or kept, and each of them no less than
-    /// [`SUBSCRIPTION_BYTES_LEAST`](seriatim_model::limits::SUBSCRIPTION_BYTES_LEAST), where the window is larger than that.
+    /// A subscription to the log that `entry` describes: from `from` on, up to `end` if there is
+    /// one. `control` is the node of the register; all shards together may have `window` bytes on
+    /// their way or kept, and each of them no less than
+    /// [`SUBSCRIPTION_BYTES_LEAST`](seriatim_model::limits::SUBSCRIPTION_BYTES_LEAST), where the
+    /// window is larger than that.
     #[must_use]
     pub fn new(
         control: NodeId,
@@ -342,7 +345,8 @@ impl Subscriber {
                     }
                     true => {
                         let void = policy.entered(number, start, &ViewHistory::default());
-                        // Records that are lost come from nobody, nor do such of shards that have ended.
+                        // Records that are lost come from nobody, nor do such of shards that have
+                        // ended.
                         let (confirmed, next) = (policy.confirmed(), policy.next());
                         let undecided = history.gaps().iter().filter(|gap| gap.end > confirmed);
                         let lost = undecided.map(|gap| gap.from.max(confirmed)).min();
@@ -367,7 +371,8 @@ impl Subscriber {
         }
     }
 
-    /// Voids all that was given from `first` on; it is wanted anew. The reader is told `void`, if it is known which record is the first.
+    /// Voids all that was given from `first` on; it is wanted anew. The reader is told `void`, if
+    /// it is known which record is the first.
     fn fail_from(&mut self, first: Position, void: Option<Position>, out: &mut Out) {
         let Policy::TwoBounds(policy, _) = &mut self.policy else { return };
         let failed = policy.fail(first).map(|first| void.unwrap_or(first));
@@ -381,7 +386,8 @@ impl Subscriber {
         self.end_with(Failure::ShardsLeft(shards), out);
     }
 
-    /// Ends with this failure. The records that are not confirmed fail first: no shard can say any more whether they are final.
+    /// Ends with this failure. The records that are not confirmed fail first: no shard can say any
+    /// more whether they are final.
     fn end_with(&mut self, failure: Failure, out: &mut Out) {
         if let Policy::TwoBounds(policy, _) = &self.policy
             && let Some(first) = policy.record_from(policy.confirmed())
@@ -391,8 +397,9 @@ impl Subscriber {
         self.fail(failure, out);
     }
 
-    /// The chosen shards are retired, and have nothing at the next position or after it. When all that they had is confirmed, a reader
-    /// with an end is finished, and a reader without one gets [`Failure::ShardsRetired`].
+    /// The chosen shards are retired, and have nothing at the next position or after it. When all
+    /// that they had is confirmed, a reader with an end is finished, and a reader without one gets
+    /// [`Failure::ShardsRetired`].
     fn end_of(&mut self, shards: Vec<ShardId>, out: &mut Out) {
         self.confirm(out);
         let Policy::TwoBounds(policy, _) = &self.policy else { return };
@@ -405,7 +412,8 @@ impl Subscriber {
         }
     }
 
-    /// From `next` on the reader is given records anew. Some of those that it has are void, or none.
+    /// From `next` on the reader is given records anew. Some of those that it has are void, or
+    /// none.
     fn take_back(&mut self, failed: Option<Position>, next: Position, out: &mut Out) {
         if let Some(after) = failed {
             self.sink.take_back(after, out);
@@ -478,7 +486,8 @@ impl Subscriber {
         self.finish(Some(Event::Failed(failure)), out);
     }
 
-    /// Tells the reader the last event, if it is still there, and the shards that nobody waits for more.
+    /// Tells the reader the last event, if it is still there, and the shards that nobody waits for
+    /// more.
     fn finish(&mut self, last: Option<Event>, out: &mut Out) {
         self.sink.end(last, out);
         self.source.close(out);

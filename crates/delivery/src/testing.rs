@@ -1,4 +1,5 @@
-//! The parts that the tests of all machines share: a small log, its records, and short names for effects.
+//! The parts that the tests of all machines share: a small log, its records, and short names for
+//! effects.
 
 use std::collections::BTreeMap;
 
@@ -19,8 +20,8 @@ fn member(node: u32) -> Member {
     Member { node: NodeId(node), incarnation: Incarnation(7) }
 }
 
-/// A log of `shards` shards: shard `s` has its primary on node `10 * number + s` of view `number`, and a
-/// backup on node `100 + s`.
+/// A log of `shards` shards: shard `s` has its primary on node `10 * number + s` of view `number`,
+/// and a backup on node `100 + s`.
 pub(crate) fn entry(number: u64, shards: u32, stripe: u64) -> LogEntry {
     let ids: Vec<ShardId> = (0..shards).map(ShardId).collect();
     let members = ids.iter().map(|shard| ShardMembers {
@@ -80,8 +81,8 @@ pub(crate) fn without_a_shard() -> LogEntry {
     entry
 }
 
-/// The same, of which an operator gave up the first shard's positions from this one on. The first shard is in its view no more if that
-/// is all of them.
+/// The same, of which an operator gave up the first shard's positions from this one on. The first
+/// shard is in its view no more if that is all of them.
 pub(crate) fn with_given_up(from: u64) -> LogEntry {
     let mut entry = LogEntry { version: 3, ..without_a_shard() };
     entry.history.give_up(Gap { shard: ShardId(0), from: Position(from), end: Position(3) });
@@ -148,7 +149,8 @@ pub(crate) fn replies<R: Clone>(effects: &[Effect<Message, R>]) -> Vec<R> {
     effects.iter().filter_map(reply).collect()
 }
 
-/// The requests to each shard at present: the node asked, the request, from where, and with which credit.
+/// The requests to each shard at present: the node asked, the request, from where, and with which
+/// credit.
 pub(crate) type Asked = BTreeMap<u32, (u32, u64, Position, u64)>;
 
 /// Notes what a subscription asks of the shards with these effects.

@@ -1,4 +1,5 @@
-//! A trim of a whole log: every replica of every shard is told, and all of one view have to confirm.
+//! A trim of a whole log: every replica of every shard is told, and all of one view have to
+//! confirm.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -24,10 +25,11 @@ const DOUBTFUL: Duration = Duration::from_millis(160);
 
 /// Deletes everything below a position on every replica of a log, for good.
 ///
-/// Replicas that join a view learn from the members of the one before what is trimmed. So all replicas that one and the same
-/// view names have to confirm: if there is a newer one, all of them are told anew. The position may not be
-/// final yet; then replicas refuse, and are told again. It ends when all have confirmed, or the log is deleted; a
-/// caller that waits no longer forgets the machine.
+/// Replicas that join a view learn from the members of the one before what is trimmed. So all
+/// replicas that one and the same view names have to confirm: if there is a newer one, all of them
+/// are told anew. The position may not be final yet; then replicas refuse, and are told again. It
+/// ends when all have confirmed, or the log is deleted; a caller that waits no longer forgets the
+/// machine.
 #[derive(Debug)]
 pub struct Trim {
     directory: Directory,
@@ -84,7 +86,8 @@ impl Machine for Trim {
 }
 
 impl Trim {
-    /// A trim of the log that `entry` describes, below `position`. `control` is the node of the register.
+    /// A trim of the log that `entry` describes, below `position`. `control` is the node of the
+    /// register.
     #[must_use]
     pub fn new(now: Time, control: NodeId, entry: LogEntry, position: Position, options: Options) -> Self {
         let directory = Directory::new(control, entry);
@@ -140,7 +143,8 @@ impl Trim {
         }
     }
 
-    /// The connection to a node is gone: what it was told may be lost with it, and perhaps a view without it follows.
+    /// The connection to a node is gone: what it was told may be lost with it, and perhaps a view
+    /// without it follows.
     fn lost(&mut self, now: Time, node: NodeId) {
         let of_node = |to: &Address| matches!(to, Address::Node(of, _) if *of == node);
         if self.awaited.keys().any(of_node) {

@@ -20,7 +20,8 @@ use crate::transaction::{Outcome, Transaction};
 
 /// How long one endpoint has for its answer.
 pub const REQUEST_DEADLINE: Duration = Duration::from_secs(2);
-/// How often a silent connection is probed. etcd closes connections that are probed more than every 5 s.
+/// How often a silent connection is probed. etcd closes connections that are probed more than every
+/// 5 s.
 const PROBE_EVERY: Duration = Duration::from_secs(6);
 /// How long the answer to a probe may take.
 const PROBE_FOR: Duration = Duration::from_secs(3);
@@ -59,8 +60,8 @@ impl Shared {
 }
 
 impl Client {
-    /// A client of the cluster with these endpoints, `host:port` each. It dials none of them yet. To be
-    /// called within a tokio runtime.
+    /// A client of the cluster with these endpoints, `host:port` each. It dials none of them yet.
+    /// To be called within a tokio runtime.
     ///
     /// # Errors
     /// If there is none, or one is no address.
@@ -96,9 +97,9 @@ impl Client {
         self.commit(Transaction::new().put(key, value)).await.map(|_| ())
     }
 
-    /// Carries out a transaction, at least once if there is an outcome: it may be sent to one endpoint
-    /// after another. One that compares what it changes is carried out once at most, and its outcome may
-    /// then be that of an attempt that came too late.
+    /// Carries out a transaction, at least once if there is an outcome: it may be sent to one
+    /// endpoint after another. One that compares what it changes is carried out once at most, and
+    /// its outcome may then be that of an attempt that came too late.
     ///
     /// # Errors
     /// If no endpoint answers in time. The transaction may have been carried out all the same.
@@ -111,7 +112,8 @@ impl Client {
         Ok(commit.await?.into())
     }
 
-    /// Makes etcd forget what was before `revision`; who follows a range from before has to read it anew.
+    /// Makes etcd forget what was before `revision`; who follows a range from before has to read it
+    /// anew.
     ///
     /// # Errors
     /// If no endpoint answers in time, or the revision is forgotten already.
@@ -129,8 +131,8 @@ impl Client {
         Follower::new(self.clone(), range.clone(), range)
     }
 
-    /// Follows the changes of a range for ever, from now on: what is told at first, and when changes were missed for
-    /// good, is empty.
+    /// Follows the changes of a range for ever, from now on: what is told at first, and when
+    /// changes were missed for good, is empty.
     #[must_use]
     pub fn follow_changes(&self, range: Range) -> Follower {
         Follower::new(self.clone(), range, Range::nothing())

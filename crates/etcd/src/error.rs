@@ -59,7 +59,8 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The words of an etcd whose database has reached its quota: it takes no writes until its alarm is disarmed.
+/// The words of an etcd whose database has reached its quota: it takes no writes until its alarm is
+/// disarmed.
 const OUT_OF_SPACE: &str = "database space exceeded";
 const MAKE_SPACE: &str = "old versions of its keys fill it: run 'etcdctl compact REVISION' with its present revision, 'etcdctl defrag' and \
      'etcdctl alarm disarm', and start etcd with --auto-compaction-retention=1h";
@@ -70,8 +71,8 @@ impl Failure {
         Self { endpoint: endpoint.to_owned(), cause }
     }
 
-    /// The answer of an endpoint, with the remedy where a known one helps. The innermost cause says most: "connection refused" rather
-    /// than "transport error".
+    /// The answer of an endpoint, with the remedy where a known one helps. The innermost cause says
+    /// most: "connection refused" rather than "transport error".
     pub(crate) fn told(endpoint: &str, status: &Status) -> Self {
         let mut cause: &dyn std::error::Error = status;
         while let Some(inner) = cause.source() {

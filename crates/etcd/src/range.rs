@@ -30,8 +30,8 @@ impl Range {
         Self::between(prefix, prefix)
     }
 
-    /// Every key from the first that starts with `first` to the last that starts with `last`, which must
-    /// not be empty.
+    /// Every key from the first that starts with `first` to the last that starts with `last`, which
+    /// must not be empty.
     #[must_use]
     pub fn between(first: &str, last: &str) -> Self {
         let mut end: Vec<u8> = last.into();

@@ -33,8 +33,8 @@ struct Ports {
 }
 
 impl EtcdServer {
-    /// Starts an empty one, on ports that are free. Nothing if `etcd` is not installed: then a line says
-    /// that the test is skipped.
+    /// Starts an empty one, on ports that are free. Nothing if `etcd` is not installed: then a line
+    /// says that the test is skipped.
     ///
     /// # Panics
     /// If it does not start, or is not installed although `SERIATIM_REQUIRE_ETCD` is 1.

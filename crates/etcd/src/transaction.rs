@@ -99,8 +99,8 @@ impl Transaction {
         self
     }
 
-    /// Carries out another transaction within this one if the comparisons hold: that one compares for itself. No key
-    /// may be changed by two of them.
+    /// Carries out another transaction within this one if the comparisons hold: that one compares
+    /// for itself. No key may be changed by two of them.
     #[must_use]
     pub fn and(mut self, within: Self) -> Self {
         self.request.success.push(operation(pb::request_op::Request::RequestTxn(within.request)));

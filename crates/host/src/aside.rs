@@ -1,5 +1,5 @@
-//! A role's state that cannot be read is put out of the way, and nothing of it is removed: the files of its
-//! store, and the journal's entries for it.
+//! A role's state that cannot be read is put out of the way, and nothing of it is removed: the
+//! files of its store, and the journal's entries for it.
 
 use std::io;
 
@@ -7,10 +7,12 @@ use bytes::Bytes;
 use seriatim_model::{Endpoint, Incarnation};
 use seriatim_store::{Disk, RoleKey, ShardStore};
 
-/// The file with the entries of the journal: each its length in four bytes, the lowest first, and then itself.
+/// The file with the entries of the journal: each its length in four bytes, the lowest first, and
+/// then itself.
 const ENTRIES: &str = "journal-entries";
 
-/// Puts aside what a role held. `incarnation` is the incarnation in which it goes on. Returns the directory.
+/// Puts aside what a role held. `incarnation` is the incarnation in which it goes on. Returns the
+/// directory.
 ///
 /// # Errors
 /// The file or directory, and what the disk said.

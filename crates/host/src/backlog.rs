@@ -1,4 +1,5 @@
-//! The backlog of the journal and of the disk, log by log, and which logs have to wait before they add to it.
+//! The backlog of the journal and of the disk, log by log, and which logs have to wait before they
+//! add to it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -10,12 +11,14 @@ use seriatim_store::{BytesBehind, Lsn, RoleKey};
 
 use crate::host::Host;
 
-/// For so long after clients brought something for a log, the log counts as one that the node is shared with.
+/// For so long after clients brought something for a log, the log counts as one that the node is
+/// shared with.
 const SHARED_FOR: Duration = Duration::from_secs(10);
 
-/// Which part of what may wait for the journal may do so where logs share a node: entries become durable in turn, and one
-/// that asks for little waits for all that others have waiting. A log that has the node to itself only waits for itself,
-/// and what a slow disk writes at once may then be more.
+/// Which part of what may wait for the journal may do so where logs share a node: entries become
+/// durable in turn, and one that asks for little waits for all that others have waiting. A log that
+/// has the node to itself only waits for itself, and what a slow disk writes at once may then be
+/// more.
 const PART_IF_SHARED: usize = 12;
 
 /// Bytes that were given to the journal and are not durable.
@@ -26,8 +29,8 @@ pub(crate) struct Backlog {
     waiting: VecDeque<(Lsn, LogId, usize)>,
     of: BTreeMap<LogId, usize>,
     bytes: usize,
-    /// Bytes of records that logs gave to the disk since it last kept up: what durability asks for no journal waits
-    /// nowhere else.
+    /// Bytes of records that logs gave to the disk since it last kept up: what durability asks for
+    /// no journal waits nowhere else.
     given: BTreeMap<LogId, u64>,
     /// Roles that were told to admit nothing.
     pressed: BTreeSet<RoleKey>,
@@ -110,8 +113,8 @@ impl Backlog {
         self.given.get(&log).is_some_and(|given| *given >= share)
     }
 
-    /// Whether more waits than should, and this log has its share of it: one that has less does not wait for those that
-    /// take all they can get.
+    /// Whether more waits than should, and this log has its share of it: one that has less does not
+    /// wait for those that take all they can get.
     fn presses(&self, log: LogId, most_bytes: usize) -> bool {
         let share = most_bytes / self.of.len().max(1);
         self.bytes >= most_bytes && self.of.get(&log).is_some_and(|bytes| *bytes >= share)
@@ -119,8 +122,8 @@ impl Backlog {
 }
 
 impl Host {
-    /// Tells a role whether it may admit what a client brings, or hurry with what it copies, if that has changed since it was
-    /// last told.
+    /// Tells a role whether it may admit what a client brings, or hurry with what it copies, if
+    /// that has changed since it was last told.
     pub(crate) fn press(&mut self, now: Time, key: RoleKey) {
         let options = self.config.options;
         let part = if self.backlog.is_shared(now) { PART_IF_SHARED } else { 1 };

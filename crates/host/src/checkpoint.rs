@@ -1,8 +1,9 @@
 //! Checkpoints: what the roles know is written anew, so that the journal's files can be used again.
 //!
-//! A node may have many roles, and a role may know much. So this goes in pieces, each of so many bytes and roles at most,
-//! between the steps of ordinary work: the next piece follows when the one before is durable, and the files are synced that
-//! it relies on. What a role says stands for everything that it has journaled until then, not until the checkpoint began.
+//! A node may have many roles, and a role may know much. So this goes in pieces, each of so many
+//! bytes and roles at most, between the steps of ordinary work: the next piece follows when the one
+//! before is durable, and the files are synced that it relies on. What a role says stands for
+//! everything that it has journaled until then, not until the checkpoint began.
 
 use std::collections::VecDeque;
 use std::ops::Bound;
@@ -19,7 +20,8 @@ use crate::host::Host;
 #[derive(Debug)]
 pub(crate) struct Checkpoint {
     id: CheckpointId,
-    /// The role that was asked last, in the order of keys, and where it goes on if it says what it knows in parts.
+    /// The role that was asked last, in the order of keys, and where it goes on if it says what it
+    /// knows in parts.
     asked: Option<RoleKey>,
     goes_on: Option<LogId>,
     /// The snapshot of that role, or of the node itself, as far as it is not in the journal yet.
@@ -32,7 +34,8 @@ pub(crate) struct Checkpoint {
 }
 
 impl Host {
-    /// Begins a checkpoint if the journal asks for one, adds the next piece to the one under way, or finishes it.
+    /// Begins a checkpoint if the journal asks for one, adds the next piece to the one under way,
+    /// or finishes it.
     pub(crate) fn checkpoint_goes_on(&mut self, now: Time) {
         let is_due = self.journal.checkpoint_due()
             || self.has_full_disk() && self.journal.needs_file()
@@ -66,22 +69,23 @@ impl Host {
         self.checkpoint.as_ref().is_some_and(is_ready) && self.has_returned()
     }
 
-    /// Whether there is room for what it has still to say. On a full disk it waits for that: what is left is for trims, which
-    /// make more, and a checkpoint that ends halfway makes none.
+    /// Whether there is room for what it has still to say. On a full disk it waits for that: what
+    /// is left is for trims, which make more, and a checkpoint that ends halfway makes none.
     fn checkpoint_fits(&self) -> bool {
         let needs = self.journal.checkpoint_needs();
         !self.has_full_disk()
             || self.free_bytes().is_none_or(|free| free + self.journal.ready_bytes() >= needs)
     }
 
-    /// Whether what the journal has may go once the roles told what they know. What there is of a dismissed replica does not
-    /// go before the replica's files, and of roles that wait for the others' word it is not certain that they count.
+    /// Whether what the journal has may go once the roles told what they know. What there is of a
+    /// dismissed replica does not go before the replica's files, and of roles that wait for the
+    /// others' word it is not certain that they count.
     pub(crate) fn can_checkpoint(&self) -> bool {
         self.doomed.is_empty() && self.retired.is_empty() && self.has_returned()
     }
 
-    /// The node itself is the first to say what it knows, before anything else is journaled: what it says is not only about
-    /// what is journaled in its name.
+    /// The node itself is the first to say what it knows, before anything else is journaled: what
+    /// it says is not only about what is journaled in its name.
     fn begin_checkpoint(&mut self, id: CheckpointId) {
         self.checkpoint = Some(Checkpoint {
             id,
@@ -94,7 +98,8 @@ impl Host {
         });
     }
 
-    /// Adds the next piece, and says whether there was one: otherwise all roles have said what they know.
+    /// Adds the next piece, and says whether there was one: otherwise all roles have said what they
+    /// know.
     fn add_piece(&mut self, checkpoint: &mut Checkpoint) -> bool {
         let most = self.config.journal.snapshot_bytes;
         let (mut bytes, mut asked) = (0, 0);
@@ -107,7 +112,8 @@ impl Host {
                     return asked > 0 || bytes > 0;
                 }
                 asked += 1;
-                // The beginning of what a role says is to be journaled before anything that the role does later.
+                // The beginning of what a role says is to be journaled before anything that the
+                // role does later.
                 if self.config.options.mutates(Mutation::SnapshotAhead) {
                     return true;
                 }

@@ -39,8 +39,8 @@ impl Host {
         self.measured = measured;
     }
 
-    /// Takes note that a role's message was larger than any that travels, and is lost. The node reports it once for
-    /// each role: the role sends the same again, and its log waits for that.
+    /// Takes note that a role's message was larger than any that travels, and is lost. The node
+    /// reports it once for each role: the role sends the same again, and its log waits for that.
     pub fn note_unsent(&mut self, log: LogId, endpoint: Endpoint, cause: &str) {
         let is_told = |problem: &Problem| {
             (problem.log, problem.endpoint) == (log, endpoint) && problem.cause.starts_with(UNSENT)
@@ -62,7 +62,8 @@ impl Host {
         !self.asks.is_empty()
     }
 
-    /// Tells every client that asked how the node is, and what its files take, if that could be found out.
+    /// Tells every client that asked how the node is, and what its files take, if that could be
+    /// found out.
     pub fn tell_condition(&mut self, now: Time, usage: Option<&Usage>) {
         let asks = std::mem::take(&mut self.asks);
         if asks.is_empty() {

@@ -1,29 +1,34 @@
-//! Failure detection: which other nodes are alive, judged by heartbeats, one stream per pair of nodes.
+//! Failure detection: which other nodes are alive, judged by heartbeats, one stream per pair of
+//! nodes.
 //!
-//! A heartbeat carries a count and repeats the latest count heard from the other side. A node is *alive* while its
-//! answers advance, so a link that works in one direction only is no link. Suspicion is earned:
+//! A heartbeat carries a count and repeats the latest count heard from the other side. A node is
+//! *alive* while its answers advance, so a link that works in one direction only is no link.
+//! Suspicion is earned:
 //!
-//! * **A connection that closed**, if it is the one over which the node's present incarnation was heard last; of a node that
-//!   was never heard, the last one that it made.
-//! * **Silence** for longer than this link's answers usually take. The bound follows what is measured, never falls below
-//!   a few intervals, and doubles when a suspicion turned out wrong. An observer that was itself not scheduled charges
-//!   nobody for that time, and gives one more moment before it suspects. A node whose other messages are taken here is at
-//!   work: where processors are busy, the thread that answers may have to wait for one. So its silence is borne for
-//!   longer, up to a bound, since those messages do not say that anything arrives there. From half-way to the suspicion on it is
-//!   sent something that its host answers, in case that there is nothing else to say.
+//! * **A connection that closed**, if it is the one over which the node's present incarnation was
+//!   heard last; of a node that was never heard, the last one that it made.
+//! * **Silence** for longer than this link's answers usually take. The bound follows what is
+//!   measured, never falls below a few intervals, and doubles when a suspicion turned out wrong. An
+//!   observer that was itself not scheduled charges nobody for that time, and gives one more moment
+//!   before it suspects. A node whose other messages are taken here is at work: where processors
+//!   are busy, the thread that answers may have to wait for one. So its silence is borne for
+//!   longer, up to a bound, since those messages do not say that anything arrives there. From
+//!   half-way to the suspicion on it is sent something that its host answers, in case that there is
+//!   nothing else to say.
 //! * **The node's own word** that it cannot serve: its disk or its driver stands still.
 //!   One whose disk is full says that, too, and is not suspected: it can do everything else.
-//! * **A way that carries heartbeats and nothing else**: what is sent over the other connection is not taken (`lane.rs`). Each
-//!   of the two nodes then suspects the other, since the one that finds out says so.
+//! * **A way that carries heartbeats and nothing else**: what is sent over the other connection is
+//!   not taken (`lane.rs`). Each of the two nodes then suspects the other, since the one that finds
+//!   out says so.
 //!
-//! Nodes also show each other how far their disks are, and tell one that comes back what its earlier incarnations had shown
-//! (`mark.rs`): a disk that holds less was set back.
+//! Nodes also show each other how far their disks are, and tell one that comes back what its
+//! earlier incarnations had shown (`mark.rs`): a disk that holds less was set back.
 //!
-//! A suspected node is alive again when it answers something that was sent after the suspicion: what a dead process had
-//! sent before it died may still arrive.
+//! A suspected node is alive again when it answers something that was sent after the suspicion:
+//! what a dead process had sent before it died may still arrive.
 //!
-//! The detector is no part of [`Host`](crate::Host): a server runs it on a thread that no record passes through, so that
-//! a busy node is not taken for a dead one.
+//! The detector is no part of [`Host`](crate::Host): a server runs it on a thread that no record
+//! passes through, so that a busy node is not taken for a dead one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,7 +43,8 @@ use crate::lane::Lane;
 use crate::mark::{DiskMark, Shown};
 use crate::rhythm::Rhythm;
 
-/// How much longer a node has once it is overdue: what has arrived meanwhile may not have been looked at yet.
+/// How much longer a node has once it is overdue: what has arrived meanwhile may not have been
+/// looked at yet.
 const GRACE: Duration = Duration::from_millis(5);
 
 /// Why a node is suspected.
@@ -65,7 +71,8 @@ pub enum Liveness {
     Alive(NodeId),
     /// One that this node was never told of says that it is there.
     Unknown(NodeId),
-    /// Nothing tells whether what this node sends it arrives, or whether it is at work: something is to be sent.
+    /// Nothing tells whether what this node sends it arrives, or whether it is at work: something
+    /// is to be sent.
     Unproven(NodeId),
     /// It has said what it remembers of this node's disk.
     Told(NodeId),
@@ -154,7 +161,8 @@ struct Suspicion {
 }
 
 impl Detector {
-    /// A detector of a node's `incarnation`, whose disk is as `mark` says, and which knows no other node yet.
+    /// A detector of a node's `incarnation`, whose disk is as `mark` says, and which knows no other
+    /// node yet.
     #[must_use]
     pub fn new(incarnation: u64, limits: &Limits, mark: DiskMark) -> Self {
         Self {
@@ -187,7 +195,8 @@ impl Detector {
         self.others.iter().filter(|(_, other)| other.suspicion.is_some()).map(|(node, _)| *node)
     }
 
-    /// How many suspicions turned out wrong: the node was there all the time, and not stopped either.
+    /// How many suspicions turned out wrong: the node was there all the time, and not stopped
+    /// either.
     #[must_use]
     pub fn wrong_suspicions(&self) -> u64 {
         self.wrong
@@ -318,15 +327,16 @@ impl Detector {
         changes
     }
 
-    /// A node made a connection for heartbeats. Until it is heard for the first time, the last one stands for its incarnation.
+    /// A node made a connection for heartbeats. Until it is heard for the first time, the last one
+    /// stands for its incarnation.
     pub fn connected(&mut self, node: NodeId, via: Via) {
         if let Some(other) = self.others.get_mut(&node).filter(|other| other.incarnation == 0) {
             other.greeted = Some(via);
         }
     }
 
-    /// A connection from a node is gone. If it is the one over which the node was heard last, the node is suspected; of a node
-    /// that was never heard, if it is the last that it made.
+    /// A connection from a node is gone. If it is the one over which the node was heard last, the
+    /// node is suspected; of a node that was never heard, if it is the last that it made.
     pub fn disconnected(&mut self, node: NodeId, via: Via) -> Option<Liveness> {
         let other = self.others.get_mut(&node)?;
         if other.via.or(other.greeted) != Some(via) {
@@ -392,7 +402,8 @@ impl Other {
 
     /// Whether something is to be sent to it, to learn whether that arrives. It counts as sent.
     fn probe_is_due(&mut self, now: Time) -> bool {
-        // A node that is gone for another reason takes nothing, and that says nothing of the way to it.
+        // A node that is gone for another reason takes nothing, and that says nothing of the way to
+        // it.
         let is_judged = self.suspicion.is_none() || self.lane.is_mute();
         if !is_judged {
             self.lane.starts_over(now);
@@ -411,8 +422,8 @@ impl Other {
         is_quiet
     }
 
-    /// Notes that the node is overdue; when it was for long enough, that is why it is suspected. So is one to which nothing
-    /// but heartbeats gets.
+    /// Notes that the node is overdue; when it was for long enough, that is why it is suspected. So
+    /// is one to which nothing but heartbeats gets.
     fn find_silent(&mut self, now: Time, every: Duration) -> Option<Cause> {
         if self.suspicion.is_none()
             && let Some(lasting) = self.lane.falls_mute(now, self.answered_at)
@@ -439,8 +450,8 @@ impl Other {
         (self.overdue, self.asked_at) = (None, None);
     }
 
-    /// Ends the suspicion. Says whether it was wrong: the node was heard before, was silent for a moment, and was neither
-    /// stopped nor started anew meanwhile.
+    /// Ends the suspicion. Says whether it was wrong: the node was heard before, was silent for a
+    /// moment, and was neither stopped nor started anew meanwhile.
     fn clear(&mut self, now: Time) -> bool {
         let Some(Suspicion { cause: Cause::Silent(_), of, .. }) = self.suspicion.take() else { return false };
         let was_there = self.answered != 0 && of == (self.incarnation, self.pauses);
@@ -489,7 +500,8 @@ mod tests {
         detector.heard(at(ms), OTHER, VIA, beat)
     }
 
-    /// Beats whenever that is due from `from` until `end`, and says when and why the other was suspected.
+    /// Beats whenever that is due from `from` until `end`, and says when and why the other was
+    /// suspected.
     fn suspected(detector: &mut Detector, from: u64, end: u64) -> Option<(u64, Cause)> {
         (from..end).find_map(|ms| match detector.beat(at(ms)).1[..] {
             [Liveness::Suspected(OTHER, cause)] => Some((ms, cause)),
@@ -534,7 +546,8 @@ mod tests {
         assert!(ms <= 980 + 115, "{ms}");
     }
 
-    /// A node whose messages are taken every 10 ms from then until an end, and whose heartbeats are not heard.
+    /// A node whose messages are taken every 10 ms from then until an end, and whose heartbeats are
+    /// not heard.
     fn works_until(end: u64) -> Option<(u64, Cause)> {
         let (mut detector, taken) = (detector(), Taken::default());
         detector.meet(at(0), OTHER, taken.clone());

@@ -1,5 +1,5 @@
-//! Work on files that takes as long as the disk takes: what a checkpoint syncs, and what is deleted. One such work is
-//! under way at a time, on a thread that may wait.
+//! Work on files that takes as long as the disk takes: what a checkpoint syncs, and what is
+//! deleted. One such work is under way at a time, on a thread that may wait.
 
 use std::ops::Bound;
 
@@ -35,7 +35,8 @@ pub(crate) enum Under {
 }
 
 impl FileWork {
-    /// Does it, however long it takes. The outcome is what [`Event::FilesSynced`](crate::Event::FilesSynced) reports.
+    /// Does it, however long it takes. The outcome is what
+    /// [`Event::FilesSynced`](crate::Event::FilesSynced) reports.
     ///
     /// # Errors
     /// The error that the disk reports.
@@ -86,7 +87,8 @@ impl Host {
         if let Some(files) = self.take_checkpoint_files() {
             return Some(Work::Sync(files));
         }
-        // Only when the journal says so: it would bring such a replica back after a restart, and miss its files.
+        // Only when the journal says so: it would bring such a replica back after a restart, and
+        // miss its files.
         let durable = self.journal.durable();
         if let Some((_, log, shard)) = self.doomed.front().filter(|(lsn, ..)| *lsn <= durable) {
             return Some(Work::RemoveStore(*log, *shard));

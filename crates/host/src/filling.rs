@@ -1,14 +1,16 @@
-//! Warnings before a disk is full: at a share of its size that the limits set, and at half of it, with the time that is left at the
-//! present rate.
+//! Warnings before a disk is full: at a share of its size that the limits set, and at half of it,
+//! with the time that is left at the present rate.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use seriatim_model::Time;
 
-/// How much more than that has to be free until the warning is over, in percent of the size: files come and go.
+/// How much more than that has to be free until the warning is over, in percent of the size: files
+/// come and go.
 const BEYOND: u64 = 2;
-/// How often the free room is noted, and how many notes are kept: the rate is that of the last minute.
+/// How often the free room is noted, and how many notes are kept: the rate is that of the last
+/// minute.
 const NOTE_EVERY: Duration = Duration::from_secs(5);
 const NOTES: usize = 12;
 
@@ -19,7 +21,8 @@ pub(crate) struct Share {
     pub(crate) percent: u64,
     /// In bytes.
     pub(crate) free: u64,
-    /// After how long it is full at the rate of the last minute. `None`: it does not fill up, or it is too early to tell.
+    /// After how long it is full at the rate of the last minute. `None`: it does not fill up, or it
+    /// is too early to tell.
     pub(crate) full_in: Option<Duration>,
 }
 
@@ -34,9 +37,9 @@ pub(crate) struct Filling {
 }
 
 impl Filling {
-    /// Records the free room of a disk of `size` bytes. A warning begins below `warn_at` percent, and gets
-    /// worse below half of that; at 0 there is none. Returns the share that is free if a warning begins or gets worse (`true`), or
-    /// ends (`false`).
+    /// Records the free room of a disk of `size` bytes. A warning begins below `warn_at` percent,
+    /// and gets worse below half of that; at 0 there is none. Returns the share that is free if a
+    /// warning begins or gets worse (`true`), or ends (`false`).
     pub(crate) fn found(
         &mut self,
         now: Time,

@@ -1,10 +1,11 @@
 //! Trimmed and deleted records leave the node's files, although nothing is appended any more.
 //!
-//! The journal keeps an entry until a later checkpoint counts, and the bytes of its file until the file is used again; both
-//! go by how much is appended. A segment of records stays until leaving it is worth it. So some time after a trim or a
-//! deletion the node leaves the segments that are trimmed, and takes a checkpoint that forgets
-//! ([`Journal::begin_forgetting`](seriatim_store::Journal::begin_forgetting)). A node on which nothing was trimmed or
-//! deleted does nothing.
+//! The journal keeps an entry until a later checkpoint counts, and the bytes of its file until the
+//! file is used again; both go by how much is appended. A segment of records stays until leaving it
+//! is worth it. So some time after a trim or a deletion the node leaves the segments that are
+//! trimmed, and takes a checkpoint that forgets
+//! ([`Journal::begin_forgetting`](seriatim_store::Journal::begin_forgetting)). A node on which
+//! nothing was trimmed or deleted does nothing.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -33,7 +34,8 @@ pub(crate) struct Forgetting {
 }
 
 impl Forgetting {
-    /// After a start: of what these replicas trimmed, or others that are gone, an earlier process may have left something.
+    /// After a start: of what these replicas trimmed, or others that are gone, an earlier process
+    /// may have left something.
     pub(crate) fn after_start(trimmed: BTreeSet<RoleKey>, has_deleted: bool, limits: &Limits) -> Self {
         let is_wanted = has_deleted || !trimmed.is_empty();
         let at = is_wanted.then_some(Time::ZERO + limits.forget_after);
@@ -75,8 +77,8 @@ impl Host {
         self.forgetting.note(now, self.last, &self.config.options.limits);
     }
 
-    /// Begins a checkpoint that forgets, if it is time and nothing is in its way: it needs room for another file of the
-    /// journal, and what was trimmed has to be durable.
+    /// Begins a checkpoint that forgets, if it is time and nothing is in its way: it needs room for
+    /// another file of the journal, and what was trimmed has to be durable.
     pub(crate) fn begin_forgetting(&mut self, now: Time) -> Option<CheckpointId> {
         self.forgetting.at.filter(|at| now >= *at)?;
         let can = self.checkpoint.is_none()

@@ -144,13 +144,13 @@ pub struct Host {
     pub(crate) retired: VecDeque<(Lsn, LogId)>,
     /// The stores of replicas that were dismissed, and the journal entry that says so.
     pub(crate) doomed: VecDeque<(Lsn, LogId, ShardId)>,
-    /// Roles that were forgotten when the disk was found to be set back. Their stores are there until something else takes their
-    /// place, or the log goes on without them.
+    /// Roles that were forgotten when the disk was found to be set back. Their stores are there
+    /// until something else takes their place, or the log goes on without them.
     pub(crate) forgotten: BTreeSet<RoleKey>,
     /// The latest logs that were deleted: no message brings a role of theirs back.
     pub(crate) gone: VecDeque<LogId>,
-    /// Logs that the register does not know although they have replicas here, and since when; nothing once
-    /// the node has reported it.
+    /// Logs that the register does not know although they have replicas here, and since when;
+    /// nothing once the node has reported it.
     pub(crate) unknown: BTreeMap<LogId, Option<Time>>,
     pub(crate) backlog: Backlog,
     /// The last journal entry of all, and the last that a role waits for.
@@ -194,8 +194,8 @@ impl Host {
     /// Starts a node from what is on its disk.
     ///
     /// # Errors
-    /// If the journal cannot be opened, or says what this program does not understand. A single record
-    /// store that is damaged is a [`Problem`] instead.
+    /// If the journal cannot be opened, or says what this program does not understand. A single
+    /// record store that is damaged is a [`Problem`] instead.
     pub fn open(config: HostConfig, disk: Arc<dyn Disk>) -> Result<Self, HostError> {
         let identity = JournalIdentity { cluster: config.cluster, node: config.node };
         let (journal, recovered) = Journal::open(&disk, identity, config.secret, config.journal)?;
@@ -369,8 +369,8 @@ impl Host {
     /// Ends the node in an orderly way: nothing that any log promised at any durability is lost.
     ///
     /// # Errors
-    /// If the disk fails, or a write was taken whose end was not reported. Then it is as if the node had
-    /// been killed.
+    /// If the disk fails, or a write was taken whose end was not reported. Then it is as if the
+    /// node had been killed.
     pub fn close(mut self) -> Result<(), HostError> {
         if let Some(failure) = &self.failure {
             return Err(HostError::Write(failure.clone()));
@@ -428,7 +428,8 @@ impl Host {
             (Peer::Client(connection), Endpoint::Client(number)) if message.is_from_client_to(to) => {
                 Address::Client(connection, number)
             }
-            // A client that poses as a role of a node, or says what only roles say, is not listened to.
+            // A client that poses as a role of a node, or says what only roles say, is not listened
+            // to.
             (Peer::Client(_), _) => return,
         };
         match to {
@@ -483,8 +484,8 @@ impl Host {
         }
     }
 
-    /// A message may bring a role into being: the first seal, the first fence, the first report; or the word that the node is to keep
-    /// a copy of a retired shard.
+    /// A message may bring a role into being: the first seal, the first fence, the first report; or
+    /// the word that the node is to keep a copy of a retired shard.
     fn host_new_role(&mut self, now: Time, key: RoleKey, message: &Message) {
         if self.gone.contains(&key.log) || self.is_doomed(key) {
             return;
@@ -652,12 +653,14 @@ impl Host {
             StorageCommand::Trim(_) if is_stored => self.note_trimmed(now, key),
             _ => {}
         }
-        // Data that a role without a journal stores comes back only if the journal tells of the role.
+        // Data that a role without a journal stores comes back only if the journal tells of the
+        // role.
         if !journaled && !self.beginnings.contains_key(&key) {
             self.local.push_back((key, Input::Persisted(ticket)));
             return;
         }
-        // A refused command leaves nothing to be written, and the confirmations after it must not wait for the next write of others.
+        // A refused command leaves nothing to be written, and the confirmations after it must not
+        // wait for the next write of others.
         let kept = outcome.unwrap_or(Kept::Nothing);
         if !journaled {
             self.awaited = self.last;

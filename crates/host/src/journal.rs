@@ -20,7 +20,8 @@ pub(crate) enum RoleRecord {
     Own(Bytes),
     /// The role began here, with nothing.
     Began(Incarnated),
-    /// The role is gone, with its store. Of the node itself: the log was deleted, and no role of it comes back.
+    /// The role is gone, with its store. Of the node itself: the log was deleted, and no role of it
+    /// comes back.
     Gone,
     /// Orderly end of a role that keeps no journal: everything it knows.
     Closed { state: Option<Bytes> },
@@ -28,7 +29,8 @@ pub(crate) enum RoleRecord {
     Reopened { incarnation: Incarnation },
     /// Of the node itself: which disk this is, a number that was drawn when its journal began.
     Disk { disk: u64 },
-    /// Of the node itself: the disk was set back, and counts as another. What was said of roles before counts for nothing.
+    /// Of the node itself: the disk was set back, and counts as another. What was said of roles
+    /// before counts for nothing.
     SetBack { disk: u64 },
 }
 

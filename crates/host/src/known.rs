@@ -18,13 +18,15 @@ impl Host {
         self.config.node
     }
 
-    /// The problems that are for an operator: roles that could not be brought back, and those that came up since.
+    /// The problems that are for an operator: roles that could not be brought back, and those that
+    /// came up since.
     #[must_use]
     pub fn problems(&self) -> &[Problem] {
         &self.problems
     }
 
-    /// Why the node cannot go on, if it cannot: it obeys no controller any more and has to be started again.
+    /// Why the node cannot go on, if it cannot: it obeys no controller any more and has to be
+    /// started again.
     #[must_use]
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref()

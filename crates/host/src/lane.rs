@@ -1,9 +1,10 @@
 //! Whether what this node sends another one arrives there, heartbeats apart.
 //!
-//! Heartbeats have connections of their own, and are small. A path that loses large packets, or that forgot the other
-//! connection, lets them through, and every log that the two share stands still. So each heartbeat tells how many messages
-//! of the other node were taken since the start. While that number grows, nothing is to be done. When it stands still for a
-//! while, a probe is sent where everything else goes; one that goes unanswered, with all that was sent beside it, for
+//! Heartbeats have connections of their own, and are small. A path that loses large packets, or
+//! that forgot the other connection, lets them through, and every log that the two share stands
+//! still. So each heartbeat tells how many messages of the other node were taken since the start.
+//! While that number grows, nothing is to be done. When it stands still for a while, a probe is
+//! sent where everything else goes; one that goes unanswered, with all that was sent beside it, for
 //! longer than such answers usually take, says that nothing arrives.
 
 use std::time::Duration;
@@ -71,8 +72,9 @@ impl Lane {
         true
     }
 
-    /// Finds out whether the way is mute from now on, to a node that answered heartbeats until `answered_at`. Says how long
-    /// nothing has arrived, once. While heartbeats get no answer either, nothing is known of the way.
+    /// Finds out whether the way is mute from now on, to a node that answered heartbeats until
+    /// `answered_at`. Says how long nothing has arrived, once. While heartbeats get no answer
+    /// either, nothing is known of the way.
     pub(crate) fn falls_mute(&mut self, now: Time, answered_at: Time) -> Option<Duration> {
         let (since, _) = self.probing?;
         if self.is_mute() || answered_at.since(since) < self.rhythm.timeout() {

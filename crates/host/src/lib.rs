@@ -1,15 +1,16 @@
 //! One node without its input and output.
 //!
-//! A [`Host`] holds the roles of a node, its journal and its record stores. Its driver tells it what happened
-//! (messages, finished writes, the time), and the host returns what is to be done (messages, writes). A server gives
-//! it sockets, a clock and a thread that syncs; the simulator gives it a seed. It decides everything that
-//! a node decides outside its protocols: which role a message is for, what is written when, how roles
-//! come back after a restart, when the journal is cut short.
+//! A [`Host`] holds the roles of a node, its journal and its record stores. Its driver tells it
+//! what happened (messages, finished writes, the time), and the host returns what is to be done
+//! (messages, writes). A server gives it sockets, a clock and a thread that syncs; the simulator
+//! gives it a seed. It decides everything that a node decides outside its protocols: which role a
+//! message is for, what is written when, how roles come back after a restart, when the journal is
+//! cut short.
 //!
-//! **Invariant:** nothing in this crate waits, asks the clock, or draws a random number. It writes to the
-//! disk through [`seriatim_store::Disk`], buffered; every write that has to be *durable* leaves as a
-//! [`JournalWrite`](seriatim_store::JournalWrite) or as [`FileWork`], and the driver reports it back; so does a
-//! deletion of files.
+//! **Invariant:** nothing in this crate waits, asks the clock, or draws a random number. It writes
+//! to the disk through [`seriatim_store::Disk`], buffered; every write that has to be *durable*
+//! leaves as a [`JournalWrite`](seriatim_store::JournalWrite) or as [`FileWork`], and the driver
+//! reports it back; so does a deletion of files.
 //!
 //! ```text
 //!             handle(event) …                    finish_turn(now)
@@ -18,8 +19,8 @@
 //!               └── local ◀──┘ messages between roles of this node, reads, finished stores
 //! ```
 //!
-//! Work that is better done once for many inputs (binding a batch, sending appends) is a timer that is
-//! due at once: it fires after the inbox was drained. That is all the batching there is.
+//! Work that is better done once for many inputs (binding a batch, sending appends) is a timer that
+//! is due at once: it fires after the inbox was drained. That is all the batching there is.
 
 mod aside;
 mod backlog;

@@ -1,4 +1,5 @@
-//! The other nodes, as far as is known, and what the failure detector says of them, passed on to the controllers.
+//! The other nodes, as far as is known, and what the failure detector says of them, passed on to
+//! the controllers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -109,7 +110,8 @@ impl Others {
         is_news
     }
 
-    /// The nodes besides `own` that are there, as far as is known, and have not said what they remember of its disk.
+    /// The nodes besides `own` that are there, as far as is known, and have not said what they
+    /// remember of its disk.
     pub(crate) fn untold(&self, own: NodeId) -> BTreeSet<NodeId> {
         self.addresses.keys().copied().filter(|node| *node != own && !self.told.contains(node)).collect()
     }
@@ -151,7 +153,8 @@ impl Host {
         self.others.full.iter().copied()
     }
 
-    /// The nodes that the detector is to meet: those that came to be known, or moved, since this was asked last.
+    /// The nodes that the detector is to meet: those that came to be known, or moved, since this
+    /// was asked last.
     pub fn take_unmet(&mut self) -> Vec<Unmet> {
         self.others.take_unmet()
     }

@@ -1,19 +1,21 @@
 //! How far a node's disk is, as it shows others, and what they remember of it.
 //!
-//! A disk may go back in time: a virtual machine is restored, or a sync was answered before it was true. All that it shows
-//! is whole, so the node cannot know; and what it acknowledged and forgot would be counted on. Others have seen how far
-//! its journal was. A node that comes back with less than its earlier incarnations showed on the same disk holds nothing that
-//! counts.
+//! A disk may go back in time: a virtual machine is restored, or a sync was answered before it was
+//! true. All that it shows is whole, so the node cannot know; and what it acknowledged and forgot
+//! would be counted on. Others have seen how far its journal was. A node that comes back with less
+//! than its earlier incarnations showed on the same disk holds nothing that counts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Of how many incarnations of a node another remembers what they showed, each by itself; of those before, the most.
+/// Of how many incarnations of a node another remembers what they showed, each by itself; of those
+/// before, the most.
 const INCARNATIONS: usize = 4;
 /// Of how many disks.
 const DISKS: usize = 4;
 
-/// Which disk a node has, and how far its journal is durable on it: written by the host, read by the detector.
+/// Which disk a node has, and how far its journal is durable on it: written by the host, read by
+/// the detector.
 #[derive(Clone, Debug, Default)]
 pub struct DiskMark(Arc<Mark>);
 
@@ -21,7 +23,8 @@ pub struct DiskMark(Arc<Mark>);
 struct Mark {
     disk: AtomicU64,
     durable: AtomicU64,
-    /// How far the journal reached when the node started; [`u64::MAX`] once it is known that the disk was set back.
+    /// How far the journal reached when the node started; [`u64::MAX`] once it is known that the
+    /// disk was set back.
     began_at: AtomicU64,
 }
 
@@ -68,8 +71,9 @@ pub(crate) struct Shown {
 #[derive(Debug)]
 struct Disk {
     disk: u64,
-    /// Its node's incarnations and how far each showed it, in the order in which they were first heard. An incarnation that came later says
-    /// nothing of those before: it may have a copy of the disk.
+    /// Its node's incarnations and how far each showed it, in the order in which they were first
+    /// heard. An incarnation that came later says nothing of those before: it may have a copy of
+    /// the disk.
     incarnations: Vec<(u64, u64)>,
     /// The incarnation that was heard last.
     last: u64,
@@ -99,7 +103,8 @@ impl Shown {
         }
     }
 
-    /// The most that was shown of the disk that was heard of last, by incarnations that were heard before the last one.
+    /// The most that was shown of the disk that was heard of last, by incarnations that were heard
+    /// before the last one.
     pub(crate) fn before_last(&self) -> u64 {
         let Some(Disk { incarnations, last, earlier, .. }) = self.disks.last() else { return 0 };
         let before = incarnations.iter().take_while(|(incarnation, _)| incarnation != last);

@@ -1,7 +1,7 @@
 //! Notices to an operator: nodes that are lost and come back, views, and logs that cannot go on.
 //!
-//! A node that is lost concerns all its logs: of what happens to logs within a second, the first notices are given, and the
-//! others are counted. What did not change is not told again.
+//! A node that is lost concerns all its logs: of what happens to logs within a second, the first
+//! notices are given, and the others are counted. What did not change is not told again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -49,7 +49,8 @@ pub struct Notice {
     pub text: String,
 }
 
-/// Invariant: at most twice [`limits::NOTICES`] wait to be taken; of those about logs at most that many come in a window.
+/// Invariant: at most twice [`limits::NOTICES`] wait to be taken; of those about logs at most that
+/// many come in a window.
 #[derive(Debug, Default)]
 pub(crate) struct Notices {
     waiting: Vec<Notice>,
@@ -80,7 +81,8 @@ struct Told {
     stands: bool,
     /// The view that is being replaced from here.
     before: Option<View>,
-    /// The nodes that the view leaves out: when each was lost, or left out where it was not lost, and why, if that is known.
+    /// The nodes that the view leaves out: when each was lost, or left out where it was not lost,
+    /// and why, if that is known.
     away: BTreeMap<NodeId, (Time, Option<String>)>,
 }
 
@@ -205,7 +207,8 @@ impl Notices {
         self.counted(now, Kind(format!("refused {cause}")), 1, notice);
     }
 
-    /// Takes note of a disk that became full, with how many free bytes it is used again; or that has room again.
+    /// Takes note of a disk that became full, with how many free bytes it is used again; or that
+    /// has room again.
     fn disk_is(&mut self, wanted: Option<u64>, free: Option<u64>) {
         let left = free.map_or("enough".to_owned(), |bytes| format!("{} MiB", bytes >> 20));
         let text = match wanted {
@@ -249,7 +252,8 @@ impl Notices {
             None if view.start == Position::ZERO => "it is the first".to_owned(),
             None => "there was none to go on from here".to_owned(),
         };
-        // A view that leaves out lost nodes took from the loss of the first of them, although its controller may have waited.
+        // A view that leaves out lost nodes took from the loss of the first of them, although its
+        // controller may have waited.
         let gone = before
             .iter()
             .flat_map(|before| nodes_of(before).difference(&nodes_of(view)).copied().collect::<Vec<_>>());
@@ -357,7 +361,8 @@ impl Notices {
         Some(format!("node {register} holds the register and is down: {}", Because(*cause)))
     }
 
-    /// The nodes that a view of the log leaves out, if that view was formed here: when each was lost, and why, if that is known.
+    /// The nodes that a view of the log leaves out, if that view was formed here: when each was
+    /// lost, and why, if that is known.
     pub(crate) fn left_out(
         &self,
         log: LogId,
@@ -494,7 +499,8 @@ impl Host {
         self.notices.disk_is(wanted, self.free_bytes());
     }
 
-    /// Takes note of a log that stands, or gets on. One whose view does without this node waits for nothing here.
+    /// Takes note of a log that stands, or gets on. One whose view does without this node waits for
+    /// nothing here.
     pub(crate) fn notice_turn(&mut self, now: Time, log: LogId, turn: Turn) {
         let (register, node) = (self.register_node(), self.config.node);
         let Some(entry) = self.controller(log).and_then(|controller| controller.entry()) else { return };

@@ -1,10 +1,12 @@
 //! Whether the logs of a node get on: for its condition, and so that it reports a log that stands.
 //!
-//! A log gets on if what its sequencing replica holds becomes stable. One that holds something, and whose `ordered` does not
-//! move, stands; so does one that takes part in no view. A replica that has nothing to do does neither.
+//! A log gets on if what its sequencing replica holds becomes stable. One that holds something, and
+//! whose `ordered` does not move, stands; so does one that takes part in no view. A replica that
+//! has nothing to do does neither.
 //!
-//! The node looks at a replica when it took a step, since nothing else changes it: idle logs cost nothing. It looks
-//! again at one that has something to do when that may have stood for too long, a few logs at a time.
+//! The node looks at a replica when it took a step, since nothing else changes it: idle logs cost
+//! nothing. It looks again at one that has something to do when that may have stood for too long, a
+//! few logs at a time.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -67,8 +69,8 @@ pub(crate) enum Turn {
 }
 
 impl Progress {
-    /// A replica took a step, and is like this now; nothing if it has nothing to do. Returns the turn if
-    /// the node had reported that it stands, and it does not.
+    /// A replica took a step, and is like this now; nothing if it has nothing to do. Returns the
+    /// turn if the node had reported that it stands, and it does not.
     fn steps(&mut self, now: Time, log: LogId, sight: Option<Sight>) -> Option<Turn> {
         let Some(sight) = sight else {
             let course = self.logs.remove(&log)?;

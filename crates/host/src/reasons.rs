@@ -16,7 +16,8 @@ fn members(view: &View) -> BTreeMap<(Endpoint, NodeId), Incarnation> {
     all.map(|(endpoint, member)| ((endpoint, member.node), member.incarnation)).collect()
 }
 
-/// The reasons that led from a view to the next one, in words. `because` says why a node is left out, as far as is known.
+/// The reasons that led from a view to the next one, in words. `because` says why a node is left
+/// out, as far as is known.
 pub(crate) fn reason(
     before: &View,
     entry: &LogEntry,

@@ -268,8 +268,9 @@ fn revive_role(
     }
 }
 
-/// The role's state cannot be read. It is put out of the way, not removed, and the role goes on with nothing, in
-/// an incarnation that no view counts on: the others copy to it what it should hold.
+/// The role's state cannot be read. It is put out of the way, not removed, and the role goes on
+/// with nothing, in an incarnation that no view counts on: the others copy to it what it should
+/// hold.
 fn begin_anew(
     config: &HostConfig,
     disk: &Arc<dyn Disk>,
@@ -297,10 +298,10 @@ fn begin_anew(
     }
 }
 
-/// A replica that holds nothing, with an empty store. Files that an incarnation left and the journal does not
-/// mention, or a store that remembers nothing, belong to no replica: a trim point among it would hide what comes. If
-/// there are records, they may be the last ones, and the journal what was lost: they are put out of the way, not
-/// removed.
+/// A replica that holds nothing, with an empty store. Files that an incarnation left and the
+/// journal does not mention, or a store that remembers nothing, belong to no replica: a trim point
+/// among it would hide what comes. If there are records, they may be the last ones, and the journal
+/// what was lost: they are put out of the way, not removed.
 pub(crate) fn new_replica(
     config: &HostConfig,
     disk: &Arc<dyn Disk>,
@@ -328,7 +329,8 @@ pub(crate) fn new_replica(
     Ok(Role::Shard(Box::new(role), Box::new(store)))
 }
 
-/// Leaves nothing where a replica's store is going to be. Returns where the records are that were there.
+/// Leaves nothing where a replica's store is going to be. Returns where the records are that were
+/// there.
 fn make_room(
     disk: &dyn Disk,
     log: LogId,

@@ -20,7 +20,8 @@ pub enum RegisterPlace {
         /// Where it is reached.
         address: String,
     },
-    /// Outside of the cluster's nodes: every node asks it by itself, through [`Host::take_questions`].
+    /// Outside of the cluster's nodes: every node asks it by itself, through
+    /// [`Host::take_questions`].
     Outside,
 }
 
@@ -58,7 +59,8 @@ impl Host {
     }
 
     /// The questions for a register outside that have gathered. Each is answered with
-    /// [`Event::RegisterAnswered`](crate::Event::RegisterAnswered), or not at all: then it comes again.
+    /// [`Event::RegisterAnswered`](crate::Event::RegisterAnswered), or not at all: then it comes
+    /// again.
     pub fn take_questions(&mut self) -> Vec<RegisterQuestion> {
         std::mem::take(&mut self.questions)
     }
@@ -78,7 +80,8 @@ impl Host {
                 let from =
                     Endpoint::Client(self.register_proxy.number((connection, number), wants_news(&message)));
                 self.sends.push(Outgoing { peer, log, from, to: Endpoint::Register, message });
-                // The node still forwards the question: the register may answer before this node learns of its return.
+                // The node still forwards the question: the register may answer before this node
+                // learns of its return.
                 if let Some(why) = self.notices.register_is_away(*node) {
                     let (peer, to) = (Peer::Client(connection), Endpoint::Client(number));
                     let message = control::Message::Unanswered { why }.into();
@@ -121,7 +124,8 @@ impl Host {
         self.drain_local(now);
     }
 
-    /// Where the register says that this node is, if that is not where it is: another incarnation of the node said so since.
+    /// Where the register says that this node is, if that is not where it is: another incarnation
+    /// of the node said so since.
     #[must_use]
     pub fn is_said_to_be_at(&self) -> Option<&str> {
         self.elsewhere.as_deref()
@@ -158,7 +162,8 @@ impl Host {
         self.note_others(now);
     }
 
-    /// A node that is taken for gone says where it is: the register's answer is to find it there, and not where it was.
+    /// A node that is taken for gone says where it is: the register's answer is to find it there,
+    /// and not where it was.
     pub(crate) fn note_move(&mut self, peer: Peer, message: &Message) {
         if let (Peer::Node(node), Message::Control(control::Message::Join { node: place })) = (peer, message)
             && place.node == node

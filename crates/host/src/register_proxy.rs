@@ -22,13 +22,14 @@ pub(crate) struct RegisterProxy {
 }
 
 impl RegisterProxy {
-    /// The proxy of one run of a node. Its numbers are drawn from that: a client would take news that an
-    /// earlier incarnation asked for as its answer.
+    /// The proxy of one run of a node. Its numbers are drawn from that: a client would take news
+    /// that an earlier incarnation asked for as its answer.
     pub(crate) fn new(incarnation: u64) -> Self {
         Self { next: incarnation, askers: BTreeMap::new(), listeners: BTreeMap::new() }
     }
 
-    /// A number under which the question is passed on: the same each time, if the asker `listens` for news.
+    /// A number under which the question is passed on: the same each time, if the asker `listens`
+    /// for news.
     pub(crate) fn number(&mut self, asker: Asker, listens: bool) -> u64 {
         if let Some(number) = self.listeners.get(&asker).filter(|_| listens) {
             assert_eq!(self.askers.get(number), Some(&asker), "a listener has one number");

@@ -14,7 +14,8 @@ use crate::journal::{RoleRecord, RoleSnapshot, encode};
 use crate::recovery::Problem;
 use crate::role::Role;
 
-/// How long a log may be unknown to the register before the node reports it. One that was deleted is retired by then.
+/// How long a log may be unknown to the register before the node reports it. One that was deleted
+/// is retired by then.
 const UNKNOWN_FOR: Duration = Duration::from_secs(10);
 
 impl Host {
@@ -31,14 +32,15 @@ impl Host {
         self.note_deleted(now);
     }
 
-    /// The part of a checkpoint that goes on telling of the node itself: which disk this is, and which logs were deleted.
+    /// The part of a checkpoint that goes on telling of the node itself: which disk this is, and
+    /// which logs were deleted.
     pub(crate) fn own_snapshot(&self) -> Vec<Bytes> {
         let gone: Vec<LogId> = self.gone.iter().copied().collect();
         encode(&RoleSnapshot { began: None, own: vec![encode_one(&self.mark.read().0), encode_one(&gone)] })
     }
 
-    /// The register does not know a log. If it was deleted, it is to be retired, sooner or later. If it is not,
-    /// and has replicas here, then the register was set back.
+    /// The register does not know a log. If it was deleted, it is to be retired, sooner or later.
+    /// If it is not, and has replicas here, then the register was set back.
     pub(crate) fn note_unknown(&mut self, now: Time, log: LogId) {
         let is_replica = |key: &RoleKey| matches!(key.endpoint, Endpoint::Sequencer | Endpoint::Shard(_));
         if !self.roles.keys().any(|key| key.log == log && is_replica(key)) {
@@ -55,8 +57,8 @@ impl Host {
         }
     }
 
-    /// The stores of the oldest deleted log were removed, or could not be. Also those of roles that were killed before
-    /// the journal told of them.
+    /// The stores of the oldest deleted log were removed, or could not be. Also those of roles that
+    /// were killed before the journal told of them.
     pub(crate) fn log_is_removed(&mut self, outcome: Result<(), String>) {
         let (_, log) = self.retired.pop_front().expect("it is there until its files are gone");
         if let Err(cause) = outcome {
@@ -67,8 +69,9 @@ impl Host {
         self.send_to_register(message);
     }
 
-    /// The log goes on without this role, and no other role will ask it for anything any more. Not if it obeys a
-    /// later claim: then an attempt counts on it again. Nor as long as replicas in its place get something from it.
+    /// The log goes on without this role, and no other role will ask it for anything any more. Not
+    /// if it obeys a later claim: then an attempt counts on it again. Nor as long as replicas in
+    /// its place get something from it.
     pub(crate) fn dismiss(&mut self, now: Time, key: RoleKey, view: ViewNumber) {
         let claim = match self.roles.get(&key) {
             Some(Role::Sequencer(role)) => role.claim(),
@@ -150,8 +153,9 @@ fn gone(log: LogId) -> RoleKey {
     RoleKey { log, endpoint: Endpoint::Node }
 }
 
-/// Removes the stores of replicas that were killed before the journal told of them. Such a replica confirmed
-/// nothing, and no role gave it a record. The node does not touch a store that has some: its journal entry was lost.
+/// Removes the stores of replicas that were killed before the journal told of them. Such a replica
+/// confirmed nothing, and no role gave it a record. The node does not touch a store that has some:
+/// its journal entry was lost.
 pub(crate) fn remove_unborn(disk: &dyn Disk, roles: &BTreeMap<RoleKey, Role>) -> Vec<Problem> {
     let problem = |log, endpoint, cause| Problem { log, endpoint, cause };
     let stores = match ShardStore::all(disk) {

@@ -1,4 +1,5 @@
-//! Repetitions: an operator gets a notice that comes again and again within a minute a few times, and then a count.
+//! Repetitions: an operator gets a notice that comes again and again within a minute a few times,
+//! and then a count.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -35,7 +36,8 @@ struct Course {
 }
 
 impl Repeats {
-    /// Whether a notice is to be told now: if fewer than `most` of its kind were within a minute. Otherwise it is counted.
+    /// Whether a notice is to be told now: if fewer than `most` of its kind were within a minute.
+    /// Otherwise it is counted.
     pub(crate) fn admit(&mut self, now: Time, kind: Kind, most: u32, notice: Notice) -> Option<Notice> {
         let is_over = |course: &Course| now >= course.began + WINDOW && course.withheld == 0;
         if self.kinds.len() >= MOST_KINDS {
@@ -65,7 +67,8 @@ impl Repeats {
         self.due
     }
 
-    /// Says of each kind whose minute is over how many were withheld, with the words of the last one.
+    /// Says of each kind whose minute is over how many were withheld, with the words of the last
+    /// one.
     pub(crate) fn close(&mut self, now: Time) -> Vec<Notice> {
         if self.due.is_none_or(|due| now < due) {
             return vec![];

@@ -10,8 +10,8 @@ use crate::host::Host;
 use crate::role::Role;
 
 impl Host {
-    /// Takes note of what the node's clock on the wall says, in milliseconds since 1970. It may be wrong, and be set at any
-    /// time.
+    /// Takes note of what the node's clock on the wall says, in milliseconds since 1970. It may be
+    /// wrong, and be set at any time.
     pub fn note_wall(&mut self, wall_ms: u64) {
         self.wall_ms = Some(wall_ms);
     }
@@ -31,8 +31,8 @@ impl Host {
         }
     }
 
-    /// The controller beside the leader of a view has to know of it, and the controller that registered it may have
-    /// told it in vain.
+    /// The controller beside the leader of a view has to know of it, and the controller that
+    /// registered it may have told it in vain.
     pub(crate) fn introduce_leader(&mut self, key: RoleKey, from: Address, message: &Message) {
         let Message::Control(control::Message::Registered { entry }) = message else { return };
         let leads = entry.view.as_ref().is_some_and(|view| view.leader == self.config.node);

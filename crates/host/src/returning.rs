@@ -1,8 +1,10 @@
-//! A node that comes back with what it held: its roles take part when the others have said what they remember of its disk.
+//! A node that comes back with what it held: its roles take part when the others have said what
+//! they remember of its disk.
 //!
-//! They are asked by heartbeats alone, so that takes as long as those do: until each node that the register knows is heard,
-//! or suspected. A disk that was set back holds nothing that counts: its roles are forgotten, and come back in new
-//! incarnations, as on an empty disk. Their stores are put aside when that happens.
+//! They are asked by heartbeats alone, so that takes as long as those do: until each node that the
+//! register knows is heard, or suspected. A disk that was set back holds nothing that counts: its
+//! roles are forgotten, and come back in new incarnations, as on an empty disk. Their stores are
+//! put aside when that happens.
 
 use std::collections::BTreeMap;
 
@@ -23,15 +25,17 @@ const MOST_HELD_BACK: usize = 1 << 14;
 /// How far a node is with coming back.
 #[derive(Debug)]
 pub(crate) enum Returning {
-    /// Its roles wait for the others' word. Nothing is written meanwhile: an incarnation that is cut short here would hide from the
-    /// next one how little it began with.
+    /// Its roles wait for the others' word. Nothing is written meanwhile: an incarnation that is
+    /// cut short here would hide from the next one how little it began with.
     Awaits {
         /// Whether the register has told which nodes there are.
         is_told: bool,
-        /// Entries for the journal when the others are heard: the incarnations that roles without a journal begin.
+        /// Entries for the journal when the others are heard: the incarnations that roles without a
+        /// journal begin.
         records: Vec<(RoleKey, RoleRecord)>,
     },
-    /// Its roles take part when the journal's entry is durable: the last of those, or that they are forgotten.
+    /// Its roles take part when the journal's entry is durable: the last of those, or that they are
+    /// forgotten.
     Writes(Lsn),
     /// Its roles take part.
     Over,
@@ -67,8 +71,8 @@ impl Host {
         matches!(self.returning, Returning::Over)
     }
 
-    /// A message for such a role: it gets the messages of controllers later, and clients learn to look again where
-    /// the role is. The senders of the rest repeat it.
+    /// A message for such a role: it gets the messages of controllers later, and clients learn to
+    /// look again where the role is. The senders of the rest repeat it.
     pub(crate) fn hold_back(&mut self, key: RoleKey, from: Address, message: Message) {
         let is_of_controller =
             matches!(message, Message::Control(_) | Message::Shard(shard::Message::Fence { .. }));
@@ -99,7 +103,8 @@ impl Host {
         if !self.others.untold(self.config.node).is_empty() {
             return;
         }
-        // Before a role without a journal says anything in its new incarnation, its old one must be over.
+        // Before a role without a journal says anything in its new incarnation, its old one must be
+        // over.
         let records = std::mem::take(records);
         for (key, record) in &records {
             self.awaited = self.append(*key, &encode(record));

@@ -1,4 +1,5 @@
-//! How long one link's silence is borne: as long as its answers have lately taken, with room to spare.
+//! How long one link's silence is borne: as long as its answers have lately taken, with room to
+//! spare.
 
 use std::time::Duration;
 
@@ -6,8 +7,8 @@ use seriatim_model::Time;
 
 /// How many times the least timeout the greatest is.
 const MOST_TIMEOUTS: u32 = 20;
-/// How many deviations above the mean an answer may come. TCP's retransmission timer has four (RFC 6298); a view change
-/// costs more than a segment.
+/// How many deviations above the mean an answer may come. TCP's retransmission timer has four (RFC
+/// 6298); a view change costs more than a segment.
 const DEVIATIONS: u32 = 8;
 /// After how long without a wrong suspicion half of what it taught is forgotten.
 const FORGETS_AFTER: Duration = Duration::from_secs(60);
@@ -52,7 +53,8 @@ impl Rhythm {
         (self.mean + self.deviation * DEVIATIONS).max(self.taught).min(self.most())
     }
 
-    /// Whether a node may be silent for so long and be there. A longer silence is a cut, whatever was learned.
+    /// Whether a node may be silent for so long and be there. A longer silence is a cut, whatever
+    /// was learned.
     pub(crate) fn is_momentary(&self, silence: Duration) -> bool {
         silence < self.most()
     }

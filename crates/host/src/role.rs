@@ -88,8 +88,8 @@ impl Role {
         Some(Incarnated { config: self.config()?.clone(), incarnation })
     }
 
-    /// The snapshot that stands for all that the role wrote so far. Nothing for a role that keeps nothing. One that has
-    /// said a part goes on there.
+    /// The snapshot that stands for all that the role wrote so far. Nothing for a role that keeps
+    /// nothing. One that has said a part goes on there.
     pub(crate) fn snapshot(&mut self, goes_on: Option<LogId>) -> Option<Snapshot> {
         let began = self.began();
         let journaled = self.is_journaled();
@@ -117,7 +117,8 @@ impl Role {
     pub(crate) fn closing_state(&mut self) -> Option<Bytes> {
         match self {
             Self::Sequencer(role) => role.keeps().then(|| role.snapshot().concat().into()),
-            // How far its files are to be believed: all that it had, or it is not the replica that it was.
+            // How far its files are to be believed: all that it had, or it is not the replica that
+            // it was.
             Self::Shard(_, store) => Some(store.checkpoint().0),
             Self::Register(_) | Self::Controller(_) => None,
         }

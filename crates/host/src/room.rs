@@ -1,9 +1,10 @@
 //! Whether the node's disk has room for records, and what is said and done about it if not.
 //!
-//! A disk is full when a write found no room, or when what is left is needed for what makes room: trims, deletions,
-//! view changes, the register. It is not any more when there is room for that and for what comes at once when the node
-//! is taken back: at first that is what was there when the disk became full, although it has gone with the node's part in its
-//! logs; with time, and with no room to be had, it is tried with less. Between the two it stays what it was, so that no view
+//! A disk is full when a write found no room, or when what is left is needed for what makes room:
+//! trims, deletions, view changes, the register. It is not any more when there is room for that and
+//! for what comes at once when the node is taken back: at first that is what was there when the
+//! disk became full, although it has gone with the node's part in its logs; with time, and with no
+//! room to be had, it is tried with less. Between the two it stays what it was, so that no view
 //! changes with every file that comes and goes.
 
 use std::time::Duration;
@@ -22,8 +23,8 @@ use crate::role::Role;
 /// How often to look how much room there is.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// For how long nothing may be refused by a disk that shows room enough: another bound was met, which the node cannot
-/// see.
+/// For how long nothing may be refused by a disk that shows room enough: another bound was met,
+/// which the node cannot see.
 const CALM_FOR: Duration = Duration::from_secs(2);
 
 /// In which time a full disk is tried with half of what was needed when it became full.
@@ -185,8 +186,8 @@ impl Host {
         self.look_at_room(now);
     }
 
-    /// After a pause the node tries a full disk again: it takes the journal's write next, and asks a record store
-    /// that had no room again as soon as a replica wants to write.
+    /// After a pause the node tries a full disk again: it takes the journal's write next, and asks
+    /// a record store that had no room again as soon as a replica wants to write.
     pub(crate) fn retry_when_full(&mut self, now: Time) {
         let is_over = self.room.retry_at.is_some_and(|at| now >= at);
         self.room.retry_at = self.room.retry_at.filter(|_| !is_over);
@@ -228,8 +229,8 @@ impl Host {
         self.room.is_full() || self.journal.is_full()
     }
 
-    /// Whether a command has to wait for room: what is left is not for records, but for those that a view change brings, which
-    /// are few: the view that makes trims go through again needs them.
+    /// Whether a command has to wait for room: what is left is not for records, but for those that
+    /// a view change brings, which are few: the view that makes trims go through again needs them.
     pub(crate) fn keep_from(&mut self, now: Time, key: RoleKey, command: &StorageCommand) -> bool {
         let records = record_count(command) as u64;
         if records == 0 {
@@ -279,8 +280,8 @@ mod tests {
         let (mut room, limits) = (Room::default(), Limits::default());
         let mut is_full = vec![];
         let second = Duration::from_secs(1);
-        // A checkpoint under load needs much. As soon as the node is left out it needs little, and gives a file back; and under
-        // load again it needs much.
+        // A checkpoint under load needs much. As soon as the node is left out it needs little, and
+        // gives a file back; and under load again it needs much.
         for (at, free, needs) in [(0, 129, 98), (1, 178, 4), (9, 190, 1), (9, 195, 1), (11, 194, 30)] {
             let now = Time::ZERO + second * at;
             room.found(now, Some(free * MIB), needs * MIB, &limits);

@@ -1,8 +1,10 @@
-//! Reads from record stores; and those for readers, which a node does when it has done everything else.
+//! Reads from record stores; and those for readers, which a node does when it has done everything
+//! else.
 //!
-//! A client chooses how much it reads, and how many shards it reads at once. So what clients read waits in one queue, over all logs and
-//! shards of a node. The driver takes from it after it took what writers and other nodes sent, and decides by the clock how much fits
-//! into one turn. A subscription has one read in the queue at most: the next one follows when that is answered.
+//! A client chooses how much it reads, and how many shards it reads at once. So what clients read
+//! waits in one queue, over all logs and shards of a node. The driver takes from it after it took
+//! what writers and other nodes sent, and decides by the clock how much fits into one turn. A
+//! subscription has one read in the queue at most: the next one follows when that is answered.
 
 use std::collections::VecDeque;
 
@@ -30,15 +32,16 @@ impl Serving {
         self.queue.push_back((key, ticket, range));
     }
 
-    /// Drops the reads of a role that is gone. Another incarnation numbers its tickets from the beginning.
+    /// Drops the reads of a role that is gone. Another incarnation numbers its tickets from the
+    /// beginning.
     pub(crate) fn forget(&mut self, key: RoleKey) {
         self.queue.retain(|(role, ..)| *role != key);
     }
 }
 
 impl Host {
-    /// Performs the oldest waiting read and delivers its messages to the node's roles. Returns the number of records that it found; `None` if
-    /// no read waits.
+    /// Performs the oldest waiting read and delivers its messages to the node's roles. Returns the
+    /// number of records that it found; `None` if no read waits.
     pub fn serve_reader(&mut self, now: Time) -> Option<usize> {
         if self.failure.is_some() {
             return None;
@@ -49,7 +52,8 @@ impl Host {
         Some(found)
     }
 
-    /// Removes and returns the oldest read whose reader is still connected. Drops the reads before it.
+    /// Removes and returns the oldest read whose reader is still connected. Drops the reads before
+    /// it.
     fn next_awaited_read(&mut self) -> Option<(RoleKey, Ticket, ReadRange)> {
         while let Some(next) = self.serving.queue.pop_front() {
             let (key, ticket, _) = next;

@@ -1,9 +1,10 @@
 //! Turns: how many logs of a node form a view at the same time.
 //!
-//! When a node is lost, or comes back, all logs need a view at once. Each attempt is a few messages, and a few writes
-//! that are awaited; a thousand at once take so long each that controllers of other nodes take them for stuck, claim the
-//! same logs, and no attempt gets anything done. So a node works on some at a time, and on the next as soon as one is
-//! done; those that another node is at meanwhile are done when their turn comes.
+//! When a node is lost, or comes back, all logs need a view at once. Each attempt is a few
+//! messages, and a few writes that are awaited; a thousand at once take so long each that
+//! controllers of other nodes take them for stuck, claim the same logs, and no attempt gets
+//! anything done. So a node works on some at a time, and on the next as soon as one is done; those
+//! that another node is at meanwhile are done when their turn comes.
 //!
 //! A view change begins with a question for the register's entry. That is what waits here.
 
@@ -36,7 +37,8 @@ pub(crate) struct Turns {
 }
 
 impl Turns {
-    /// A log's controller begins. It is to wait until it is named by [`next`](Self::next), unless it has its turn.
+    /// A log's controller begins. It is to wait until it is named by [`next`](Self::next), unless
+    /// it has its turn.
     fn begin(&mut self, log: LogId) -> bool {
         if self.at_work.contains_key(&log) {
             return true;
@@ -74,7 +76,8 @@ impl Turns {
 }
 
 impl Host {
-    /// Whether an effect of a role is not to be performed: it begins a view change, and it is not its log's turn.
+    /// Whether an effect of a role is not to be performed: it begins a view change, and it is not
+    /// its log's turn.
     pub(crate) fn make_wait(&mut self, key: RoleKey, effect: &RoleEffect) -> bool {
         let asks = matches!(
             effect,

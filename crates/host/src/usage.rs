@@ -15,7 +15,8 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// The bytes that files of these lengths take. Their names are those that a [`Disk`](seriatim_store::Disk) gives them.
+    /// The bytes that files of these lengths take. Their names are those that a
+    /// [`Disk`](seriatim_store::Disk) gives them.
     #[must_use]
     pub fn of(lengths: impl IntoIterator<Item = (String, u64)>) -> Self {
         let mut usage = Self::default();

@@ -28,8 +28,8 @@ impl Visitors {
 }
 
 impl Host {
-    /// The connection of a peer closed: what was on its way may be lost. All roles may wait for a node; for a client only
-    /// those do that it spoke to.
+    /// The connection of a peer closed: what was on its way may be lost. All roles may wait for a
+    /// node; for a client only those do that it spoke to.
     pub(crate) fn disconnected(&mut self, now: Time, peer: Peer) {
         self.register_proxy.forget(peer);
         let keys = match peer {

@@ -12,7 +12,8 @@ use crate::host::{Event, Host, HostConfig, Outgoing};
 use crate::liveness::Unmet;
 use crate::recovery::HostError;
 
-/// A host and the detector that tells it of other nodes. A server runs the two on different threads.
+/// A host and the detector that tells it of other nodes. A server runs the two on different
+/// threads.
 #[derive(Debug)]
 pub struct Watched {
     host: Host,
@@ -48,7 +49,8 @@ impl Watched {
         changes.into_iter().for_each(|change| self.host.handle(now, Event::Liveness(change)));
     }
 
-    /// Does what is due; see [`Host::finish_turn`]. Serves all readers. Returns what is to leave, heartbeats included.
+    /// Does what is due; see [`Host::finish_turn`]. Serves all readers. Returns what is to leave,
+    /// heartbeats included.
     pub fn finish_turn(&mut self, now: Time) -> Vec<Outgoing> {
         self.host.finish_turn(now);
         while self.host.serve_reader(now).is_some() {}

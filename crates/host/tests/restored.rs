@@ -1,5 +1,6 @@
-//! The register is set back to what it was before the last view, as etcd is when it is restored from a snapshot:
-//! what that view acknowledged is not replaced, and whoever asks is told why the log does not go on.
+//! The register is set back to what it was before the last view, as etcd is when it is restored
+//! from a snapshot: what that view acknowledged is not replaced, and whoever asks is told why the
+//! log does not go on.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -223,8 +224,8 @@ fn numbers(range: std::ops::Range<u64>) -> Vec<String> {
     range.map(|number| number.to_string()).collect()
 }
 
-/// Node 3 misses the second view, the register is set back to the first, and the nodes in `restarted` start
-/// again; then node 3 comes back, with what it held of the first view.
+/// Node 3 misses the second view, the register is set back to the first, and the nodes in
+/// `restarted` start again; then node 3 comes back, with what it held of the first view.
 fn set_back(restarted: &[u32]) {
     let mut cluster = Cluster::new();
     let first = cluster.registered();

@@ -60,8 +60,8 @@ pub struct LogConfig {
     pub min_replicas: u32,
     /// With how few sequencing replicas it goes on; see [`LogConfig::least_sequencers`].
     pub min_sequencers: u32,
-    /// How many consecutive positions one shard takes; where clients choose shards, how many consecutive appends of
-    /// a session.
+    /// How many consecutive positions one shard takes; where clients choose shards, how many
+    /// consecutive appends of a session.
     pub stripe: u64,
     /// The largest payload that an append may carry, in bytes.
     pub max_record_bytes: u32,
@@ -69,15 +69,18 @@ pub struct LogConfig {
     pub interval_us: u32,
     /// For how many cuts quotas are fixed in advance, where shards have quotas.
     pub window: u32,
-    /// After how many positions in which nothing of it was bound a session is forgotten. Every replica goes by this number:
-    /// those that admit what a session appends, and those that discard what will never be admitted.
+    /// After how many positions in which nothing of it was bound a session is forgotten. Every
+    /// replica goes by this number: those that admit what a session appends, and those that discard
+    /// what will never be admitted.
     pub session_idle_positions: u64,
-    /// Its limits. They can be changed; the controller that applies them goes by the register's entry.
+    /// Its limits. They can be changed; the controller that applies them goes by the register's
+    /// entry.
     pub retention: Retention,
 }
 
-/// Added to the number of a log's order if fields of later formats follow those that an order always had. A log
-/// that chose nothing by them is written as it always was; an earlier build refuses one that did.
+/// Added to the number of a log's order if fields of later formats follow those that an order
+/// always had. A log that chose nothing by them is written as it always was; an earlier build
+/// refuses one that did.
 const FIELDS_FOLLOW: u8 = 0x80;
 /// The same for limits of what is kept, which come last.
 const LIMITS_FOLLOW: u8 = 0x40;
@@ -144,8 +147,8 @@ impl Wire for LogConfig {
     }
 }
 
-/// A number of replicas and the least number share one field: the first format had only the former, and
-/// numbers of replicas are small.
+/// A number of replicas and the least number share one field: the first format had only the former,
+/// and numbers of replicas are small.
 fn with_least(count: u32, least: u32) -> u32 {
     count & 0xFFFF | least << 16
 }
@@ -215,8 +218,9 @@ impl LogConfig {
         Duration::from_micros(self.interval_us.into())
     }
 
-    /// After how many positions without it a session is forgotten: see [`LogConfig::session_idle_positions`]. Where shards
-    /// fill their turns, positions pass that nobody asked for.
+    /// After how many positions without it a session is forgotten: see
+    /// [`LogConfig::session_idle_positions`]. Where shards fill their turns, positions pass that
+    /// nobody asked for.
     #[must_use]
     pub fn idle_positions(&self) -> u64 {
         let times = if self.order.has_quotas() { limits::IDLE_TIMES_IF_PADDED } else { 1 };
@@ -274,7 +278,8 @@ pub fn check_log_name(name: &str) -> Result<(), String> {
     ))
 }
 
-/// Whether `name` can name a log: 1 to 128 letters, digits, `-`, `_` or `.`, not starting with `-` or `.`.
+/// Whether `name` can name a log: 1 to 128 letters, digits, `-`, `_` or `.`, not starting with `-`
+/// or `.`.
 #[must_use]
 pub fn is_log_name(name: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');

@@ -1,8 +1,9 @@
-//! The sessions of a log that other runs of their programs went on with, where nobody but the register's entry can
-//! remember them from view to view (`corfu`).
+//! The sessions of a log that other runs of their programs went on with, where nobody but the
+//! register's entry can remember them from view to view (`corfu`).
 //!
-//! A session that is forgotten must not come back: the first position that it could speak of is below the floor then. A
-//! client that goes on with one in a new view says where it appended last, and is refused if that is below the floor.
+//! A session that is forgotten must not come back: the first position that it could speak of is
+//! below the floor then. A client that goes on with one in a new view says where it appended last,
+//! and is refused if that is below the floor.
 
 use crate::wire::wire_struct;
 use crate::{Position, SessionId};
@@ -51,9 +52,9 @@ impl EndedSessions {
         self.sessions.iter().find(|ended| ended.session == session).copied()
     }
 
-    /// Takes note of the end of a session whose last record is at `since`, or that was opened there if it has none, unless
-    /// that is known, or may have been forgotten. Of more than `most` those are forgotten whose records are lowest.
-    /// Says whether it was news.
+    /// Takes note of the end of a session whose last record is at `since`, or that was opened there
+    /// if it has none, unless that is known, or may have been forgotten. Of more than `most` those
+    /// are forgotten whose records are lowest. Says whether it was news.
     pub fn add(&mut self, ended: EndedSession, since: Position, most: usize) -> bool {
         if since < self.floor || self.of(ended.session).is_some() {
             return false;
@@ -111,7 +112,8 @@ mod tests {
         assert_eq!(known.of(SessionId(1)).map(|ended| ended.below), Some(Position(10)));
         let known = ends_two(known);
         assert_eq!((known.floor, known.of(SessionId(1))), (Position(11), None));
-        // With the end that the lost position gave it, nobody could go on with a session below 51 any more.
+        // With the end that the lost position gave it, nobody could go on with a session below 51
+        // any more.
         let mut uncut = EndedSessions::default();
         uncut.add(ended(1, 50), Position(2), 1);
         uncut.add(ended(2, 60), Position(11), 1);

@@ -22,8 +22,8 @@ pub struct LogEntry {
     pub version: u64,
     /// The highest view number claimed so far.
     pub claimed: ViewNumber,
-    /// Tells the claimant of `claimed` from any other, so that a lost answer to a claim is not mistaken
-    /// for somebody else's claim, or the other way round. The upper half is its node.
+    /// Tells the claimant of `claimed` from any other, so that a lost answer to a claim is not
+    /// mistaken for somebody else's claim, or the other way round. The upper half is its node.
     pub claimant: u64,
     /// The registered view; none before the first.
     pub view: Option<View>,
@@ -35,8 +35,8 @@ pub struct LogEntry {
     pub ended: EndedSessions,
 }
 
-/// In the number of shards, says that those that leave follow them. Whoever does not know that shards leave refuses
-/// the number.
+/// In the number of shards, says that those that leave follow them. Whoever does not know that
+/// shards leave refuses the number.
 const SOME_LEAVE: u32 = 1 << 31;
 /// The same for sessions that have ended, which come last.
 const SOME_ENDED: u32 = 1 << 30;

@@ -6,7 +6,8 @@ use crate::limits::MAX_RECORD_OVERHEAD_BYTES;
 use crate::record::{Header, Record};
 use crate::wire::{Decoder, Encoder, Wire, WireError};
 
-/// Chooses records by their key, or by one of their headers. The replicas of the shards look, and send no others.
+/// Chooses records by their key, or by one of their headers. The replicas of the shards look, and
+/// send no others.
 ///
 /// A prefix may be empty: then any key will do, or any header of the kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +37,8 @@ impl Filter {
         Self::Header { kind, prefix: prefix.into() }
     }
 
-    /// Whether some record could match: no key or header is longer than all that a record has of them.
+    /// Whether some record could match: no key or header is longer than all that a record has of
+    /// them.
     #[must_use]
     pub fn is_possible(&self) -> bool {
         self.prefix().len() <= MAX_RECORD_OVERHEAD_BYTES as usize

@@ -1,8 +1,9 @@
 //! The words that every part of Seriatim shares.
 //!
 //! This crate decides nothing and performs nothing. It names things ([`record`], [`position`],
-//! [`view`], [`order`], [`config`], [`entry`], [`filter`]), fixes how they travel ([`wire`]), bounds them ([`limits`]), and defines the
-//! one interface between a protocol and the world ([`machine`]).
+//! [`view`], [`order`], [`config`], [`entry`], [`filter`]), fixes how they travel ([`wire`]),
+//! bounds them ([`limits`]), and defines the one interface between a protocol and the world
+//! ([`machine`]).
 
 pub mod config;
 pub mod ended;

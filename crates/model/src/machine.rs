@@ -1,8 +1,8 @@
 //! The one interface between a protocol and the world.
 //!
-//! A machine never waits, asks the clock, draws a random number or touches a device. It is told what
-//! happened and answers with what is to be done. A server performs the effects with sockets and files;
-//! the simulator performs them from a seed. Neither is visible to the machine.
+//! A machine never waits, asks the clock, draws a random number or touches a device. It is told
+//! what happened and answers with what is to be done. A server performs the effects with sockets
+//! and files; the simulator performs them from a seed. Neither is visible to the machine.
 
 use bytes::Bytes;
 
@@ -37,8 +37,8 @@ pub trait Machine {
     fn deadline(&self) -> Option<Time>;
 }
 
-/// Numbers the writes of one role, from 1, in the order in which they leave. They become durable in that
-/// order.
+/// Numbers the writes of one role, from 1, in the order in which they leave. They become durable in
+/// that order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
@@ -72,7 +72,8 @@ wire_enum! {
 pub enum Address {
     /// A role on a node.
     Node(NodeId, Endpoint),
-    /// A machine of a client, behind a connection to the node that hosts the machine that sees this.
+    /// A machine of a client, behind a connection to the node that hosts the machine that sees
+    /// this.
     Client(ConnectionId, u64),
 }
 
@@ -100,21 +101,23 @@ pub enum Input<M, Q> {
     Read(Ticket, ReadOutcome),
     /// Records that were looked for by name: those that are there and whole.
     Found(Ticket, Vec<(RecordId, Record)>),
-    /// Which shards hold the positions from the one that was asked for on, as far as the store knows and no
-    /// further than was asked.
+    /// Which shards hold the positions from the one that was asked for on, as far as the store
+    /// knows and no further than was asked.
     Mapped(Ticket, Vec<Owned>),
-    /// The room that the shard's record store takes on its disk, how many bytes of that are trimmed and going to be deleted,
-    /// and names of records that it holds without a final position, a few of them.
+    /// The room that the shard's record store takes on its disk, how many bytes of that are trimmed
+    /// and going to be deleted, and names of records that it holds without a final position, a few
+    /// of them.
     Measured(Ticket, StoreUse, u64, Vec<IdRun>),
-    /// The time by the node's clock on the wall, in milliseconds since 1970. It may be wrong, and be set at any time.
+    /// The time by the node's clock on the wall, in milliseconds since 1970. It may be wrong, and
+    /// be set at any time.
     Wall(u64),
     /// The node's disk ran out of room (true) or has room again (false).
     DiskFull(bool),
-    /// By its own word, the disk of a node, this one or another, has no room for records (true), or has enough again
-    /// (false).
+    /// By its own word, the disk of a node, this one or another, has no room for records (true), or
+    /// has enough again (false).
     FullDisk(NodeId, bool),
-    /// More waits for the node's disk than should, of this role's log above all: what a client brings is answered `Busy`
-    /// (true), or admitted again (false).
+    /// More waits for the node's disk than should, of this role's log above all: what a client
+    /// brings is answered `Busy` (true), or admitted again (false).
     Pressed(bool),
     /// The application asks for something.
     Request {
@@ -177,7 +180,8 @@ pub enum Effect<M, R> {
         ticket: Ticket,
         /// The range to read.
         range: ReadRange,
-        /// Whether a client waits for the records. Such reads may be done after everything else that the node has to do.
+        /// Whether a client waits for the records. Such reads may be done after everything else
+        /// that the node has to do.
         is_for_client: bool,
     },
     /// Look for records that were put and have no final position yet.

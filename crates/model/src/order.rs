@@ -1,12 +1,13 @@
-//! The orderings, and what each of them is: one table, which everything that lists or tells them apart reads.
+//! The orderings, and what each of them is: one table, which everything that lists or tells them
+//! apart reads.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::wire::wire_enum;
 
-/// The properties of an ordering. Code that depends on the ordering asks for one of them, and never which ordering it is:
-/// so each says what somebody needs to know.
+/// The properties of an ordering. Code that depends on the ordering asks for one of them, and never
+/// which ordering it is: so each says what somebody needs to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Properties {
     /// Its name, on the command line and in documents.
@@ -15,35 +16,40 @@ pub struct Properties {
     pub about: &'static str,
     /// The wish of an application that should choose it.
     pub wanted: &'static str,
-    /// Whether records are ordered after they were acknowledged: an append returns without a position.
+    /// Whether records are ordered after they were acknowledged: an append returns without a
+    /// position.
     pub is_lazy: bool,
-    /// Whether a record's position says on which shard it is (LazyLog §4.3). Otherwise its client chose one.
+    /// Whether a record's position says on which shard it is (LazyLog §4.3). Otherwise its client
+    /// chose one.
     pub places_by_position: bool,
-    /// Whether positions are given out before records are written, by one sequencer, which holds nothing. Otherwise
-    /// sequencing replicas hold what was acknowledged, or its order, until the shards have it.
+    /// Whether positions are given out before records are written, by one sequencer, which holds
+    /// nothing. Otherwise sequencing replicas hold what was acknowledged, or its order, until the
+    /// shards have it.
     pub places_first: bool,
-    /// Whether records are ordered by cuts: a layer above the shards counts what is durable on them.
+    /// Whether records are ordered by cuts: a layer above the shards counts what is durable on
+    /// them.
     pub has_cuts: bool,
-    /// Whether the shards' parts of the next cuts are fixed in advance, so that a record's position can be told before a
-    /// cut orders it. What a shard does not bring leaves positions empty.
+    /// Whether the shards' parts of the next cuts are fixed in advance, so that a record's position
+    /// can be told before a cut orders it. What a shard does not bring leaves positions empty.
     pub has_quotas: bool,
     /// The part of an append that its client gives to the sequencing replicas.
     pub announces: Announced,
-    /// Whether the position of a record that comes too late is filled with a no-op: its append fails for certain.
+    /// Whether the position of a record that comes too late is filled with a no-op: its append
+    /// fails for certain.
     pub fills_late: bool,
-    /// Whether the role that orders is on one node, and any node is as good as another. Otherwise it is on as many as
-    /// the log was created with.
+    /// Whether the role that orders is on one node, and any node is as good as another. Otherwise
+    /// it is on as many as the log was created with.
     pub has_one_sequencer: bool,
     /// Whether the role that orders remembers anything beyond its incarnation on a node.
     pub keeps_order: bool,
-    /// Whether it remembers sessions for longer than a view, until so many positions were bound without them as the log
-    /// says.
+    /// Whether it remembers sessions for longer than a view, until so many positions were bound
+    /// without them as the log says.
     pub remembers_sessions: bool,
-    /// Whether a later run of a program goes on with its session itself. Otherwise that ends, and the run goes on in a
-    /// successor.
+    /// Whether a later run of a program goes on with its session itself. Otherwise that ends, and
+    /// the run goes on in a successor.
     pub continues_sessions: bool,
-    /// Whether a record that is larger than the log allows has a number before it is refused, which ends its session.
-    /// Otherwise its client refuses it before.
+    /// Whether a record that is larger than the log allows has a number before it is refused, which
+    /// ends its session. Otherwise its client refuses it before.
     pub numbers_refused: bool,
 }
 
@@ -58,7 +64,8 @@ pub enum Announced {
     Nothing,
 }
 
-/// The orderings, in the order of their numbers on the wire and on disk. These are never used for another ordering.
+/// The orderings, in the order of their numbers on the wire and on disk. These are never used for
+/// another ordering.
 macro_rules! orders {
     ($($(#[$attribute:meta])* $number:literal => $order:ident { $($property:ident: $value:expr),* $(,)? })*) => {
         /// When order is paid for.
@@ -104,8 +111,8 @@ orders! {
         continues_sessions: true,
         numbers_refused: true,
     }
-    /// Lazily, with records going straight to a shard of the client's choice, and only their names through
-    /// the sequencing layer (LazyLog §5).
+    /// Lazily, with records going straight to a shard of the client's choice, and only their names
+    /// through the sequencing layer (LazyLog §5).
     #[default]
     2 => ErwinSt {
         name: "erwin-st",
@@ -124,8 +131,8 @@ orders! {
         continues_sessions: false,
         numbers_refused: false,
     }
-    /// First: a record gets its position, and then its client writes it down the chain of the position's shard
-    /// (Corfu, NSDI '12).
+    /// First: a record gets its position, and then its client writes it down the chain of the
+    /// position's shard (Corfu, NSDI '12).
     3 => Corfu {
         name: "corfu",
         about: "a record gets its position first, and then its client writes it to the position's shard, replica by replica",
@@ -143,8 +150,8 @@ orders! {
         continues_sessions: false,
         numbers_refused: false,
     }
-    /// After it is durable: a record goes to a shard of its client's choice, and gets its position with the next
-    /// committed cut (Scalog, NSDI '20).
+    /// After it is durable: a record goes to a shard of its client's choice, and gets its position
+    /// with the next committed cut (Scalog, NSDI '20).
     4 => Scalog {
         name: "scalog",
         about: "a record is durable on a shard that its client chooses, and then ordered with all others, once in each interval",
@@ -162,8 +169,8 @@ orders! {
         continues_sessions: false,
         numbers_refused: false,
     }
-    /// As with Scalog, by cuts whose quotas are fixed in advance: a record's position is known when it is durable
-    /// (SpecLog's Belfast, OSDI '25).
+    /// As with Scalog, by cuts whose quotas are fixed in advance: a record's position is known when
+    /// it is durable (SpecLog's Belfast, OSDI '25).
     5 => Belfast {
         name: "belfast",
         about: "a record is durable on a shard that its client chooses, where its position is known at once, and ordered a little later",

@@ -7,8 +7,8 @@ use crate::limits;
 use crate::view::ShardId;
 use crate::wire::{Decoder, Encoder, Wire, WireError, at_most, decode_number, wire_struct};
 
-/// A place in a log's total order. The first is 0. As a bound (`tail`, `stable`, a trim point) it is
-/// exclusive: everything below it is meant.
+/// A place in a log's total order. The first is 0. As a bound (`tail`, `stable`, a trim point) it
+/// is exclusive: everything below it is meant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position(pub u64);
 
@@ -25,8 +25,8 @@ impl Position {
         self + 1
     }
 
-    /// Takes a position up to which something is meant: the largest of all says that it has no end. It is compared with
-    /// others, and nothing is added to it. `field` is what it is called.
+    /// Takes a position up to which something is meant: the largest of all says that it has no end.
+    /// It is compared with others, and nothing is added to it. `field` is what it is called.
     ///
     /// # Errors
     /// If it is another one that is too large.
@@ -125,7 +125,8 @@ impl Span {
         (self.first.0..self.end().0).map(Position)
     }
 
-    /// The same positions in order, where spans that follow each other are one. No two of them may share a position.
+    /// The same positions in order, where spans that follow each other are one. No two of them may
+    /// share a position.
     ///
     /// # Panics
     /// If two do.
@@ -159,12 +160,12 @@ impl Span {
 
 /// Which shard holds which position, for `erwin-bb` (LazyLog §4.3, made changeable).
 ///
-/// From `from` on, stripes of `stripe` consecutive positions go to `shards` in turn. With a stripe of 1
-/// this is the paper's `p mod n`. A later step of the list replaces an earlier one from its own `from`
-/// on, so adding a shard moves nothing.
+/// From `from` on, stripes of `stripe` consecutive positions go to `shards` in turn. With a stripe
+/// of 1 this is the paper's `p mod n`. A later step of the list replaces an earlier one from its
+/// own `from` on, so adding a shard moves nothing.
 ///
-/// Steps are in increasing order of `from`, the first is at 0, none has an empty shard list or a stripe of 0:
-/// [`from_steps`](Self::from_steps) makes no other.
+/// Steps are in increasing order of `from`, the first is at 0, none has an empty shard list or a
+/// stripe of 0: [`from_steps`](Self::from_steps) makes no other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
     steps: Vec<PlacementStep>,
@@ -225,8 +226,8 @@ impl Placement {
         Self::from_steps(steps).expect("only an earlier step starts before another")
     }
 
-    /// The same from `trim` on. Below, whoever would have held a position is replaced by those who hold the first of
-    /// the others: they know that it is trimmed.
+    /// The same from `trim` on. Below, whoever would have held a position is replaced by those who
+    /// hold the first of the others: they know that it is trimmed.
     #[must_use]
     pub fn forget_below(&self, trim: Position) -> Self {
         let index = self.steps.partition_point(|step| step.from <= trim) - 1;
@@ -249,8 +250,8 @@ impl Placement {
         self.stripe_at(position).0
     }
 
-    /// The shard that holds `position`, and the end (exclusive) of the run of positions that it holds
-    /// from there on without a break.
+    /// The shard that holds `position`, and the end (exclusive) of the run of positions that it
+    /// holds from there on without a break.
     #[must_use]
     pub fn stripe_at(&self, position: Position) -> (ShardId, Position) {
         let index = self.steps.partition_point(|step| step.from <= position) - 1;

@@ -8,9 +8,9 @@ use crate::limits;
 use crate::position::Position;
 use crate::wire::{Decoder, Encoder, Wire, WireError, at_most, decode_number, wire_struct};
 
-/// One client's ordered stream of appends. The upper 64 bits are the log's tail when the session was
-/// opened, so that a session which every replica has forgotten can still be told from a new one; the
-/// lower 64 are random.
+/// One client's ordered stream of appends. The upper 64 bits are the log's tail when the session
+/// was opened, so that a session which every replica has forgotten can still be told from a new
+/// one; the lower 64 are random.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub u128);
 
@@ -164,13 +164,15 @@ pub struct Header {
 
 wire_struct! { Header { kind, value } }
 
-/// The record that a user appended: payload, append time, optional key, optional headers; or a no-op.
+/// The record that a user appended: payload, append time, optional key, optional headers; or a
+/// no-op.
 ///
 /// It is kept encoded from the client to the disk and back: no machine in between looks inside or
 /// copies it. Layout: flags (1 byte), append time (8), key and headers where their flag is set,
 /// and the payload up to the end.
 ///
-/// There is no other way to a record than to write that layout, or to have it checked ([`from_encoded`](Self::from_encoded)).
+/// There is no other way to a record than to write that layout, or to have it checked
+/// ([`from_encoded`](Self::from_encoded)).
 #[derive(Clone, PartialEq, Eq)]
 pub struct Record {
     encoded: Bytes,
@@ -293,8 +295,8 @@ impl Record {
         self.encoded.len()
     }
 
-    /// How many bytes of memory it takes in a buffer: its encoded bytes, and [`limits::RECORD_STRUCTURE_BYTES`]. All bounds of buffers count
-    /// a record by this number.
+    /// How many bytes of memory it takes in a buffer: its encoded bytes, and
+    /// [`limits::RECORD_STRUCTURE_BYTES`]. All bounds of buffers count a record by this number.
     #[must_use]
     pub fn memory(&self) -> usize {
         self.size() + limits::RECORD_STRUCTURE_BYTES

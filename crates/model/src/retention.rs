@@ -12,7 +12,8 @@ use crate::wire::{Decoder, Encoder, Wire, WireError, decode_number, wire_enum, w
 pub struct Retention {
     /// For how long a record is kept, in milliseconds.
     pub age_ms: Option<u64>,
-    /// How many bytes of records are kept, as they are on disk, each counted once however many replicas hold it.
+    /// How many bytes of records are kept, as they are on disk, each counted once however many
+    /// replicas hold it.
     pub bytes: Option<u64>,
     /// How many positions are kept.
     pub records: Option<u64>,
@@ -48,8 +49,8 @@ impl Retention {
         Ok(())
     }
 
-    /// At which length a segment of one of so many shards is sealed, in bytes, so that what is kept beyond the limit is a
-    /// small part of it; nothing if there is no limit of bytes.
+    /// At which length a segment of one of so many shards is sealed, in bytes, so that what is kept
+    /// beyond the limit is a small part of it; nothing if there is no limit of bytes.
     #[must_use]
     pub fn segment_bytes(&self, shards: usize) -> Option<u64> {
         let bytes = self.bytes? / (SEGMENTS_OF_A_LIMIT * shards.max(1) as u64);
@@ -200,8 +201,8 @@ impl TimeIndex {
         self.time_ms = self.time_ms.max(time_ms);
     }
 
-    /// Adds a mark, wherever it belongs. One that contradicts those that are there is not added: it has a higher position
-    /// at an earlier time, or the other way round. Says whether it was.
+    /// Adds a mark, wherever it belongs. One that contradicts those that are there is not added: it
+    /// has a higher position at an earlier time, or the other way round. Says whether it was.
     pub fn add(&mut self, mark: TimeMark) -> bool {
         self.reaches(mark.time_ms);
         let index = self.marks.partition_point(|known| known.time_ms < mark.time_ms);
@@ -220,7 +221,8 @@ impl TimeIndex {
         goes_after && goes_before
     }
 
-    /// A number that differs between indexes with different marks, as far as those above a trim point go.
+    /// A number that differs between indexes with different marks, as far as those above a trim
+    /// point go.
     #[must_use]
     pub fn digest_above(&self, trim: Position) -> u64 {
         let below = self.marks.partition_point(|mark| mark.position <= trim);
@@ -260,19 +262,21 @@ impl TimeIndex {
         self.marks.truncate(final_ones);
     }
 
-    /// Below it, everything was final when the log's time was `time_ms`. Zero if nothing is known of that time.
+    /// Below it, everything was final when the log's time was `time_ms`. Zero if nothing is known
+    /// of that time.
     #[must_use]
     pub fn final_at(&self, time_ms: u64) -> Position {
         let index = self.marks.partition_point(|mark| mark.time_ms <= time_ms);
         if index == 0 { Position::ZERO } else { self.marks[index - 1].position }
     }
 
-    /// Where what was appended at `wall_ms` or later begins, by what clocks on walls said: everything below the answer was
-    /// final before. As far as marks are apart, what was appended a little earlier may be at or above it. Zero if nothing
-    /// is known of that time.
+    /// Where what was appended at `wall_ms` or later begins, by what clocks on walls said:
+    /// everything below the answer was final before. As far as marks are apart, what was appended a
+    /// little earlier may be at or above it. Zero if nothing is known of that time.
     #[must_use]
     pub fn position_at(&self, wall_ms: u64) -> Position {
-        // Of clocks that were set back, the first that reached the time counts: nothing that is asked for lies below.
+        // Of clocks that were set back, the first that reached the time counts: nothing that is
+        // asked for lies below.
         let index = self.marks.iter().position(|mark| mark.wall_ms > wall_ms).unwrap_or(self.marks.len());
         if index == 0 { Position::ZERO } else { self.marks[index - 1].position }
     }
@@ -294,8 +298,9 @@ wire_struct! { Extent { end, bytes as number } }
 pub struct StoreUse {
     /// How many bytes its files have.
     pub bytes: u64,
-    /// The parts of that in the order in which they were written, from the first one on that keeps records with positions
-    /// that are not trimmed. Later ones that keep none are there until it goes.
+    /// The parts of that in the order in which they were written, from the first one on that keeps
+    /// records with positions that are not trimmed. Later ones that keep none are there until it
+    /// goes.
     pub extents: Vec<Extent>,
 }
 
@@ -309,7 +314,8 @@ impl StoreUse {
         kept.fold(0, |sum, extent| sum.saturating_add(extent.bytes))
     }
 
-    /// How many bytes are there only because of what was written before them, when everything below `trim` is trimmed.
+    /// How many bytes are there only because of what was written before them, when everything below
+    /// `trim` is trimmed.
     #[must_use]
     pub fn held_bytes(&self, trim: Position) -> u64 {
         let behind = self.extents.iter().skip_while(|extent| extent.end <= trim);
@@ -322,10 +328,11 @@ pub const MOST_EXTENTS: usize = 4096;
 
 /// The steady time of one log, as one node keeps it while it applies the log's limits.
 ///
-/// So much of it passes as has passed by the time that machines are given with each step and nobody sets, and by the clock
-/// on the wall: where they differ, the less. If the clock on the wall is ahead of it, it goes faster by a tenth and no more;
-/// it never goes back. So between any two instants of it no more than eleven tenths of the true time have passed, whatever
-/// one of the clocks did, and however often another node went on from the latest that is known.
+/// So much of it passes as has passed by the time that machines are given with each step and nobody
+/// sets, and by the clock on the wall: where they differ, the less. If the clock on the wall is
+/// ahead of it, it goes faster by a tenth and no more; it never goes back. So between any two
+/// instants of it no more than eleven tenths of the true time have passed, whatever one of the
+/// clocks did, and however often another node went on from the latest that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogClock {
     time_ms: u64,
@@ -365,8 +372,9 @@ impl LogClock {
     }
 }
 
-/// Up to where a log with these limits is trimmed, of which everything below `stable` is final, whose shards tell what
-/// positions take, and whose own time is `now_ms`; and by which limit. Never above `stable`.
+/// Up to where a log with these limits is trimmed, of which everything below `stable` is final,
+/// whose shards tell what positions take, and whose own time is `now_ms`; and by which limit. Never
+/// above `stable`.
 #[must_use]
 pub fn trims_to(
     limits: &Retention,
@@ -396,9 +404,10 @@ pub enum Limit {
 
 /// The lowest end of a part above which no more than so many bytes are.
 ///
-/// Each part counts for itself: one that keeps others on the disk, which were written after it and have lower positions,
-/// takes no more records with it than its own. So what is kept and the parts that end at the answer, at most one of a
-/// store unless records got several positions, are more than the limit: nothing else goes too early.
+/// Each part counts for itself: one that keeps others on the disk, which were written after it and
+/// have lower positions, takes no more records with it than its own. So what is kept and the parts
+/// that end at the answer, at most one of a store unless records got several positions, are more
+/// than the limit: nothing else goes too early.
 fn keeps_bytes(most: u64, shards: &[&[Extent]]) -> Position {
     let mut parts: Vec<Extent> = shards.concat();
     parts.sort_unstable_by_key(|part| part.end);

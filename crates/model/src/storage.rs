@@ -1,7 +1,8 @@
 //! The requests of a shard replica to its record store.
 //!
-//! The store holds, for each position, the versions that were pushed under different views, and answers
-//! reads with the valid one (see [`ViewHistory`]). Nothing is edited: every command adds an entry.
+//! The store holds, for each position, the versions that were pushed under different views, and
+//! answers reads with the valid one (see [`ViewHistory`]). Nothing is edited: every command adds an
+//! entry.
 
 use bytes::Bytes;
 
@@ -32,15 +33,16 @@ impl Run {
     }
 }
 
-/// Ids that were given consecutive positions, and the shard that their records were put on (LazyLog §5.2).
+/// Ids that were given consecutive positions, and the shard that their records were put on (LazyLog
+/// §5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ordered {
     /// The ids. Never none.
     pub ids: IdRun,
     /// The shard, or [`ShardId::NOBODY`].
     pub shard: ShardId,
-    /// Whether no record comes to their positions: no replica of the shard has the records, and they are no-ops, or
-    /// nobody has the positions, and they stay empty. Invariant: nobody's are.
+    /// Whether no record comes to their positions: no replica of the shard has the records, and
+    /// they are no-ops, or nobody has the positions, and they stay empty. Invariant: nobody's are.
     pub is_void: bool,
 }
 
@@ -93,7 +95,8 @@ pub struct Rebound {
 
 wire_struct! { Rebound { of, first, count as number } }
 
-/// The state that a shard replica must remember besides its records. Written whole whenever it changes.
+/// The state that a shard replica must remember besides its records. Written whole whenever it
+/// changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HardState {
     /// This incarnation of the replica.
@@ -110,8 +113,8 @@ pub struct HardState {
 
 wire_struct! { HardState { incarnation, config, claim, view, history } }
 
-/// Positions that a replica has still to get from another one: those with `from <= position < end`. There
-/// may be none: then it is only the trim point that it has to ask for.
+/// Positions that a replica has still to get from another one: those with `from <= position < end`.
+/// There may be none: then it is only the trim point that it has to ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MissingRange {
     /// The first of them.
@@ -191,8 +194,8 @@ impl MissingRange {
 /// A change of the store. One command is one entry of the node's journal at durability `disk`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StorageCommand {
-    /// Hold these records at these positions, as versions of `view`. Binding the same record again is
-    /// harmless.
+    /// Hold these records at these positions, as versions of `view`. Binding the same record again
+    /// is harmless.
     Bind {
         /// The view that they are pushed under.
         view: ViewNumber,
@@ -205,8 +208,8 @@ pub enum StorageCommand {
     Stable(Position),
     /// Positions below this are gone for good.
     Trim(Position),
-    /// The same as [`StorageCommand::Remember`], with what the replica should hold and does not yet. It
-    /// stands until the next of these.
+    /// The same as [`StorageCommand::Remember`], with what the replica should hold and does not
+    /// yet. It stands until the next of these.
     RememberMissing {
         /// The replica's memory.
         memory: HardState,
@@ -215,8 +218,9 @@ pub enum StorageCommand {
     },
     /// Hold these records, which have no positions yet. Putting the same record again is harmless.
     Put(Vec<(RecordId, Record)>),
-    /// The positions from `first` on belong to `runs`, one after another, as versions of `view`. Those of this
-    /// shard are bound to records that were put and are not final yet; those that are void become no-ops.
+    /// The positions from `first` on belong to `runs`, one after another, as versions of `view`.
+    /// Those of this shard are bound to records that were put and are not final yet; those that are
+    /// void become no-ops.
     Order {
         /// The view that they are pushed under.
         view: ViewNumber,
@@ -226,7 +230,8 @@ pub enum StorageCommand {
         runs: Vec<Ordered>,
     },
     /// Which shards hold the positions from `first` on, as versions of `view`: the part of
-    /// [`StorageCommand::Order`] that is left of it when the records came with [`StorageCommand::Bind`].
+    /// [`StorageCommand::Order`] that is left of it when the records came with
+    /// [`StorageCommand::Bind`].
     Map {
         /// The view that decides about the positions.
         view: ViewNumber,
@@ -237,8 +242,9 @@ pub enum StorageCommand {
     },
     /// Records that were put under these ids, and have no position, will never get one.
     Discard(IdRun),
-    /// The part that is kept of a [`StorageCommand::Bind`] of which some records were there, as versions of other
-    /// views at the same positions: no replica asks for it, but the journal has no need of these records twice.
+    /// The part that is kept of a [`StorageCommand::Bind`] of which some records were there, as
+    /// versions of other views at the same positions: no replica asks for it, but the journal has
+    /// no need of these records twice.
     Rebind {
         /// The view that they were pushed under.
         view: ViewNumber,
@@ -247,9 +253,9 @@ pub enum StorageCommand {
         /// The other records.
         runs: Vec<Run>,
     },
-    /// Add these marks to those that tell which position was reached when, or take these in their place. As with what is
-    /// stable, nothing waits for it. From now on a segment is sealed at `segment_bytes`, or where that is usual if it is
-    /// shorter.
+    /// Add these marks to those that tell which position was reached when, or take these in their
+    /// place. As with what is stable, nothing waits for it. From now on a segment is sealed at
+    /// `segment_bytes`, or where that is usual if it is shorter.
     Mark {
         /// The marks, and the log's time.
         times: TimeIndex,
@@ -290,9 +296,9 @@ pub enum StorageFailure {
     Failed,
 }
 
-/// Which records to read: the valid ones of this shard with `from <= position < end`, in order, up to
-/// `max_records` and about `max_bytes`, but at least one if there is one. Of the positions that belong to nobody up to
-/// [`limits::READ_SPANS`] spans are told.
+/// Which records to read: the valid ones of this shard with `from <= position < end`, in order, up
+/// to `max_records` and about `max_bytes`, but at least one if there is one. Of the positions that
+/// belong to nobody up to [`limits::READ_SPANS`] spans are told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadRange {
     /// The first position wanted.
@@ -321,20 +327,22 @@ wire_struct! { Stored { position, id, record } }
 // The structure, and what frames a record on its way: its position, its id, and its length.
 const _: () = assert!(size_of::<Stored>() + 8 + 24 <= limits::RECORD_STRUCTURE_BYTES);
 
-/// The outcome of a read of `from..upto`: no record of the shard is at a position of that which is not told here.
+/// The outcome of a read of `from..upto`: no record of the shard is at a position of that which is
+/// not told here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// The records, in order.
     pub records: Vec<Stored>,
     /// The positions that belong to nobody, in order. No two spans touch.
     pub empty: Vec<Span>,
-    /// How far the read came: to the end of its range, unless a bound or a damaged record stopped it before. Where the end
-    /// of the range is empty, to the end of that.
+    /// How far the read came: to the end of its range, unless a bound or a damaged record stopped
+    /// it before. Where the end of the range is empty, to the end of that.
     pub upto: Position,
 }
 
 impl Found {
-    /// The same without what lies beyond `end`, which a read that was to come no further passed only for empty positions.
+    /// The same without what lies beyond `end`, which a read that was to come no further passed
+    /// only for empty positions.
     ///
     /// # Panics
     /// If there is a record beyond.
@@ -366,7 +374,8 @@ pub enum ReadFailure {
     Disk(String),
 }
 
-/// The state that a store gives back when it is opened: everything that a shard replica needs to go on.
+/// The state that a store gives back when it is opened: everything that a shard replica needs to go
+/// on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShardRecovery {
     /// The replica's memory; nothing for a new store.
@@ -381,8 +390,8 @@ pub struct ShardRecovery {
     pub put: Vec<IdRun>,
     /// The ids of the no-ops at positions that are not final yet, in order.
     pub void: Vec<IdRun>,
-    /// For each view of which there are versions, of this shard's positions or of whose others are, the position after the
-    /// last of them, in the order of views.
+    /// For each view of which there are versions, of this shard's positions or of whose others are,
+    /// the position after the last of them, in the order of views.
     pub ends: Vec<(ViewNumber, Position)>,
     /// Which position was reached when.
     pub times: TimeIndex,

@@ -4,8 +4,8 @@ use std::fmt;
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-/// An instant, in nanoseconds since an arbitrary start. It only grows. Instants of different processes
-/// cannot be compared.
+/// An instant, in nanoseconds since an arbitrary start. It only grows. Instants of different
+/// processes cannot be compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub u64);
 

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Time;
 
-/// The deadlines of machines, soonest first. A machine without one costs nothing, however many there are.
+/// The deadlines of machines, soonest first. A machine without one costs nothing, however many
+/// there are.
 ///
 /// Invariant: both maps hold the same deadlines.
 #[derive(Debug)]
@@ -37,8 +38,8 @@ impl<K: Copy + Ord> Timers<K> {
         }
     }
 
-    /// Takes the machines whose deadlines have passed, the longest time ago first. One that wants to be woken at once again
-    /// is not among them: one round is enough for progress.
+    /// Takes the machines whose deadlines have passed, the longest time ago first. One that wants
+    /// to be woken at once again is not among them: one round is enough for progress.
     pub fn take_due(&mut self, now: Time) -> Vec<K> {
         let mut due = vec![];
         while let Some((_, machine)) = self.by_time.first().copied().filter(|(at, _)| *at <= now) {

@@ -1,4 +1,5 @@
-//! The participants: nodes, logs, shards, members, and the numbered configurations (views) they form.
+//! The participants: nodes, logs, shards, members, and the numbered configurations (views) they
+//! form.
 
 use std::fmt;
 
@@ -26,8 +27,8 @@ number! {
     NodeId(u32)
 }
 number! {
-    /// A log. Drawn once and never reused, neither after the log is deleted nor by a register that was set
-    /// back. 0 is no log.
+    /// A log. Drawn once and never reused, neither after the log is deleted nor by a register that
+    /// was set back. 0 is no log.
     LogId(u64)
 }
 /// A shard of a log, numbered from 0 within it.
@@ -35,8 +36,8 @@ number! {
 pub struct ShardId(pub u32);
 
 impl ShardId {
-    /// The shard of positions that belong to none: they are empty, and were given to no record. It is read where the
-    /// owner of positions is told ([`ShardId::decode_owner`]), and nowhere else.
+    /// The shard of positions that belong to none: they are empty, and were given to no record. It
+    /// is read where the owner of positions is told ([`ShardId::decode_owner`]), and nowhere else.
     pub const NOBODY: Self = Self(u32::MAX);
 
     /// Takes the shard that positions belong to, or [`ShardId::NOBODY`].
@@ -69,8 +70,8 @@ number! {
     ViewNumber(u64 as number)
 }
 number! {
-    /// Drawn at random when a replica starts without its memory, so that a view that names an earlier
-    /// incarnation does not take the newcomer for the one that it trusted.
+    /// Drawn at random when a replica starts without its memory, so that a view that names an
+    /// earlier incarnation does not take the newcomer for the one that it trusted.
     Incarnation(u64)
 }
 
@@ -107,8 +108,8 @@ pub struct ShardMembers {
     pub replicas: Vec<Member>,
 }
 
-/// In the number of a shard, says that the position where it joined follows. Whoever does not know of shards that
-/// join refuses the number.
+/// In the number of a shard, says that the position where it joined follows. Whoever does not know
+/// of shards that join refuses the number.
 const JOINED: u32 = 1 << 31;
 
 impl Wire for ShardMembers {
@@ -136,10 +137,12 @@ impl ShardMembers {
     }
 }
 
-/// A shard that takes no part in a view any more, since none of its replicas answered when that was formed. What it got its
-/// positions for before is the log's all the same: its replicas give that out when they are back.
+/// A shard that takes no part in a view any more, since none of its replicas answered when that was
+/// formed. What it got its positions for before is the log's all the same: its replicas give that
+/// out when they are back.
 ///
-/// Invariants: `last` names the shard, and no shard in it is retired. `copies` begins with the replicas that `last` names.
+/// Invariants: `last` names the shard, and no shard in it is retired. `copies` begins with the
+/// replicas that `last` names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RetiredShard {
     /// Which shard. Its number is not used again.
@@ -151,8 +154,8 @@ pub struct RetiredShard {
     copies: ShardMembers,
 }
 
-/// In the number of a retired shard, says that the nodes of further copies follow its end. A build that does not know of such copies
-/// refuses the shard.
+/// In the number of a retired shard, says that the nodes of further copies follow its end. A build
+/// that does not know of such copies refuses the shard.
 const MORE_COPIES: u32 = 1 << 31;
 
 impl Wire for RetiredShard {
@@ -183,7 +186,8 @@ impl Wire for RetiredShard {
 }
 
 impl RetiredShard {
-    /// A shard that was in the view `last`, and has no positions from `until` on. Its copies are the replicas of that view.
+    /// A shard that was in the view `last`, and has no positions from `until` on. Its copies are
+    /// the replicas of that view.
     ///
     /// # Panics
     /// If the view does not name the shard.
@@ -193,8 +197,8 @@ impl RetiredShard {
         Self { shard, last, until, copies }
     }
 
-    /// The replicas that keep the shard's records, or are to copy them: those of the last view, and then others. The incarnation of
-    /// another is not known, and given as 0. Never empty.
+    /// The replicas that keep the shard's records, or are to copy them: those of the last view, and
+    /// then others. The incarnation of another is not known, and given as 0. Never empty.
     #[must_use]
     pub fn copies(&self) -> &ShardMembers {
         &self.copies
@@ -233,7 +237,8 @@ impl RetiredShard {
         self.last.shard(self.shard).expect("a retired shard was in its last view")
     }
 
-    /// Where that ends which its replicas may still give out: at `until`, or where what an operator gave up begins.
+    /// Where that ends which its replicas may still give out: at `until`, or where what an operator
+    /// gave up begins.
     #[must_use]
     pub fn ends(&self, history: &ViewHistory) -> Position {
         self.given_up(history).map_or(self.until, |gap| gap.from)
@@ -257,7 +262,8 @@ pub struct View {
     pub leader: NodeId,
     /// The replicas of each shard, in the order of shard numbers.
     pub shards: Vec<ShardMembers>,
-    /// The shards that take no part in it and have positions below its start, in the order of their numbers.
+    /// The shards that take no part in it and have positions below its start, in the order of their
+    /// numbers.
     pub retired: Vec<RetiredShard>,
     /// Which shard holds which position.
     pub placement: Placement,
@@ -267,7 +273,8 @@ pub struct View {
     pub start: Position,
 }
 
-/// In the number of shards, says that retired ones follow them. A build that does not know of retired shards refuses the number.
+/// In the number of shards, says that retired ones follow them. A build that does not know of
+/// retired shards refuses the number.
 const SOME_RETIRED: u32 = 1 << 31;
 
 impl Wire for View {
@@ -315,7 +322,8 @@ impl View {
         self.retired.iter().find(|retired| retired.shard == shard)
     }
 
-    /// The replicas of a shard of the view, or the copies of a retired shard: these nodes hold the shard's positions of the log.
+    /// The replicas of a shard of the view, or the copies of a retired shard: these nodes hold the
+    /// shard's positions of the log.
     #[must_use]
     pub fn holders(&self, shard: ShardId) -> Option<&ShardMembers> {
         self.shard(shard).or_else(|| self.retired(shard).map(RetiredShard::copies))
@@ -340,9 +348,9 @@ impl View {
     }
 }
 
-/// Positions that a shard lost: no replica that took part held them when a view was registered, and an
-/// operator accepted that. Those of them that are the shard's, with `from <= position < end`, are gone for
-/// good, whoever comes back.
+/// Positions that a shard lost: no replica that took part held them when a view was registered, and
+/// an operator accepted that. Those of them that are the shard's, with `from <= position < end`,
+/// are gone for good, whoever comes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Gap {
     /// The shard.
@@ -363,16 +371,17 @@ impl Gap {
     }
 }
 
-/// The position from which on each registered view decides what is valid, as `(view, first)`; the lost positions; and the positions
-/// at which the log continued after accepted losses.
+/// The position from which on each registered view decides what is valid, as `(view, first)`; the
+/// lost positions; and the positions at which the log continued after accepted losses.
 ///
 /// A position may have been pushed under several views. The valid version is that of the latest
-/// registered view whose `first` is at or below the position. A view hides what earlier views pushed
-/// at or above its `first`.
+/// registered view whose `first` is at or below the position. A view hides what earlier views
+/// pushed at or above its `first`.
 ///
-/// Invariant: numbers increase, and so do the `first` values: a view that starts at or below an earlier
-/// one's `first` removes the earlier one from the list, because it hides all of it. Gaps are in the order of
-/// shards and positions, and those of one shard do not touch. In the list of reassigned positions, numbers and starts increase.
+/// Invariant: numbers increase, and so do the `first` values: a view that starts at or below an
+/// earlier one's `first` removes the earlier one from the list, because it hides all of it. Gaps
+/// are in the order of shards and positions, and those of one shard do not touch. In the list of
+/// reassigned positions, numbers and starts increase.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ViewHistory {
     steps: Vec<(ViewNumber, Position)>,
@@ -381,10 +390,12 @@ pub struct ViewHistory {
     reassigned: Vec<(ViewNumber, Position)>,
 }
 
-/// In the number of steps, says that gaps follow them. A build that does not know gaps refuses the number.
+/// In the number of steps, says that gaps follow them. A build that does not know gaps refuses the
+/// number.
 const HAS_GAPS: u32 = 1 << 31;
 
-/// In the number of steps, says that reassigned positions follow steps and gaps. A build that does not know them refuses the number.
+/// In the number of steps, says that reassigned positions follow steps and gaps. A build that does
+/// not know them refuses the number.
 const HAS_REASSIGNED: u32 = 1 << 30;
 
 impl Wire for ViewHistory {
@@ -460,8 +471,8 @@ impl ViewHistory {
         self.steps.get(index).map(|(_, first)| *first)
     }
 
-    /// The latest view that decides about a position below `end`, or [`ViewNumber::NONE`]. Each later view of the list starts to
-    /// decide at `end` or above it.
+    /// The latest view that decides about a position below `end`, or [`ViewNumber::NONE`]. Each
+    /// later view of the list starts to decide at `end` or above it.
     #[must_use]
     pub fn decides_below(&self, end: Position) -> ViewNumber {
         let index = self.steps.partition_point(|(_, first)| *first < end);
@@ -481,8 +492,9 @@ impl ViewHistory {
         self.steps.first().map_or(Position::ZERO, |(_, first)| *first)
     }
 
-    /// Forgets views that only decide about positions below `trim`, and of what was lost no more than what
-    /// then lies below the [`start`](Self::start): whoever is shown the history can tell that it is gone.
+    /// Forgets views that only decide about positions below `trim`, and of what was lost no more
+    /// than what then lies below the [`start`](Self::start): whoever is shown the history can tell
+    /// that it is gone.
     pub fn forget_views_below(&mut self, trim: Position) {
         let decides = self.steps.iter().rev().find(|(_, first)| *first <= trim);
         if let Some((_, start)) = decides.copied() {
@@ -506,8 +518,8 @@ impl ViewHistory {
         self.gaps.insert(index, gap);
     }
 
-    /// Notes that a view begins at `start` after a loss that an operator accepted. Positions from `start` on may have been final, and get
-    /// other records.
+    /// Notes that a view begins at `start` after a loss that an operator accepted. Positions from
+    /// `start` on may have been final, and get other records.
     pub fn reassign(&mut self, view: ViewNumber, start: Position) {
         while self.reassigned.last().is_some_and(|(_, earlier)| *earlier >= start) {
             self.reassigned.pop();
@@ -520,13 +532,15 @@ impl ViewHistory {
         self.reassigned.push((view, start));
     }
 
-    /// The lowest position at which a view after `known` began after a loss that an operator accepted. `None`: no such view.
+    /// The lowest position at which a view after `known` began after a loss that an operator
+    /// accepted. `None`: no such view.
     #[must_use]
     pub fn reassigned_after(&self, known: ViewNumber) -> Option<Position> {
         self.reassigned.iter().find(|(view, _)| *view > known).map(|(_, start)| *start)
     }
 
-    /// The last view that began after a loss that an operator accepted, and its start, unless a later one began lower.
+    /// The last view that began after a loss that an operator accepted, and its start, unless a
+    /// later one began lower.
     #[must_use]
     pub fn last_reassigned(&self) -> Option<(ViewNumber, Position)> {
         self.reassigned.last().copied()
@@ -543,7 +557,8 @@ impl ViewHistory {
         self.gaps.iter().copied().filter(move |gap| gap.shard == shard)
     }
 
-    /// Whether a shard lost all that it had in `from..end`, or nobody tells of that any more, since it is trimmed.
+    /// Whether a shard lost all that it had in `from..end`, or nobody tells of that any more, since
+    /// it is trimmed.
     #[must_use]
     pub fn tells_lost(&self, shard: ShardId, from: Position, end: Position) -> bool {
         end <= self.start() || self.gaps_of(shard).any(|gap| gap.contains(from) && end <= gap.end)

@@ -1,10 +1,11 @@
 //! How values travel: little endian, lengths before contents, no copies of payloads.
 //!
 //! A type lists its fields (or its variants with their numbers) once, with [`wire_struct!`],
-//! [`wire_newtype!`] or [`wire_enum!`]; both directions follow from the list. The numbers are part of
-//! the format: they are never reused.
+//! [`wire_newtype!`] or [`wire_enum!`]; both directions follow from the list. The numbers are part
+//! of the format: they are never reused.
 //!
-//! A field that is counted with says so, and nothing that is larger than the bound of its kind is read:
+//! A field that is counted with says so, and nothing that is larger than the bound of its kind is
+//! read:
 //!
 //! | in the list | what it is | the largest |
 //! |---|---|---|
@@ -24,7 +25,8 @@ pub trait Wire: Sized {
     /// Takes the value from the front.
     ///
     /// # Errors
-    /// If the bytes are not such a value. Arbitrary bytes never cause a panic or a large allocation.
+    /// If the bytes are not such a value. Arbitrary bytes never cause a panic or a large
+    /// allocation.
     fn decode(input: &mut Decoder) -> Result<Self, WireError>;
 }
 
@@ -311,7 +313,8 @@ impl<A: Wire, B: Wire> Wire for (A, B) {
     }
 }
 
-/// Reads one field of a list: any value of its type, or a number of the kind that is named (see [`wire`](self)).
+/// Reads one field of a list: any value of its type, or a number of the kind that is named (see
+/// [`wire`](self)).
 #[doc(hidden)]
 #[macro_export]
 macro_rules! wire_field {
@@ -365,8 +368,9 @@ macro_rules! wire_newtype {
     };
 }
 
-/// Implements [`Wire`] for an enum: a number for each variant, then the variant's fields in the order
-/// given. A variant without fields is written `Name {}`, one with an unnamed field `Name(field)`.
+/// Implements [`Wire`] for an enum: a number for each variant, then the variant's fields in the
+/// order given. A variant without fields is written `Name {}`, one with an unnamed field
+/// `Name(field)`.
 #[macro_export]
 macro_rules! wire_enum {
     ($name:ident { $($tag:literal => $variant:ident $fields:tt),* $(,)? }) => {

@@ -1,5 +1,5 @@
-//! A connection after its handshake: a [`Sender`] that never waits and a [`Receiver`] that returns all that
-//! one read brought.
+//! A connection after its handshake: a [`Sender`] that never waits and a [`Receiver`] that returns
+//! all that one read brought.
 
 use std::io;
 use std::pin::{Pin, pin};
@@ -103,7 +103,8 @@ impl Connection {
     }
 }
 
-/// A connection after its handshake that no runtime drives yet: whoever takes it decides which one does.
+/// A connection after its handshake that no runtime drives yet: whoever takes it decides which one
+/// does.
 #[derive(Debug)]
 pub struct Detached {
     stream: std::net::TcpStream,
@@ -132,8 +133,8 @@ impl Detached {
     }
 }
 
-/// The sending half. Clones share one connection; it closes when the last one is dropped, after what is
-/// queued was written.
+/// The sending half. Clones share one connection; it closes when the last one is dropped, after
+/// what is queued was written.
 #[derive(Clone, Debug)]
 pub struct Sender {
     guard: Arc<SenderGuard>,
@@ -151,8 +152,8 @@ impl Drop for SenderGuard {
 }
 
 impl Sender {
-    /// Queues the chunks of one or more whole frames. Never waits. Frames of one connection arrive in the
-    /// order of these calls; that they were queued does not mean that they will arrive.
+    /// Queues the chunks of one or more whole frames. Never waits. Frames of one connection arrive
+    /// in the order of these calls; that they were queued does not mean that they will arrive.
     ///
     /// # Errors
     /// If the queue is full or the connection closed. Then nothing was queued.
@@ -176,8 +177,8 @@ impl Sender {
         self.guard.queue.heard_at()
     }
 
-    /// Closes the sending side for all clones; what is queued is still written. The receiver goes on until
-    /// the peer closes, too.
+    /// Closes the sending side for all clones; what is queued is still written. The receiver goes
+    /// on until the peer closes, too.
     pub fn close(&self) {
         self.guard.queue.close(CloseReason::Local, Vec::new());
     }
@@ -187,8 +188,8 @@ impl Sender {
         self.guard.queue.end(CloseReason::Local);
     }
 
-    /// Closes as [`Self::close`] does, and waits until what is queued has left this process, which takes
-    /// [`ConnectionOptions::flush_for`] at most. Call it before the process exits.
+    /// Closes as [`Self::close`] does, and waits until what is queued has left this process, which
+    /// takes [`ConnectionOptions::flush_for`] at most. Call it before the process exits.
     ///
     /// # Errors
     /// If the connection broke before that.
@@ -206,15 +207,15 @@ impl Sender {
         self.guard.queue.close(CloseReason::Local, refusal_chunks(refusal));
     }
 
-    /// Why the connection ends or ended; `None` while it is whole. [`CloseReason::Remote`] says that the
-    /// peer sends no more; it may still listen, and sending still works.
+    /// Why the connection ends or ended; `None` while it is whole. [`CloseReason::Remote`] says
+    /// that the peer sends no more; it may still listen, and sending still works.
     #[must_use]
     pub fn close_reason(&self) -> Option<CloseReason> {
         self.guard.queue.reason()
     }
 
-    /// Waits for [`Self::close_reason`]. The peer's doings are noticed by [`Receiver::receive`], so this
-    /// needs somebody to call that.
+    /// Waits for [`Self::close_reason`]. The peer's doings are noticed by [`Receiver::receive`], so
+    /// this needs somebody to call that.
     pub async fn closed(&self) -> CloseReason {
         self.guard.queue.closed().await
     }
@@ -244,13 +245,13 @@ impl Drop for Receiver {
 }
 
 impl Receiver {
-    /// Waits for messages and returns all that one read brought, at least one; `None` when the peer has
-    /// closed its side. Pings are answered here, so a peer whose owner does not call this looks silent.
-    /// Cancel safe.
+    /// Waits for messages and returns all that one read brought, at least one; `None` when the peer
+    /// has closed its side. Pings are answered here, so a peer whose owner does not call this looks
+    /// silent. Cancel safe.
     ///
     /// # Errors
-    /// If the connection broke, or the peer did what it must not. Messages before that were returned. The
-    /// error comes again at every further call.
+    /// If the connection broke, or the peer did what it must not. Messages before that were
+    /// returned. The error comes again at every further call.
     pub async fn receive(&mut self) -> Result<Option<Vec<Frame>>, CloseReason> {
         loop {
             let frames = self.complete_frames();

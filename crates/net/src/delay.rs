@@ -1,7 +1,9 @@
-//! A longer way, for benchmarks: what is sent arrives later, as between machines that are further apart.
+//! A longer way, for benchmarks: what is sent arrives later, as between machines that are further
+//! apart.
 //!
-//! Each frame travels by itself: a second one that was sent right behind the first arrives right behind it, so
-//! a delay takes no bandwidth. Frames of one connection keep their order. Greetings are not delayed.
+//! Each frame travels by itself: a second one that was sent right behind the first arrives right
+//! behind it, so a delay takes no bandwidth. Frames of one connection keep their order. Greetings
+//! are not delayed.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use crate::timer::Timer;
 
-/// How much later arrives what is sent. Each end of a connection delays what it sends itself. Clones share one
-/// thread.
+/// How much later arrives what is sent. Each end of a connection delays what it sends itself.
+/// Clones share one thread.
 #[derive(Clone, Debug)]
 pub struct DelayLine {
     one_way: Length,
@@ -46,8 +48,8 @@ impl DelayLine {
         Ok(Self { one_way: Length::new(one_way), timer: Timer::start()? })
     }
 
-    /// From now on the way has this length. What was sent before arrives as it would have, and what is sent behind it on the same
-    /// connection no sooner.
+    /// From now on the way has this length. What was sent before arrives as it would have, and what
+    /// is sent behind it on the same connection no sooner.
     pub fn set(&self, one_way: Duration) {
         self.one_way.0.store(nanos(one_way), Ordering::Relaxed);
     }

@@ -41,8 +41,8 @@ impl Envelope {
     }
 }
 
-/// The chunks of a frame that carries `message`, encoded once and with long payloads by reference. Frames
-/// for the same connection may be appended to each other and sent in one call.
+/// The chunks of a frame that carries `message`, encoded once and with long payloads by reference.
+/// Frames for the same connection may be appended to each other and sent in one call.
 ///
 /// # Errors
 /// If the message does not fit into a frame.
@@ -59,7 +59,8 @@ pub fn message_frame<T: Wire>(
     })
 }
 
-/// Reads a frame whose message is known to be a `T`: the log, the sender, the receiver, the message.
+/// Reads a frame whose message is known to be a `T`: the log, the sender, the receiver, the
+/// message.
 ///
 /// # Errors
 /// If the frame does not hold exactly that.

@@ -7,9 +7,9 @@
 //!  └──────┴────────┴──────┴─────┴────┴───────┴───────┴──────┘
 //! ```
 //!
-//! The checksum covers the header before it and the body. The low byte of the flags is critical: a frame
-//! with one that we do not know is refused. The high byte may be ignored, and is. Pure: bytes in, frames
-//! out.
+//! The checksum covers the header before it and the body. The low byte of the flags is critical: a
+//! frame with one that we do not know is refused. The high byte may be ignored, and is. Pure: bytes
+//! in, frames out.
 
 use bytes::{Buf, Bytes, BytesMut};
 use seriatim_model::LogId;
@@ -73,8 +73,8 @@ pub struct Frame {
     pub body: Bytes,
 }
 
-/// Why bytes are not a frame. None of them can be skipped: where the next frame starts is unknown, so
-/// the connection ends.
+/// Why bytes are not a frame. None of them can be skipped: where the next frame starts is unknown,
+/// so the connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// The bytes do not start like a frame.
@@ -162,8 +162,8 @@ pub fn frame_chunks(
     Ok(chunks)
 }
 
-/// Fills the room left at the front of the first chunk: in place, unless that shares its memory with a
-/// later chunk.
+/// Fills the room left at the front of the first chunk: in place, unless that shares its memory
+/// with a later chunk.
 fn put_header(first: &mut Bytes, header: &[u8; HEADER_BYTES]) {
     let mut own = std::mem::take(first).try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
     own[..HEADER_BYTES].copy_from_slice(header);
@@ -210,7 +210,8 @@ impl FrameDecoder {
     /// Adds bytes that arrived, by copying.
     pub fn feed(&mut self, bytes: &[u8]) {
         if self.buffer.is_empty() {
-            // A buffer of just this size, so that a frame which is kept for long keeps nothing else.
+            // A buffer of just this size, so that a frame which is kept for long keeps nothing
+            // else.
             self.buffer = BytesMut::from(bytes);
         } else {
             self.buffer.extend_from_slice(bytes);
@@ -220,8 +221,8 @@ impl FrameDecoder {
     /// Takes the next frame, if all of it is there.
     ///
     /// # Errors
-    /// If the bytes are not a frame. What cannot become one is refused as soon as that is certain, often
-    /// before the whole header is there.
+    /// If the bytes are not a frame. What cannot become one is refused as soon as that is certain,
+    /// often before the whole header is there.
     pub fn next_frame(&mut self) -> Result<Option<Frame>, FrameError> {
         let Some(header) = self.header()? else { return Ok(None) };
         let Some(rest) = self.buffer.get(HEADER_BYTES..HEADER_BYTES + header.body_bytes) else {

@@ -1,4 +1,5 @@
-//! Greeting a peer, from both sides. Every step ends by itself: with an answer, an error, or the deadline.
+//! Greeting a peer, from both sides. Every step ends by itself: with an answer, an error, or the
+//! deadline.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -143,7 +144,8 @@ pub struct Identity {
     pub versions: VersionRange,
     /// Its heartbeats.
     pub beats: Beats,
-    /// When it started. Nodes that started later must have heartbeats which go together with its own.
+    /// When it started. Nodes that started later must have heartbeats which go together with its
+    /// own.
     pub started: Instant,
 }
 
@@ -186,7 +188,8 @@ fn check_welcome(hello: &Hello, welcome: &Welcome) -> Result<(), HandshakeError>
     Ok(())
 }
 
-/// Reads and checks what a caller says. A caller that fails is told why before the stream is closed.
+/// Reads and checks what a caller says. A caller that fails is told why before the stream is
+/// closed.
 ///
 /// # Errors
 /// See [`HandshakeError`].
@@ -224,9 +227,9 @@ fn check_hello(identity: &Identity, hello: &Hello) -> Result<u16, HandshakeError
     Ok(version)
 }
 
-/// A node whose heartbeats do not go together with this one's is turned away, if it is the one that started later: it is that
-/// one's settings that were changed, and the other may be needed. It hears so when it connects itself, and no
-/// heartbeats pass in either direction.
+/// A node whose heartbeats do not go together with this one's is turned away, if it is the one that
+/// started later: it is that one's settings that were changed, and the other may be needed. It
+/// hears so when it connects itself, and no heartbeats pass in either direction.
 fn check_beats(identity: &Identity, hello: &Hello) -> Result<(), HandshakeError> {
     let (Caller::Node { id, .. }, Lane::Heartbeats) = (&hello.caller, hello.lane) else { return Ok(()) };
     let Some(Beating { beats: theirs, up_ms }) = hello.beats else { return Ok(()) };

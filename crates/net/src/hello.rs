@@ -1,7 +1,7 @@
 //! The greetings that the two ends of a connection exchange first.
 //!
-//! The bodies of these frames are readable by every version: fields are only ever added at the end, and
-//! what follows the known ones is ignored.
+//! The bodies of these frames are readable by every version: fields are only ever added at the end,
+//! and what follows the known ones is ignored.
 
 use std::fmt;
 use std::time::Duration;
@@ -131,9 +131,10 @@ impl Beats {
 
     /// Whether neither of two nodes takes the other for gone while both are well.
     ///
-    /// A node hears what it sent repeated with the other's next heartbeat, so two answers are at most one interval of each
-    /// node apart. A timeout of twice either interval is never shorter than that. What is less than the rule forbids
-    /// only makes the one node find out later than the other that it is gone, as two nodes always do.
+    /// A node hears what it sent repeated with the other's next heartbeat, so two answers are at
+    /// most one interval of each node apart. A timeout of twice either interval is never shorter
+    /// than that. What is less than the rule forbids only makes the one node find out later than
+    /// the other that it is gone, as two nodes always do.
     #[must_use]
     pub fn bears(self, other: Self) -> bool {
         let awaits = |node: Self, other: Self| node.timeout() >= other.every().saturating_mul(BEARS);
@@ -172,7 +173,8 @@ pub struct Hello {
     pub credential: Option<Credential>,
     /// The purpose of the connection. Since version 2; before that a Hello ended here.
     pub lane: Lane,
-    /// A node's heartbeats. Before nodes compared them a Hello ended here, as that of a client does in all but a byte.
+    /// A node's heartbeats. Before nodes compared them a Hello ended here, as that of a client does
+    /// in all but a byte.
     pub beats: Option<Beating>,
 }
 

@@ -1,9 +1,9 @@
 //! From a socket to frames, holding memory only while there is something in it.
 //!
-//! A quiet connection reads into a buffer that all connections of its thread share, and keeps a copy of
-//! exactly what arrived: it owns nothing while it waits, and a short message that is kept for long keeps
-//! no long buffer alive. A busy connection, or one within a long frame, reads into a buffer of its own,
-//! whose frames are slices of it.
+//! A quiet connection reads into a buffer that all connections of its thread share, and keeps a
+//! copy of exactly what arrived: it owns nothing while it waits, and a short message that is kept
+//! for long keeps no long buffer alive. A busy connection, or one within a long frame, reads into a
+//! buffer of its own, whose frames are slices of it.
 
 use std::cell::RefCell;
 use std::future::poll_fn;

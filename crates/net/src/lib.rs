@@ -1,7 +1,7 @@
 //! Frames over TCP: how nodes reach each other, and clients reach nodes.
 //!
-//! A connection starts with a handshake ([`hello`]: who are you, which cluster, which version) and then
-//! carries any number of messages both ways at once. What they say is not looked at here: an
+//! A connection starts with a handshake ([`hello`]: who are you, which cluster, which version) and
+//! then carries any number of messages both ways at once. What they say is not looked at here: an
 //! [`envelope`] has a log, a sender, a receiver and opaque bytes.
 //!
 //! ```text
@@ -11,11 +11,11 @@
 //! ```
 //!
 //! Reading order: [`frame`] (pure), [`envelope`], [`hello`], [`handshake`], [`connection`], then
-//! [`listener`]; `intake`, `queue` and `writer` are the insides of a connection. [`delay`] and [`timer`] are for
-//! benchmarks.
+//! [`listener`]; `intake`, `queue` and `writer` are the insides of a connection. [`delay`] and
+//! [`timer`] are for benchmarks.
 //!
-//! Architecture invariants: nothing here decides anything about a protocol, or resends.
-//! Sending never waits. There is no linger timer: batches form because the writer takes all there is.
+//! Architecture invariants: nothing here decides anything about a protocol, or resends. Sending
+//! never waits. There is no linger timer: batches form because the writer takes all there is.
 
 pub mod connection;
 pub mod delay;

@@ -10,10 +10,11 @@ use crate::queue::Together;
 /// How many bytes wait to be written to one connection before it is overloaded.
 pub const QUEUE_BYTES: usize = 64 << 20;
 
-/// How many bytes wait to be written to all clients of a node together before the one for which most waits is given up.
+/// How many bytes wait to be written to all clients of a node together before the one for which
+/// most waits is given up.
 ///
-/// A client alone comes to no more than [`QUEUE_BYTES`], so that one that does not read costs no other its connection; and a
-/// program with three nodes in it has room for three times this.
+/// A client alone comes to no more than [`QUEUE_BYTES`], so that one that does not read costs no
+/// other its connection; and a program with three nodes in it has room for three times this.
 pub const CLIENTS_QUEUE_BYTES: usize = 128 << 20;
 
 /// The largest body of a frame during the handshake: a stranger cannot make us hold more.
@@ -31,11 +32,12 @@ pub const PING_AFTER: Duration = Duration::from_secs(15);
 /// How long a pinged peer may stay silent.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(15);
 
-/// How long a closing connection tries to write its queue, and how long it then waits for the peer to close its side.
+/// How long a closing connection tries to write its queue, and how long it then waits for the peer
+/// to close its side.
 pub const FLUSH_FOR: Duration = Duration::from_secs(5);
 
-/// How long a closed connection takes in, and drops, what the peer still sends. Without it the kernel
-/// would answer such bytes with a reset, which can overtake and destroy what we wrote last.
+/// How long a closed connection takes in, and drops, what the peer still sends. Without it the
+/// kernel would answer such bytes with a reset, which can overtake and destroy what we wrote last.
 pub const LINGER_FOR: Duration = Duration::from_secs(1);
 
 /// How many clients a listener serves at once.
@@ -45,14 +47,15 @@ pub const MAX_CLIENTS: usize = 10_000;
 /// crowd of clients keeps the cluster from itself.
 pub const MAX_NODE_CONNECTIONS: usize = 512;
 
-/// How many handshakes a listener performs at once; for a further caller, the one that takes longest is
-/// given up.
+/// How many handshakes a listener performs at once; for a further caller, the one that takes
+/// longest is given up.
 pub const MAX_HANDSHAKES: usize = 256;
 
 /// How many accepted connections wait for their taker.
 pub const MAX_WAITING_CONNECTIONS: usize = 64;
 
-/// The bytes that a quiet connection reads at once, into a buffer that all connections of a thread share.
+/// The bytes that a quiet connection reads at once, into a buffer that all connections of a thread
+/// share.
 pub(crate) const QUIET_READ_BYTES: usize = 16 << 10;
 
 /// The bytes that a busy connection reads at once, into a buffer of its own.
@@ -67,7 +70,8 @@ pub(crate) const COALESCED_BYTES: usize = 64 << 10;
 /// How many chunks one vectored write takes at most.
 pub(crate) const WRITE_CHUNKS: usize = 64;
 
-/// The sender itself writes what it sends, if nothing waits before it and it is not longer than this.
+/// The sender itself writes what it sends, if nothing waits before it and it is not longer than
+/// this.
 pub(crate) const WRITE_THROUGH_BYTES: usize = 64 << 10;
 
 /// How many bytes one vectored write is offered, unless a single chunk is larger.
@@ -97,7 +101,8 @@ pub struct ConnectionOptions {
     pub answer_within: Duration,
     /// See [`FLUSH_FOR`].
     pub flush_for: Duration,
-    /// Holds back what this end sends, for benchmarks. Without one, nothing is held back, at no cost.
+    /// Holds back what this end sends, for benchmarks. Without one, nothing is held back, at no
+    /// cost.
     pub delay: Option<DelayLine>,
 }
 

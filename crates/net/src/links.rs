@@ -1,4 +1,5 @@
-//! Connections to the nodes of a cluster: made when there is something to send, kept until they break.
+//! Connections to the nodes of a cluster: made when there is something to send, kept until they
+//! break.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -15,8 +16,8 @@ use crate::hello::{Hello, RefusalCode};
 use crate::limits::ConnectionOptions;
 use crate::watch::{Due, Watch};
 
-/// How much waits for a connection that is being made, in bytes; what is over it is dropped, and sent
-/// again by whoever needs an answer.
+/// How much waits for a connection that is being made, in bytes; what is over it is dropped, and
+/// sent again by whoever needs an answer.
 const WAITING_BYTES: usize = 32 << 20;
 /// How long to wait after a node could not be reached.
 const RETRY_AFTER: Duration = Duration::from_millis(20);
@@ -49,9 +50,10 @@ pub enum LinkEvent {
 
 /// One connection to each node that something was sent to.
 ///
-/// A sent message may be lost when a connection breaks: a sender that needs an answer retransmits. A connection over which nothing
-/// arrives after a message is [watched](Self::look): the links make a second connection, and the one that carries a message
-/// first stays. One attempt at a time is made for each node, ever more rarely.
+/// A sent message may be lost when a connection breaks: a sender that needs an answer retransmits.
+/// A connection over which nothing arrives after a message is [watched](Self::look): the links make
+/// a second connection, and the one that carries a message first stays. One attempt at a time is
+/// made for each node, ever more rarely.
 #[derive(Debug)]
 pub struct Links {
     hello: Hello,
@@ -79,7 +81,8 @@ struct Up {
 }
 
 impl Links {
-    /// Links within the bounds of `options`, which introduce themselves with `hello` and report to `events`.
+    /// Links within the bounds of `options`, which introduce themselves with `hello` and report to
+    /// `events`.
     #[must_use]
     pub fn new(hello: Hello, options: ConnectionOptions, events: mpsc::Sender<LinkEvent>) -> Self {
         Self { hello, options, events, started: Instant::now(), links: BTreeMap::new() }
@@ -129,7 +132,8 @@ impl Links {
         up.min()
     }
 
-    /// Probes silent connections. Makes a second connection to a node that does not answer the probe.
+    /// Probes silent connections. Makes a second connection to a node that does not answer the
+    /// probe.
     pub fn look<'a>(&mut self, address: impl Fn(NodeId) -> Option<&'a str>) {
         let mut rivals = vec![];
         for (node, link) in &mut self.links {
@@ -153,8 +157,8 @@ impl Links {
         self.dialled(connected.welcome.node, Ok(Box::new(connected)));
     }
 
-    /// A connection was made, or could not be. Returns whether it takes the place of one that carried nothing any more: what was on
-    /// its way over that is lost.
+    /// A connection was made, or could not be. Returns whether it takes the place of one that
+    /// carried nothing any more: what was on its way over that is lost.
     pub fn dialled(&mut self, node: NodeId, outcome: Result<Box<Connected>, Unlinked>) -> bool {
         if let Some(Link::Up(up)) = self.links.get_mut(&node) {
             return up.meets_rival(outcome, node, &self.events);
@@ -185,16 +189,16 @@ impl Links {
         self.links.insert(node, Link::Down { until: Instant::now(), cause });
     }
 
-    /// Gives up a connection that stands, and carries nothing as it seems. What is to be sent next makes another one, once
-    /// this one has ended.
+    /// Gives up a connection that stands, and carries nothing as it seems. What is to be sent next
+    /// makes another one, once this one has ended.
     pub fn renew(&self, node: NodeId) {
         if let Some(Link::Up(up)) = self.links.get(&node) {
             up.sender.close();
         }
     }
 
-    /// The node is somewhere else than before: a connection to where it was is dropped at once, whoever holds its other end. No
-    /// event tells of that. Whether there was one.
+    /// The node is somewhere else than before: a connection to where it was is dropped at once,
+    /// whoever holds its other end. No event tells of that. Whether there was one.
     pub fn moved(&mut self, node: NodeId) -> bool {
         let Some(Link::Up(..)) = self.links.get(&node) else { return false };
         if let Some(Link::Up(up)) = self.links.remove(&node) {
@@ -223,7 +227,8 @@ impl Up {
         self.receiving.abort();
     }
 
-    /// Another connection to the node was made, or could not be. Returns whether it takes the place of this one.
+    /// Another connection to the node was made, or could not be. Returns whether it takes the place
+    /// of this one.
     fn meets_rival(
         &mut self,
         outcome: Result<Box<Connected>, Unlinked>,

@@ -1,4 +1,5 @@
-//! Accepting connections: each handshake in a task of its own, so that a bad caller disturbs nobody.
+//! Accepting connections: each handshake in a task of its own, so that a bad caller disturbs
+//! nobody.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,8 +20,8 @@ use crate::limits::{
 };
 use crate::queue::Together;
 
-/// How long accepting rests when the process is out of file descriptors or memory: asking again at once
-/// would keep a core busy with failing.
+/// How long accepting rests when the process is out of file descriptors or memory: asking again at
+/// once would keep a core busy with failing.
 const REST: Duration = Duration::from_millis(50);
 
 /// Why an address cannot be listened on.
@@ -66,8 +67,8 @@ pub struct ListenOptions {
     pub clients_queue_bytes: usize,
     /// The bytes that wait for all clients.
     pub clients_together: Together,
-    /// Clients are welcome at once, and their connections are given to the node when this becomes true: until then they wait, as
-    /// for a slow answer. `None`: at once.
+    /// Clients are welcome at once, and their connections are given to the node when this becomes
+    /// true: until then they wait, as for a slow answer. `None`: at once.
     pub clients_from: Option<watch::Receiver<bool>>,
     /// The bounds of each connection.
     pub connection: ConnectionOptions,
@@ -117,8 +118,8 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Binds `address` (`host:port`; port 0 takes a free one). If the name has several addresses, the first
-    /// that works.
+    /// Binds `address` (`host:port`; port 0 takes a free one). If the name has several addresses,
+    /// the first that works.
     ///
     /// # Errors
     /// If none works: what is wrong with the first, and what to do.
@@ -178,8 +179,8 @@ impl Listener {
     }
 }
 
-/// The connections that were accepted. Dropping it stops listening; connections that were taken from it
-/// live on.
+/// The connections that were accepted. Dropping it stops listening; connections that were taken
+/// from it live on.
 #[derive(Debug)]
 pub struct Incoming {
     accepted: mpsc::Receiver<Accepted>,
@@ -187,8 +188,8 @@ pub struct Incoming {
 }
 
 impl Incoming {
-    /// The callers that are refused from now on, for the first that asks. One that nobody takes in time is dropped; one that leaves
-    /// without a word, or says nothing, is not among them.
+    /// The callers that are refused from now on, for the first that asks. One that nobody takes in
+    /// time is dropped; one that leaves without a word, or says nothing, is not among them.
     pub fn take_refused(&mut self) -> Option<mpsc::Receiver<Refused>> {
         self.refused.take()
     }
@@ -254,7 +255,8 @@ struct Door {
 }
 
 impl Door {
-    /// Says who was refused, unless that is nobody's business: one that left, or said nothing, was only looking.
+    /// Says who was refused, unless that is nobody's business: one that left, or said nothing, was
+    /// only looking.
     fn tell(&self, address: SocketAddr, cause: HandshakeError) {
         if !matches!(cause, HandshakeError::Closed | HandshakeError::TimedOut(_) | HandshakeError::Io(_)) {
             // Of very many, some suffice.

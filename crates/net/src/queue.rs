@@ -1,5 +1,5 @@
-//! The state that the handles of a connection and its writer share: the bytes to be written and how the
-//! connection ends.
+//! The state that the handles of a connection and its writer share: the bytes to be written and how
+//! the connection ends.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -42,8 +42,8 @@ struct State {
     /// Whether the writer has taken chunks that it has not written yet.
     in_hand: bool,
     stage: Stage,
-    /// A Ping and a Pong to be written. Flags, not chunks: a peer that floods us with pings makes the
-    /// queue no longer.
+    /// A Ping and a Pong to be written. Flags, not chunks: a peer that floods us with pings makes
+    /// the queue no longer.
     ping: bool,
     pong: bool,
     /// Whether nobody will read from the socket again.
@@ -63,9 +63,9 @@ impl State {
         self.chunks.extend(chunks.into_iter().filter(|chunk| !chunk.is_empty()));
     }
 
-    /// Writes as much of `chunks` as the socket takes at once, if nothing waits to be written before them and there
-    /// are few of them. Says how many bytes that were. To wake the writer for every message would take longer than to
-    /// write it.
+    /// Writes as much of `chunks` as the socket takes at once, if nothing waits to be written
+    /// before them and there are few of them. Says how many bytes that were. To wake the writer for
+    /// every message would take longer than to write it.
     fn write_through(&self, chunks: &[Bytes], bytes: usize) -> usize {
         let is_next =
             self.way.is_none() && !self.in_hand && self.chunks.is_empty() && !self.ping && !self.pong;
@@ -180,7 +180,8 @@ impl Queue {
         self.state().stage
     }
 
-    /// Adds chunks, all or none. A frame that is larger than the bound by itself passes an empty queue.
+    /// Adds chunks, all or none. A frame that is larger than the bound by itself passes an empty
+    /// queue.
     pub(crate) fn push(&self, chunks: Vec<Bytes>) -> Result<(), SendError> {
         let bytes = chunks.iter().map(Bytes::len).sum::<usize>();
         let mut state = self.state();
@@ -289,8 +290,8 @@ impl Queue {
         self.changed.notify_waiters();
     }
 
-    /// For the writer: waits until there is something to write, and moves all of it to `batch`. False if
-    /// there is nothing and never will be.
+    /// For the writer: waits until there is something to write, and moves all of it to `batch`.
+    /// False if there is nothing and never will be.
     ///
     /// This is where frames leave, and where a delay line holds them back.
     pub(crate) async fn take(&self, batch: &mut VecDeque<Bytes>) -> bool {

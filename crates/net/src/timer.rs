@@ -1,8 +1,9 @@
-//! Waiting for an instant, more precisely than the runtime's timers, which are a millisecond coarse. For
-//! benchmarks: a thread of its own keeps the time.
+//! Waiting for an instant, more precisely than the runtime's timers, which are a millisecond
+//! coarse. For benchmarks: a thread of its own keeps the time.
 //!
-//! To wake a thread, and then a task, takes some 20 to 100 us, more the longer the processor was idle. Where even
-//! that is too much, a task is woken ahead of its instant, by what it usually takes, and spins if it is early.
+//! To wake a thread, and then a task, takes some 20 to 100 us, more the longer the processor was
+//! idle. Where even that is too much, a task is woken ahead of its instant, by what it usually
+//! takes, and spins if it is early.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -61,8 +62,8 @@ impl Timer {
         .await;
     }
 
-    /// Waits until `at`, never less, and usually no more than a few microseconds more, for which it keeps its
-    /// processor busy for a moment. Cancel safe.
+    /// Waits until `at`, never less, and usually no more than a few microseconds more, for which it
+    /// keeps its processor busy for a moment. Cancel safe.
     pub async fn exactly(&self, at: Instant) {
         let lead = &self.guard.lead;
         let left = at.saturating_duration_since(Instant::now());
@@ -77,7 +78,8 @@ impl Timer {
     }
 }
 
-/// How far ahead of its instant a task is woken that must not be late: so far that as many are early as late.
+/// How far ahead of its instant a task is woken that must not be late: so far that as many are
+/// early as late.
 #[derive(Debug, Default)]
 struct Lead {
     ns: AtomicU64,
@@ -166,8 +168,8 @@ impl Alarms {
     }
 }
 
-/// Asks the kernel to wake this thread at the instant that it asks for, and not, to save power, together with
-/// others up to 50 us later.
+/// Asks the kernel to wake this thread at the instant that it asks for, and not, to save power,
+/// together with others up to 50 us later.
 fn sleep_precisely() {
     #[cfg(target_os = "linux")]
     {

@@ -1,17 +1,17 @@
 //! Whether a connection over which an answer is owed still carries anything.
 //!
-//! A network may drop a connection without a reset: both ends believe that it stands, and nothing arrives. A new connection to the same
-//! node may work at once.
+//! A network may drop a connection without a reset: both ends believe that it stands, and nothing
+//! arrives. A new connection to the same node may work at once.
 
 use std::time::{Duration, Instant};
 
-/// A connection is probed this long after the first message that nothing came after: at the earliest and at the latest. The peer answers a
-/// probe at once, also where its disk is slow.
+/// A connection is probed this long after the first message that nothing came after: at the
+/// earliest and at the latest. The peer answers a probe at once, also where its disk is slow.
 const PROBE_AFTER: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(1));
 /// The time until a probe, as a multiple of the recent response time.
 const PROBE_TIMES: u32 = 4;
-/// How long a probe may stay unanswered before another connection is made beside this one; doubled with each connection that was made in
-/// vain, up to the second.
+/// How long a probe may stay unanswered before another connection is made beside this one; doubled
+/// with each connection that was made in vain, up to the second.
 const REPLACE_AFTER: (Duration, Duration) = (Duration::from_millis(1500), Duration::from_secs(16));
 
 /// The next thing to do.

@@ -17,8 +17,8 @@ use crate::limits::{
 };
 use crate::queue::{Queue, Stage};
 
-/// Writes until the queue is closed and empty. Then waits for the end of the reading side, [`FLUSH_FOR`](crate::limits::FLUSH_FOR) at
-/// most, and closes the socket.
+/// Writes until the queue is closed and empty. Then waits for the end of the reading side,
+/// [`FLUSH_FOR`](crate::limits::FLUSH_FOR) at most, and closes the socket.
 pub(crate) async fn run(queue: Arc<Queue>, socket: Arc<OwnedWriteHalf>, flush_for: Duration) {
     let overdue = async {
         queue.reached(Stage::Draining).await;
@@ -37,7 +37,8 @@ pub(crate) async fn run(queue: Arc<Queue>, socket: Arc<OwnedWriteHalf>, flush_fo
     let socket: &TcpStream = (*socket).as_ref();
     let _ = rustix::net::shutdown(socket, Shutdown::Write);
     if timeout(flush_for, queue.unread()).await.is_err() {
-        // The peer neither ends the connection nor needs to read: all of it may be in the kernel's buffers.
+        // The peer neither ends the connection nor needs to read: all of it may be in the kernel's
+        // buffers.
         queue.end(CloseReason::Stalled(flush_for));
         queue.unread().await;
     }
@@ -90,7 +91,8 @@ async fn discard(socket: &TcpStream) -> io::Result<()> {
 struct Batch {
     /// As they were queued.
     waiting: VecDeque<Bytes>,
-    /// The chunks that the next write is offered: short neighbours are joined, long ones are as they were.
+    /// The chunks that the next write is offered: short neighbours are joined, long ones are as
+    /// they were.
     offered: VecDeque<Bytes>,
     offered_bytes: usize,
 }

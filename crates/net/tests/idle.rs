@@ -1,4 +1,5 @@
-//! The cost of a connection while nothing happens. Alone in its process, because it reads the process's size.
+//! The cost of a connection while nothing happens. Alone in its process, because it reads the
+//! process's size.
 
 #![cfg(target_os = "linux")]
 
@@ -14,8 +15,8 @@ const PAIRS: usize = 100;
 /// How often it is measured, at most.
 const ROUNDS: usize = 3;
 
-/// The most that one end may cost: its writer task, its registration with the runtime, its share of the
-/// allocator's slack. Measured: 2 to 3 KiB. The bound is far below one read buffer.
+/// The most that one end may cost: its writer task, its registration with the runtime, its share of
+/// the allocator's slack. Measured: 2 to 3 KiB. The bound is far below one read buffer.
 const MAX_BYTES_PER_END: usize = 10 << 10;
 
 fn resident_bytes() -> usize {
@@ -67,8 +68,8 @@ async fn an_idle_connection_is_small_even_after_a_burst() {
     exchange(&mut first, &long).await;
     quiesce(&mut first).await;
 
-    // The allocator may keep what was freed: then the next connections find it there. What they hold themselves they hold each
-    // time, so those of earlier rounds stay open.
+    // The allocator may keep what was freed: then the next connections find it there. What they
+    // hold themselves they hold each time, so those of earlier rounds stay open.
     let mut earlier = Vec::new();
     let mut least = usize::MAX;
     while least >= MAX_BYTES_PER_END && earlier.len() < ROUNDS {

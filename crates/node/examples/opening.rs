@@ -1,17 +1,20 @@
-//! How long a store with many records takes to open, in how much memory, and what its binding logs weigh.
+//! How long a store with many records takes to open, in how much memory, and what its binding logs
+//! weigh.
 //!
 //! ```text
 //! cargo run --release -p seriatim-node --example opening -- make DIR SHAPE RECORDS BATCH
 //! cargo run --release -p seriatim-node --example opening -- open DIR SHAPE
 //! ```
 //!
-//! `make` fills the store of a shard with small records, `BATCH` with each command, and `open` opens it in a process
-//! of its own, so that the peak of the memory is that of the opening. Shapes:
+//! `make` fills the store of a shard with small records, `BATCH` with each command, and `open`
+//! opens it in a process of its own, so that the peak of the memory is that of the opening. Shapes:
 //!
 //! - `plain`: one shard, positions come with the records;
 //! - `stripes`: the same with two shards, in stripes of the default length;
-//! - `names`: records of four clients that take turns are put and then ordered, in the order in which they came;
-//! - `shuffled`: the same, but each batch is ordered client by client, so that no neighbours are joined;
+//! - `names`: records of four clients that take turns are put and then ordered, in the order in
+//!   which they came;
+//! - `shuffled`: the same, but each batch is ordered client by client, so that no neighbours are
+//!   joined;
 //! - `shared`: as `names`, and every other position belongs to another shard.
 //!
 //! 100 million records take about 6 GB of disk.

@@ -4,11 +4,12 @@ use std::time::{Duration, Instant};
 
 use seriatim_net::Timer;
 
-/// Nearer instants are kept by a thread of their own: the runtime's timers are a millisecond coarse, and a log may be
-/// ordered ten times in one.
+/// Nearer instants are kept by a thread of their own: the runtime's timers are a millisecond
+/// coarse, and a log may be ordered ten times in one.
 const NEAR: Duration = Duration::from_millis(2);
 
-/// Waits until `at`, as precisely as the runtime can; for ever if there is nothing to wait for. Cancel safe.
+/// Waits until `at`, as precisely as the runtime can; for ever if there is nothing to wait for.
+/// Cancel safe.
 pub(crate) async fn until(at: Option<Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at.into()).await,

@@ -8,18 +8,21 @@ use seriatim_net::{SendError, Sender, Together};
 
 /// The connections of clients.
 ///
-/// A bound holds for the bytes that wait for one of them, and one for all: above that, the one for which most waits is given
-/// up, and what waited for it dropped. It did not read what it asked for, and the others are to have what it took.
+/// A bound holds for the bytes that wait for one of them, and one for all: above that, the one for
+/// which most waits is given up, and what waited for it dropped. It did not read what it asked for,
+/// and the others are to have what it took.
 pub(crate) struct Crowd {
     senders: BTreeMap<Peer, Sender>,
-    /// The connections of clients that left, as long as something waits for them: it counts, and goes first.
+    /// The connections of clients that left, as long as something waits for them: it counts, and
+    /// goes first.
     left: Vec<Sender>,
     together: Together,
     most: usize,
 }
 
 impl Crowd {
-    /// Nobody yet. For all of them together `most` bytes may wait, about: what one client is sent at a time comes to it.
+    /// Nobody yet. For all of them together `most` bytes may wait, about: what one client is sent
+    /// at a time comes to it.
     pub(crate) fn new(together: Together, most: usize) -> Self {
         Self { senders: BTreeMap::new(), left: vec![], together, most }
     }

@@ -23,7 +23,8 @@ use crate::stopping::Stopping;
 pub struct DevOptions {
     /// Where its data is.
     pub data: PathBuf,
-    /// Where its first node listens, `host:port`; port 0 takes a free one. The others take free ports.
+    /// Where its first node listens, `host:port`; port 0 takes a free one. The others take free
+    /// ports.
     pub listen: String,
     /// How many nodes it has; what it had before, or 3, if nothing is said.
     pub nodes: Option<u32>,
@@ -34,7 +35,8 @@ pub struct DevOptions {
 }
 
 impl DevOptions {
-    /// The usual cluster with its data in `data`. Its nodes do not suspect each other of being down because of silence.
+    /// The usual cluster with its data in `data`. Its nodes do not suspect each other of being down
+    /// because of silence.
     #[must_use]
     pub fn new(data: impl Into<PathBuf>, listen: impl Into<String>) -> Self {
         let mut run = NodeOptions::default();
@@ -53,8 +55,8 @@ pub struct Dev {
     nodes: Vec<Node>,
     options: DevOptions,
     identity: ClusterIdentity,
-    /// Whether the nodes serve clients: from the moment that all nodes know each other. A log that is created earlier would have
-    /// fewer replicas than the cluster has nodes.
+    /// Whether the nodes serve clients: from the moment that all nodes know each other. A log that
+    /// is created earlier would have fewer replicas than the cluster has nodes.
     serves_clients: watch::Sender<bool>,
 }
 
@@ -141,7 +143,8 @@ impl Dev {
         }
     }
 
-    /// Starts the nodes that were killed, with what their files have, at other addresses; and waits until they have joined.
+    /// Starts the nodes that were killed, with what their files have, at other addresses; and waits
+    /// until they have joined.
     ///
     /// # Errors
     /// If one cannot run. Those before it do.

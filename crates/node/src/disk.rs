@@ -1,4 +1,5 @@
-//! The disk of a server: a directory of the operating system's file system, and a thread that writes behind.
+//! The disk of a server: a directory of the operating system's file system, and a thread that
+//! writes behind.
 
 mod behind;
 mod open_file;
@@ -24,14 +25,15 @@ use root::{Root, check_name, directory};
 /// How many files are kept open at most, unless more are in use.
 const MAX_OPEN_FILES: usize = 512;
 
-/// Which part of the files that the process may have open one disk keeps, if that is less: there may be several disks, and
-/// connections need some, too.
+/// Which part of the files that the process may have open one disk keeps, if that is less: there
+/// may be several disks, and connections need some, too.
 const SHARE: u64 = 8;
 
 /// How many files are kept open however few the process may have.
 const MIN_OPEN_FILES: usize = 8;
 
-/// How many open files one [`Disk::verify`] looks at: of all that are usually open each is looked at by the fourth.
+/// How many open files one [`Disk::verify`] looks at: of all that are usually open each is looked
+/// at by the fourth.
 const VERIFIED_FILES: usize = MAX_OPEN_FILES / 4;
 
 /// Why a data directory could not be used.
@@ -52,7 +54,8 @@ pub enum DataDirectoryError {
         /// The path that the link contains.
         target: PathBuf,
     },
-    /// The directory, or its parent where the directory does not exist, belongs to another user or does not let this user write.
+    /// The directory, or its parent where the directory does not exist, belongs to another user or
+    /// does not let this user write.
     #[error(
         "user {user} may not write to {}; make that user the owner of the data directory, start the node as another user, \
          or give another directory",
@@ -115,15 +118,17 @@ impl DataDirectoryError {
 
 /// A data directory that belongs to this process alone while this value lives.
 ///
-/// Writes are taken behind: they gather in memory, up to 32 MiB of a disk, and a thread of the disk's own gives them to
-/// the operating system, usually within 10 ms, and has it go on with them at once. So is a file that is made. Until then
-/// a killed process loses them, as a power failure loses what was not synced. Nobody who writes waits for the disk unless
-/// all of that is behind. Room for it is set aside before, in a file without a name, so that a disk without room refuses
-/// the write itself; a write that fails all the same, behind the back of whoever made it, fails every later use of the
-/// file.
+/// Writes are taken behind: they gather in memory, up to 32 MiB of a disk, and a thread of the
+/// disk's own gives them to the operating system, usually within 10 ms, and has it go on with them
+/// at once. So is a file that is made. Until then a killed process loses them, as a power failure
+/// loses what was not synced. Nobody who writes waits for the disk unless all of that is behind.
+/// Room for it is set aside before, in a file without a name, so that a disk without room refuses
+/// the write itself; a write that fails all the same, behind the back of whoever made it, fails
+/// every later use of the file.
 ///
-/// After it was opened a directory of it is made only where there was none of that name. Where one is gone, or
-/// [`Disk::verify`] or [`Disk::sync`] finds that a name leads to another file or to none, each later use fails.
+/// After it was opened a directory of it is made only where there was none of that name. Where one
+/// is gone, or [`Disk::verify`] or [`Disk::sync`] finds that a name leads to another file or to
+/// none, each later use fails.
 #[derive(Debug)]
 pub struct RealDisk {
     root: Arc<Root>,
@@ -143,7 +148,8 @@ impl Drop for RealDisk {
     }
 }
 
-/// How many files one disk keeps open in a process that may have so many; nothing if there is no bound.
+/// How many files one disk keeps open in a process that may have so many; nothing if there is no
+/// bound.
 fn most_open(allowed: Option<u64>) -> usize {
     let share =
         allowed.map_or(MAX_OPEN_FILES, |allowed| usize::try_from(allowed / SHARE).unwrap_or(usize::MAX));
@@ -152,13 +158,15 @@ fn most_open(allowed: Option<u64>) -> usize {
 
 /// The files that are open.
 ///
-/// Invariant: where one is put in, no more than `most` are open with it, but for those that are in use.
+/// Invariant: where one is put in, no more than `most` are open with it, but for those that are in
+/// use.
 #[derive(Debug)]
 struct Handles {
     open: BTreeMap<String, Handle>,
     most: usize,
     uses: u64,
-    /// Files that are being removed, and directories that are being removed or renamed: nothing of them is opened.
+    /// Files that are being removed, and directories that are being removed or renamed: nothing of
+    /// them is opened.
     going: Vec<String>,
     /// How often files or directories went: what was opened before may be one of them.
     gone: u64,
@@ -218,7 +226,8 @@ impl RealDisk {
                 }
                 handles.gone
             };
-            // Not under the lock: others do not wait for the disk. If two come here, the first one's counts.
+            // Not under the lock: others do not wait for the disk. If two come here, the first
+            // one's counts.
             let opened = Arc::new(OpenFile::open(&self.root, name, Arc::clone(&self.behind))?);
             let mut handles = self.handles();
             if let Some(file) = handles.get(name) {
@@ -232,8 +241,8 @@ impl RealDisk {
         }
     }
 
-    /// Has files, or directories, removed or renamed. Those of them that were open are closed first, and nothing of them
-    /// is opened meanwhile.
+    /// Has files, or directories, removed or renamed. Those of them that were open are closed
+    /// first, and nothing of them is opened meanwhile.
     fn let_go<T>(
         &self,
         names: &[String],
@@ -246,7 +255,8 @@ impl RealDisk {
         outcome
     }
 
-    /// Whether this is the file that is open under that name: one that was removed, or closed, is not.
+    /// Whether this is the file that is open under that name: one that was removed, or closed, is
+    /// not.
     fn is_open(&self, name: &str, file: &Arc<OpenFile>) -> bool {
         self.handles().open.get(name).is_some_and(|handle| Arc::ptr_eq(&handle.file, file))
     }
@@ -281,8 +291,9 @@ impl Handles {
         self.open.insert(name.to_owned(), handle);
     }
 
-    /// Closes an eighth of the files, those used least recently: one at a time, each opening would look at all of them. One
-    /// that somebody uses, or of which something is behind, stays: what opens it anew has to find all of it.
+    /// Closes an eighth of the files, those used least recently: one at a time, each opening would
+    /// look at all of them. One that somebody uses, or of which something is behind, stays: what
+    /// opens it anew has to find all of it.
     fn make_room(&mut self) {
         let is_unused = |handle: &Handle| Arc::strong_count(&handle.file) == 1 && handle.file.is_idle();
         let mut unused: Vec<u64> =
@@ -354,7 +365,8 @@ impl Disk for RealDisk {
         self.root.check()?;
         check_name(name)?;
         let mut handles = self.handles();
-        // A sync on another thread may have kept a file that was deleted under this name: it is not taken for this one.
+        // A sync on another thread may have kept a file that was deleted under this name: it is not
+        // taken for this one.
         if let Some(before) = handles.open.remove(name).filter(|before| !before.file.is_idle()) {
             before.file.flush()?;
         }
@@ -511,7 +523,8 @@ mod tests {
 
     #[test]
     fn a_process_that_may_open_few_files_keeps_few_open() {
-        // The usual limit, with a cluster of three nodes in one process: most of it is left for connections.
+        // The usual limit, with a cluster of three nodes in one process: most of it is left for
+        // connections.
         assert_eq!(most_open(Some(1024)), 128);
         assert_eq!([Some(16), Some(1 << 20), None].map(most_open), [MIN_OPEN_FILES, 512, 512]);
         let dir = tempfile::tempdir().unwrap();

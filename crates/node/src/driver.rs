@@ -29,15 +29,17 @@ const DRAIN: usize = 256;
 /// How long one drain takes: what a node owes to others does not wait for longer.
 const DRAIN_FOR: Duration = Duration::from_millis(2);
 
-/// After how many records one turn reads no more for readers. It also reads no more after [`DRAIN_FOR`], or when something arrived.
+/// After how many records one turn reads no more for readers. It also reads no more after
+/// [`DRAIN_FOR`], or when something arrived.
 const SERVED: usize = 8192;
 
-/// How many messages that are to leave gather within a drain. Each may be as long as a read's answer, and
-/// what a connection's queue does not take is not to be made first.
+/// How many messages that are to leave gather within a drain. Each may be as long as a read's
+/// answer, and what a connection's queue does not take is not to be made first.
 const SENDS: usize = 64;
 
-/// How long a node counts as being started. One that other nodes' heartbeats do not go together with stops in this time: its
-/// operator is there, and its logs do without it still. Later it only says so.
+/// How long a node counts as being started. One that other nodes' heartbeats do not go together
+/// with stops in this time: its operator is there, and its logs do without it still. Later it only
+/// says so.
 const STARTING_FOR: Duration = Duration::from_secs(10);
 
 /// An arrival in a node's inbox.
@@ -47,7 +49,8 @@ pub(crate) enum Arrival {
     /// A client came, and how to answer it.
     Accepted(Peer, Sender),
     Closed(Peer),
-    /// Another node does not take this one's heartbeats, because its own do not go together with them; and what it says.
+    /// Another node does not take this one's heartbeats, because its own do not go together with
+    /// them; and what it says.
     BeatsDiffer(NodeId, String),
     /// The bytes that the node's files take, if they could be counted in time.
     Usage(Option<Usage>),
@@ -68,10 +71,12 @@ pub(crate) struct Health {
     pub(crate) elsewhere: Option<String>,
 }
 
-/// The queues of a driver, in the order in which it takes from them: all of the first before any of the second.
+/// The queues of a driver, in the order in which it takes from them: all of the first before any of
+/// the second.
 ///
-/// Nodes come before clients. What nodes send follows from what clients sent and was taken; a node that took more of the
-/// latter while the former waits would only make that wait longer, a change of view with it.
+/// Nodes come before clients. What nodes send follows from what clients sent and was taken; a node
+/// that took more of the latter while the former waits would only make that wait longer, a change
+/// of view with it.
 pub(crate) struct Inboxes {
     /// Jobs of the disk that are done, and what the detector says.
     pub(crate) urgent: mpsc::Receiver<Arrival>,
@@ -120,7 +125,8 @@ pub(crate) struct Driver {
     writing: bool,
     syncing: bool,
     health: watch::Sender<Health>,
-    /// The warnings for the operator; how many of them are the host's; and the nodes whose heartbeats they tell of.
+    /// The warnings for the operator; how many of them are the host's; and the nodes whose
+    /// heartbeats they tell of.
     warnings: watch::Sender<Vec<String>>,
     told: usize,
     differing: BTreeSet<NodeId>,
@@ -188,8 +194,9 @@ impl Driver {
             }
             self.vitals.steps(true);
             self.drain();
-            // Answers leave at once. What can be done for many inputs together is done after everything else that is
-            // ready to run: more may have come by then, and the others' answers do not wait for it.
+            // Answers leave at once. What can be done for many inputs together is done after
+            // everything else that is ready to run: more may have come by then, and the others'
+            // answers do not wait for it.
             self.send();
             if self.host.deadline().is_some_and(|due| due <= self.now()) {
                 yield_now().await;
@@ -234,8 +241,8 @@ impl Driver {
         }
     }
 
-    /// Reads for readers, as much as one turn allows. Writers come first: it reads at least once where a reader waits, and not again while
-    /// something is in an inbox. Returns whether it read.
+    /// Reads for readers, as much as one turn allows. Writers come first: it reads at least once
+    /// where a reader waits, and not again while something is in an inbox. Returns whether it read.
     fn serve_readers(&mut self) -> bool {
         let until = Instant::now() + DRAIN_FOR;
         let (mut has_read, mut records) = (false, 0);
@@ -302,7 +309,8 @@ impl Driver {
         }
     }
 
-    /// A node that is being started with other heartbeats than the cluster can live with does not go on.
+    /// A node that is being started with other heartbeats than the cluster can live with does not
+    /// go on.
     fn beats_differ(&mut self, other: NodeId, cause: String) {
         if self.started.elapsed() < STARTING_FOR {
             self.refused = Some(NodeError::BeatsDiffer { node: self.host.node().0, cause });
@@ -348,7 +356,8 @@ impl Driver {
             self.syncer.sync(files);
         }
         for unmet in self.host.take_unmet() {
-            // A connection to where it was before leads to nobody, or to a process that is not the node any more.
+            // A connection to where it was before leads to nobody, or to a process that is not the
+            // node any more.
             if self.links.moved(unmet.node) {
                 self.host.handle(now, Event::Disconnected(Peer::Node(unmet.node)));
             }

@@ -16,7 +16,8 @@ const MAX_NODES: u32 = 64;
 const CLUSTER_FILE: &str = "cluster.toml";
 /// Describes one node of a cluster.
 const NODE_FILE: &str = "node.toml";
-/// Where the node was reached in its last incarnation, `host:port`: whoever copies the directory copies this, too.
+/// Where the node was reached in its last incarnation, `host:port`: whoever copies the directory
+/// copies this, too.
 const ADDRESS_FILE: &str = "address";
 /// The longest address that is read back, in bytes.
 const MAX_ADDRESS_BYTES: usize = 1024;
@@ -139,7 +140,8 @@ const ONE_PROCESS: &str = "a whole cluster in one process";
 const ONE_NODE: &str = "one node of a cluster";
 
 impl ClusterIdentity {
-    /// Reads the identity in `directory`, or makes one for a cluster of `nodes` nodes if there is none.
+    /// Reads the identity in `directory`, or makes one for a cluster of `nodes` nodes if there is
+    /// none.
     ///
     /// # Errors
     /// If the directory holds something else, or cannot be written.
@@ -178,8 +180,8 @@ impl ClusterIdentity {
 }
 
 impl NodeIdentity {
-    /// Reads the identity in `directory`, if there is one: it must be that of `node`, whose register is
-    /// where `register` says.
+    /// Reads the identity in `directory`, if there is one: it must be that of `node`, whose
+    /// register is where `register` says.
     ///
     /// # Errors
     /// If the directory holds something else.
@@ -230,7 +232,8 @@ impl NodeIdentity {
     }
 }
 
-/// Where the node whose data is in `directory` was reached in its last incarnation, if that is known.
+/// Where the node whose data is in `directory` was reached in its last incarnation, if that is
+/// known.
 pub(crate) fn last_address(directory: &Path) -> Option<String> {
     let text = fs::read_to_string(directory.join(ADDRESS_FILE)).ok()?;
     let is_address =

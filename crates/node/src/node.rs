@@ -21,8 +21,8 @@ use crate::syncer::Syncer;
 use crate::usage::Meter;
 use crate::vitals::Vitals;
 
-/// How many reads of sockets wait for the driver, each of which may be 256 KiB long. Readers wait beyond that, in turn, each
-/// with one: what a quiet connection brings waits for no more than that.
+/// How many reads of sockets wait for the driver, each of which may be 256 KiB long. Readers wait
+/// beyond that, in turn, each with one: what a quiet connection brings waits for no more than that.
 const READS: usize = 16;
 /// How many other things wait for it.
 const INBOX: usize = 1024;
@@ -68,8 +68,8 @@ pub enum NodeError {
     },
 }
 
-/// A node's introduction to those that connect to it and to those that it connects to; and who it is, for looking for
-/// another one.
+/// A node's introduction to those that connect to it and to those that it connects to; and who it
+/// is, for looking for another one.
 fn introductions(config: &HostConfig) -> (Identity, Hello, Itself) {
     let HostConfig { node, seed: incarnation, address, .. } = config;
     let cluster = ClusterId(config.cluster);
@@ -105,10 +105,10 @@ pub struct Node {
 }
 
 impl Node {
-    /// Starts a node on `disk` that listens with `listener`, within the bounds of `listening`; the connections
-    /// that it makes itself are within those of `listening` for one connection. `register` is
-    /// given if, and only if, `config` says that the register is outside of all nodes. To be called within a
-    /// tokio runtime.
+    /// Starts a node on `disk` that listens with `listener`, within the bounds of `listening`; the
+    /// connections that it makes itself are within those of `listening` for one connection.
+    /// `register` is given if, and only if, `config` says that the register is outside of all
+    /// nodes. To be called within a tokio runtime.
     ///
     /// # Errors
     /// If what is on the disk cannot be used, or the operating system refuses a thread.
@@ -197,9 +197,9 @@ impl Node {
         &self.itself.address
     }
 
-    /// Connects to the address that the node gives to others, unless that is the address at which it listens. Returns None if the node
-    /// answers, and otherwise why no node answered within two seconds: a node behind a load balancer or an address translation may
-    /// not reach itself.
+    /// Connects to the address that the node gives to others, unless that is the address at which
+    /// it listens. Returns None if the node answers, and otherwise why no node answered within two
+    /// seconds: a node behind a load balancer or an address translation may not reach itself.
     ///
     /// # Errors
     /// If another process answers.
@@ -216,8 +216,8 @@ impl Node {
         self.warnings.clone()
     }
 
-    /// The trouble between the node and a register outside of all nodes, for an operator to see; nothing if
-    /// the register is in a node.
+    /// The trouble between the node and a register outside of all nodes, for an operator to see;
+    /// nothing if the register is in a node.
     #[must_use]
     pub fn register_outage(&self) -> Option<watch::Receiver<Option<String>>> {
         self.outage.clone()

@@ -1,5 +1,6 @@
-//! Ports and data directories that another process holds. A process that was killed holds them for some milliseconds, and a supervisor
-//! or a user starts its successor at once: a start waits for them.
+//! Ports and data directories that another process holds. A process that was killed holds them for
+//! some milliseconds, and a supervisor or a user starts its successor at once: a start waits for
+//! them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +19,8 @@ const FREE_WITHIN: Duration = Duration::from_secs(5);
 /// How often it tries to take it.
 const TRY_EVERY: Duration = Duration::from_millis(20);
 
-/// Binds an address, as [`Listener::bind`]. While another process holds the port, the start waits, and `awaits` has the reason.
+/// Binds an address, as [`Listener::bind`]. While another process holds the port, the start waits,
+/// and `awaits` has the reason.
 pub(crate) async fn bind(address: &str, awaits: &watch::Sender<Awaits>) -> Result<Listener, BindError> {
     let mut wait = Wait::new(awaits);
     loop {
@@ -31,8 +33,8 @@ pub(crate) async fn bind(address: &str, awaits: &watch::Sender<Awaits>) -> Resul
     }
 }
 
-/// Opens the directory of a node's files, as [`start::open_disk`]. While another process holds the directory, the start waits, and
-/// `awaits` has the reason.
+/// Opens the directory of a node's files, as [`start::open_disk`]. While another process holds the
+/// directory, the start waits, and `awaits` has the reason.
 pub(crate) async fn open_disk(
     directory: &Path,
     options: &NodeOptions,
@@ -53,7 +55,8 @@ pub(crate) async fn open_disk(
 struct Wait<'a> {
     until: Instant,
     awaits: &'a watch::Sender<Awaits>,
-    /// The wait that the start had reported before. `None`: the port or the directory was free at the first try.
+    /// The wait that the start had reported before. `None`: the port or the directory was free at
+    /// the first try.
     before: Option<Awaits>,
 }
 

@@ -26,8 +26,9 @@ pub struct Misdirected {
 }
 
 impl Itself {
-    /// Connects to the address that this node gives to others. Returns None if this node answers, and otherwise why no node answered: a
-    /// node behind a load balancer or an address translation may not reach itself.
+    /// Connects to the address that this node gives to others. Returns None if this node answers,
+    /// and otherwise why no node answered: a node behind a load balancer or an address translation
+    /// may not reach itself.
     ///
     /// # Errors
     /// If another process answers.

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 /// The moving average takes in an eighth of the newest: it follows what the last few dozen took.
 const WEIGHT: u64 = 8;
 
-/// How the writes of a node's journal do. Any thread may ask at any time, without waiting for anything.
+/// How the writes of a node's journal do. Any thread may ask at any time, without waiting for
+/// anything.
 #[derive(Clone, Debug)]
 pub(crate) struct JournalProgress(Arc<Writes>);
 
@@ -38,8 +39,8 @@ impl JournalProgress {
         outcome
     }
 
-    /// For how long the write under way has been; zero if there is none. A disk that stands still shows here, and nowhere
-    /// earlier.
+    /// For how long the write under way has been; zero if there is none. A disk that stands still
+    /// shows here, and nowhere earlier.
     pub(crate) fn under_way_for(&self) -> Duration {
         match self.0.began.load(Ordering::Relaxed) {
             0 => Duration::ZERO,

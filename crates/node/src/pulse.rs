@@ -1,7 +1,8 @@
 //! Heartbeats: sent, received and answered on a thread of their own.
 //!
-//! No record passes through it, nor any lock or queue that records wait in: however busy the driver, the runtime or the
-//! disk is, the node answers for itself, and hears the others. The driver is told what became of them.
+//! No record passes through it, nor any lock or queue that records wait in: however busy the
+//! driver, the runtime or the disk is, the node answers for itself, and hears the others. The
+//! driver is told what became of them.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -50,7 +51,8 @@ pub(crate) struct Pulse {
 /// The parts that the thread works with.
 pub(crate) struct PulseParts {
     pub(crate) detector: Detector,
-    /// Over which heartbeats leave, and what happens to it; made on any runtime, used on the thread's own.
+    /// Over which heartbeats leave, and what happens to it; made on any runtime, used on the
+    /// thread's own.
     pub(crate) links: (Links, mpsc::Receiver<LinkEvent>),
     pub(crate) vitals: Arc<Vitals>,
     /// Where the driver takes what became of other nodes.
@@ -234,7 +236,8 @@ impl Heart {
         self.tell(changes).await;
     }
 
-    /// A driver that takes nothing for so long that this waits is no reason to go on answering for it.
+    /// A driver that takes nothing for so long that this waits is no reason to go on answering for
+    /// it.
     async fn tell(&self, changes: Vec<Liveness>) {
         for change in changes {
             let _ = self.driver.send(Arrival::Host(Event::Liveness(change))).await;
@@ -313,7 +316,8 @@ mod tests {
     }
 
     impl End {
-        /// Waits for the next change. A host sends something when it is asked to, and that arrives unless the end is mute.
+        /// Waits for the next change. A host sends something when it is asked to, and that arrives
+        /// unless the end is mute.
         async fn next(&mut self) -> Liveness {
             loop {
                 let change =
@@ -362,7 +366,8 @@ mod tests {
             }
             tokio::task::yield_now().await;
         }
-        // The only thread of the runtime that connections came in through does nothing else for a while.
+        // The only thread of the runtime that connections came in through does nothing else for a
+        // while.
         let busy_until = Instant::now() + Duration::from_millis(500);
         while Instant::now() < busy_until {
             std::hint::spin_loop();

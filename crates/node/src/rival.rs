@@ -1,9 +1,11 @@
-//! Whether another process lives under a node's number: one copied configuration, or one copied directory, is enough.
+//! Whether another process lives under a node's number: one copied configuration, or one copied
+//! directory, is enough.
 //!
-//! A node number belongs to one data directory. Two processes under one number would take each other's place with every
-//! heartbeat, and each log would change its view each time. Where the number was last heard of is known to the register, and to
-//! the data directory itself; that somebody is there shows when a connection is answered by the same node of the same cluster
-//! in another incarnation.
+//! A node number belongs to one data directory. Two processes under one number would take each
+//! other's place with every heartbeat, and each log would change its view each time. Where the
+//! number was last heard of is known to the register, and to the data directory itself; that
+//! somebody is there shows when a connection is answered by the same node of the same cluster in
+//! another incarnation.
 
 use std::time::Duration;
 
@@ -17,7 +19,8 @@ use tokio::time::timeout;
 
 use crate::driver::{Arrival, Health};
 
-/// How long another process has to answer. One that is stopped does not; it finds out itself, when it goes on.
+/// How long another process has to answer. One that is stopped does not; it finds out itself, when
+/// it goes on.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
 /// For how long the register does not know a node before it asks where else it is said to be.
@@ -81,8 +84,8 @@ impl Itself {
         self.is_also_at(address).await.then_some(rival)
     }
 
-    /// Where the register says that this node is, if the register is in a node, which answers, and it is said to be
-    /// elsewhere.
+    /// Where the register says that this node is, if the register is in a node, which answers, and
+    /// it is said to be elsewhere.
     pub(crate) async fn elsewhere_by(&self, register: &str) -> Option<String> {
         let control::Message::Listing { nodes, .. } =
             self.asks(register, control::Message::List { request: 1 }).await?
@@ -93,7 +96,8 @@ impl Itself {
         Some(known.address).filter(|address| *address != self.address)
     }
 
-    /// Whether the register says that this node was removed, if the register is in a node, which answers.
+    /// Whether the register says that this node was removed, if the register is in a node, which
+    /// answers.
     pub(crate) async fn is_removed_by(&self, register: &str) -> bool {
         let question = control::Message::AskPartings { request: 1 };
         let Some(control::Message::PartingsAre { partings, .. }) = self.asks(register, question).await else {
@@ -127,8 +131,9 @@ async fn answer(connection: Connection, question: control::Message) -> Option<co
     None
 }
 
-/// Looks for another process under a running node's number whenever there is reason to, until the node ends. A process that
-/// was stopped while another took its number finds it so, and so does one whose register did not answer when it started.
+/// Looks for another process under a running node's number whenever there is reason to, until the
+/// node ends. A process that was stopped while another took its number finds it so, and so does one
+/// whose register did not answer when it started.
 pub(crate) async fn watch(
     itself: Itself,
     register: RegisterPlace,

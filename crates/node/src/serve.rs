@@ -95,8 +95,8 @@ pub enum RegisterError {
 
 /// Starts a node. It serves at once; [`Node::joined`] tells when the register knows it.
 ///
-/// A node that does not know its cluster yet waits for the register to tell it, however long that takes;
-/// `awaits` says what the start waits for meanwhile.
+/// A node that does not know its cluster yet waits for the register to tell it, however long that
+/// takes; `awaits` says what the start waits for meanwhile.
 ///
 /// # Errors
 /// If its directory, its address or its register cannot be used.
@@ -133,8 +133,8 @@ fn names_no_machine(address: &str) -> bool {
     host.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_unspecified())
 }
 
-/// Looks where this node was last, by the word of its directory and of the register: nobody may be there in its name. A
-/// register that does not answer now is asked again while the node runs.
+/// Looks where this node was last, by the word of its directory and of the register: nobody may be
+/// there in its name. A register that does not answer now is asked again while the node runs.
 async fn refuse_rivals(
     itself: &Itself,
     options: &ServeOptions,
@@ -200,8 +200,8 @@ async fn register_of(
     }
 }
 
-/// Opens the register in etcd. A node that knows its cluster does not wait for it; one that does not can do
-/// nothing else.
+/// Opens the register in etcd. A node that knows its cluster does not wait for it; one that does
+/// not can do nothing else.
 async fn open_with_retries(
     options: &EtcdOptions,
     known: Option<u128>,
@@ -221,8 +221,8 @@ async fn open_with_retries(
     }
 }
 
-/// Asks the register's node which cluster it is of. A node that knows its own cluster asks once, to find
-/// a wrong configuration, and starts even if nobody answers.
+/// Asks the register's node which cluster it is of. A node that knows its own cluster asks once, to
+/// find a wrong configuration, and starts even if nobody answers.
 async fn learn_cluster(
     own: NodeId,
     (node, address): (NodeId, &String),

@@ -25,8 +25,8 @@ pub enum DiskKind {
     /// The data directory.
     #[default]
     Real,
-    /// The data directory, with everything that is not synced held in memory: killing the process then
-    /// loses what a power cut would. For tests.
+    /// The data directory, with everything that is not synced held in memory: killing the process
+    /// then loses what a power cut would. For tests.
     Volatile,
 }
 
@@ -124,7 +124,8 @@ pub(crate) fn open_disk(
     })
 }
 
-/// Starts a node on its files, with the register in etcd if that is where it is. It reads its files first.
+/// Starts a node on its files, with the register in etcd if that is where it is. It reads its files
+/// first.
 pub(crate) fn start_node(
     membership: Membership,
     options: &NodeOptions,

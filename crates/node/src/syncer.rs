@@ -12,11 +12,12 @@ use tokio::sync::mpsc;
 use crate::driver::Arrival;
 use crate::progress::JournalProgress;
 
-/// How long the journal's next file waits between its pieces of 1 MiB while it grows faster than the one before it fills, so
-/// that what is synced meanwhile does not wait for all of them.
+/// How long the journal's next file waits between its pieces of 1 MiB while it grows faster than
+/// the one before it fills, so that what is synced meanwhile does not wait for all of them.
 const NEXT_PIECE_AFTER: Duration = Duration::from_millis(20);
 
-/// How often the names of the files are looked at. Every open file is looked at within four times this.
+/// How often the names of the files are looked at. Every open file is looked at within four times
+/// this.
 const VERIFY_EVERY: Duration = Duration::from_secs(1);
 
 /// Something that takes as long as the disk takes.
@@ -27,8 +28,9 @@ enum Job {
 }
 
 /// Four threads a node: one writes the journal, which appends wait for; one syncs the files of a
-/// checkpoint and deletes what was trimmed, which may be much and must not be in the way; one makes the journal's
-/// next file before it is needed; and one looks whether the files still have their names.
+/// checkpoint and deletes what was trimmed, which may be much and must not be in the way; one makes
+/// the journal's next file before it is needed; and one looks whether the files still have their
+/// names.
 pub(crate) struct Syncer {
     journal: Worker,
     files: Worker,
@@ -115,7 +117,8 @@ impl Worker {
     }
 }
 
-/// A thread that looks at the names of the files again and again, also while nothing is written, and reports their loss.
+/// A thread that looks at the names of the files again and again, also while nothing is written,
+/// and reports their loss.
 struct Verifier {
     /// The thread ends when this is dropped.
     stop: Option<SyncSender<()>>,

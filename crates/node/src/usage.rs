@@ -1,4 +1,5 @@
-//! The bytes that a node's files take: counted when somebody asks, by a thread that may wait for the disk.
+//! The bytes that a node's files take: counted when somebody asks, by a thread that may wait for
+//! the disk.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +12,8 @@ use tokio::time::timeout;
 
 use crate::driver::Arrival;
 
-/// How long a look may take: who asks has an answer within a second, also on a disk that stands still.
+/// How long a look may take: who asks has an answer within a second, also on a disk that stands
+/// still.
 const LOOKS_FOR: Duration = Duration::from_millis(400);
 
 /// Looks at the disk.
@@ -28,7 +30,8 @@ impl Meter {
         Self { disk, driver, is_busy: Arc::default() }
     }
 
-    /// Takes a look; the driver is told of what was seen, or that it takes too long, once for each call.
+    /// Takes a look; the driver is told of what was seen, or that it takes too long, once for each
+    /// call.
     pub(crate) fn look(&self) {
         let (disk, driver, is_busy) = (self.disk.clone(), self.driver.clone(), self.is_busy.clone());
         tokio::spawn(async move {

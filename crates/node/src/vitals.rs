@@ -7,8 +7,9 @@ use seriatim_protocol::control::Ailment;
 
 use crate::progress::JournalProgress;
 
-/// For how long a journal write or a step of the driver may take before the node says of itself that it cannot serve.
-/// A disk that stands still for a moment delays its logs; one that does not come back is to be done without.
+/// For how long a journal write or a step of the driver may take before the node says of itself
+/// that it cannot serve. A disk that stands still for a moment delays its logs; one that does not
+/// come back is to be done without.
 const STALLED_AFTER: Duration = Duration::from_secs(5);
 
 /// How far a node is with an orderly end.
@@ -31,7 +32,8 @@ const STAGES: [Stage; 4] = [Stage::Runs, Stage::Writes, Stage::Closes, Stage::En
 pub(crate) struct Vitals {
     started: Instant,
     journal: JournalProgress,
-    /// Since when the driver's present step has been, in nanoseconds after the start; 0 if there is none.
+    /// Since when the driver's present step has been, in nanoseconds after the start; 0 if there is
+    /// none.
     stepping: AtomicU64,
     /// How many suspicions of other nodes turned out wrong.
     wrong_suspicions: AtomicU64,

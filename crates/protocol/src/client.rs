@@ -76,8 +76,8 @@ impl LogClient {
         either!(self, client => client.unavailable())
     }
 
-    /// The nodes that have not answered for everything that was submitted, and whether they said that they have no
-    /// room, and if so, because their disk is full.
+    /// The nodes that have not answered for everything that was submitted, and whether they said
+    /// that they have no room, and if so, because their disk is full.
     pub fn waits_for(&self) -> Box<dyn Iterator<Item = (NodeId, Option<bool>)> + '_> {
         either!(self, client => Box::new(client.waits_for()))
     }

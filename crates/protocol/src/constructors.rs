@@ -1,5 +1,5 @@
-//! The parts that the ordering of a log gives to the roles that all orderings share: the data path of a shard's replica,
-//! and the handover of a view change.
+//! The parts that the ordering of a log gives to the roles that all orderings share: the data path
+//! of a shard's replica, and the handover of a view change.
 
 use seriatim_model::storage::{HardState, ShardRecovery};
 use seriatim_model::{LogConfig, Member, Order, Position, ShardId, TimeIndex, ViewHistory, ViewNumber};
@@ -32,9 +32,9 @@ impl Replica {
         Self::recover(me, shard, recovery, options).expect("it has its memory")
     }
 
-    /// Rebuilds a replica from its store. It answers reads below what it knows to be stable, and waits
-    /// for a new view. `me` names a new incarnation if the store may have lost something; then what it holds
-    /// below `stable` is all that it is good for.
+    /// Rebuilds a replica from its store. It answers reads below what it knows to be stable, and
+    /// waits for a new view. `me` names a new incarnation if the store may have lost something;
+    /// then what it holds below `stable` is all that it is good for.
     ///
     /// Nothing, if the store remembers nothing.
     #[must_use]

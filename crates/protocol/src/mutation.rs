@@ -3,7 +3,8 @@
 use seriatim_model::limits::Limits;
 
 /// One way to get the protocol wrong. A checker that was never seen to fail proves nothing, so the
-/// simulator runs each of these and demands that the right checker objects. A server never sets one.
+/// simulator runs each of these and demands that the right checker objects. A server never sets
+/// one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mutation {
     /// `stable` advances when the shards hold a batch, before the followers confirmed it.
@@ -56,13 +57,15 @@ pub enum Mutation {
     OneNumberTwice,
     /// A follower acknowledges before its journal is synced; the leader does not.
     FollowerBeforeSync,
-    /// A shard that flushes itself fills vacant positions without asking the clients that were about to write there.
+    /// A shard that flushes itself fills vacant positions without asking the clients that were
+    /// about to write there.
     VacantUnasked,
     /// Sessions that were forgotten to make room for others are taken for new.
     ForgottenWithoutFloor,
     /// Where sessions ended is lost in a view change.
     SessionEndLost,
-    /// A session is ended at the number that its leader would go on with, whatever the followers hold.
+    /// A session is ended at the number that its leader would go on with, whatever the followers
+    /// hold.
     EndedAtLeadersNumber,
     /// A client takes the word of one replica that has forgotten its session for the session's end.
     EndedByOne,
@@ -78,8 +81,8 @@ pub enum Mutation {
     FormerNotAsked,
     /// A shard replica that was away does not ask how far the log was trimmed meanwhile.
     TrimForgotten,
-    /// A shard replica does not remember at which position its shard joined: after a restart its store has to know the owners of
-    /// all positions from 0 on.
+    /// A shard replica does not remember at which position its shard joined: after a restart its
+    /// store has to know the owners of all positions from 0 on.
     JoinForgotten,
     /// A client that trims takes the first replica that confirms for all of them.
     TrimHalfConfirmed,
@@ -99,7 +102,8 @@ pub enum Mutation {
     VoidAcknowledged,
     /// A shard replica drops records that have no position although they may still get one.
     ScrubbedEarly,
-    /// The replicas of a log's shards go by a `session_idle_positions` of their own nodes, and not by the log's.
+    /// The replicas of a log's shards go by a `session_idle_positions` of their own nodes, and not
+    /// by the log's.
     OwnIdlePositions,
     /// A shard replica drops records that have had no position for long, without asking.
     ScrubbedByTime,
@@ -111,7 +115,8 @@ pub enum Mutation {
     LeftUntrimmed,
     /// A client appends a record again although its first name may still be bound with it.
     AgainInDoubt,
-    /// A shard tells readers the owners of positions that are not final, and a reader goes by them for ever.
+    /// A shard tells readers the owners of positions that are not final, and a reader goes by them
+    /// for ever.
     MapBeyondStable,
     /// In which sessions clients went on with ended ones is lost in a view change.
     SuccessorForgotten,
@@ -125,7 +130,8 @@ pub enum Mutation {
     EndsForgotten,
     /// The sequencer of a new view gives positions to sessions that ended in one before.
     FencesForgotten,
-    /// A shard replica says which records of an ended session it has before it has all that it will.
+    /// A shard replica says which records of an ended session it has before it has all that it
+    /// will.
     SoughtEarly,
     /// A client goes on with a session before the register has its end.
     EndUnregistered,
@@ -139,17 +145,20 @@ pub enum Mutation {
     WrittenWhileFenced,
     /// A cut counts what one replica of a shard has, whatever the others have.
     CutUnreplicated,
-    /// Padding of a shard's local log counts only for replicas that report it, and no backup takes it.
+    /// Padding of a shard's local log counts only for replicas that report it, and no backup takes
+    /// it.
     PaddingUncounted,
     /// The shards are told of a cut before all members of the ordering layer hold it.
     CutUncommitted,
-    /// A shard gives a cut's names the positions after those that it gave out last, whatever the cut says.
+    /// A shard gives a cut's names the positions after those that it gave out last, whatever the
+    /// cut says.
     PositionsByArrival,
     /// The cuts that the chosen member of the ordering layer holds are lost in a view change.
     CutsLost,
     /// A replica that is fenced discards what no cut covered of its local log.
     RestDropped,
-    /// A replica goes by what it was told since its process started whether it has what the closing cut covers.
+    /// A replica goes by what it was told since its process started whether it has what the closing
+    /// cut covers.
     ClosedNotDurable,
     /// The next view does not know whose records the closing cut covers.
     ClosedUnlisted,
@@ -165,7 +174,8 @@ pub enum Mutation {
     SubmittedTwice,
     /// A way that carries nothing but heartbeats is as good as any.
     MutenessUnnoticed,
-    /// The register of a node tells those nodes of a deletion that have joined since it restarted, and no others.
+    /// The register of a node tells those nodes of a deletion that have joined since it restarted,
+    /// and no others.
     JoinedForgotten,
     /// A node whose disk was set back goes on as if it held all that it ever acknowledged.
     SetBackUnnoticed,
@@ -173,15 +183,19 @@ pub enum Mutation {
     WorkIgnored,
     /// Heartbeats wait behind everything else that a node has to send and to do.
     HeartbeatsBehindRecords,
-    /// A node takes what clients bring however many bytes it holds already, and however many wait for its journal.
+    /// A node takes what clients bring however many bytes it holds already, and however many wait
+    /// for its journal.
     NeverBusy,
-    /// A node that has too much waiting for its disk lets every log wait, whichever has how much of it.
+    /// A node that has too much waiting for its disk lets every log wait, whichever has how much of
+    /// it.
     SharesIgnored,
     /// A client sends a replica that takes part in no view all that it has, named or not.
     IdsSentToFenced,
-    /// A session of Scalog goes on at another shard after each stripe, however much it has to append.
+    /// A session of Scalog goes on at another shard after each stripe, however much it has to
+    /// append.
     HopsEachStripe,
-    /// Positions are filled a while after they were given out, whether or not their client still writes them.
+    /// Positions are filled a while after they were given out, whether or not their client still
+    /// writes them.
     FilledByTheClock,
     /// An attempt at a view is given up when it has taken long, whatever progress it makes.
     AttemptByTheClock,
@@ -197,7 +211,8 @@ pub enum Mutation {
     WentBackForEach,
     /// A sequencing replica journals again what it holds when it is sent again.
     JournaledAgain,
-    /// A node journals each command of a shard replica in full, whatever of it the replica's store has already.
+    /// A node journals each command of a shard replica in full, whatever of it the replica's store
+    /// has already.
     AttemptJournaledInFull,
     /// A record store encodes all that it holds at each step, only to learn how long that is.
     MeasuredByEncoding,
@@ -209,9 +224,11 @@ pub enum Mutation {
     FullDiskIgnored,
     /// Records get the room that is kept for what makes room.
     ReserveSpent,
-    /// A client that is told to wait goes on waiting, and asks nobody whether there is a newer view.
+    /// A client that is told to wait goes on waiting, and asks nobody whether there is a newer
+    /// view.
     PutOffForEver,
-    /// A replica that is new waits for a record that it found damaged as long as for those that it lacks.
+    /// A replica that is new waits for a record that it found damaged as long as for those that it
+    /// lacks.
     RepairWaits,
     /// A replica that stands in for a member which is away copies the shard at once.
     StandInCopies,
@@ -219,7 +236,8 @@ pub enum Mutation {
     ReplacedAtOnce,
     /// A replica that was replaced is dismissed although another one reads of it.
     NeededRemoved,
-    /// A node writes a role's snapshot down for a checkpoint some time after the role was asked for it.
+    /// A node writes a role's snapshot down for a checkpoint some time after the role was asked for
+    /// it.
     SnapshotAhead,
     /// How old records are goes by a clock on the wall as it is.
     AgedByWall,
@@ -267,7 +285,8 @@ pub enum Mutation {
     FailTooFar,
     /// A reader fails what a new view wrote anew, before it knows whether that is the same.
     FlushedIsVoid,
-    /// A replica of a retired shard gives out what no cut gave a position, where its positions are empty.
+    /// A replica of a retired shard gives out what no cut gave a position, where its positions are
+    /// empty.
     RetiredKeeps,
     /// A copy of a retired shard does not get from others what it lacks.
     RetiredUncopied,
@@ -283,7 +302,8 @@ pub enum Mutation {
     ReassignedUnmarked,
     /// A reader ignores that other records get the positions of records that it has.
     ReassignedIgnored,
-    /// A reader that passes over what a shard lost does not look what other shards have before its end.
+    /// A reader that passes over what a shard lost does not look what other shards have before its
+    /// end.
     LostBeyondOthers,
     /// A reader of chosen shards skips positions that a view decides which it does not know.
     UnknownViewSkipped,
@@ -291,7 +311,8 @@ pub enum Mutation {
     DecidingViewUntold,
     /// A reader of chosen shards does not ask the register whether one of them has joined.
     JoiningNotAsked,
-    /// A subscription receives the result of a read that an earlier subscription, or the same one before a reset, started.
+    /// A subscription receives the result of a read that an earlier subscription, or the same one
+    /// before a reset, started.
     StaleReadTaken,
 }
 

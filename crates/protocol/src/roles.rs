@@ -1,4 +1,5 @@
-//! The messages that travel between machines, and the role that orders: one line for each contract and each ordering.
+//! The messages that travel between machines, and the role that orders: one line for each contract
+//! and each ordering.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -12,35 +13,39 @@ use crate::parts::sequencing::WindowStatus;
 use crate::parts::{Membership, sequencing};
 use crate::{control, corfu, cuts, erwin, shard};
 
-/// The questions that anybody may ask of a message, whatever it is about. Each family of messages, those of a contract or of
-/// an ordering, answers for its own.
+/// The questions that anybody may ask of a message, whatever it is about. Each family of messages,
+/// those of a contract or of an ordering, answers for its own.
 pub(crate) trait Family {
-    /// Whether it is something that a client may say to `to`. Whatever else concerns nodes alone, who have
-    /// to believe each other.
+    /// Whether it is something that a client may say to `to`. Whatever else concerns nodes alone,
+    /// who have to believe each other.
     fn is_from_client_to(&self, to: Endpoint) -> bool;
 
-    /// The answer of a node that does not host the role that this is for, if its sender waits for one: it should look
-    /// again where the role is.
+    /// The answer of a node that does not host the role that this is for, if its sender waits for
+    /// one: it should look again where the role is.
     fn not_hosted(&self) -> Option<Message> {
         None
     }
 
-    /// For checkers: the view that it counts in, and the deed, if nobody outside of that view may do it.
+    /// For checkers: the view that it counts in, and the deed, if nobody outside of that view may
+    /// do it.
     fn deed(&self) -> Option<(ViewNumber, &'static str)> {
         None
     }
 
-    /// For checkers: the view in which it confirms something that its sender may not confirm below its claim.
+    /// For checkers: the view in which it confirms something that its sender may not confirm below
+    /// its claim.
     fn confirms(&self) -> Option<ViewNumber> {
         None
     }
 
-    /// For checkers: a session that its receiver is told the end of, with the number after its last.
+    /// For checkers: a session that its receiver is told the end of, with the number after its
+    /// last.
     fn ends_session(&self) -> Option<(SessionId, u64)> {
         None
     }
 
-    /// For checkers: records that its sender, a replica of a shard, has durably and that have no positions yet.
+    /// For checkers: records that its sender, a replica of a shard, has durably and that have no
+    /// positions yet.
     fn unplaced(&self) -> Option<shard::Unplaced> {
         None
     }
@@ -51,7 +56,8 @@ pub(crate) trait Family {
     }
 }
 
-/// Makes the enum of all messages from a line for each family: its number on the wire, its name, its messages.
+/// Makes the enum of all messages from a line for each family: its number on the wire, its name,
+/// its messages.
 macro_rules! envelope {
     ($($(#[$about:meta])* $tag:literal => $family:ident($message:ty),)*) => {
         /// Any message between two machines.
@@ -100,8 +106,8 @@ envelope! {
 }
 
 impl Message {
-    /// Whether it is something that a client may say to `to`. Whatever else concerns nodes alone, who have
-    /// to believe each other.
+    /// Whether it is something that a client may say to `to`. Whatever else concerns nodes alone,
+    /// who have to believe each other.
     #[must_use]
     pub fn is_from_client_to(&self, to: Endpoint) -> bool {
         self.family().is_from_client_to(to)
@@ -119,32 +125,36 @@ impl Message {
         if let Self::Sequencing(message) = self { message.status() } else { None }
     }
 
-    /// The answer of a node that does not host the role that this is for: the asker should look again where
-    /// it is. Nothing if it needs none.
+    /// The answer of a node that does not host the role that this is for: the asker should look
+    /// again where it is. Nothing if it needs none.
     #[must_use]
     pub fn not_hosted(&self) -> Option<Self> {
         self.family().not_hosted()
     }
 
-    /// For checkers: the view that it counts in, and the deed, if nobody outside of that view may do it.
+    /// For checkers: the view that it counts in, and the deed, if nobody outside of that view may
+    /// do it.
     #[must_use]
     pub fn deed(&self) -> Option<(ViewNumber, &'static str)> {
         self.family().deed()
     }
 
-    /// For checkers: the view in which it confirms something that its sender may not confirm below its claim.
+    /// For checkers: the view in which it confirms something that its sender may not confirm below
+    /// its claim.
     #[must_use]
     pub fn confirms(&self) -> Option<ViewNumber> {
         self.family().confirms()
     }
 
-    /// For checkers: a session that its receiver is told the end of, with the number after its last.
+    /// For checkers: a session that its receiver is told the end of, with the number after its
+    /// last.
     #[must_use]
     pub fn ends_session(&self) -> Option<(SessionId, u64)> {
         self.family().ends_session()
     }
 
-    /// For checkers: records that its sender, a replica of a shard, has durably and that have no positions yet.
+    /// For checkers: records that its sender, a replica of a shard, has durably and that have no
+    /// positions yet.
     #[must_use]
     pub fn unplaced(&self) -> Option<shard::Unplaced> {
         self.family().unplaced()
@@ -170,8 +180,8 @@ pub struct SequencingStatus {
     pub windows: Option<WindowStatus>,
 }
 
-/// The role of a log's order on one node: a sequencing replica, a sequencer, or a member of an ordering layer. Nothing
-/// outside of the ordering's folder knows which.
+/// The role of a log's order on one node: a sequencing replica, a sequencer, or a member of an
+/// ordering layer. Nothing outside of the ordering's folder knows which.
 pub trait SequencingRole:
     Machine<Message = Message, Request = Infallible, Reply = Infallible> + fmt::Debug + Send + Sync
 {
@@ -183,7 +193,8 @@ pub trait SequencingRole:
     fn ordered(&self) -> Position;
     /// How many positions or entries are on their way to the shards.
     fn held(&self) -> u64;
-    /// The whole state as one journal entry, in place of all entries so far. Empty if it keeps nothing.
+    /// The whole state as one journal entry, in place of all entries so far. Empty if it keeps
+    /// nothing.
     fn snapshot(&self) -> Vec<Bytes>;
     /// The step that its background work waits for, for the simulator's counts.
     fn step_name(&self) -> Option<&'static str>;
@@ -214,14 +225,16 @@ pub trait SequencingRole:
     }
 }
 
-/// The sequencing role of a log that is new on its node: it takes part in nothing until it is staged for a view.
+/// The sequencing role of a log that is new on its node: it takes part in nothing until it is
+/// staged for a view.
 #[must_use]
 pub fn new_sequencing_role(me: Member, config: LogConfig, options: Options) -> Box<dyn SequencingRole> {
     let role = recover_sequencing_role(me, config, options, []);
     role.expect("there is no entry that could be damaged")
 }
 
-/// The sequencing role of a log, from the entries of its journal. One that keeps nothing begins anew.
+/// The sequencing role of a log, from the entries of its journal. One that keeps nothing begins
+/// anew.
 ///
 /// # Errors
 /// If an entry is damaged.

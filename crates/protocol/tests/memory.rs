@@ -1,4 +1,5 @@
-//! A record counts in every buffer with at least the memory that it takes there, as an allocator counts it.
+//! A record counts in every buffer with at least the memory that it takes there, as an allocator
+//! counts it.
 
 use std::alloc::System;
 use std::collections::VecDeque;
@@ -29,7 +30,8 @@ fn arrived(record: &Record) -> Bytes {
     encode_one(&shard::Message::Deliver { request, view, from, records, upto })
 }
 
-/// The bytes that a reader has taken from the allocator, and not given back, when it has received the delivery and queued its records.
+/// The bytes that a reader has taken from the allocator, and not given back, when it has received
+/// the delivery and queued its records.
 fn taken(arrived: &[u8]) -> usize {
     let region = Region::new(ALLOCATOR);
     let Ok(shard::Message::Deliver { records, .. }) = decode_one(Bytes::copy_from_slice(arrived)) else {

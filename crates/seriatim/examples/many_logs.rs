@@ -1,13 +1,15 @@
-//! Many logs with one client: creates what is missing of them, opens all, and appends to each ten times a second.
+//! Many logs with one client: creates what is missing of them, opens all, and appends to each ten
+//! times a second.
 //!
 //! ```sh
 //! cargo run --release -p seriatim --example many_logs -- 127.0.0.1:7070 1000 60
 //! ```
 //!
-//! Every half second it says how many logs took an append since, how long the one that waits longest waits, and how
-//! many appends failed; at the end how long appends took, of which every second one waits for its position, too. Kill a
-//! node meanwhile to see how long it takes until all logs go on, or append to another log as fast as you can, to see
-//! whether one that asks for little notices.
+//! Every half second it says how many logs took an append since, how long the one that waits
+//! longest waits, and how many appends failed; at the end how long appends took, of which every
+//! second one waits for its position, too. Kill a node meanwhile to see how long it takes until all
+//! logs go on, or append to another log as fast as you can, to see whether one that asks for little
+//! notices.
 #![expect(clippy::print_stdout, reason = "this is what it is for")]
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +24,8 @@ use tokio::task::JoinSet;
 const AT_ONCE: usize = 64;
 /// How often each log is appended to.
 const EVERY: Duration = Duration::from_millis(100);
-/// For so long appends do not count: where another log had its nodes to itself, its clients first have to learn that it does not.
+/// For so long appends do not count: where another log had its nodes to itself, its clients first
+/// have to learn that it does not.
 const WARM_UP: Duration = Duration::from_secs(2);
 const TELL_EVERY: Duration = Duration::from_millis(500);
 

@@ -16,8 +16,8 @@ use seriatim_model::{Announced, Durability, Filter, Order};
 use numbers::within;
 pub(crate) use retention::{RetentionArguments, age_in_words, byte_count, bytes_in_words};
 
-/// A fault-tolerant shared log: many clients append, everyone reads one total order, and you choose when
-/// order is paid for.
+/// A fault-tolerant shared log: many clients append, everyone reads one total order, and you choose
+/// when order is paid for.
 #[derive(Debug, Parser)]
 #[command(name = "seriatim", version, propagate_version = true)]
 pub(crate) struct Arguments {
@@ -59,7 +59,8 @@ pub(crate) enum Command {
     Dev(DevArguments),
     /// Run one node of a cluster; prints "ready HOST:PORT" when it has joined.
     Serve(ServeArguments),
-    /// See it work: a throw-away cluster, four clients, a kill in the middle, and a check of every record.
+    /// See it work: a throw-away cluster, four clients, a kill in the middle, and a check of every
+    /// record.
     Demo(DemoArguments),
     /// Create, list, show and delete logs, add and remove their shards, change what they keep.
     #[command(subcommand)]
@@ -70,7 +71,8 @@ pub(crate) enum Command {
     Read(ReadArguments),
     /// Print records as they become final, or before that, from the tail on.
     Tail(TailArguments),
-    /// Print the tail: a bound above the position of every acknowledged append, exact when nothing is on its way.
+    /// Print the tail: a bound above the position of every acknowledged append, exact when nothing
+    /// is on its way.
     CheckTail {
         /// The log.
         name: String,
@@ -79,7 +81,8 @@ pub(crate) enum Command {
     Seek {
         /// The log.
         name: String,
-        /// The time: a date such as 2026-11-22T10:00Z or 2026-11-22T12:00+02:00, seconds since 1970, or an age such as '1h ago'.
+        /// The time: a date such as 2026-11-22T10:00Z or 2026-11-22T12:00+02:00, seconds since
+        /// 1970, or an age such as '1h ago'.
         #[arg(long, value_name = "TIME", value_parser = retention::instant)]
         time: SystemTime,
     },
@@ -108,13 +111,15 @@ pub(crate) struct DevArguments {
     /// Where the first node listens; port 0 takes a free one.
     #[arg(long, default_value = "127.0.0.1:7700", value_name = "HOST:PORT")]
     pub(crate) listen: String,
-    /// How many bytes each node's files may take, such as 10GiB; 512MiB at least [default: what the file system has].
+    /// How many bytes each node's files may take, such as 10GiB; 512MiB at least [default: what the
+    /// file system has].
     #[arg(long, value_name = "BYTES", value_parser = byte_count)]
     pub(crate) max_disk_bytes: Option<u64>,
     /// How many nodes the cluster has [default: 3, or what it had before].
     #[arg(long, value_parser = within(1..=9_u32))]
     pub(crate) nodes: Option<u32>,
-    /// A setting of the section `limits` of a node's file, for all nodes; may be given several times: see docs/seriatim.example.toml.
+    /// A setting of the section `limits` of a node's file, for all nodes; may be given several
+    /// times: see docs/seriatim.example.toml.
     #[arg(long = "limit", value_name = "NAME=NUMBER")]
     pub(crate) limits: Vec<String>,
     #[command(flatten)]
@@ -143,8 +148,8 @@ pub(crate) struct StatusArguments {
         value_parser = within(1..=3600_u64)
     )]
     pub(crate) watch: Option<u64>,
-    /// Wait until everything is well and every replica holds everything, for at most so many seconds, and print how it is then:
-    /// after a node was restarted, and before the next one is.
+    /// Wait until everything is well and every replica holds everything, for at most so many
+    /// seconds, and print how it is then: after a node was restarted, and before the next one is.
     #[arg(
         long,
         value_name = "SECONDS",
@@ -157,8 +162,8 @@ pub(crate) struct StatusArguments {
 /// How a server ends.
 #[derive(Debug, Args)]
 pub(crate) struct StopArguments {
-    /// How long an orderly end may take after SIGTERM or Ctrl-C. Then the server ends as if it were killed, says what it
-    /// waited for, and exits with status 1.
+    /// How long an orderly end may take after SIGTERM or Ctrl-C. Then the server ends as if it were
+    /// killed, says what it waited for, and exits with status 1.
     #[arg(long, default_value_t = 10, value_name = "SECONDS", value_parser = within(1..=3600_u64))]
     pub(crate) stop_within: u64,
 }
@@ -172,8 +177,8 @@ impl StopArguments {
 /// How a server tells what happens to it, on standard error.
 #[derive(Debug, Args)]
 pub(crate) struct EventArguments {
-    /// The events that the server tells: only what went wrong (error), what an operator should look at (warn), and what
-    /// becomes of nodes and views (info).
+    /// The events that the server tells: only what went wrong (error), what an operator should look
+    /// at (warn), and what becomes of nodes and views (info).
     #[arg(long, value_enum, default_value_t, value_name = "LEVEL")]
     pub(crate) log_level: LogLevel,
     /// As lines for people, or as a line of JSON each.
@@ -290,10 +295,12 @@ pub(crate) struct CreateArguments {
         in_logs(|order| order.has_one_sequencer)
     ))]
     pub(crate) sequencers: Option<u32>,
-    /// With how few sequencing replicas it goes on accepting appends [default: 2, or 1 if it has one].
+    /// With how few sequencing replicas it goes on accepting appends [default: 2, or 1 if it has
+    /// one].
     #[arg(long, value_parser = within(1..=u32::MAX))]
     pub(crate) min_sequencers: Option<u32>,
-    /// With how few replicas of each shard it goes on accepting appends [default: 2, or 1 if it has one].
+    /// With how few replicas of each shard it goes on accepting appends [default: 2, or 1 if it has
+    /// one].
     #[arg(long, value_parser = within(1..=u32::MAX))]
     pub(crate) min_replicas: Option<u32>,
     /// Where an acknowledged record is: 'disk' or 'memory' of every replica.
@@ -465,12 +472,12 @@ pub(crate) struct TailArguments {
     /// Stop before this position, when all before it is final [default: never].
     #[arg(long, value_name = "P", value_parser = numbers::position)]
     pub(crate) until: Option<u64>,
-    /// Print records before they are final, with lines that say up to where they are, or from where on they are void. Needs
-    /// --json.
+    /// Print records before they are final, with lines that say up to where they are, or from where
+    /// on they are void. Needs --json.
     #[arg(long)]
     pub(crate) speculative: bool,
-    /// Only records whose key begins with PREFIX (key=PREFIX), or that have a header of this kind whose value does
-    /// (header:KIND=PREFIX).
+    /// Only records whose key begins with PREFIX (key=PREFIX), or that have a header of this kind
+    /// whose value does (header:KIND=PREFIX).
     #[arg(long, value_name = "WHICH", value_parser = OsStringValueParser::new().try_map(filter))]
     pub(crate) filter: Option<Filter>,
     /// Only records on these shards, by number, separated by commas.
@@ -505,7 +512,8 @@ fn filter(text: OsString) -> Result<Filter, String> {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AdminCommand {
-    /// Say what would be lost if a log that waits for it went on without what no replica holds any more.
+    /// Say what would be lost if a log that waits for it went on without what no replica holds any
+    /// more.
     Recover {
         /// The log.
         name: String,
@@ -513,8 +521,8 @@ pub(crate) enum AdminCommand {
         #[arg(long)]
         accept_loss: bool,
     },
-    /// Let other nodes take over all that a node has, without a moment in which there are fewer replicas, and say when it is
-    /// safe to stop it.
+    /// Let other nodes take over all that a node has, without a moment in which there are fewer
+    /// replicas, and say when it is safe to stop it.
     Drain {
         /// The node.
         #[arg(value_parser = numbers::node)]
@@ -522,7 +530,8 @@ pub(crate) enum AdminCommand {
         /// Return at once; `seriatim status` shows how far it is.
         #[arg(long)]
         no_wait: bool,
-        /// Let the node stay after all: it may be given roles again. What others took over stays with them.
+        /// Let the node stay after all: it may be given roles again. What others took over stays
+        /// with them.
         #[arg(long, conflicts_with = "no_wait")]
         cancel: bool,
     },

@@ -20,7 +20,8 @@ const REPLACE_MS: RangeInclusive<u64> = 100..=86_400_000;
 /// How long a record may lie on its shard before somebody asks for its name, in milliseconds.
 const ORPHAN_CHECK_MS: RangeInclusive<u64> = 100..=86_400_000;
 
-/// How many bytes a node's disk has at least: the journal takes a part of it, and some is kept for what makes room.
+/// How many bytes a node's disk has at least: the journal takes a part of it, and some is kept for
+/// what makes room.
 const LEAST_DISK_BYTES: u64 = 512 << 20;
 
 /// A setting that nodes had, as the parser refuses it now, and where it went.
@@ -30,7 +31,8 @@ const MOVED: (&str, &str) = (
      it when a log is created, with 'seriatim log create --session-idle-positions N'",
 );
 
-/// Why a configuration cannot be used: one line, with the file, the setting, and what would be right.
+/// Why a configuration cannot be used: one line, with the file, the setting, and what would be
+/// right.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {what}", path.display())]
 pub(crate) struct ConfigError {
@@ -112,8 +114,8 @@ pub(crate) fn read(path: &Path) -> Result<ServeOptions, ConfigError> {
     Ok(options)
 }
 
-/// The limits that the command line gives, each as `NAME=NUMBER` or `NAME=SIZE`; the names and what they may be are those of a
-/// file's `[limits]`.
+/// The limits that the command line gives, each as `NAME=NUMBER` or `NAME=SIZE`; the names and what
+/// they may be are those of a file's `[limits]`.
 ///
 /// # Errors
 /// If there is no such setting, or it cannot be that number.

@@ -1,4 +1,5 @@
-//! A record as a line of JSON: what `read --json` and `tail --json` print, and `append --input json` takes.
+//! A record as a line of JSON: what `read --json` and `tail --json` print, and `append --input
+//! json` takes.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -77,8 +78,8 @@ impl JsonRecord {
         Self { speculative: Some(speculative), ..self }
     }
 
-    /// The record that a line asks to append. Fields that only a reader is told (position, time, session, number, speculative) are
-    /// passed over, so that one log can be copied to another.
+    /// The record that a line asks to append. Fields that only a reader is told (position, time,
+    /// session, number, speculative) are passed over, so that one log can be copied to another.
     ///
     /// # Errors
     /// Says what is wrong with the line.

@@ -1,6 +1,7 @@
 //! The lines that a server writes to a stream, by a thread of their own.
 //!
-//! A stream stops taking lines when no process reads it: a full pipe, a terminal that is held with Ctrl-S. A server works on.
+//! A stream stops taking lines when no process reads it: a full pipe, a terminal that is held with
+//! Ctrl-S. A server works on.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -24,7 +25,8 @@ struct Shared {
     changed: Condvar,
 }
 
-/// Invariant: `waiting_bytes` is the sum of the lengths of `waiting`, and at most [`MAX_WAITING_BYTES`].
+/// Invariant: `waiting_bytes` is the sum of the lengths of `waiting`, and at most
+/// [`MAX_WAITING_BYTES`].
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Vec<u8>>,
@@ -36,8 +38,8 @@ struct State {
 }
 
 impl LineQueue {
-    /// Starts the thread that writes to `stream`. When lines were dropped and half of the queue is free again, the thread calls
-    /// `report_dropped` with their number.
+    /// Starts the thread that writes to `stream`. When lines were dropped and half of the queue is
+    /// free again, the thread calls `report_dropped` with their number.
     ///
     /// # Errors
     /// If the operating system starts no thread.
@@ -123,7 +125,8 @@ impl Shared {
         }
     }
 
-    /// The line that was taken is written. Returns the number of dropped lines to report now: zero without room for the report.
+    /// The line that was taken is written. Returns the number of dropped lines to report now: zero
+    /// without room for the report.
     fn written(&self) -> u64 {
         let mut state = self.state();
         state.is_writing = false;

@@ -1,7 +1,7 @@
 //! `seriatim`: the one binary. It is a server, a client, a demonstration and a benchmark.
 //!
-//! Exit status: 0 done, 1 failed with one line on standard error (or, of `status`, that something is
-//! not well), 2 usage, 130 an append that was interrupted.
+//! Exit status: 0 done, 1 failed with one line on standard error (or, of `status`, that something
+//! is not well), 2 usage, 130 an append that was interrupted.
 
 mod arguments;
 mod commands;

@@ -101,14 +101,16 @@ pub(crate) fn note(line: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
-/// The target of events that a server reports to its end: how the end proceeds, and lines that were dropped.
+/// The target of events that a server reports to its end: how the end proceeds, and lines that were
+/// dropped.
 pub(crate) const TO_THE_END: &str = "seriatim::to_the_end";
 
-/// How long a server that ends waits until its last lines are written. A stream that no process reads never takes them.
+/// How long a server that ends waits until its last lines are written. A stream that no process
+/// reads never takes them.
 pub(crate) const LAST_LINES: Duration = Duration::from_millis(500);
 
-/// The reports of a server: events on standard error, one line each, with its time in UTC, and lines on standard output. A server
-/// never waits for either stream.
+/// The reports of a server: events on standard error, one line each, with its time in UTC, and
+/// lines on standard output. A server never waits for either stream.
 pub(crate) struct Reports {
     is_ending: Arc<AtomicBool>,
     errors: LineQueue,
@@ -147,8 +149,8 @@ impl Reports {
         Ok(reports)
     }
 
-    /// From here on only the events with the target [`TO_THE_END`] are written: the nodes of one process that stops leave each
-    /// other, and none of them is lost.
+    /// From here on only the events with the target [`TO_THE_END`] are written: the nodes of one
+    /// process that stops leave each other, and none of them is lost.
     pub(crate) fn end_events(&self) {
         self.is_ending.store(true, Ordering::Relaxed);
     }
@@ -158,7 +160,8 @@ impl Reports {
         self.lines.push(format!("{line}\n").into_bytes());
     }
 
-    /// The server ended with `outcome`: reports a failure, and waits for at most [`LAST_LINES`] until all lines are written.
+    /// The server ended with `outcome`: reports a failure, and waits for at most [`LAST_LINES`]
+    /// until all lines are written.
     pub(crate) fn end(&self, outcome: Outcome) -> Outcome {
         let outcome = outcome.map_err(|failure| match failure {
             Failure::Message(message) => {

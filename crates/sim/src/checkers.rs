@@ -1,7 +1,7 @@
 //! One file for each property that a log promises (docs/design/erwin.md, "The promise").
 //!
-//! A checker reads a history after the run and objects, or not. Positions are the witness: with them,
-//! every check is a sort and a scan.
+//! A checker reads a history after the run and objects, or not. Positions are the witness: with
+//! them, every check is a sort and a scan.
 
 mod amnesia;
 mod amplification;
@@ -102,7 +102,8 @@ pub const ALL: [Checker; 42] = [
     ("speculation_live", speculation_live::check),
 ];
 
-/// The checkers that need to know only what the clients of a log were told, and what is in it at the end.
+/// The checkers that need to know only what the clients of a log were told, and what is in it at
+/// the end.
 const OF_EACH_LOG: [Checker; 6] = [
     ("total_order", total_order::check),
     ("session_order", session_order::check),

@@ -49,8 +49,8 @@ pub struct Producer {
     session: u32,
     /// The appends of the present session, by number; if it was resumed, also of those before it.
     in_session: Vec<usize>,
-    /// The application's note about its session when it was resumed: session, number, and how many of `in_session`
-    /// come before that.
+    /// The application's note about its session when it was resumed: session, number, and how many
+    /// of `in_session` come before that.
     noted: Option<(SessionId, u64, usize)>,
     /// Appends without an outcome.
     pending: BTreeSet<usize>,
@@ -61,7 +61,8 @@ pub struct Producer {
     hurry: bool,
     expired: u64,
     end: End,
-    /// Another run of its program went on with its session. What it is told counts, but nobody appends with it any more.
+    /// Another run of its program went on with its session. What it is told counts, but nobody
+    /// appends with it any more.
     is_survivor: bool,
 }
 
@@ -125,7 +126,8 @@ impl Producer {
         }
     }
 
-    /// The same, if it goes on while another run has its session, as if nobody had noticed that it lives.
+    /// The same, if it goes on while another run has its session, as if nobody had noticed that it
+    /// lives.
     #[must_use]
     pub fn survivor(&self) -> Self {
         let entry = self.machine.entry().clone();
@@ -156,9 +158,10 @@ impl Producer {
         self
     }
 
-    /// The legacy if the client dies now. The client may know its session if `remembers`: not if it let the session
-    /// append again, because then it does not know its numbers. It may have written down the session that it appended
-    /// to last, or count on from the one that it went on with: that is the same.
+    /// The legacy if the client dies now. The client may know its session if `remembers`: not if it
+    /// let the session append again, because then it does not know its numbers. It may have written
+    /// down the session that it appended to last, or count on from the one that it went on with:
+    /// that is the same.
     #[must_use]
     pub fn die(self, remembers: bool, random: &mut Random) -> Legacy {
         let in_flight = |index: &usize| self.pending.contains(index);
@@ -298,7 +301,8 @@ impl Producer {
         }
     }
 
-    /// The program's next run has a session of its own. The one before was closed, if at all, without waiting for that.
+    /// The program's next run has a session of its own. The one before was closed, if at all,
+    /// without waiting for that.
     fn begin_another(&mut self, now: Time, random: &mut Random, history: &mut History, out: &mut Vec<Post>) {
         let is_idle = self.pending.is_empty() && self.unanswered_tails.is_empty();
         if self.remaining == 0 || !is_idle || !matches!(self.end, End::Open) {

@@ -389,7 +389,8 @@ impl Coverage {
             counts.into_iter().filter(|(_, count)| *count == 0).map(|(name, _)| name.to_owned()).collect();
         // Elsewhere a client refuses what is too large before it has a number: none is tried.
         missing.retain(|name| order.properties().numbers_refused || name != "refused appends");
-        // Where the role that orders keeps nothing, nothing is bound in the background, and nobody is sealed.
+        // Where the role that orders keeps nothing, nothing is bound in the background, and nobody
+        // is sealed.
         let is_unsealed = !order.properties().keeps_order;
         let happens = |step: &Step| !is_unsealed || !matches!(step, Step::Bind | Step::Truncate | Step::Seal);
         for kind in FaultKind::ALL {

@@ -1,5 +1,5 @@
-//! The excuses that let something pass although it looks like a broken promise, by kind: an excuse that is never
-//! counted hides what it likes.
+//! The excuses that let something pass although it looks like a broken promise, by kind: an excuse
+//! that is never counted hides what it likes.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -10,7 +10,8 @@ use crate::history::History;
 /// Why a broken promise is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Excuse {
-    /// A log that lost more memory than it can bear ended unavailable: what it acknowledged and was not read may be gone.
+    /// A log that lost more memory than it can bear ended unavailable: what it acknowledged and was
+    /// not read may be gone.
     Unavailable,
     /// A disk was lost while a view was being formed that counted on it alone.
     SpoiledInViewChange,
@@ -32,7 +33,8 @@ pub enum Excuse {
     Reordered,
     /// After an accepted loss, nobody had a position.
     Gap,
-    /// After an accepted loss, an answer lacked what its shard had given out, or another shard had it.
+    /// After an accepted loss, an answer lacked what its shard had given out, or another shard had
+    /// it.
     Disowned,
     /// After an accepted loss, a session's numbers had gaps, or went on after its end.
     SessionForgotten,
@@ -65,7 +67,8 @@ impl Excuses {
 }
 
 impl History {
-    /// Whether an excuse holds. That is counted: it is asked for only where a promise would be broken otherwise.
+    /// Whether an excuse holds. That is counted: it is asked for only where a promise would be
+    /// broken otherwise.
     pub fn excuse(&self, excuse: Excuse, holds: bool) -> bool {
         if holds {
             self.excuses.note(excuse);

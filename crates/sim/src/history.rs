@@ -210,8 +210,8 @@ pub struct Costs {
     pub journal_bytes: u64,
     /// How many bytes nodes sent each other.
     pub sent_bytes: u64,
-    /// How many bytes nodes held in memory at once, at most: what they had not taken, sent, or written yet, and what
-    /// sequencing replicas kept of records that were not stable.
+    /// How many bytes nodes held in memory at once, at most: what they had not taken, sent, or
+    /// written yet, and what sequencing replicas kept of records that were not stable.
     pub most_held: u64,
     /// The cost of one step, of each the most.
     pub most_step: Step,
@@ -291,7 +291,8 @@ pub struct Load {
     pub ended: Time,
     /// How many faults struck meanwhile.
     pub faults: u32,
-    /// Whether all of these are nodes that die, and stay away until the others have a view without them.
+    /// Whether all of these are nodes that die, and stay away until the others have a view without
+    /// them.
     pub are_deaths: bool,
     /// The view when it began.
     pub view: ViewNumber,
@@ -373,7 +374,8 @@ pub struct History {
     pub unfreed: Option<String>,
     /// Where a log did without a node before others held what it held.
     pub left_early: Vec<String>,
-    /// Where a replica copied the shard of a node that it stood in for, although that node could still come back in time.
+    /// Where a replica copied the shard of a node that it stood in for, although that node could
+    /// still come back in time.
     pub copied_early: Vec<String>,
     /// Where a replica removed its files although another one read of them.
     pub removed_early: Vec<String>,
@@ -407,7 +409,8 @@ pub struct History {
     pub heard: BTreeMap<(Member, ShardId, ViewNumber), Moment>,
     /// The incarnations of each replica, and when each was first seen.
     pub incarnations: BTreeMap<(NodeId, ShardId), Vec<(Moment, Incarnation)>>,
-    /// Below which position everything was final from which moment on, by what the replicas had done.
+    /// Below which position everything was final from which moment on, by what the replicas had
+    /// done.
     pub stable: Vec<(Moment, Position)>,
     /// The same for the positions of single shards, in a log that is ordered first.
     pub written: BTreeMap<ShardId, Vec<(Moment, Position)>>,
@@ -425,7 +428,8 @@ pub struct History {
     pub known: BTreeMap<(NodeId, ShardId), Vec<(Time, Position)>>,
     /// Which positions of shards a replica said are damaged on its disk.
     pub damaged: BTreeSet<(ShardId, Position)>,
-    /// Subscriptions that ended because no replica gave out a record, and what they were told, until that is judged.
+    /// Subscriptions that ended because no replica gave out a record, and what they were told,
+    /// until that is judged.
     pub withheld: Vec<(ShardId, Position, String)>,
     /// Whether a disk lost, or could not take, anything that had been written to it.
     pub disks_failed: bool,
@@ -540,14 +544,15 @@ impl History {
         self.sessions
     }
 
-    /// How the positions are spread over the shards. A later view leaves what is final where it was.
+    /// How the positions are spread over the shards. A later view leaves what is final where it
+    /// was.
     #[must_use]
     pub fn placement(&self) -> Placement {
         self.placement_at(Moment::MAX)
     }
 
-    /// The same by the views that were registered up to a moment. Only where an operator accepted a loss that makes
-    /// a difference to what was final then.
+    /// The same by the views that were registered up to a moment. Only where an operator accepted a
+    /// loss that makes a difference to what was final then.
     #[must_use]
     pub fn placement_at(&self, moment: Moment) -> Placement {
         let mut placement =
@@ -607,8 +612,9 @@ impl History {
         }
     }
 
-    /// An append was acknowledged under this name, maybe with its position. What was acknowledged, and may be gone since an
-    /// operator accepted a loss, another run of its application may append again under another name.
+    /// An append was acknowledged under this name, maybe with its position. What was acknowledged,
+    /// and may be gone since an operator accepted a loss, another run of its application may append
+    /// again under another name.
     pub fn acknowledge(&mut self, now: Time, index: usize, id: RecordId, position: Option<Position>) {
         self.complete(now, index, Outcome::Acknowledged);
         let append = &self.appends[index];
@@ -770,8 +776,8 @@ impl History {
         self.places().into_iter().map(|(append, (position, _))| (append, position)).collect()
     }
 
-    /// The same, with when it was first known to be there. What is in the log again after an operator accepted a loss,
-    /// although it was not lost itself, is where it was before.
+    /// The same, with when it was first known to be there. What is in the log again after an
+    /// operator accepted a loss, although it was not lost itself, is where it was before.
     #[must_use]
     pub fn places(&self) -> BTreeMap<usize, (Position, Moment)> {
         let mut places: BTreeMap<usize, (Position, Moment)> = BTreeMap::new();

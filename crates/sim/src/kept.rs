@@ -4,7 +4,8 @@ use seriatim_model::{IdRun, Position, ViewNumber};
 
 use crate::history::{History, Outcome};
 
-/// Records that the replicas of a shard have durably when a view is registered, and had in the one before.
+/// Records that the replicas of a shard have durably when a view is registered, and had in the one
+/// before.
 #[derive(Clone, Copy, Debug)]
 pub struct Kept {
     /// Which.

@@ -1,4 +1,5 @@
-//! Late messages of a session that has ended: appends that a network held back, say, with names and records.
+//! Late messages of a session that has ended: appends that a network held back, say, with names and
+//! records.
 
 use seriatim_model::{Address, Endpoint, Record, SessionId, ShardId, Time};
 use seriatim_protocol::Message;

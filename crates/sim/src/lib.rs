@@ -1,7 +1,7 @@
 //! Whole clusters from a seed, in virtual time, and what judges them.
 //!
-//! A [`plan::Plan`] follows from a seed: the cluster, the workload, the faults. A [`world::World`] lives
-//! through it with the real machines, the real store, journal and codec, and writes a
+//! A [`plan::Plan`] follows from a seed: the cluster, the workload, the faults. A [`world::World`]
+//! lives through it with the real machines, the real store, journal and codec, and writes a
 //! [`history::History`]. The [`checkers`] judge the history, one property each.
 
 pub mod capacity;

@@ -1,4 +1,5 @@
-//! The reads of the client library: its fetch, and an application that reads here and there, and once through.
+//! The reads of the client library: its fetch, and an application that reads here and there, and
+//! once through.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -20,7 +20,8 @@ pub struct Detection {
     pub within: u64,
     /// The profile to run.
     pub profile: Profile,
-    /// The property of the orderings that show it. The first of those that the profile is for is the one that must.
+    /// The property of the orderings that show it. The first of those that the profile is for is
+    /// the one that must.
     pub of: fn(&Properties) -> bool,
     /// The first seed.
     pub from: u64,
@@ -75,8 +76,8 @@ const HAS_QUOTAS: fn(&Properties) -> bool = |order| order.has_quotas;
 const SHARDS_CHOSEN: fn(&Properties) -> bool = |order| !order.places_by_position;
 const NAMES_APART: fn(&Properties) -> bool = |order| matches!(order.announces, Announced::Id);
 
-/// The log passes a session while something of it is repeated, and the member dies that has forgotten it. That is rare: so the
-/// plan is one in which it was seen, with other chances.
+/// The log passes a session while something of it is repeated, and the member dies that has
+/// forgotten it. That is rare: so the plan is one in which it was seen, with other chances.
 const PASSED_WHILE_REPEATED: Profile = Profile {
     make: |seed| {
         let mut plan = (profiles::ANY.make)(1_900_004_657);

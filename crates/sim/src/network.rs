@@ -1,5 +1,5 @@
-//! The network: connections between nodes and clients, in order each, late, lost or doubled as the seed
-//! and the faults say.
+//! The network: connections between nodes and clients, in order each, late, lost or doubled as the
+//! seed and the faults say.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -140,9 +140,9 @@ impl Network {
         self.unnoticed.retain(|(_, at)| *at != party);
     }
 
-    /// The fate of a message whose connection broke while it was on its way: how much later it arrives, if it does.
-    /// Between nodes that may be in the next incarnation of either. A message from or to a client is read before the
-    /// break is noticed, or never.
+    /// The fate of a message whose connection broke while it was on its way: how much later it
+    /// arrives, if it does. Between nodes that may be in the next incarnation of either. A message
+    /// from or to a client is read before the break is noticed, or never.
     pub fn straggles(&mut self, connection: Connection, from: Party, to: Party) -> Option<Duration> {
         if !self.random.percent(self.plan.straggle_percent) {
             return None;

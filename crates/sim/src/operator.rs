@@ -1,5 +1,5 @@
-//! The operator of a log: looks how far it is, asks what is lost when it says that it lost something, and accepts that; by the
-//! machines that programs use.
+//! The operator of a log: looks how far it is, asks what is lost when it says that it lost
+//! something, and accepts that; by the machines that programs use.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -20,8 +20,9 @@ use crate::history::{History, Moment, Sought};
 pub const LOOKS_EVERY: Duration = Duration::from_millis(200);
 /// How long a node with a controller may take to answer what is lost.
 const TIMEOUT: Duration = Duration::from_secs(4);
-/// The machine that asks about losses, the one that looks where a time begins, and the one that waits for a shard. Those that ask
-/// how far the log is have numbers from the last one on: an answer that comes late is for none that asks then.
+/// The machine that asks about losses, the one that looks where a time begins, and the one that
+/// waits for a shard. Those that ask how far the log is have numbers from the last one on: an
+/// answer that comes late is for none that asks then.
 const RECOVERY: u64 = 0;
 const SEARCH: u64 = 1;
 const AWAITING: u64 = 2;
@@ -54,10 +55,12 @@ pub enum Told {
         status: Status,
         /// How many sequencing replicas there are.
         sequencers: usize,
-        /// The stable bound that the primary of each shard knew when that was told, if it is the one that was there when the
-        /// operator asked, in the same process: a bound is written behind, and one that restarted may know a lower one.
+        /// The stable bound that the primary of each shard knew when that was told, if it is the
+        /// one that was there when the operator asked, in the same process: a bound is written
+        /// behind, and one that restarted may know a lower one.
         stable: Vec<(ShardId, Position)>,
-        /// The shards whose primary's process did not run from when the operator asked to when that was told.
+        /// The shards whose primary's process did not run from when the operator asked to when that
+        /// was told.
         absent: Vec<ShardId>,
     },
     /// Losses, or that the log goes on.
@@ -70,7 +73,8 @@ pub enum Told {
     Known {
         /// The entries of the log.
         entries: Vec<LogEntry>,
-        /// The version of its entry that the node which was asked first knew then, if its process ran from then on.
+        /// The version of its entry that the node which was asked first knew then, if its process
+        /// ran from then on.
         least: Option<u64>,
         /// The version that the register had when the operator was told, if its node was there.
         most: Option<u64>,
@@ -92,8 +96,8 @@ pub enum Outcome {
     Known(FirstAsked, Known),
 }
 
-/// The node that is asked first what it knows: the version of the log's entry that it knew then, and what tells its process
-/// from a later one.
+/// The node that is asked first what it knows: the version of the log's entry that it knew then,
+/// and what tells its process from a later one.
 #[derive(Clone, Copy, Debug)]
 pub struct FirstAsked {
     /// The version, if it knew one.
@@ -107,10 +111,11 @@ pub struct FirstAsked {
 pub struct Asked {
     /// The view that names them.
     pub view: View,
-    /// The primaries that were there when they were asked, each with how often its node was started and ended: an incarnation
-    /// outlives a restart.
+    /// The primaries that were there when they were asked, each with how often its node was started
+    /// and ended: an incarnation outlives a restart.
     pub there: BTreeMap<ShardId, (Incarnation, u64)>,
-    /// The primaries whose process did not run then, with what tells that from a later time at which it does not run.
+    /// The primaries whose process did not run then, with what tells that from a later time at
+    /// which it does not run.
     pub absent: BTreeMap<ShardId, u64>,
 }
 
@@ -128,7 +133,8 @@ pub struct Operator {
     inventories: u64,
     /// When the operator looks the next time.
     pub look_at: Time,
-    /// The records that would be lost, as far as the operator was told when nothing went wrong any more.
+    /// The records that would be lost, as far as the operator was told when nothing went wrong any
+    /// more.
     pub told: Option<(Position, Vec<Gap>)>,
     /// Whether the log goes on without that.
     pub goes_on: bool,
@@ -160,7 +166,8 @@ impl Operator {
         self.told.clone()
     }
 
-    /// Asks what is lost, or accepts it, once that was told. `is_calm` says that nothing goes wrong any more.
+    /// Asks what is lost, or accepts it, once that was told. `is_calm` says that nothing goes wrong
+    /// any more.
     pub fn recover(&mut self, now: Time, entry: &LogEntry, is_calm: bool, options: Options) {
         self.request += 1;
         let recovery = Recovery::new(now, entry, (self.request, self.told.is_some()), TIMEOUT, options);
@@ -181,7 +188,8 @@ impl Operator {
         }
     }
 
-    /// Takes an answer about losses. It is believed if it was asked for when nothing went wrong any more.
+    /// Takes an answer about losses. It is believed if it was asked for when nothing went wrong any
+    /// more.
     pub fn hears(&mut self, told: Recovered, is_calm: bool, history: &mut History) -> Told {
         let moment = history.tick();
         self.found_all |= told.done && !told.lost && is_calm;
@@ -197,8 +205,8 @@ impl Operator {
         Told::Recovered(told)
     }
 
-    /// Looks where what was appended at a time begins, unless that is done already: at `wall_ms` by a clock that is right,
-    /// which is `right_ms` after the world began.
+    /// Looks where what was appended at a time begins, unless that is done already: at `wall_ms` by
+    /// a clock that is right, which is `right_ms` after the world began.
     pub fn seek(&mut self, now: Time, control: NodeId, entry: &LogEntry, (wall_ms, right_ms): (u64, u64)) {
         let log = (entry.id, entry.name.clone());
         self.search.get_or_insert_with(|| (TimeSearch::new(now, control, log, wall_ms), right_ms));
@@ -233,7 +241,8 @@ impl Operator {
         [recovery, status, search, awaiting, inventory].into_iter().flatten().min()
     }
 
-    /// Steps one of the machines, if it is there, and looks again when the first of them wants to be woken.
+    /// Steps one of the machines, if it is there, and looks again when the first of them wants to
+    /// be woken.
     pub fn step(
         &mut self,
         machine: u64,
@@ -285,8 +294,8 @@ impl Operator {
     }
 }
 
-/// Steps a machine, if it runs, and sends what it says. One that has its outcome runs no more: that is returned, with what
-/// the operator noted beside it.
+/// Steps a machine, if it runs, and sends what it says. One that has its outcome runs no more: that
+/// is returned, with what the operator noted beside it.
 fn drive<M, Note>(
     running: &mut Option<(M, Note)>,
     (machine, now, input): (u64, Time, Input<Message, Infallible>),

@@ -1,5 +1,5 @@
-//! Connections that carry so much in a second, and hold so much: a queue at the sender, and a window of what the
-//! receiver has not taken yet.
+//! Connections that carry so much in a second, and hold so much: a queue at the sender, and a
+//! window of what the receiver has not taken yet.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;

@@ -88,14 +88,16 @@ pub struct NetworkPlan {
     pub noise_permille: (u64, u64, u64),
     /// How many of a hundred messages outlive the connection that they travel over.
     pub straggle_percent: u64,
-    /// How many of a thousand messages between nodes come a second time, much later, whatever became of their connection.
+    /// How many of a thousand messages between nodes come a second time, much later, whatever
+    /// became of their connection.
     pub echo_permille: u64,
 }
 
 /// How large the nodes' disks are.
 #[derive(Clone, Copy, Debug)]
 pub struct DiskPlan {
-    /// How much each of them takes, from the first moment to the last, in bytes, if there is a bound.
+    /// How much each of them takes, from the first moment to the last, in bytes, if there is a
+    /// bound.
     pub most: Option<u64>,
     /// With how little room a disk counts as full, in bytes.
     pub low: u64,
@@ -114,8 +116,8 @@ pub struct Workload {
     pub sessions: u32,
     /// How many appends each session makes.
     pub appends: u32,
-    /// After how many of them its application begins a session of its own for the next, without a word or by closing the
-    /// one before; if it does.
+    /// After how many of them its application begins a session of its own for the next, without a
+    /// word or by closing the one before; if it does.
     pub per_session: Option<u32>,
     /// How many of them may be on their way at once.
     pub window: u32,
@@ -145,14 +147,15 @@ pub struct Workload {
     pub resume_percent: u64,
     /// How many of a hundred programs whose sessions another run continues are not dead.
     pub lives_on_percent: u64,
-    /// The longest time for which such a program reaches no node, in milliseconds. With zero, only its connections break.
+    /// The longest time for which such a program reaches no node, in milliseconds. With zero, only
+    /// its connections break.
     pub cut_off_most_ms: u64,
     /// How many of a hundred pauses are so long that sessions may expire.
     pub long_pause_percent: u64,
     /// Whether sessions are ended when all is appended.
     pub ends: bool,
-    /// Whether applications do not mind in which order their appends are in the log, so that one that became
-    /// a no-op is appended again.
+    /// Whether applications do not mind in which order their appends are in the log, so that one
+    /// that became a no-op is appended again.
     pub unordered: bool,
     /// How often, while there is load, each client's connections break.
     pub reset_every: Option<Duration>,
@@ -234,14 +237,16 @@ pub struct Plan {
     pub clocks: Option<Clocks>,
     /// How the log's limits are changed, and how long after it was created.
     pub limit_changes: Vec<(Duration, RetentionChange)>,
-    /// How often a client appends to a second log, which is created beside the tested one, if there is one.
+    /// How often a client appends to a second log, which is created beside the tested one, if there
+    /// is one.
     pub second_log_every: Option<Duration>,
     /// When, after the tested log was created, others come, and when they go.
     pub fleeting: Vec<(Duration, Duration)>,
-    /// How long everything that was asked for may take while what went wrong stays as it is. Without it, calm returns
-    /// first, and then all of it comes to an end.
+    /// How long everything that was asked for may take while what went wrong stays as it is.
+    /// Without it, calm returns first, and then all of it comes to an end.
     pub done_without_calm: Option<Duration>,
-    /// The amount of everything there is in a second. Without it, work takes no time and messages have no size.
+    /// The amount of everything there is in a second. Without it, work takes no time and messages
+    /// have no size.
     pub capacity: Option<Capacity>,
 }
 
@@ -310,7 +315,8 @@ impl Plan {
         plan
     }
 
-    /// The same plan, with one thing or two that go wrong for 1 to 20 s, and clients that go on asking meanwhile.
+    /// The same plan, with one thing or two that go wrong for 1 to 20 s, and clients that go on
+    /// asking meanwhile.
     #[must_use]
     pub fn lengthened(mut self) -> Self {
         if self.lasts_long {
@@ -351,7 +357,8 @@ impl Plan {
         }
         self.config = self.config.fitted();
         if !order.properties().remembers_sessions {
-            // The sequencer knows all sessions that are at work: of one that it forgets then, it gives out numbers anew.
+            // The sequencer knows all sessions that are at work: of one that it forgets then, it
+            // gives out numbers anew.
             self.options.limits.max_sessions = self.options.limits.max_sessions.max(12);
             if self.seed.is_multiple_of(4) {
                 self.options.limits.ended_sessions = 3;
@@ -377,8 +384,8 @@ impl Plan {
         self
     }
 
-    /// The configuration of a node's machines: the plan's bounds, or lower ones of its own where nodes may differ
-    /// (`docs/decisions/2026-11-24-equal-on-all-nodes.md`).
+    /// The configuration of a node's machines: the plan's bounds, or lower ones of its own where
+    /// nodes may differ (`docs/decisions/2026-11-24-equal-on-all-nodes.md`).
     #[must_use]
     pub fn options_of(&self, node: NodeId) -> Options {
         let mut options = self.options;
@@ -449,15 +456,16 @@ fn limits(random: &mut Random, config: &mut LogConfig) -> Limits {
     }
 }
 
-/// Where the bounds of nodes that differ are drawn from: apart, so that the seeds known by their numbers stay what they are.
-/// None of those that failed once is among the seeds whose nodes differ.
+/// Where the bounds of nodes that differ are drawn from: apart, so that the seeds known by their
+/// numbers stay what they are. None of those that failed once is among the seeds whose nodes
+/// differ.
 const DIFFERENT: u64 = 0xD205_215F;
 
 /// Where it is drawn from what lasts long: apart, for the same reason.
 const LONG: u64 = 0x10_4604;
 
-/// Bounds of one node. Each is at most what the plan says, which the log's replicas elsewhere may count on; two nodes'
-/// heartbeats bear each other.
+/// Bounds of one node. Each is at most what the plan says, which the log's replicas elsewhere may
+/// count on; two nodes' heartbeats bear each other.
 fn make_different(limits: &mut Limits, random: &mut Random) {
     let records = limits.ring_records;
     limits.ring_records = random.pick(&[records, records, records.min(32), records.min(4)]);
@@ -478,8 +486,8 @@ fn scarce(limits: &mut Limits, seed: u64) {
     if random.percent(50) {
         limits.waiting_reads = random.pick(&[16, 40]);
         limits.waiting_locates = random.pick(&[4, 40]);
-        // As outside, eight times what a session may have on its way at least: records behind a gap keep their places, and
-        // what fills it needs some.
+        // As outside, eight times what a session may have on its way at least: records behind a gap
+        // keep their places, and what fills it needs some.
         limits.held_records = random.pick(&[400, 2000]);
         limits.void_runs = random.pick(&[2, 20]);
     }

@@ -18,8 +18,8 @@ use crate::random::Random;
 
 pub use table::*;
 
-/// A quiet cluster: five nodes, of which three order and the others hold records; the register on a node
-/// of its own.
+/// A quiet cluster: five nodes, of which three order and the others hold records; the register on a
+/// node of its own.
 fn quiet(seed: u64) -> Plan {
     Plan {
         nodes: 5,
@@ -109,8 +109,8 @@ fn churn(seed: u64) -> Plan {
     plan
 }
 
-/// A log that is ordered first, while its chains change, messages get lost, and clients die with positions that they
-/// were given.
+/// A log that is ordered first, while its chains change, messages get lost, and clients die with
+/// positions that they were given.
 fn chains(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xC0);
     let mut plan = quiet(seed);
@@ -127,8 +127,8 @@ fn chains(seed: u64) -> Plan {
     plan
 }
 
-/// A log that is ordered by cuts, while its shards and the layer above them change, messages get lost and come out of
-/// order, and clients die.
+/// A log that is ordered by cuts, while its shards and the layer above them change, messages get
+/// lost and come out of order, and clients die.
 fn cuts(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xC75);
     let mut plan = quiet(seed);
@@ -152,8 +152,8 @@ fn endings(seed: u64) -> Plan {
     plan
 }
 
-/// Programs open one session after another, far more than the log remembers, while messages come late and twice, and
-/// sequencing replicas die.
+/// Programs open one session after another, far more than the log remembers, while messages come
+/// late and twice, and sequencing replicas die.
 fn many_sessions(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x5E55);
     let mut plan = quiet(seed);
@@ -204,7 +204,8 @@ fn leader_cut_off(seed: u64) -> Plan {
     plan
 }
 
-/// A node that only holds records restarts: the view changes although every sequencing replica is well.
+/// A node that only holds records restarts: the view changes although every sequencing replica is
+/// well.
 fn shard_restarts(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x5A);
     let mut plan = quiet(seed);
@@ -267,7 +268,8 @@ fn dying_leaders(seed: u64) -> Plan {
     plan
 }
 
-/// Leaders die while readers take what these bound and is not stable, and records that nobody has become no-ops.
+/// Leaders die while readers take what these bound and is not stable, and records that nobody has
+/// become no-ops.
 fn lost_leaders(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x10_57_1E);
     let mut plan = quiet(seed);
@@ -294,8 +296,8 @@ fn lost_leaders(seed: u64) -> Plan {
     plan
 }
 
-/// Processes are killed or cut off one after the other, of every role, while positions are told before cuts give them: what was told
-/// holds, since something of each shard goes on.
+/// Processes are killed or cut off one after the other, of every role, while positions are told
+/// before cuts give them: what was told holds, since something of each shard goes on.
 fn foretold(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xF0_7E_11);
     let mut plan = quiet(seed);
@@ -355,8 +357,8 @@ fn half_seen(seed: u64) -> Plan {
     plan
 }
 
-/// Records are lost on their way to their shards, and come when their positions are no-ops already, while
-/// leaders and primaries die. For logs whose clients put records on shards themselves.
+/// Records are lost on their way to their shards, and come when their positions are no-ops already,
+/// while leaders and primaries die. For logs whose clients put records on shards themselves.
 fn lost_records(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x10);
     let mut plan = quiet(seed);
@@ -375,8 +377,9 @@ fn lost_records(seed: u64) -> Plan {
     plan
 }
 
-/// Records reach neither replica of the only shard in time, and come when the primary has decided what is to become of
-/// them; it cannot tell the other one any more, and dies. For logs whose clients put records on shards themselves.
+/// Records reach neither replica of the only shard in time, and come when the primary has decided
+/// what is to become of them; it cannot tell the other one any more, and dies. For logs whose
+/// clients put records on shards themselves.
 fn undecided_records(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x11);
     let mut plan = quiet(seed);
@@ -403,8 +406,8 @@ fn appended_again(seed: u64) -> Plan {
     plan
 }
 
-/// Every client reads here and there while leaders die whose order of the latest records was theirs alone. For logs
-/// whose clients put records on shards themselves.
+/// Every client reads here and there while leaders die whose order of the latest records was theirs
+/// alone. For logs whose clients put records on shards themselves.
 fn lookups(seed: u64) -> Plan {
     let mut plan = half_seen(seed);
     plan.config.shards = 3;
@@ -413,9 +416,9 @@ fn lookups(seed: u64) -> Plan {
     plan
 }
 
-/// Clients reach only some of the replicas, and die, or are heard again when nobody waits for them any more, while
-/// views change: of many sessions there are records without names. For logs whose clients put records on shards
-/// themselves.
+/// Clients reach only some of the replicas, and die, or are heard again when nobody waits for them
+/// any more, while views change: of many sessions there are records without names. For logs whose
+/// clients put records on shards themselves.
 fn orphans(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x0F);
     let mut plan = quiet(seed);
@@ -439,8 +442,8 @@ fn orphans(seed: u64) -> Plan {
     plan
 }
 
-/// Clients die again and again, in the middle of what they append, and go on with their sessions while views change and
-/// sequencing replicas die: the session of one run after the other ends.
+/// Clients die again and again, in the middle of what they append, and go on with their sessions
+/// while views change and sequencing replicas die: the session of one run after the other ends.
 fn resumed(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x5E);
     let mut plan = quiet(seed);
@@ -460,16 +463,16 @@ fn resumed(seed: u64) -> Plan {
     plan
 }
 
-/// The same, and the earlier runs are alive: they go on sending while another run goes on with their sessions, through view
-/// changes.
+/// The same, and the earlier runs are alive: they go on sending while another run goes on with
+/// their sessions, through view changes.
 fn shut_out(seed: u64) -> Plan {
     let mut plan = resumed(seed);
     plan.workload.lives_on_percent = 60;
     plan
 }
 
-/// The same, and an earlier run reaches no node while another run continues its sessions and views change: it sends what it
-/// had not sent to a view that began after its sessions ended.
+/// The same, and an earlier run reaches no node while another run continues its sessions and views
+/// change: it sends what it had not sent to a view that began after its sessions ended.
 fn shut_out_later(seed: u64) -> Plan {
     let mut plan = shut_out(seed);
     plan.workload.lives_on_percent = 100;
@@ -477,7 +480,8 @@ fn shut_out_later(seed: u64) -> Plan {
     plan
 }
 
-/// Several nodes begin a view change at the same time, their claims interleave, and they die at each step.
+/// Several nodes begin a view change at the same time, their claims interleave, and they die at
+/// each step.
 fn racing_controllers(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x2C);
     let mut plan = quiet(seed);
@@ -551,7 +555,8 @@ fn trimmed_absences(seed: u64) -> Plan {
     plan
 }
 
-/// Where clients write positions: a trim reaches some replicas, and a primary, which alone knew what is final, is lost.
+/// Where clients write positions: a trim reaches some replicas, and a primary, which alone knew
+/// what is final, is lost.
 fn half_trimmed(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x47A1);
     let mut plan = quiet(seed);
@@ -577,8 +582,9 @@ fn disk_losses(seed: u64) -> Plan {
     plan
 }
 
-/// A node comes back with its disk as it was some time before, and all others are there to tell it. In some of the logs every
-/// node is needed: then it comes back to the view that it left, and what it has counts as that of a member.
+/// A node comes back with its disk as it was some time before, and all others are there to tell it.
+/// In some of the logs every node is needed: then it comes back to the view that it left, and what
+/// it has counts as that of a member.
 fn set_back(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x5E7B);
     let mut plan = disk_losses(seed);
@@ -603,8 +609,8 @@ fn bit_rot(seed: u64) -> Plan {
     plan
 }
 
-/// A replica of a shard is back while a view is being formed with a spare in its place, and what was flushed for that is
-/// damaged where nobody restarted.
+/// A replica of a shard is back while a view is being formed with a spare in its place, and what
+/// was flushed for that is damaged where nobody restarted.
 fn mending(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x3E);
     let mut plan = quiet(seed);
@@ -668,8 +674,8 @@ fn reshaped(seed: u64) -> Plan {
     plan
 }
 
-/// Shards join and leave while programs read the records of some of them, and messages are lost: a reader may hear of a view long after
-/// the shards.
+/// Shards join and leave while programs read the records of some of them, and messages are lost: a
+/// reader may hear of a view long after the shards.
 fn chosen_shards(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xC405);
     let mut plan = reshaped(seed);

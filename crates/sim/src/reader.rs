@@ -50,9 +50,11 @@ pub struct Reader {
     next_request: u64,
     look_up_at: Option<Time>,
     trimmed: Position,
-    /// Every position below it was given out, lost or trimmed; and those above it that were given out.
+    /// Every position below it was given out, lost or trimmed; and those above it that were given
+    /// out.
     ///
-    /// A cursor says less: a shard that joined is not known before the register is asked, and has positions below it.
+    /// A cursor says less: a shard that joined is not known before the register is asked, and has
+    /// positions below it.
     read_to: Position,
     read: BTreeSet<Position>,
     random: Random,
@@ -343,8 +345,9 @@ impl Reader {
                 self.read_to = self.read_to.max(first);
                 self.note_read([]);
             }
-            // The application that reads here takes note, and goes on. A drain wants what this shard has, which below `end` is
-            // nothing; for others, another shard may hold the next position.
+            // The application that reads here takes note, and goes on. A drain wants what this
+            // shard has, which below `end` is nothing; for others, another shard may hold the next
+            // position.
             ReadError::Lost { position, end } => {
                 history.was_told_lost(shard, position);
                 let passed = if matches!(self.style, Style::Drain { .. }) { end } else { position.next() };

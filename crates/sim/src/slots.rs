@@ -1,5 +1,5 @@
-//! Positions that are given in advance, as windows, committed cuts and primaries tell of them: by their own messages, whoever heard
-//! these.
+//! Positions that are given in advance, as windows, committed cuts and primaries tell of them: by
+//! their own messages, whoever heard these.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,8 @@ pub struct Slots {
     pub cuts: BTreeMap<(ViewNumber, Position), Vec<Ordered>>,
     /// The parts of the closing cuts of each claim.
     pub closings: BTreeMap<(ViewNumber, Position), Vec<Ordered>>,
-    /// The local log of each shard in each view, by its primary's word. Padding has names of nobody.
+    /// The local log of each shard in each view, by its primary's word. Padding has names of
+    /// nobody.
     pub names: BTreeMap<(ViewNumber, ShardId), Vec<RecordId>>,
     /// The predictions of primaries.
     pub predictions: Vec<Prediction>,
@@ -100,7 +101,8 @@ impl Slots {
         }
     }
 
-    /// The slots of a view below a position, as far as its windows are known: by writing down one after the other.
+    /// The slots of a view below a position, as far as its windows are known: by writing down one
+    /// after the other.
     #[must_use]
     pub fn of_view(&self, view: ViewNumber, end: Position) -> BTreeMap<Position, (ShardId, u64)> {
         let mut slots = BTreeMap::new();
@@ -132,8 +134,8 @@ impl Slots {
         slots
     }
 
-    /// Whether no shard has a turn at a position, as far as the windows of a view are known: it is of a shard that has none, in
-    /// a window without turns, or behind all windows.
+    /// Whether no shard has a turn at a position, as far as the windows of a view are known: it is
+    /// of a shard that has none, in a window without turns, or behind all windows.
     #[must_use]
     pub fn has_no_turn(&self, view: ViewNumber, position: Position) -> bool {
         let of_view = || self.windows.range((view, 0)..=(view, u32::MAX)).map(|(_, window)| window);

@@ -1,4 +1,5 @@
-//! The reader of the client library: its subscriber, and an application that takes what it is given.
+//! The reader of the client library: its subscriber, and an application that takes what it is
+//! given.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -50,8 +51,9 @@ struct Speculative {
     confirmed: Position,
 }
 
-/// The shards whose records are wanted, if not all are: one, or some of those that the log has from the beginning if shards join and
-/// leave. They are drawn apart from what the plan's other choices go by.
+/// The shards whose records are wanted, if not all are: one, or some of those that the log has from
+/// the beginning if shards join and leave. They are drawn apart from what the plan's other choices
+/// go by.
 fn chosen_shards(plan: &Plan, is_speculative: bool) -> Option<BTreeSet<ShardId>> {
     let mut random = Random::new(plan.seed ^ 0x0054_A8D5);
     let is_chosen = random.percent(30) && plan.config.shards > 1;
@@ -84,7 +86,8 @@ impl Speculative {
 }
 
 impl Subscription {
-    /// Subscribes from the beginning of the log, with so many bytes on their way. In half of all seeds it takes predictions.
+    /// Subscribes from the beginning of the log, with so many bytes on their way. In half of all
+    /// seeds it takes predictions.
     #[must_use]
     pub fn new(
         control: NodeId,
@@ -101,7 +104,8 @@ impl Subscription {
         Self::of((control, entry, window), random, (speculative, wanted), plan, history)
     }
 
-    /// Subscribes to a shard that is about to join, alone or with some of the others, or to others alone, as the seed says.
+    /// Subscribes to a shard that is about to join, alone or with some of the others, or to others
+    /// alone, as the seed says.
     #[must_use]
     pub fn to_joining(
         control: NodeId,
@@ -123,8 +127,8 @@ impl Subscription {
         Self::of((control, entry, window), random, (speculative, wanted), plan, history)
     }
 
-    /// Subscribes to the wanted records with a window of `window` bytes. A `speculative` subscription receives records before
-    /// they are final.
+    /// Subscribes to the wanted records with a window of `window` bytes. A `speculative`
+    /// subscription receives records before they are final.
     fn of(
         (control, entry, window): (NodeId, &LogEntry, u64),
         random: Random,
@@ -149,7 +153,8 @@ impl Subscription {
         Self { shards, choice, machine, random, next, wants: 0, has_ended: false, skips_lost, speculative }
     }
 
-    /// Everything below it was delivered, and is final, or is trimmed; an application that takes predictions was told so.
+    /// Everything below it was delivered, and is final, or is trimmed; an application that takes
+    /// predictions was told so.
     #[must_use]
     pub fn next(&self) -> Position {
         self.speculative.as_ref().map_or(self.machine.confirmed(), |speculative| speculative.confirmed)
@@ -162,7 +167,8 @@ impl Subscription {
         shards.iter().all(|shard| view.holders(*shard).is_none())
     }
 
-    /// Whether no chosen shard takes part in the view, one at least is retired, and all records of the retired ones were delivered.
+    /// Whether no chosen shard takes part in the view, one at least is retired, and all records of
+    /// the retired ones were delivered.
     fn has_read_its_retired_shards(&self) -> bool {
         let entry = self.machine.entry();
         let Some((view, shards)) = entry.view.as_ref().zip(self.shards.as_ref()) else { return false };
@@ -172,7 +178,8 @@ impl Subscription {
             && retired.all(|retired| self.next() >= retired.ends(&entry.history))
     }
 
-    /// Whether it has everything below `end` that it wants. Shards that are retired have nothing from some position on.
+    /// Whether it has everything below `end` that it wants. Shards that are retired have nothing
+    /// from some position on.
     #[must_use]
     pub fn has_all_below(&self, end: Position) -> bool {
         let known = self.machine.entry().view.as_ref().zip(self.shards.as_ref());

@@ -1,4 +1,5 @@
-//! A client that trims what its reader has read, now and then, by the machine that programs trim with.
+//! A client that trims what its reader has read, now and then, by the machine that programs trim
+//! with.
 
 use std::time::Duration;
 
@@ -63,7 +64,8 @@ impl Trimmer {
         }
     }
 
-    /// Trims up to some position below what was read, now and then; without a reader, what it was to trim and no more.
+    /// Trims up to some position below what was read, now and then; without a reader, what it was
+    /// to trim and no more.
     pub fn wake(
         &mut self,
         now: Time,
@@ -83,7 +85,8 @@ impl Trimmer {
     fn trim_more(&mut self, now: Time, reader: &Reader, random: &mut Random) {
         let read = reader.frontier();
         let goal = match &self.under_way {
-            // A trim that goes on for so long lacks room, and this is how an operator would make more.
+            // A trim that goes on for so long lacks room, and this is how an operator would make
+            // more.
             Some(_) if now >= self.further_at => {
                 self.further_at = now + FURTHER_AFTER;
                 Some(read)

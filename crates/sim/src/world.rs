@@ -1,13 +1,14 @@
 //! A whole cluster with its clients, in one thread and in virtual time.
 //!
 //! The machines, the store, the journal and the codec are those of the server. What is simulated is
-//! what surrounds them: when a message arrives and whether, when a sync ends, what a crash leaves on a
-//! disk, when a process dies and when it starts again.
+//! what surrounds them: when a message arrives and whether, when a sync ends, what a crash leaves
+//! on a disk, when a process dies and when it starts again.
 //!
-//! A run takes place on a [`Scene`]: the plan, the time, chance, and the history for the checkers. On it is the cluster: the
-//! nodes, the wires between them, and a witness who tells the history what is true of them. Clients, faults, the operator,
-//! leavers and logs that come and go are each given the cluster when something of theirs happens; none of them knows the world,
-//! which only says whose turn it is.
+//! A run takes place on a [`Scene`]: the plan, the time, chance, and the history for the checkers.
+//! On it is the cluster: the nodes, the wires between them, and a witness who tells the history
+//! what is true of them. Clients, faults, the operator, leavers and logs that come and go are each
+//! given the cluster when something of theirs happens; none of them knows the world, which only
+//! says whose turn it is.
 
 mod changing;
 mod clients;
@@ -114,8 +115,8 @@ impl World {
         self.cluster.scene
     }
 
-    /// The whole run: the log is created, clients use it, faults strike, calm returns, everything is
-    /// read.
+    /// The whole run: the log is created, clients use it, faults strike, calm returns, everything
+    /// is read.
     pub fn run(&mut self) {
         self.found();
         if self.cluster.scene.history.end != End::Running {
@@ -152,7 +153,8 @@ impl World {
         }
     }
 
-    /// Lets time pass until clients are done and all faults have struck, but not longer than either may take.
+    /// Lets time pass until clients are done and all faults have struck, but not longer than either
+    /// may take.
     fn pass_faults(&mut self) {
         let Scene { plan, began, .. } = &self.cluster.scene;
         let end = *began + plan.capacity.and_then(|capacity| capacity.load_for).unwrap_or(BUSY_FOR);
@@ -221,7 +223,8 @@ impl World {
         is_due
     }
 
-    /// Lets time pass until something is true, but not longer than `most`. Says whether it became true.
+    /// Lets time pass until something is true, but not longer than `most`. Says whether it became
+    /// true.
     pub fn run_until(&mut self, most: Duration, is_true: impl Fn(&Self) -> bool) -> bool {
         let end = self.cluster.scene.now + most;
         while !is_true(self) {

@@ -1,5 +1,6 @@
-//! The suite that every ordering passes: every profile, on every ordering that has what the profile needs. An ordering is
-//! in it by being in [`Order::ALL`], and left out of nothing but by a property that it lacks.
+//! The suite that every ordering passes: every profile, on every ordering that has what the profile
+//! needs. An ordering is in it by being in [`Order::ALL`], and left out of nothing but by a
+//! property that it lacks.
 
 mod shares;
 

@@ -1,4 +1,5 @@
-//! Each deliberate defect is noticed by the checker that is there for it, within a stated number of seeds.
+//! Each deliberate defect is noticed by the checker that is there for it, within a stated number of
+//! seeds.
 
 mod shares;
 
@@ -39,7 +40,8 @@ fn successors_that_a_view_change_of_scalog_forgets_are_missed() {
     assert!(detection.caught().is_some(), "nothing was in the log twice");
 }
 
-/// The list has one order for each defect; where positions are given in advance, a cut that is not on all members confirms.
+/// The list has one order for each defect; where positions are given in advance, a cut that is not
+/// on all members confirms.
 #[test]
 fn predictions_of_belfast_that_are_confirmed_too_early_are_taken_back() {
     let (mutation, checker) = (Mutation::HoldsUncommitted, "confirmed_is_final");
@@ -47,8 +49,9 @@ fn predictions_of_belfast_that_are_confirmed_too_early_are_taken_back() {
     assert!(detection.caught().is_some(), "nothing was confirmed that is not final");
 }
 
-/// The list has one order for each defect, and in this one a replica says itself how far it has what cuts bind. It passes for
-/// whole only in the view that it left; then it takes no cut of records that it has lost, and the log stands still.
+/// The list has one order for each defect, and in this one a replica says itself how far it has
+/// what cuts bind. It passes for whole only in the view that it left; then it takes no cut of
+/// records that it has lost, and the log stands still.
 #[test]
 fn a_disk_that_goes_back_unnoticed_stops_a_log_of_scalog() {
     let (mutation, checker) = (Mutation::SetBackUnnoticed, "liveness");

@@ -1,5 +1,6 @@
-//! The disk as the store needs it, and three disks: one in memory that fails on request, and two around another disk, of which
-//! one forgets what was not synced when its process dies, and one has a bound. The disk of a server is the server's.
+//! The disk as the store needs it, and three disks: one in memory that fails on request, and two
+//! around another disk, of which one forgets what was not synced when its process dies, and one has
+//! a bound. The disk of a server is the server's.
 
 mod bounded;
 mod faulty;
@@ -16,11 +17,12 @@ pub use volatile::VolatileDisk;
 
 /// A tree of files. Names are relative, their parts separated by `/`: `journal/0001`.
 ///
-/// Written bytes are visible to reads at once, and durable when [`Disk::sync`] of the file returned. Until then a
-/// crash may keep or lose any part of them, in any order, in units of 512 aligned bytes.
+/// Written bytes are visible to reads at once, and durable when [`Disk::sync`] of the file
+/// returned. Until then a crash may keep or lose any part of them, in any order, in units of 512
+/// aligned bytes.
 pub trait Disk: fmt::Debug + Send + Sync {
-    /// The names of the files and directories in `dir`, without `dir`, in order; none if there is no
-    /// such directory.
+    /// The names of the files and directories in `dir`, without `dir`, in order; none if there is
+    /// no such directory.
     ///
     /// # Errors
     /// If the disk fails.
@@ -45,8 +47,8 @@ pub trait Disk: fmt::Debug + Send + Sync {
     /// [`io::ErrorKind::NotFound`] if there is no such file; others if the disk fails.
     fn read_at(&self, name: &str, offset: u64, len: usize) -> io::Result<Bytes>;
 
-    /// Writes the chunks one after another, the first at `offset`. A file grows as needed; a gap reads
-    /// as zeros.
+    /// Writes the chunks one after another, the first at `offset`. A file grows as needed; a gap
+    /// reads as zeros.
     ///
     /// # Errors
     /// [`io::ErrorKind::StorageFull`] if there is no room: part of the bytes may have been written.
@@ -61,14 +63,15 @@ pub trait Disk: fmt::Debug + Send + Sync {
         self.write_at(name, offset, chunks)
     }
 
-    /// How many bytes were written that the disk's own thread has yet to give to the operating system, and how many
-    /// there may be: above that whoever writes waits. Asking costs next to nothing.
+    /// How many bytes were written that the disk's own thread has yet to give to the operating
+    /// system, and how many there may be: above that whoever writes waits. Asking costs next to
+    /// nothing.
     fn behind(&self) -> BytesBehind {
         BytesBehind { bytes: 0, most: u64::MAX }
     }
 
-    /// How many bytes more would find room, as far as is known: nothing if there is no bound, or nobody can tell. What the
-    /// disk set aside for what it took already does not count.
+    /// How many bytes more would find room, as far as is known: nothing if there is no bound, or
+    /// nobody can tell. What the disk set aside for what it took already does not count.
     ///
     /// # Errors
     /// If the disk fails.
@@ -76,8 +79,8 @@ pub trait Disk: fmt::Debug + Send + Sync {
         Ok(None)
     }
 
-    /// How many bytes there are in all, the free ones and those in use by this process or others; nothing if there is no bound, or
-    /// it is not known.
+    /// How many bytes there are in all, the free ones and those in use by this process or others;
+    /// nothing if there is no bound, or it is not known.
     ///
     /// # Errors
     /// If the disk fails.
@@ -85,8 +88,8 @@ pub trait Disk: fmt::Debug + Send + Sync {
         Ok(None)
     }
 
-    /// How long each file is, in bytes, as far as it was written out; nothing where that cannot be told. Files may come and go
-    /// meanwhile. It takes a while where there are many.
+    /// How long each file is, in bytes, as far as it was written out; nothing where that cannot be
+    /// told. Files may come and go meanwhile. It takes a while where there are many.
     ///
     /// # Errors
     /// If the disk fails.
@@ -103,17 +106,17 @@ pub trait Disk: fmt::Debug + Send + Sync {
     /// Makes the file's bytes, its length, and its name durable.
     ///
     /// # Errors
-    /// Any error is final for what was written since the last sync: it may be lost, whatever a later
-    /// sync says. [`io::ErrorKind::NotFound`] if there is no such file.
+    /// Any error is final for what was written since the last sync: it may be lost, whatever a
+    /// later sync says. [`io::ErrorKind::NotFound`] if there is no such file.
     fn sync(&self, name: &str) -> io::Result<()>;
 
-    /// Looks whether the files that are in use still have the names under which the next start looks for them. A file, or a
-    /// directory above it, may have been moved or removed behind the disk's back. Of many files one call looks at a part, and
-    /// the next calls at the others.
+    /// Looks whether the files that are in use still have the names under which the next start
+    /// looks for them. A file, or a directory above it, may have been moved or removed behind the
+    /// disk's back. Of many files one call looks at a part, and the next calls at the others.
     ///
     /// # Errors
-    /// If a name leads to another file, or to none, or did when it was looked at before: nothing that is written after that
-    /// is found again.
+    /// If a name leads to another file, or to none, or did when it was looked at before: nothing
+    /// that is written after that is found again.
     fn verify(&self) -> io::Result<()> {
         Ok(())
     }
@@ -138,7 +141,8 @@ pub trait Disk: fmt::Debug + Send + Sync {
     /// If the disk fails.
     fn delete_dir(&self, dir: &str) -> io::Result<()>;
 
-    /// Gives a directory with all that is in it another name, durably. There must be nothing of that name.
+    /// Gives a directory with all that is in it another name, durably. There must be nothing of
+    /// that name.
     ///
     /// # Errors
     /// If the disk fails.
@@ -162,8 +166,8 @@ impl BytesBehind {
     }
 }
 
-/// Syncs the files that a checkpoint or an orderly close named. One that was deleted meanwhile needs no
-/// sync.
+/// Syncs the files that a checkpoint or an orderly close named. One that was deleted meanwhile
+/// needs no sync.
 ///
 /// # Errors
 /// The first sync that failed; it is final for the store that named the file.

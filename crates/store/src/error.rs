@@ -63,9 +63,9 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// Whether nothing is wrong with what the files hold, as far as is known, and they can be opened when their
-    /// surroundings are mended: there is no room, a limit of file sizes, no right to read them, too much is open already, or the disk does not
-    /// read.
+    /// Whether nothing is wrong with what the files hold, as far as is known, and they can be
+    /// opened when their surroundings are mended: there is no room, a limit of file sizes, no right
+    /// to read them, too much is open already, or the disk does not read.
     #[must_use]
     pub fn is_of_the_surroundings(&self) -> bool {
         let Self::Io { source, .. } = self else { return false };

@@ -1,13 +1,14 @@
 //! The format that all files have in common: how they start, and how appended entries are framed.
 //!
 //! A header is `magic (8) · version (2) · critical flags (2) · ignorable flags (2) · 0 (2) · body ·
-//! zeros · crc32c (4)`, the checksum over everything before it. A frame is `crc32c (4) · length (4) ·
-//! body`, the checksum over the length and the body. Everything is little endian.
+//! zeros · crc32c (4)`, the checksum over everything before it. A frame is `crc32c (4) · length (4)
+//! · body`, the checksum over the length and the body. Everything is little endian.
 //!
-//! Version 2 packs the entries of binding logs (`shard/packed.rs`); in version 1 each is a frame. Version 3 salts the
-//! files of the journal (`journal/secret.rs`), in version 4 their headers say to what batches are aligned, in version 5 the
-//! snapshots of a checkpoint stand where they were taken, and from version 6 on binding logs tell which position was reached
-//! when. Everything else is the same in all.
+//! Version 2 packs the entries of binding logs (`shard/packed.rs`); in version 1 each is a frame.
+//! Version 3 salts the files of the journal (`journal/secret.rs`), in version 4 their headers say
+//! to what batches are aligned, in version 5 the snapshots of a checkpoint stand where they were
+//! taken, and from version 6 on binding logs tell which position was reached when. Everything else
+//! is the same in all.
 
 use bytes::Bytes;
 use seriatim_model::wire::{Encoder, Wire, decode_one};

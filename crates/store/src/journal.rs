@@ -5,20 +5,23 @@
 //! (memory)                       (one at a time; run by a syncer)
 //! ```
 //!
-//! The journal itself never waits and never touches the disk after [`Journal::open`]: it hands out what
-//! is to be written and is told how that went. Because at most one batch is on its way to the disk, at
-//! most the last batch can be torn after a crash. Anything else that is unreadable is damage.
+//! The journal itself never waits and never touches the disk after [`Journal::open`]: it hands out
+//! what is to be written and is told how that went. Because at most one batch is on its way to the
+//! disk, at most the last batch can be torn after a crash. Anything else that is unreadable is
+//! damage.
 //!
-//! **Files** are called `journal/NNNN` and used again and again. Each use has a *sequence* number, one
-//! higher than that of the file before, and a *salt*, which nobody but the node knows ([`Secret`]). Both
-//! stand in the file's header, and the salt in each batch, so neither what an earlier use left behind nor
-//! what a client put into a record is taken for a batch. Numbers of entries ([`Lsn`]) have no gaps, so a
-//! batch that is missing between two others is noticed. `journal/batch.rs` has the layout.
+//! **Files** are called `journal/NNNN` and used again and again. Each use has a *sequence* number,
+//! one higher than that of the file before, and a *salt*, which nobody but the node knows
+//! ([`Secret`]). Both stand in the file's header, and the salt in each batch, so neither what an
+//! earlier use left behind nor what a client put into a record is taken for a batch. Numbers of
+//! entries ([`Lsn`]) have no gaps, so a batch that is missing between two others is noticed.
+//! `journal/batch.rs` has the layout.
 //!
-//! **Checkpoints** bound what recovery reads, and go in pieces, between ordinary entries. `begin_checkpoint` fixes where
-//! entries start to count. `add_snapshot` appends what a role is at that instant: it stands for all that the role has
-//! appended before, and the role's later entries follow it. `finish_checkpoint` appends an end marker. When that is durable,
-//! files that hold only entries from before the beginning are free for their next use. Until then the checkpoint before
+//! **Checkpoints** bound what recovery reads, and go in pieces, between ordinary entries.
+//! `begin_checkpoint` fixes where entries start to count. `add_snapshot` appends what a role is at
+//! that instant: it stands for all that the role has appended before, and the role's later entries
+//! follow it. `finish_checkpoint` appends an end marker. When that is durable, files that hold only
+//! entries from before the beginning are free for their next use. Until then the checkpoint before
 //! counts, and everything since.
 
 mod batch;
@@ -44,7 +47,8 @@ use files::Files;
 pub use secret::Secret;
 pub use write::{Advance, JournalWrite, Preparation, WriteFailure};
 
-/// Says that the disk has a journal. It is not in the journal's directory, so that it does not go with that.
+/// Says that the disk has a journal. It is not in the journal's directory, so that it does not go
+/// with that.
 const BEGUN_FILE: &str = "journal-begun";
 
 /// The number of an entry: from 1, without gaps, for the whole journal. 0 is before the first.
@@ -84,14 +88,16 @@ pub struct JournalOptions {
     pub file_bytes: u64,
     /// How many bytes of entries one write carries at most, unless a single entry is larger.
     pub batch_bytes: usize,
-    /// After how many bytes a checkpoint is due at the earliest: those of the entries, and what they are padded by.
+    /// After how many bytes a checkpoint is due at the earliest: those of the entries, and what
+    /// they are padded by.
     pub checkpoint_bytes: u64,
     /// How many bytes of snapshots a checkpoint adds at once.
     pub snapshot_bytes: usize,
     /// How many files are kept for their next use; more are deleted.
     pub spare_files: usize,
-    /// Each write starts at a multiple of this in its file, in bytes, which is one of 512 itself and at most 1 MiB. A
-    /// disk that loses a sector as the power fails loses nothing that an earlier write left, if its sectors are no larger.
+    /// Each write starts at a multiple of this in its file, in bytes, which is one of 512 itself
+    /// and at most 1 MiB. A disk that loses a sector as the power fails loses nothing that an
+    /// earlier write left, if its sectors are no larger.
     pub block_bytes: u64,
 }
 
@@ -114,13 +120,13 @@ pub struct Recovered {
     /// For each role the bytes of its snapshot in the last complete checkpoint, in pieces whose
     /// boundaries mean nothing.
     pub snapshots: Vec<(RoleKey, Vec<Bytes>)>,
-    /// The entries since that checkpoint began, in the order in which they were appended, without those that a role
-    /// appended before its snapshot was taken.
+    /// The entries since that checkpoint began, in the order in which they were appended, without
+    /// those that a role appended before its snapshot was taken.
     pub entries: Vec<(RoleKey, Bytes)>,
 }
 
-/// The journal does not work any more: what was not reported durable may or may not be. Only opening it
-/// again, after the cause is gone, brings it back.
+/// The journal does not work any more: what was not reported durable may or may not be. Only
+/// opening it again, after the cause is gone, brings it back.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the journal failed: {cause}")]
 pub struct JournalError {
@@ -167,7 +173,8 @@ struct Checkpoint {
     ending: Option<(Lsn, Lsn)>,
     /// Bytes of entries since the last one was begun.
     bytes_since: u64,
-    /// How much there was to be said when the last one was begun: it says no more than the one before and all entries since.
+    /// How much there was to be said when the last one was begun: it says no more than the one
+    /// before and all entries since.
     before: u64,
     /// Bytes of snapshots of the last one, as far as it came.
     said: u64,
@@ -176,8 +183,9 @@ struct Checkpoint {
 }
 
 impl Journal {
-    /// Opens the journal in the directory `journal` of `disk`, or starts one. What it accepts is durable
-    /// when it returns, and a torn last batch can never come back. Each opening has a `secret` of its own.
+    /// Opens the journal in the directory `journal` of `disk`, or starts one. What it accepts is
+    /// durable when it returns, and a torn last batch can never come back. Each opening has a
+    /// `secret` of its own.
     ///
     /// # Errors
     /// If the journal is damaged, belongs to someone else, is of a newer format, or the disk fails.
@@ -217,7 +225,8 @@ impl Journal {
         Ok(!recovery::has_files(disk)?)
     }
 
-    /// Records on the disk that it has a journal, one file of which is durable. On a full disk this does nothing.
+    /// Records on the disk that it has a journal, one file of which is durable. On a full disk this
+    /// does nothing.
     ///
     /// # Errors
     /// If the disk fails.
@@ -239,9 +248,9 @@ impl Journal {
         lsn
     }
 
-    /// The next write, if any: everything pending, up to the batch size. At most one write is out at a time;
-    /// [`Journal::written`] must follow before there is another. After the disk was full, the same write is offered
-    /// again.
+    /// The next write, if any: everything pending, up to the batch size. At most one write is out
+    /// at a time; [`Journal::written`] must follow before there is another. After the disk was
+    /// full, the same write is offered again.
     pub fn next_write(&mut self) -> Option<JournalWrite> {
         if self.failure.is_some() {
             return None;
@@ -312,8 +321,9 @@ impl Journal {
         queued + self.offered.as_ref().map_or(0, |offered| offered.bytes)
     }
 
-    /// Whether enough was appended since the last checkpoint, and none is in progress: as much as the last one took, at
-    /// least. Where roles hold much for long, checkpoints then take no more of the disk than what is appended.
+    /// Whether enough was appended since the last checkpoint, and none is in progress: as much as
+    /// the last one took, at least. Where roles hold much for long, checkpoints then take no more
+    /// of the disk than what is appended.
     #[must_use]
     pub fn checkpoint_due(&self) -> bool {
         let most = self.options.checkpoint_bytes.max(2 * self.checkpoint.said);
@@ -331,7 +341,8 @@ impl Journal {
         self.files.keep_spares(most);
     }
 
-    /// How many bytes the next checkpoint takes at most, or what is left to be said of the one in progress.
+    /// How many bytes the next checkpoint takes at most, or what is left to be said of the one in
+    /// progress.
     #[must_use]
     pub fn checkpoint_needs(&self) -> u64 {
         let Checkpoint { begun, bytes_since, before, said, .. } = self.checkpoint;
@@ -347,8 +358,8 @@ impl Journal {
         self.files.ready() as u64 * self.options.file_bytes
     }
 
-    /// Whether so much was appended since the last checkpoint, none being in progress, that another one makes
-    /// [`checkpoint_needs`](Self::checkpoint_needs) much less.
+    /// Whether so much was appended since the last checkpoint, none being in progress, that another
+    /// one makes [`checkpoint_needs`](Self::checkpoint_needs) much less.
     #[must_use]
     pub fn checkpoint_pays(&self) -> bool {
         self.has_no_checkpoint() && self.checkpoint.bytes_since >= self.options.checkpoint_bytes / 8
@@ -360,14 +371,15 @@ impl Journal {
         !self.files.doomed.is_empty()
     }
 
-    /// Whether files wait to be deleted because they hold forgotten records ([`Journal::begin_forgetting`]).
+    /// Whether files wait to be deleted because they hold forgotten records
+    /// ([`Journal::begin_forgetting`]).
     #[must_use]
     pub fn has_files_to_forget(&self) -> bool {
         self.checkpoint.forgets && self.has_superfluous_files()
     }
 
-    /// Whether a checkpoint would free a file, and the journal has no other for when the present one is full. On a disk
-    /// without room that is when one is due.
+    /// Whether a checkpoint would free a file, and the journal has no other for when the present
+    /// one is full. On a disk without room that is when one is due.
     #[must_use]
     pub fn needs_file(&self) -> bool {
         self.has_no_checkpoint() && self.files.needs_file()
@@ -379,8 +391,9 @@ impl Journal {
         self.begin()
     }
 
-    /// Begins a checkpoint that leaves nothing in the journal's files of what is durable now: the next write begins a file
-    /// without a past, and when the checkpoint counts all files before that one are deleted.
+    /// Begins a checkpoint that leaves nothing in the journal's files of what is durable now: the
+    /// next write begins a file without a past, and when the checkpoint counts all files before
+    /// that one are deleted.
     ///
     /// # Panics
     /// If a checkpoint is in progress.
@@ -398,8 +411,9 @@ impl Journal {
         CheckpointId(self.next)
     }
 
-    /// Adds a piece of a role's snapshot to a checkpoint. The first one says where the snapshot was taken: it holds what all
-    /// entries that the role has appended so far did, and nothing of later ones. The others follow, before any other role's.
+    /// Adds a piece of a role's snapshot to a checkpoint. The first one says where the snapshot was
+    /// taken: it holds what all entries that the role has appended so far did, and nothing of later
+    /// ones. The others follow, before any other role's.
     ///
     /// # Panics
     /// If another checkpoint was begun since.
@@ -410,9 +424,9 @@ impl Journal {
         self.push(len, |out| Entry::encode_snapshot(id.0, key, len, piece, out))
     }
 
-    /// Finishes a checkpoint which has a snapshot of every role that is to exist after a recovery, unless the role's first
-    /// entry is a later one. The files that the snapshots rely on must be synced before. Returns the entry that, once
-    /// durable, makes the checkpoint count.
+    /// Finishes a checkpoint which has a snapshot of every role that is to exist after a recovery,
+    /// unless the role's first entry is a later one. The files that the snapshots rely on must be
+    /// synced before. Returns the entry that, once durable, makes the checkpoint count.
     ///
     /// # Panics
     /// If another checkpoint was begun since.

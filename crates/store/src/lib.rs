@@ -1,6 +1,7 @@
 //! The record store of shard replicas and the journal of a node.
 //!
-//! Nothing here waits, asks the clock, draws a random number or starts a thread. Everything is done to a
+//! Nothing here waits, asks the clock, draws a random number or starts a thread. Everything is done
+//! to a
 //! [`Disk`]: files in a server, one in memory that tears, loses and rots in the simulator.
 //!
 //! # What is where
@@ -27,38 +28,40 @@
 //! # How they work together
 //!
 //! At durability `disk` the host executes each command of a shard replica on its [`ShardStore`]
-//! (buffered), appends the same command to the [`Journal`], and tells the replica that it is persisted
-//! when the journal is. So an append costs one sync, whatever the number of logs and shards. A command that
-//! finds everything there, because it was executed before, is not appended again ([`Kept`]). At a
-//! checkpoint the stores name their dirty files, a few stores at a time, and the journal gets their snapshots; once all of
-//! these files are synced, it may forget. After a crash each store goes back to its checkpoint, and the journal's later
-//! commands are executed again. At durability `memory` there is no journal for a shard's commands.
+//! (buffered), appends the same command to the [`Journal`], and tells the replica that it is
+//! persisted when the journal is. So an append costs one sync, whatever the number of logs and
+//! shards. A command that finds everything there, because it was executed before, is not appended
+//! again ([`Kept`]). At a checkpoint the stores name their dirty files, a few stores at a time, and
+//! the journal gets their snapshots; once all of these files are synced, it may forget. After a
+//! crash each store goes back to its checkpoint, and the journal's later commands are executed
+//! again. At durability `memory` there is no journal for a shard's commands.
 //!
 //! # What holds
 //!
-//! - **Invariant: files are appended to, never edited**, except for the trim point, which is overwritten
-//!   within one sector so that a full disk can be trimmed.
-//! - **Invariant: nothing is believed without a checksum.** Below what was durable, each bit of a file
-//!   is covered: by its header's, frame's, batch's or footer's checksum, at start or at the read that
-//!   meets it. What was durable and is unreadable is an error that names file and offset
-//!   ([`OpenError`]), never skipped. The one exception cannot be told apart: a damaged last batch of the
-//!   journal looks like a torn one and is cut off.
-//! - **Invariant: no byte that a client sent is believed to be the store's own.** Recovery and reads look for nothing
-//!   inside of payloads; where they cannot tell what is one, a batch of the journal has a salt that no client knows.
+//! - **Invariant: files are appended to, never edited**, except for the trim point, which is
+//!   overwritten within one sector so that a full disk can be trimmed.
+//! - **Invariant: nothing is believed without a checksum.** Below what was durable, each bit of a
+//!   file is covered: by its header's, frame's, batch's or footer's checksum, at start or at the
+//!   read that meets it. What was durable and is unreadable is an error that names file and offset
+//!   ([`OpenError`]), never skipped. The one exception cannot be told apart: a damaged last batch
+//!   of the journal looks like a torn one and is cut off.
+//! - **Invariant: no byte that a client sent is believed to be the store's own.** Recovery and
+//!   reads look for nothing inside of payloads; where they cannot tell what is one, a batch of the
+//!   journal has a salt that no client knows.
 //! - **Invariant: what recovery accepted is durable, and what it cut off cannot come back**, before
 //!   anything new is written (`journal/recovery.rs`).
-//! - **Invariant: a segment is deleted only when all positions it ever held are below a trim point that
-//!   is durable, and no record in it still waits for its position to be final.**
+//! - **Invariant: a segment is deleted only when all positions it ever held are below a trim point
+//!   that is durable, and no record in it still waits for its position to be final.**
 //! - A failed sync is final. A full disk is not: the command or the write has no effect and can be
 //!   repeated.
 //!
 //! # Formats
 //!
-//! Version 6; older files are read, and those that changed since get no more entries. Each file starts with magic, version, whose it is, critical flags (refused if unknown) and
-//! ignorable flags; see `format.rs`, `journal/batch.rs`, `shard/segment.rs`, `shard/binding.rs`, `shard/packed.rs`,
-//! `shard/rewriting.rs`. Values
-//! are encoded by [`seriatim_model::wire`]. `golden/` holds files of each version, and
-//! `tests/golden.rs` says how to add the next.
+//! Version 6; older files are read, and those that changed since get no more entries. Each file
+//! starts with magic, version, whose it is, critical flags (refused if unknown) and ignorable
+//! flags; see `format.rs`, `journal/batch.rs`, `shard/segment.rs`, `shard/binding.rs`,
+//! `shard/packed.rs`, `shard/rewriting.rs`. Values are encoded by [`seriatim_model::wire`].
+//! `golden/` holds files of each version, and `tests/golden.rs` says how to add the next.
 
 pub mod disk;
 mod error;

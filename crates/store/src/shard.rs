@@ -11,26 +11,26 @@
 //! find ──▶ ids ──▶ one read per stretch of bytes
 //! ```
 //!
-//! Where records come before their positions (LazyLog §5), they are held *by id* until the position of their
-//! id is final. An order copies nothing: it binds positions to where the records were put.
+//! Where records come before their positions (LazyLog §5), they are held *by id* until the position
+//! of their id is final. An order copies nothing: it binds positions to where the records were put.
 //!
-//! The last segment is *active*; all others are *sealed*: they have footers and never change, but their binding logs
-//! are rewritten once, without what newer views hide, when all that they tell is final (`rewriting.rs`). Each
-//! binding log starts with what the store remembered when it was made, so old ones can go with their
-//! segments. A segment goes when all positions that its records ever had are trimmed, and all whose owner its
-//! binding log tells, when those whose ids it tells are final, and when no record is held by id in it or in
-//! one before it.
+//! The last segment is *active*; all others are *sealed*: they have footers and never change, but
+//! their binding logs are rewritten once, without what newer views hide, when all that they tell is
+//! final (`rewriting.rs`). Each binding log starts with what the store remembered when it was made,
+//! so old ones can go with their segments. A segment goes when all positions that its records ever
+//! had are trimmed, and all whose owner its binding log tells, when those whose ids it tells are
+//! final, and when no record is held by id in it or in one before it.
 //!
 //! Writes are buffered; who makes them durable depends on the log's durability:
 //!
-//! - `disk`: the host writes each command to the node's journal. Files are synced at checkpoints only
-//!   ([`ShardStore::checkpoint`]). After a crash they are cut back to what the checkpoint says, and the
-//!   journal's later commands are executed again ([`OpenMode::Journaled`]).
+//! - `disk`: the host writes each command to the node's journal. Files are synced at checkpoints
+//!   only ([`ShardStore::checkpoint`]). After a crash they are cut back to what the checkpoint
+//!   says, and the journal's later commands are executed again ([`OpenMode::Journaled`]).
 //! - `memory`: no journal. After a crash what is whole is kept ([`OpenMode::WriteBehind`]).
 //!
-//! The trim point lives in a file of its own, overwritten in place: trimming must work on a full disk,
-//! and must be durable before the first segment goes. Segments go a few at a time, behind the store's back
-//! ([`ShardStore::next_removal`]): a long log is not trimmed in one step.
+//! The trim point lives in a file of its own, overwritten in place: trimming must work on a full
+//! disk, and must be durable before the first segment goes. Segments go a few at a time, behind the
+//! store's back ([`ShardStore::next_removal`]): a long log is not trimmed in one step.
 
 mod bind;
 mod binding;
@@ -77,8 +77,8 @@ use trim::TrimFile;
 pub struct ShardOptions {
     /// At which length a segment is sealed, in bytes. One command may exceed it.
     pub segment_bytes: u64,
-    /// A deliberate defect, to see the simulator's checkers catch it: to learn how long a new binding log would be, the
-    /// store encodes all that it holds. A server never wants it.
+    /// A deliberate defect, to see the simulator's checkers catch it: to learn how long a new
+    /// binding log would be, the store encodes all that it holds. A server never wants it.
     pub measures_by_encoding: bool,
     /// Another one: the store keeps its active segment, however far it is trimmed.
     pub keeps_newest: bool,
@@ -101,15 +101,16 @@ impl Default for ShardOptions {
 /// Whether a journal has the store's commands, and how far the store's files are to be believed.
 #[derive(Clone, Debug)]
 pub enum OpenMode {
-    /// The commands are in the node's journal. The store is brought to the checkpoint's instant, and
-    /// the host executes the commands that follow. Without a checkpoint it starts empty.
+    /// The commands are in the node's journal. The store is brought to the checkpoint's instant,
+    /// and the host executes the commands that follow. Without a checkpoint it starts empty.
     Journaled {
         /// The result of [`ShardStore::checkpoint`], from the journal's last complete checkpoint.
         checkpoint: Option<Bytes>,
     },
     /// There is no journal. What is whole is kept: the newest segment and its bindings are cut off
-    /// where they stop being whole, and anything else that is damaged is an error. What is remembered as
-    /// stable is believed up to the first position that is neither held nor known to be lacking.
+    /// where they stop being whole, and anything else that is damaged is an error. What is
+    /// remembered as stable is believed up to the first position that is neither held nor known to
+    /// be lacking.
     WriteBehind,
 }
 
@@ -135,8 +136,8 @@ pub enum StoreError {
     /// The disk failed earlier.
     #[error("the store failed earlier: {0}")]
     FailedEarlier(String),
-    /// A record is to have a position, and is not held by its id. Whoever asks has lost track of what is here:
-    /// this replica must not go on as if it held the record.
+    /// A record is to have a position, and is not held by its id. Whoever asks has lost track of
+    /// what is here: this replica must not go on as if it held the record.
     #[error("the record {0} is to have a position, and is not here")]
     Unheld(RecordId),
     /// There are no such positions or ids.
@@ -164,8 +165,8 @@ impl StoreError {
     }
 }
 
-/// The part of an executed command that the journal has to keep, so that executing it again after a crash leads
-/// to the same.
+/// The part of an executed command that the journal has to keep, so that executing it again after a
+/// crash leads to the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kept {
     /// Nothing: the commands before it led there.
@@ -235,8 +236,8 @@ struct Remembered {
     times: TimeIndex,
 }
 
-/// The contents of a store's part of the journal's checkpoint: how far the files of the active segment are to be
-/// believed. All earlier segments are sealed.
+/// The contents of a store's part of the journal's checkpoint: how far the files of the active
+/// segment are to be believed. All earlier segments are sealed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ShardCheckpoint {
     version: u16,
@@ -247,8 +248,8 @@ struct ShardCheckpoint {
     stable: Position,
     trim: Position,
     missing: Option<MissingRange>,
-    /// The ids of positions that are not final. The binding logs tell them, too, but a later trim may take
-    /// these before the journal has kept the commands that decided about the ids.
+    /// The ids of positions that are not final. The binding logs tell them, too, but a later trim
+    /// may take these before the journal has kept the commands that decided about the ids.
     given: Vec<Binding>,
     times: TimeIndex,
 }
@@ -313,7 +314,8 @@ impl ShardStore {
         format!("{}/shard-{}", log_directory(log), shard.0)
     }
 
-    /// Which log a file belongs to, by its name, if it is one of a log's replicas or was put aside from one.
+    /// Which log a file belongs to, by its name, if it is one of a log's replicas or was put aside
+    /// from one.
     #[must_use]
     pub fn log_of(name: &str) -> Option<LogId> {
         let (log, _) = name.strip_prefix(LOGS)?.strip_prefix('/')?.split_once('/')?;
@@ -374,8 +376,8 @@ impl ShardStore {
             .is_ok_and(|found| (1..=crate::format::VERSION).contains(&found.version))
     }
 
-    /// Puts a store that cannot be opened, or is nobody's, out of the way, without removing anything. Returns where it is,
-    /// if there is anything.
+    /// Puts a store that cannot be opened, or is nobody's, out of the way, without removing
+    /// anything. Returns where it is, if there is anything.
     ///
     /// # Errors
     /// If the disk fails.
@@ -387,8 +389,9 @@ impl ShardStore {
         }
     }
 
-    /// Where what a shard's replica held is put when it is set aside, or what the sequencing replica did. It goes with
-    /// the log. `incarnation` tells it from what is set aside at another time.
+    /// Where what a shard's replica held is put when it is set aside, or what the sequencing
+    /// replica did. It goes with the log. `incarnation` tells it from what is set aside at another
+    /// time.
     #[must_use]
     pub fn aside(log: LogId, shard: Option<ShardId>, incarnation: u64) -> String {
         let role = shard
@@ -422,13 +425,14 @@ impl ShardStore {
         ShardRecovery { memory, stable, trim, missing, put, void, ends, times }
     }
 
-    /// How many entries it keeps in a block of what it holds in memory. To find or change one, it may have to look at all
-    /// entries of its block, of which there are twice as many at most.
+    /// How many entries it keeps in a block of what it holds in memory. To find or change one, it
+    /// may have to look at all entries of its block, of which there are twice as many at most.
     pub const BLOCK_ENTRIES: usize = runs::BLOCK_ENTRIES;
 
-    /// How many entries of what it holds in memory the store has looked at since it was opened: those that were found,
-    /// those that were passed over in a block, and those of each block that was unpacked or packed. Together with the
-    /// bytes that it reads and writes that is its work, of which no command has more because the log is long.
+    /// How many entries of what it holds in memory the store has looked at since it was opened:
+    /// those that were found, those that were passed over in a block, and those of each block that
+    /// was unpacked or packed. Together with the bytes that it reads and writes that is its work,
+    /// of which no command has more because the log is long.
     #[must_use]
     pub fn visited(&self) -> u64 {
         self.contents.visited()
@@ -437,8 +441,8 @@ impl ShardStore {
     /// Carries out a command. Executing one again is harmless, and writes nothing that is there.
     ///
     /// # Errors
-    /// If there is no room, or the disk fails; the latter is final. Nothing of the command is visible
-    /// then, except that a trim point may have been raised.
+    /// If there is no room, or the disk fails; the latter is final. Nothing of the command is
+    /// visible then, except that a trim point may have been raised.
     pub fn execute(&mut self, command: &StorageCommand) -> Result<Kept, StoreError> {
         if let Some(cause) = &self.failure {
             return Err(StoreError::FailedEarlier(cause.clone()));
@@ -475,8 +479,9 @@ impl ShardStore {
     }
 
     /// A checkpoint of the store as of now, and the files to be synced before it counts
-    /// ([`sync_files`](crate::sync_files)); what is written to them meanwhile does no harm. With a journal, the last
-    /// checkpoint is durable when the next one is asked for, or the store does not go on.
+    /// ([`sync_files`](crate::sync_files)); what is written to them meanwhile does no harm. With a
+    /// journal, the last checkpoint is durable when the next one is asked for, or the store does
+    /// not go on.
     pub fn checkpoint(&mut self) -> (Bytes, Vec<String>) {
         if !self.removals.is_write_behind() {
             self.rewriting.note_checkpoint();
@@ -496,14 +501,14 @@ impl ShardStore {
         (encode_one(&checkpoint), self.take_unsynced())
     }
 
-    /// The files that were written since they were last named: what an orderly close, or a background
-    /// syncer at durability `memory`, has to sync.
+    /// The files that were written since they were last named: what an orderly close, or a
+    /// background syncer at durability `memory`, has to sync.
     pub fn take_unsynced(&mut self) -> Vec<String> {
         std::mem::take(&mut self.unsynced).into_iter().collect()
     }
 
-    /// Seals the active segment and starts the next one if these records, or so many more bytes of bindings,
-    /// would make it too long.
+    /// Seals the active segment and starts the next one if these records, or so many more bytes of
+    /// bindings, would make it too long.
     fn make_room(&mut self, parts: &[&[(RecordId, Record)]], binding_bytes: u64) -> Result<(), StoreError> {
         let bytes: u64 = parts.iter().map(|part| segment::records_bytes(part)).sum();
         let segment_bytes = self.segment_bytes();
@@ -526,8 +531,8 @@ impl ShardStore {
         Ok(())
     }
 
-    /// Writes records at the end of the active segment, in stretches of at most `most` bytes or one record. They
-    /// count once the returned end is committed.
+    /// Writes records at the end of the active segment, in stretches of at most `most` bytes or one
+    /// record. They count once the returned end is committed.
     fn write(
         &mut self,
         parts: &[&[(RecordId, Record)]],
@@ -541,8 +546,8 @@ impl ShardStore {
         Ok((written, appended))
     }
 
-    /// Writes entries at the end of the active binding log. When they are there, they count, and with them the
-    /// records that they are about. Without any, nothing happens.
+    /// Writes entries at the end of the active binding log. When they are there, they count, and
+    /// with them the records that they are about. Without any, nothing happens.
     fn note(&mut self, bindings: Vec<Binding>, records: Option<Appended>) -> Result<(), StoreError> {
         if bindings.is_empty() {
             return Ok(());
@@ -576,8 +581,8 @@ impl ShardStore {
         Ok(Kept::Command)
     }
 
-    /// Raises the trim point. The journal is told of one that is not above it, too: the file that holds it may not be
-    /// durable yet.
+    /// Raises the trim point. The journal is told of one that is not above it, too: the file that
+    /// holds it may not be durable yet.
     fn trim_below(&mut self, position: Position) -> Result<Kept, StoreError> {
         // The same again, as what keeps a segment may have gone since.
         if position >= self.trim.position() {
@@ -587,9 +592,10 @@ impl ShardStore {
         Ok(Kept::Command)
     }
 
-    /// Raises the trim point, and finds the oldest segments of which nothing is needed. With a journal they are given up
-    /// at once: a replica that loses what made ids final hears of it again. Without one, a power cut may lose that
-    /// and leave the trim point, so it is synced before ([`ShardStore::next_removal`]).
+    /// Raises the trim point, and finds the oldest segments of which nothing is needed. With a
+    /// journal they are given up at once: a replica that loses what made ids final hears of it
+    /// again. Without one, a power cut may lose that and leave the trim point, so it is synced
+    /// before ([`ShardStore::next_removal`]).
     fn raise_trim(&mut self, position: Position) -> Result<(), StoreError> {
         let dead_to = self.removals.dead_to().max(self.contents.dead_to(self.active.number, position));
         let first_segment = if self.removals.is_write_behind() { self.trim.first_segment() } else { dead_to };
@@ -613,9 +619,9 @@ impl ShardStore {
         Ok(())
     }
 
-    /// Whether there are files of which nothing is needed, or that have to be synced before others can go. If
-    /// [`ShardStore::next_removal`] has just returned nothing, the disk has no room for the segment that takes the place of
-    /// a trimmed one.
+    /// Whether there are files of which nothing is needed, or that have to be synced before others
+    /// can go. If [`ShardStore::next_removal`] has just returned nothing, the disk has no room for
+    /// the segment that takes the place of a trimmed one.
     #[must_use]
     pub fn has_removal(&self) -> bool {
         self.removals.has_next(&self.trim, &self.rewriting)
@@ -623,8 +629,9 @@ impl ShardStore {
             || leaving::has_dead(self)
     }
 
-    /// The files that are to be deleted next, a few at a time. When that is done, [`ShardStore::removed`] is to be
-    /// called. A removal that never was, or that a crash ended, is repeated by the next incarnation of the store.
+    /// The files that are to be deleted next, a few at a time. When that is done,
+    /// [`ShardStore::removed`] is to be called. A removal that never was, or that a crash ended, is
+    /// repeated by the next incarnation of the store.
     #[must_use]
     pub fn next_removal(&mut self) -> Option<Removal> {
         leaving::give_up_trimmed(self);
@@ -689,7 +696,8 @@ impl Place {
         [self.records_file(segment), self.bindings_file(segment), self.packed_file(segment)]
     }
 
-    /// How many bytes each of these files has: 0 if it is not there, as one that is being replaced may be gone.
+    /// How many bytes each of these files has: 0 if it is not there, as one that is being replaced
+    /// may be gone.
     fn all_lens(&self, segment: u32) -> [u64; 3] {
         self.all_files(segment).map(|name| self.disk.len(&name).unwrap_or_default())
     }

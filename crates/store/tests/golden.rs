@@ -1,13 +1,13 @@
 //! Files of every released format version open for ever, and hold what was put into them.
 //!
-//! `golden/vN` holds the files of a node: a journal with a checkpoint, and the store of one shard that
-//! the checkpoint speaks of; `golden/vN-names` those of a log whose records are ordered after they were put; and
-//! `golden/v2-packed` the first once binding logs were rewritten, which the first version did not do; and `golden/v6-times`
-//! the first with marks of time, which begin with that version.
-//! A new format version gets new directories and leaves the old ones alone:
-//! raise the version in `format.rs`, add it to [`VERSIONS`], and run
-//! `SERIATIM_GOLDEN=write cargo test -p seriatim-store --test golden` once. It never overwrites files
-//! that exist: remove a directory that was not released yet to have it written again.
+//! `golden/vN` holds the files of a node: a journal with a checkpoint, and the store of one shard
+//! that the checkpoint speaks of; `golden/vN-names` those of a log whose records are ordered after
+//! they were put; and `golden/v2-packed` the first once binding logs were rewritten, which the
+//! first version did not do; and `golden/v6-times` the first with marks of time, which begin with
+//! that version. A new format version gets new directories and leaves the old ones alone: raise the
+//! version in `format.rs`, add it to [`VERSIONS`], and run `SERIATIM_GOLDEN=write cargo test -p
+//! seriatim-store --test golden` once. It never overwrites files that exist: remove a directory
+//! that was not released yet to have it written again.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "golden files are real files")]
 
 use std::fs;

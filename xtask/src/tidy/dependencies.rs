@@ -153,7 +153,8 @@ pub(super) struct Dependency {
     pub(super) line: usize,
 }
 
-/// All dependencies of a manifest, those of the workspace, of the build and of single targets included.
+/// All dependencies of a manifest, those of the workspace, of the build and of single targets
+/// included.
 pub(super) fn dependencies(file: &TextFile) -> Vec<Dependency> {
     let Ok(manifest) = parse(file) else { return Vec::new() };
     let mut found = Vec::new();

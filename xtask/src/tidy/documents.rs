@@ -71,7 +71,8 @@ fn is_test(path: &str) -> bool {
     !below.contains('/') || below.ends_with("/main.rs") && below.matches('/').count() == 1
 }
 
-/// Checks that the glossary defines each word once, and in the order of the alphabet. An entry is a line that starts with `- **word**`.
+/// Checks that the glossary defines each word once, and in the order of the alphabet. An entry is a
+/// line that starts with `- **word**`.
 pub(super) fn glossary(workspace: &Workspace) -> Vec<Finding> {
     const PATH: &str = "docs/glossary.md";
     let Some(file) = workspace.file(PATH) else {
@@ -158,8 +159,8 @@ pub(super) fn present(workspace: &Workspace) -> Vec<Finding> {
     findings
 }
 
-/// Checks that every page and every source file that a text names exists: below the root, from where the text is, or with
-/// as many folders as say which is meant.
+/// Checks that every page and every source file that a text names exists: below the root, from
+/// where the text is, or with as many folders as say which is meant.
 pub(super) fn named(workspace: &Workspace) -> Vec<Finding> {
     let paths: BTreeSet<&str> = workspace.files().iter().map(|file| file.path.as_str()).collect();
     let exists = |name: &str, from: &str| {
@@ -185,8 +186,8 @@ pub(super) fn named(workspace: &Workspace) -> Vec<Finding> {
     findings
 }
 
-/// Checks that ARCHITECTURE's tables lead somewhere: a function that a row names is in the file that it names before it. A file
-/// without its folder is in that of the one before.
+/// Checks that ARCHITECTURE's tables lead somewhere: a function that a row names is in the file
+/// that it names before it. A file without its folder is in that of the one before.
 pub(super) fn functions(workspace: &Workspace) -> Vec<Finding> {
     const PATH: &str = "ARCHITECTURE.md";
     let Some(page) = workspace.file(PATH) else { return vec![] };

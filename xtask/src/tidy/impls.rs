@@ -1,4 +1,5 @@
-//! No type does too much: counted by the lines of its `impl`s, in however many files they are. What is too large shrinks.
+//! No type does too much: counted by the lines of its `impl`s, in however many files they are. What
+//! is too large shrinks.
 
 use std::collections::BTreeMap;
 
@@ -50,8 +51,8 @@ pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
     findings
 }
 
-/// The types of every module. A module is a folder or file at the top of a crate, with all that is below it: a type is
-/// spread over no more than that.
+/// The types of every module. A module is a folder or file at the top of a crate, with all that is
+/// below it: a type is spread over no more than that.
 fn types(workspace: &Workspace) -> BTreeMap<String, Type> {
     let tests = only_tests::files(workspace);
     let mut types = BTreeMap::new();

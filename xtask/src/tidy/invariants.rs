@@ -5,8 +5,9 @@ use super::only_tests;
 use super::purity::PURE;
 use crate::workspace::{TextFile, Workspace};
 
-/// Checks that a file of a crate that decides, if it states an invariant beside a type or a field, asserts something outside of
-/// its tests, or says where the assertion is. Whether it is the right one is for those who read it.
+/// Checks that a file of a crate that decides, if it states an invariant beside a type or a field,
+/// asserts something outside of its tests, or says where the assertion is. Whether it is the right
+/// one is for those who read it.
 pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
     let tests = only_tests::files(workspace);
     let is_judged = |file: &&TextFile| {

@@ -7,13 +7,15 @@ use super::{Finding, only_tests};
 use crate::source::{line_of, words};
 use crate::workspace::{TextFile, Workspace};
 
-/// The layers that several orderings share, the lowest first. Above them are the orderings, in folders of their own, and above
-/// these the files at the crate's root, which bring all of it together: the enum of all messages, and the lines that construct.
+/// The layers that several orderings share, the lowest first. Above them are the orderings, in
+/// folders of their own, and above these the files at the crate's root, which bring all of it
+/// together: the enum of all messages, and the lines that construct.
 pub(super) const SHARED: &[&str] = &["mutation", "parts", "shard", "control"];
 
-/// The items of `roles` that everybody may name. Whatever travels between roles travels in one enum, so that a frame has one
-/// decoder; it has a variant for the messages of each folder, and each folder wraps its own in it. So the enum is above
-/// them, and they name it: the enum, the inputs and effects that carry it, and the contract of a role that orders.
+/// The items of `roles` that everybody may name. Whatever travels between roles travels in one
+/// enum, so that a frame has one decoder; it has a variant for the messages of each folder, and
+/// each folder wraps its own in it. So the enum is above them, and they name it: the enum, the
+/// inputs and effects that carry it, and the contract of a role that orders.
 const ENVELOPE: &[&str] =
     &["Family", "Message", "RoleEffect", "RoleInput", "SequencingRole", "SequencingStatus"];
 
@@ -55,8 +57,8 @@ fn height(module: &str, orderings: &BTreeSet<&str>) -> usize {
     shared.unwrap_or(SHARED.len() + usize::from(!orderings.contains(module)))
 }
 
-/// The names of modules above a file's own in its code, each with the line: the module, or the item of `roles` that is not for
-/// all.
+/// The names of modules above a file's own in its code, each with the line: the module, or the item
+/// of `roles` that is not for all.
 fn upward(file: &TextFile, own: &str, orderings: &BTreeSet<&str>) -> Vec<(String, usize)> {
     let code = only_tests::without(&file.code);
     let height = |module: &str| height(module, orderings);

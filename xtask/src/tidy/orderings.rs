@@ -1,7 +1,7 @@
 //! No ordering is named but where it lives.
 //!
-//! Code asks for a property of `Order::properties` that says what it needs, so that a further ordering changes its own
-//! folder, one row of that table, and the lines that construct it.
+//! Code asks for a property of `Order::properties` that says what it needs, so that a further
+//! ordering changes its own folder, one row of that table, and the lines that construct it.
 
 use std::collections::BTreeSet;
 

@@ -7,7 +7,8 @@ use super::{Finding, ratchet};
 use crate::prose::{self, Figures};
 use crate::workspace::Workspace;
 
-/// The limits: a line `KEY NUMBER` for the markers of each text, and for the words and long lines of all comments.
+/// The limits: a line `KEY NUMBER` for the markers of each text, and for the words and long lines
+/// of all comments.
 pub const LIMITS: &str = "xtask/prose.txt";
 
 /// Finds texts with more markers than their limit. A text without a limit may have none.
@@ -28,7 +29,8 @@ pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
     findings
 }
 
-/// The list of limits with each number lowered to the present figure. A text that has no limit gets its figure.
+/// The list of limits with each number lowered to the present figure. A text that has no limit gets
+/// its figure.
 #[must_use]
 pub fn lowered(workspace: &Workspace) -> String {
     let (limits, _) = ratchet::read(workspace, LIMITS, "`key number`");

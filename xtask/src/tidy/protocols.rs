@@ -11,7 +11,8 @@ pub(super) const ROOT: &str = "crates/protocol/src/";
 /// The folders that orderings share. They know no ordering.
 const SHARED: &[&str] = &["parts", "shard", "control"];
 
-/// Modules that an ordering may use, and that may name orderings: what travels, and the deliberate defects.
+/// Modules that an ordering may use, and that may name orderings: what travels, and the deliberate
+/// defects.
 const ENVELOPES: &[&str] = &["roles", "mutation"];
 
 /// Checks what the files of each ordering, and of the shared folders, name of the crate.

@@ -13,8 +13,8 @@ pub(super) struct Entry {
     pub(super) limit: usize,
 }
 
-/// Reads the list at `path`, whose lines are `key number`, with comments after `#`. What cannot be read is a finding;
-/// `form` says there how a line looks.
+/// Reads the list at `path`, whose lines are `key number`, with comments after `#`. What cannot be
+/// read is a finding; `form` says there how a line looks.
 pub(super) fn read(workspace: &Workspace, path: &str, form: &str) -> (BTreeMap<String, Entry>, Vec<Finding>) {
     let mut entries = BTreeMap::new();
     let mut findings = Vec::new();

@@ -113,7 +113,8 @@ pub(super) fn commented_code(workspace: &Workspace) -> Vec<Finding> {
     findings
 }
 
-/// Folders that exist on one machine only. Put together here so that this file does not contain them.
+/// Folders that exist on one machine only. Put together here so that this file does not contain
+/// them.
 const HOME_FOLDERS: &[&str] =
     &[concat!("/ho", "me/"), concat!("/ro", "ot/"), concat!("/Us", "ers/"), concat!("/wo", "rk/")];
 

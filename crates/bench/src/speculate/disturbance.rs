@@ -1,4 +1,5 @@
-//! Something that happens to a log in the middle of a measurement (SpecLog §6.4, §6.5, §6.9, §6.11).
+//! Something that happens to a log in the middle of a measurement (SpecLog §6.4, §6.5, §6.9,
+//! §6.11).
 
 use std::time::{Duration, Instant};
 
@@ -120,7 +121,8 @@ impl Disturbance {
         Ok(Some(Apart { delay: DelayLine::start(Duration::ZERO)?, nodes }))
     }
 
-    /// The rate of the appends that the first shard has more, from when on and for how long, if `rate` is what all shards have.
+    /// The rate of the appends that the first shard has more, from when on and for how long, if
+    /// `rate` is what all shards have.
     pub(super) fn more(self, rate: u64, shards: u32, thirds: Thirds) -> Option<(u64, Instant, Duration)> {
         let (times, lasts) = match self {
             Self::Burst(times) => (times, thirds.third),

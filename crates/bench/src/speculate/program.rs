@@ -111,7 +111,8 @@ pub(super) struct Found {
     pub(super) results: Latencies,
     /// The results of records that should have been appended in each part of the measurement.
     parts: BTreeMap<Part, Latencies>,
-    /// The number and the sum of results, in milliseconds, for each while from the beginning of the disturbance on.
+    /// The number and the sum of results, in milliseconds, for each while from the beginning of the
+    /// disturbance on.
     whiles: BTreeMap<i64, (u64, f64)>,
     queued: Latencies,
     computing: Latencies,

@@ -1,4 +1,5 @@
-//! The surroundings of the applications: a cluster, a log of each order, clients that append on a schedule, and a check of all answers.
+//! The surroundings of the applications: a cluster, a log of each order, clients that append on a
+//! schedule, and a check of all answers.
 #![expect(clippy::print_stdout, reason = "an example shows what it found")]
 
 use std::error::Error;
@@ -76,7 +77,8 @@ pub(crate) struct Outcome<S, A> {
     pub(crate) answers: Vec<(Position, A)>,
 }
 
-/// The outcome of each task of a run, and how long after its append the result of each record was out.
+/// The outcome of each task of a run, and how long after its append the result of each record was
+/// out.
 pub(crate) struct Run<A: Application> {
     pub(crate) order: Order,
     pub(crate) outcomes: Vec<Outcome<A::State, A::Answer>>,
@@ -94,7 +96,8 @@ impl<A: Application> Run<A> {
     }
 }
 
-/// Runs an application on a log of each order, on the cluster at `address` or a new one; each client appends so often.
+/// Runs an application on a log of each order, on the cluster at `address` or a new one; each
+/// client appends so often.
 ///
 /// # Errors
 /// If the cluster fails, or an answer differs from that of the same computation over final records.
@@ -220,7 +223,8 @@ fn appended(record: &StoredRecord, began: Instant) -> Instant {
     began + Duration::from_nanos(nanos.expect("it has eight bytes"))
 }
 
-/// The application at work: it computes on records as soon as they come, and lets answers out when they are final.
+/// The application at work: it computes on records as soon as they come, and lets answers out when
+/// they are final.
 async fn speculate<A: Application>(
     log: Log,
     application: A,
@@ -262,7 +266,8 @@ async fn speculate<A: Application>(
     Ok((Outcome { state, answers: found }, latencies))
 }
 
-/// Checks that the effects of the records of a source can be taken back, the latest first, to the state before each.
+/// Checks that the effects of the records of a source can be taken back, the latest first, to the
+/// state before each.
 #[cfg(test)]
 pub(crate) fn undo_restores<A: Application>(application: &A) {
     let (mut state, mut before) = (application.start(), vec![]);

@@ -1,5 +1,5 @@
-//! A cluster of fake nodes over loopback TCP: sequencing replicas, one shard and a register that do as
-//! the test says, with none of the protocol's safety.
+//! A cluster of fake nodes over loopback TCP: sequencing replicas, one shard and a register that do
+//! as the test says, with none of the protocol's safety.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};

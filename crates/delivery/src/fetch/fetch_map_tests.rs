@@ -1,4 +1,5 @@
-//! Reads of a log whose positions do not tell their shards: a whole log that answers, and every message counted.
+//! Reads of a log whose positions do not tell their shards: a whole log that answers, and every
+//! message counted.
 
 use super::*;
 use crate::testing::{
@@ -22,7 +23,8 @@ struct Log {
     owner: fn(u64, u32) -> u32,
     /// Shards that know no map.
     ignorant: Vec<u32>,
-    /// The shards that were asked for records, and those that were asked for the map, since the last look.
+    /// The shards that were asked for records, and those that were asked for the map, since the
+    /// last look.
     asked: Vec<u32>,
     mapped: Vec<u32>,
     /// A shard that lost what it had, and up to where.
@@ -292,7 +294,8 @@ fn what_a_shard_had_that_has_left_meanwhile_is_trimmed_whatever_the_others_said_
         };
         let read = Request::Read { from: Position(7), max: 2, wait: SECOND, answer_within: SECOND };
         let (asked, _) = step(Input::Request { token: 1, request: read });
-        // One shard has the second position and says so. The first is the other's, which does not answer.
+        // One shard has the second position and says so. The first is the other's, which does not
+        // answer.
         for (node, shard, message) in asked {
             let shard::Message::Read { request, .. } = message else { continue };
             if shard != leaves {
@@ -359,7 +362,8 @@ fn records_of(position: u64) -> Reply {
     records(position..position + 1)
 }
 
-/// Two positions of nobody, a record, and again, but from 1000 to 3000 there are only such of nobody.
+/// Two positions of nobody, a record, and again, but from 1000 to 3000 there are only such of
+/// nobody.
 fn in_gaps(position: u64, shards: u32) -> u32 {
     match position {
         1000..3000 => NOBODY,

@@ -10,11 +10,11 @@ pub(crate) type Run = (Position, ShardId);
 
 /// Owners of final positions, in a bounded number of runs.
 ///
-/// They are kept in stretches of positions without a break. When there is no more room, the stretch that was
-/// used least recently goes, as a whole.
+/// They are kept in stretches of positions without a break. When there is no more room, the stretch
+/// that was used least recently goes, as a whole.
 ///
-/// Invariants: stretches do not overlap, and none is empty; `run_count` is the number of all their runs and at most
-/// `most_runs`; `by_use` names each stretch once, by its `used`.
+/// Invariants: stretches do not overlap, and none is empty; `run_count` is the number of all their
+/// runs and at most `most_runs`; `by_use` names each stretch once, by its `used`.
 #[derive(Debug)]
 pub(crate) struct PositionMap {
     /// By their first positions.
@@ -94,7 +94,8 @@ impl PositionMap {
         self.assert_counted();
     }
 
-    /// Forgets what lies below `first`: nobody reads there any more. What a stretch has on both sides stays.
+    /// Forgets what lies below `first`: nobody reads there any more. What a stretch has on both
+    /// sides stays.
     pub(crate) fn forget_below(&mut self, first: Position) {
         while self.stretches.first_key_value().is_some_and(|(_, lowest)| lowest.end() <= first) {
             let (lowest, _) = self.stretches.first_key_value().expect("just seen");
@@ -115,7 +116,8 @@ impl PositionMap {
         self.assert_counted();
     }
 
-    /// Each stretch is in the list of uses and has a run at least, and all runs belong to stretches.
+    /// Each stretch is in the list of uses and has a run at least, and all runs belong to
+    /// stretches.
     fn assert_counted(&self) {
         let (stretches, uses, runs) = (self.stretches.len(), self.by_use.len(), self.run_count);
         let has_some = runs >= stretches && (runs == 0) == (stretches == 0);
@@ -128,7 +130,8 @@ impl PositionMap {
         (position < stretch.end()).then_some((*first, stretch))
     }
 
-    /// Adds runs of positions that are not known, to the stretch before them if that is short enough.
+    /// Adds runs of positions that are not known, to the stretch before them if that is short
+    /// enough.
     fn insert(&mut self, first: Position, runs: Vec<Run>) {
         let (before, end) =
             (self.stretches.range(..first).next_back(), runs.last().map_or(first, |run| run.0));
@@ -277,8 +280,8 @@ mod tests {
     }
 
     proptest! {
-        /// Next to a map with an entry for each position: what is known is true, and nothing is forgotten but for
-        /// want of room.
+        /// Next to a map with an entry for each position: what is known is true, and nothing is
+        /// forgotten but for want of room.
         #[test]
         fn it_knows_what_a_naive_map_knows(steps in prop::collection::vec(step(), 1..60), room in 4..200usize) {
             let mut map = PositionMap::new(room);

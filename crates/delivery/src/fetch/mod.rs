@@ -25,11 +25,13 @@ use crate::source::{Directory, Learned, send};
 /// A request to a [`Fetch`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Read. Where no record is at the positions wanted, and none will be, it reads on behind them, however many these are.
+    /// Read. Where no record is at the positions wanted, and none will be, it reads on behind them,
+    /// however many these are.
     Read {
         /// The first position wanted.
         from: Position,
-        /// At most this many positions that may have a record; not more than [`limits::READ_RECORDS`] are read at once.
+        /// At most this many positions that may have a record; not more than
+        /// [`limits::READ_RECORDS`] are read at once.
         max: u32,
         /// How long to wait while nothing at `from` is final.
         wait: Duration,
@@ -47,8 +49,8 @@ pub enum Reply {
     Records {
         /// The records, in order, without no-ops.
         records: Vec<Stored>,
-        /// Where to read on: every position from `from` up to it is in `records`, a no-op's, or empty. It may lie beyond
-        /// what was wanted.
+        /// Where to read on: every position from `from` up to it is in `records`, a no-op's, or
+        /// empty. It may lie beyond what was wanted.
         next: Position,
     },
     /// It did not work.
@@ -57,22 +59,23 @@ pub enum Reply {
 
 /// Reads a log, any number of [`Request`]s at a time.
 ///
-/// Every shard that holds a position in the range is asked at once. The answer is the longest prefix
-/// that they gave out: a shard that is behind the others shortens it, and only one that holds the very
-/// next position is waited for.
+/// Every shard that holds a position in the range is asked at once. The answer is the longest
+/// prefix that they gave out: a shard that is behind the others shortens it, and only one that
+/// holds the very next position is waited for.
 ///
-/// Where clients choose the shards of their records, the positions do not tell which shards these are. As long as
-/// the reader does not know it, all shards are asked; at the same time it asks one of them for the map of the
-/// positions around, so that a later read there asks only the shards that it needs. What it is told of final
-/// positions stays true through all views. It goes only for want of room, when it is trimmed, and where an operator
-/// accepted that final records are lost.
+/// Where clients choose the shards of their records, the positions do not tell which shards these
+/// are. As long as the reader does not know it, all shards are asked; at the same time it asks one
+/// of them for the map of the positions around, so that a later read there asks only the shards
+/// that it needs. What it is told of final positions stays true through all views. It goes only for
+/// want of room, when it is trimmed, and where an operator accepted that final records are lost.
 #[derive(Debug)]
 pub struct Fetch {
     shared: Shared,
     options: Options,
     /// By their tokens.
     reads: BTreeMap<u64, Read>,
-    /// It has what replicas say that know the view `entered`, or a later one: what lies below their stable bounds.
+    /// It has what replicas say that know the view `entered`, or a later one: what lies below their
+    /// stable bounds.
     map: PositionMap,
     /// Questions for the map on their way.
     questions: BTreeMap<u64, Question>,
@@ -199,8 +202,8 @@ impl Fetch {
         }
     }
 
-    /// A read is answered. One that found out that no record is where it looked reads on behind that, and still waits as long
-    /// as it was to.
+    /// A read is answered. One that found out that no record is where it looked reads on behind
+    /// that, and still waits as long as it was to.
     fn finish(&mut self, now: Time, token: u64, reply: Reply, out: &mut Out) {
         let Some(read) = self.end(token, out) else { return };
         let stays = self.options.mutates(Mutation::EmptyEndsRead);
@@ -295,7 +298,8 @@ impl Fetch {
         }
     }
 
-    /// Final positions stay final, and so do their owners; only where an operator accepted a loss, not from `lost_from` on.
+    /// Final positions stay final, and so do their owners; only where an operator accepted a loss,
+    /// not from `lost_from` on.
     fn enter_view(&mut self, now: Time, lost_from: Position, out: &mut Out) {
         self.entered = self.entry().view_number();
         if !self.options.mutates(Mutation::MapBeyondStable) {
@@ -310,8 +314,8 @@ impl Fetch {
         });
     }
 
-    /// The owners of `from..end`, if the positions do not tell them and they are known. Asks for what is not, or is
-    /// likely to be wanted next.
+    /// The owners of `from..end`, if the positions do not tell them and they are known. Asks for
+    /// what is not, or is likely to be wanted next.
     fn owners(&mut self, now: Time, from: Position, end: Position, out: &mut Out) -> Option<Vec<Run>> {
         let view = self.shared.directory.view()?;
         let has_ended = self.shared.directory.ended().next().is_some();

@@ -20,10 +20,11 @@ const POLL_FOR: Duration = Duration::from_secs(2);
 /// [`RESEND_MOST`].
 pub(crate) const RESEND_FIRST: Duration = Duration::from_millis(200);
 const RESEND_MOST: Duration = Duration::from_secs(2);
-/// How long to wait before all replicas are asked again for what none of those that answer gives out; doubled up to
-/// [`RESEND_MOST`].
+/// How long to wait before all replicas are asked again for what none of those that answer gives
+/// out; doubled up to [`RESEND_MOST`].
 pub(crate) const MISSING_PAUSE: Duration = Duration::from_millis(100);
-/// How long to wait before a replica that disconnected is asked again; doubled up to [`RESEND_MOST`].
+/// How long to wait before a replica that disconnected is asked again; doubled up to
+/// [`RESEND_MOST`].
 const PAUSE: Duration = Duration::from_millis(20);
 
 pub(crate) type Out = Vec<Effect<Message, Reply>>;
@@ -124,7 +125,8 @@ impl Read {
         Self { token, wanted, end, give_up, owners, parts: BTreeMap::new(), doubt: Doubt::default() }
     }
 
-    /// The rest of what is wanted, where no position below `next` has a record; nothing, if that is not known of any.
+    /// The rest of what is wanted, where no position below `next` has a record; nothing, if that is
+    /// not known of any.
     pub(crate) fn rest_from(&self, next: Position) -> Option<Wanted> {
         (next > self.wanted.from).then_some(Wanted { from: next, ..self.wanted })
     }
@@ -167,7 +169,8 @@ impl Read {
         }
     }
 
-    /// The shards that may hold a position in the range. If none of the view does, one that can say whether it is trimmed.
+    /// The shards that may hold a position in the range. If none of the view does, one that can say
+    /// whether it is trimmed.
     fn shards(&self, directory: &Directory, view: &View) -> Vec<ShardId> {
         let placement = directory.placement();
         let retired = view.retired.iter().filter(|retired| self.wanted.from < retired.until);
@@ -191,8 +194,8 @@ impl Read {
         shards
     }
 
-    /// The shard that holds `position`, or nobody, and the end of the run of positions from there on of which that is true,
-    /// if that is known.
+    /// The shard that holds `position`, or nobody, and the end of the run of positions from there
+    /// on of which that is true, if that is known.
     fn run_at(&self, placement: Option<&Placement>, position: Position) -> Option<(ShardId, Position)> {
         if let Some(placement) = placement {
             return Some(placement.stripe_at(position));
@@ -229,7 +232,8 @@ impl Read {
         }
     }
 
-    /// A shard gave out records. Returns the answer to the whole, if that is all that was waited for.
+    /// A shard gave out records. Returns the answer to the whole, if that is all that was waited
+    /// for.
     pub(crate) fn receive(
         &mut self,
         now: Time,
@@ -280,8 +284,8 @@ impl Read {
             ReadError::Busy | ReadError::NotStable { .. } | ReadError::Lost { .. } => {
                 part.tries.tried(now);
                 part.rest(Some(part.tries.at()), &mut shared.askers);
-                // A replica that is deposed and does not know may have no room for ever; and of a loss a view tells that is not known
-                // here, nor are the shards that it has.
+                // A replica that is deposed and does not know may have no room for ever; and of a
+                // loss a view tells that is not known here, nor are the shards that it has.
                 shared.directory.ask(now);
                 return None;
             }
@@ -289,7 +293,8 @@ impl Read {
         self.try_next(now, (node, shard, request), failure, shared, out)
     }
 
-    /// One replica cannot give it out: the next of the shard is asked, which holds the same records, or will.
+    /// One replica cannot give it out: the next of the shard is asked, which holds the same
+    /// records, or will.
     fn try_next(
         &mut self,
         now: Time,
@@ -308,8 +313,9 @@ impl Read {
                 self.ask_due(now, shared, out);
                 return None;
             }
-            // Another view may have a replica that holds it, or it is on its way: a replica that is new, or whose log
-            // lost something, copies first. That takes as long as there is to copy, so the read's own deadline counts.
+            // Another view may have a replica that holds it, or it is on its way: a replica that is
+            // new, or whose log lost something, copies first. That takes as long as there is to
+            // copy, so the read's own deadline counts.
             Turn::All(failure @ Failure::Missing { .. }) => part.in_vain = Some(failure),
             Turn::All(failure) => return Some(Reply::Failed(failure)),
             Turn::Again => {}
@@ -320,15 +326,16 @@ impl Read {
         None
     }
 
-    /// There is a new view. Where an operator accepted a loss, what was given out from `lost_from` on does not count.
+    /// There is a new view. Where an operator accepted a loss, what was given out from `lost_from`
+    /// on does not count.
     pub(crate) fn enter_view(&mut self, now: Time, lost_from: Position, shared: &mut Shared, out: &mut Out) {
         if lost_from < self.end {
             self.owners = None;
         }
         let view = shared.directory.view();
         let has_left = |shard: &ShardId| view.is_some_and(|view| view.holders(*shard).is_none());
-        // The records of a shard that has left are trimmed: the other shards, which may have answered before that, say
-        // so when they are asked again.
+        // The records of a shard that has left are trimmed: the other shards, which may have
+        // answered before that, say so when they are asked again.
         let must_ask_again = self.doubt.is_open()
             || self.parts.iter().any(|(shard, part)| has_left(shard) || part.upto > lost_from);
         self.doubt.enter_view(must_ask_again.then_some(self.wanted.from));
@@ -427,21 +434,23 @@ impl Read {
         }
     }
 
-    /// A shard outside the view does not hear of trims: what it has counts when another has answered.
+    /// A shard outside the view does not hear of trims: what it has counts when another has
+    /// answered.
     fn is_known_untrimmed(&self, view: &View) -> bool {
         let is_outside = |shard: &ShardId| view.shard(*shard).is_none();
         let answered = |(shard, part): (&ShardId, &ShardPart)| part.answered && !is_outside(shard);
         !self.parts.keys().any(is_outside) || self.parts.iter().any(answered)
     }
 
-    /// Whether no shard but this one can have the first position: its place says so, or all others did.
+    /// Whether no shard but this one can have the first position: its place says so, or all others
+    /// did.
     fn is_nowhere_else(&self, shard: ShardId, places: bool) -> bool {
         let mut others = self.parts.iter().filter(|(other, _)| **other != shard);
         places || others.all(|(_, part)| part.upto > self.wanted.from || part.lost.is_some())
     }
 
-    /// Where the run of positions ends, from the first on, of which it is known that nobody has them: the shard lost what it had up to
-    /// `end`, and no other has anything before.
+    /// Where the run of positions ends, from the first on, of which it is known that nobody has
+    /// them: the shard lost what it had up to `end`, and no other has anything before.
     fn lost_to(&self, shard: ShardId, end: Position, directory: &Directory) -> Position {
         let from = self.wanted.from;
         if let (Some(placement), Some(view)) = (directory.placement(), directory.view()) {
@@ -563,7 +572,8 @@ impl ShardPart {
         record.into_iter().chain(empty).fold(self.upto, Position::min)
     }
 
-    /// The replica that was asked is silent, or gone: there may be a view that does without it, or another one is asked.
+    /// The replica that was asked is silent, or gone: there may be a view that does without it, or
+    /// another one is asked.
     fn turn_away(&mut self, shard: ShardId, directory: &mut Directory, now: Time) {
         if let Some(instead) = directory.instead_of(shard, self.replica, &self.round) {
             (self.node, self.replica) = instead;

@@ -9,10 +9,12 @@ use crate::source::Answer;
 
 /// Takes one position after the other, from the first that is wanted to the end.
 ///
-/// It promises: the positions that it has records given of strictly increase, and it leaves out only those that are empty, or
-/// were announced as trimmed or lost. A position of which nothing is known holds up all above it.
+/// It promises: the positions that it has records given of strictly increase, and it leaves out
+/// only those that are empty, or were announced as trimmed or lost. A position of which nothing is
+/// known holds up all above it.
 ///
-/// Invariant: everything below `next` was given, is empty, or was announced as trimmed or lost. It only grows.
+/// Invariant: everything below `next` was given, is empty, or was announced as trimmed or lost. It
+/// only grows.
 #[derive(Debug)]
 pub(crate) struct InOrder {
     next: Position,

@@ -1,10 +1,13 @@
-//! The decision what is handed over, and when, between a [source](crate::source) and a [sink](crate::sink).
+//! The decision what is handed over, and when, between a [source](crate::source) and a
+//! [sink](crate::sink).
 //!
-//! A policy knows neither of them. It names the position that it wants next, is told the [`Answer`](crate::source::Answer) of the
-//! source, and says what is to be done ([`Step`]). It holds no records and has no deadline: what does not come is the source's to
-//! ask for again, and how much the reader can take is the sink's to know.
+//! A policy knows neither of them. It names the position that it wants next, is told the
+//! [`Answer`](crate::source::Answer) of the source, and says what is to be done ([`Step`]). It
+//! holds no records and has no deadline: what does not come is the source's to ask for again, and
+//! how much the reader can take is the sink's to know.
 //!
-//! There are two: [`InOrder`] hands over what is final, [`TwoBounds`] also what is predicted, and says later what of that holds.
+//! There are two: [`InOrder`] hands over what is final, [`TwoBounds`] also what is predicted, and
+//! says later what of that holds.
 
 use std::ops::Range;
 

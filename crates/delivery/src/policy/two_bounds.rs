@@ -1,7 +1,9 @@
-//! Records before they are final, in the order of positions, with a second bound: below it, all that was given stays.
+//! Records before they are final, in the order of positions, with a second bound: below it, all
+//! that was given stays.
 //!
-//! The idea is SpecLog's (OSDI '25, §3): a reader computes on what is predicted, and confirms or undoes later. It differs from the
-//! paper in that exactly that fails which turned out different, and what follows it, and not all that is unconfirmed.
+//! The idea is SpecLog's (OSDI '25, §3): a reader computes on what is predicted, and confirms or
+//! undoes later. It differs from the paper in that exactly that fails which turned out different,
+//! and what follows it, and not all that is unconfirmed.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -12,13 +14,16 @@ use seriatim_protocol::{Mutation, Options};
 use crate::failure::Failure;
 use crate::source::{Basis, Known};
 
-/// Takes one position after the other, final or predicted, and says later up to where all is final, or from where on it is void.
+/// Takes one position after the other, final or predicted, and says later up to where all is final,
+/// or from where on it is void.
 ///
-/// It promises: positions that it has records given of strictly increase, but that a failure sets them back; it leaves out only those
-/// that are empty, or were announced as trimmed or lost; a position below a confirmation never fails, and a failure is at the
-/// lowest position that turned out different.
+/// It promises: positions that it has records given of strictly increase, but that a failure sets
+/// them back; it leaves out only those that are empty, or were announced as trimmed or lost; a
+/// position below a confirmation never fails, and a failure is at the lowest position that turned
+/// out different.
 ///
-/// Invariant: `confirmed <= next`, and `given` holds all of `confirmed..next`, in order, with nothing between.
+/// Invariant: `confirmed <= next`, and `given` holds all of `confirmed..next`, in order, with
+/// nothing between.
 #[derive(Debug)]
 pub(crate) struct TwoBounds {
     next: Position,
@@ -117,7 +122,8 @@ impl TwoBounds {
         self.given.range(index..).find(|given| given.id.is_some()).map(|given| given.first)
     }
 
-    /// The first position in a shard's gap that was given and may fail: of a record of that shard, or as one without a record.
+    /// The first position in a shard's gap that was given and may fail: of a record of that shard,
+    /// or as one without a record.
     pub(crate) fn undecided_in(&self, gap: &Gap) -> Option<Position> {
         let index = self.given.partition_point(|given| given.end <= gap.from);
         let mut given = self.given.range(index..).take_while(|given| given.first < gap.end);
@@ -210,9 +216,10 @@ impl TwoBounds {
         }
     }
 
-    /// Compares what was given of these positions with what is known now: `know` tells of a position. Returns the lowest position at
-    /// which something else turned out to stand, or nothing. What was given of others is not looked at: that may be much, and is
-    /// compared when something final comes of it.
+    /// Compares what was given of these positions with what is known now: `know` tells of a
+    /// position. Returns the lowest position at which something else turned out to stand, or
+    /// nothing. What was given of others is not looked at: that may be much, and is compared when
+    /// something final comes of it.
     pub(crate) fn compare(
         &mut self,
         range: Range<Position>,
@@ -237,7 +244,8 @@ impl TwoBounds {
                 given.first
             );
             if end < given.end {
-                // Less is known than was passed over: the rest is looked at by itself, also where something final came of it before.
+                // Less is known than was passed over: the rest is looked at by itself, also where
+                // something final came of it before.
                 looks_below = looks_below.max(end.next());
                 self.given.insert(index, Given { first: end, ..given });
                 self.predicted += 1;
@@ -250,8 +258,9 @@ impl TwoBounds {
         None
     }
 
-    /// A view is registered, whose positions begin at `start`. What was predicted in earlier ones stays where these still decide,
-    /// cannot come any more from `start` on, and is undecided between. Returns the lowest position of what cannot come.
+    /// A view is registered, whose positions begin at `start`. What was predicted in earlier ones
+    /// stays where these still decide, cannot come any more from `start` on, and is undecided
+    /// between. Returns the lowest position of what cannot come.
     pub(crate) fn entered(
         &mut self,
         view: ViewNumber,
@@ -276,7 +285,8 @@ impl TwoBounds {
             while rest.first < rest.end {
                 let cover = history.cover(rest.first);
                 let end = history.cover_end(rest.first).map_or(rest.end, |end| end.min(rest.end));
-                // A record that was held stays so, also where one before it is not known to be: of that nobody tells again.
+                // A record that was held stays so, also where one before it is not known to be: of
+                // that nobody tells again.
                 let is_held = before == self.holds.0 && rest.first < self.holds.1;
                 let end = if is_held { end.min(self.holds.1) } else { end };
                 let basis = if is_held || cover == Some(before) { Basis::Final } else { given.basis };
@@ -295,8 +305,8 @@ impl TwoBounds {
         void
     }
 
-    /// Everything that was given from `first` on is void, and wanted anew. Returns from where on the sink has to take back records,
-    /// if it was given any of those.
+    /// Everything that was given from `first` on is void, and wanted anew. Returns from where on
+    /// the sink has to take back records, if it was given any of those.
     ///
     /// # Panics
     /// If all at `first` was confirmed.
@@ -317,8 +327,9 @@ impl TwoBounds {
         has_records.then_some(first)
     }
 
-    /// Returns the bound below which all that was given is final, if it rose. It is if it came as final, or is told to hold: that shards
-    /// have given out more does not say so, since they may go by a view that places it elsewhere.
+    /// Returns the bound below which all that was given is final, if it rose. It is if it came as
+    /// final, or is told to hold: that shards have given out more does not say so, since they may
+    /// go by a view that places it elsewhere.
     pub(crate) fn confirm(&mut self) -> Option<Position> {
         while let Some(given) = self.given.front_mut() {
             let bound = match given.basis {
@@ -356,8 +367,8 @@ impl TwoBounds {
         !self.options.mutates(Mutation::EmptyNotTold)
     }
 
-    /// Everything below `first` was trimmed, and was final before. What is predicted there can never be told right or wrong: it is
-    /// void.
+    /// Everything below `first` was trimmed, and was final before. What is predicted there can
+    /// never be told right or wrong: it is void.
     pub(crate) fn trimmed(&mut self, first: Position) -> Trimmed {
         let undecided = self.given.iter().find(|given| given.basis != Basis::Final && given.first < first);
         let failed = undecided.map(|given| given.first).and_then(|undecided| self.fail(undecided));

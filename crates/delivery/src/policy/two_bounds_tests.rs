@@ -377,7 +377,8 @@ enum Event {
     Predict(u8, u8),
     /// The policy takes so many.
     Take(u8),
-    /// So many of the predictions become final, and the shards say so, or the source learns it by records.
+    /// So many of the predictions become final, and the shards say so, or the source learns it by
+    /// records.
     Stable(u8, bool),
     /// Another view: it keeps so many of what is not final, and of these so many as they were.
     View(u8, u8, u8),

@@ -18,31 +18,34 @@ pub enum Event {
         /// Whether they may still fail.
         speculative: bool,
     },
-    /// Everything that was delivered below this bound is final: some record at least of which that was not told before.
+    /// Everything that was delivered below this bound is final: some record at least of which that
+    /// was not told before.
     Confirm {
         /// The bound.
         upto: Position,
     },
-    /// There is no record below this bound that was not told, and all of them are final; nothing that was told lies above. It
-    /// counts as a record of those that are wanted.
+    /// There is no record below this bound that was not told, and all of them are final; nothing
+    /// that was told lies above. It counts as a record of those that are wanted.
     Passed {
         /// The bound.
         upto: Position,
     },
-    /// Everything that was delivered at this position or above it is void, some record at least: something else stands there, or
-    /// nothing. What does comes next.
+    /// Everything that was delivered at this position or above it is void, some record at least:
+    /// something else stands there, or nothing. What does comes next.
     Fail {
         /// That position.
         after: Position,
     },
-    /// The records that should have come next were trimmed: the next record is at `first` or after it.
+    /// The records that should have come next were trimmed: the next record is at `first` or after
+    /// it.
     Trimmed {
         /// The first position that is left.
         first: Position,
     },
-    /// All that this shard had at these positions is lost, and no other shard of those that are wanted has a record there; an operator
-    /// accepted that. Everything below is final, and was told. It counts as a record of those that are wanted. Comes only where that was
-    /// [asked for](crate::Selection::skips_lost).
+    /// All that this shard had at these positions is lost, and no other shard of those that are
+    /// wanted has a record there; an operator accepted that. Everything below is final, and was
+    /// told. It counts as a record of those that are wanted. Comes only where that was [asked
+    /// for](crate::Selection::skips_lost).
     Lost {
         /// The shard. Another shard may have lost records at these positions, too.
         shard: ShardId,
@@ -59,12 +62,13 @@ pub enum Event {
 
 /// The reader's side of a subscription.
 ///
-/// It promises: the reader is given no record after it has as many as it wanted, or as many bytes, so only the last one may be
-/// larger; the positions of its records strictly increase, but that a failure sets them back, and never below what was
-/// confirmed; what it is told comes in the order in which it happened; and nothing
-/// comes after the end.
+/// It promises: the reader is given no record after it has as many as it wanted, or as many bytes,
+/// so only the last one may be larger; the positions of its records strictly increase, but that a
+/// failure sets them back, and never below what was confirmed; what it is told comes in the order
+/// in which it happened; and nothing comes after the end.
 ///
-/// Invariant: every record that was given lies below `above`, and those of `batch` are the last of them, in order.
+/// Invariant: every record that was given lies below `above`, and those of `batch` are the last of
+/// them, in order.
 #[derive(Debug)]
 pub(crate) struct Application {
     token: u64,
@@ -112,7 +116,8 @@ impl Application {
         self.has_ended
     }
 
-    /// Gives it a record. It is told of it with the next [`flush`](Self::flush), or before anything else.
+    /// Gives it a record. It is told of it with the next [`flush`](Self::flush), or before anything
+    /// else.
     ///
     /// # Panics
     /// If it has no room, has ended, or was given a record at this position or above.
@@ -150,9 +155,10 @@ impl Application {
         self.tell(Event::Confirm { upto }, out);
     }
 
-    /// Everything below `upto` is final, and the reader was given all that is there. It is told of that unless it is given more that is not
-    /// final yet: then it hears of it with that. It takes as much room as a record, so that a reader that takes nothing is told no more
-    /// than it wanted.
+    /// Everything below `upto` is final, and the reader was given all that is there. It is told of
+    /// that unless it is given more that is not final yet: then it hears of it with that. It takes
+    /// as much room as a record, so that a reader that takes nothing is told no more than it
+    /// wanted.
     pub(crate) fn pass<M>(&mut self, upto: Position, out: &mut Vec<Effect<M, Event>>) {
         if upto > self.confirmed && upto >= self.above && self.wants_more() {
             self.flush(out);

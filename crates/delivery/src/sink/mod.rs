@@ -1,6 +1,7 @@
 //! Where records go: a reader, and how much more it can take.
 //!
-//! A sink knows nothing of shards, and asks for nothing. It is given what a [policy](crate::policy) decides, as long as it wants more.
+//! A sink knows nothing of shards, and asks for nothing. It is given what a [policy](crate::policy)
+//! decides, as long as it wants more.
 //!
 //! There is one: [`Application`].
 

@@ -1,24 +1,26 @@
-//! How many bytes of records, and of spans of empty positions, one shard may have on their way to a reader, or in the
-//! reader's memory.
+//! How many bytes of records, and of spans of empty positions, one shard may have on their way to a
+//! reader, or in the reader's memory.
 
 use seriatim_model::limits;
 
 /// Credit is given back in portions of at least this part of all that a subscription may have.
 const PORTIONS: u64 = 4;
-/// A shard sends while it has credit: its last record may be larger than what is left, and so may the spans of empty
-/// positions that come with it.
+/// A shard sends while it has credit: its last record may be larger than what is left, and so may
+/// the spans of empty positions that come with it.
 const LARGEST: u64 = (limits::MAX_RECORD_BYTES + limits::MAX_RECORD_OVERHEAD_BYTES) as u64
     + limits::RECORD_STRUCTURE_BYTES as u64
     + limits::READ_SPANS as u64 * limits::SPAN_BYTES;
 
 /// The account of one shard.
 ///
-/// Invariant: `granted` and `held` together are at most `window`, but for what the last record, with its spans, was
-/// larger than the credit; and for the records that the client held when the window became smaller: then `granted` is 0.
+/// Invariant: `granted` and `held` together are at most `window`, but for what the last record,
+/// with its spans, was larger than the credit; and for the records that the client held when the
+/// window became smaller: then `granted` is 0.
 #[derive(Debug)]
 pub(crate) struct Credit {
     window: u64,
-    /// The limit for held bytes: the window and the largest record, or the bytes held when the window became smaller.
+    /// The limit for held bytes: the window and the largest record, or the bytes held when the
+    /// window became smaller.
     most_held: u64,
     /// How many more bytes the shard may send.
     granted: u64,
@@ -32,8 +34,8 @@ impl Credit {
         Self { window, most_held: window + LARGEST, granted: 0, held: 0 }
     }
 
-    /// The shard may have `window` bytes on their way or here from now on. The caller ends the subscription: what the shard was granted
-    /// before is void.
+    /// The shard may have `window` bytes on their way or here from now on. The caller ends the
+    /// subscription: what the shard was granted before is void.
     pub(crate) fn resize(&mut self, window: u64) {
         (self.window, self.most_held) = (window, self.held.max(window + LARGEST));
         self.granted = self.granted.min(window.saturating_sub(self.held));

@@ -38,12 +38,12 @@ pub(crate) enum Learned {
     Nothing,
     /// The view that is known is the latest, as the register said in answer to this question.
     Same(u64),
-    /// There is a newer view. Final positions stay final, but where an operator accepted a loss: what was final from
-    /// `lost_from` on is given out anew.
+    /// There is a newer view. Final positions stay final, but where an operator accepted a loss:
+    /// what was final from `lost_from` on is given out anew.
     NewView {
         lost_from: Position,
-        /// The position from which on the log has other records, because an operator accepted a loss since the view that was known.
-        /// `None`: no such loss.
+        /// The position from which on the log has other records, because an operator accepted a
+        /// loss since the view that was known. `None`: no such loss.
         reassigned_from: Option<Position>,
     },
     Deleted,
@@ -63,15 +63,15 @@ impl Directory {
         self.known.view()
     }
 
-    /// Which shard holds which position, if that follows from the position. Otherwise whoever has a record
-    /// says so.
+    /// Which shard holds which position, if that follows from the position. Otherwise whoever has a
+    /// record says so.
     pub(crate) fn placement(&self) -> Option<&Placement> {
         let places = self.entry().config.order.places_by_position();
         self.view().filter(|_| places).map(|view| &view.placement)
     }
 
-    /// The positions that were given up of a shard that takes no part in the view, the last of them. Nobody is asked for these: the log's
-    /// history says that they are lost.
+    /// The positions that were given up of a shard that takes no part in the view, the last of
+    /// them. Nobody is asked for these: the log's history says that they are lost.
     pub(crate) fn given_up(&self, shard: ShardId) -> Option<Gap> {
         let (view, history) = (self.view()?, &self.entry().history);
         match view.retired(shard) {
@@ -81,12 +81,14 @@ impl Directory {
         }
     }
 
-    /// Whether it is known that a shard lost all that it had in `from..end`. Otherwise there is a view that is not known.
+    /// Whether it is known that a shard lost all that it had in `from..end`. Otherwise there is a
+    /// view that is not known.
     pub(crate) fn tells_lost(&self, shard: ShardId, from: Position, end: Position) -> bool {
         self.entry().history.tells_lost(shard, from, end)
     }
 
-    /// The positions given up of shards that the view knows nothing of any more: nothing else of them is left.
+    /// The positions given up of shards that the view knows nothing of any more: nothing else of
+    /// them is left.
     pub(crate) fn ended(&self) -> impl Iterator<Item = Gap> + '_ {
         let gaps = self
             .entry()
@@ -109,8 +111,9 @@ impl Directory {
         Some((replicas[next].node, next))
     }
 
-    /// The replica of a shard to ask in place of this one, which did not answer or is gone. `None`: a view will replace this one soon. The
-    /// next replica is asked where no view replaces one, since the shard is retired, and where another replica lacks the next position.
+    /// The replica of a shard to ask in place of this one, which did not answer or is gone. `None`:
+    /// a view will replace this one soon. The next replica is asked where no view replaces one,
+    /// since the shard is retired, and where another replica lacks the next position.
     pub(crate) fn instead_of(
         &self,
         shard: ShardId,
@@ -135,8 +138,8 @@ impl Directory {
         self.asks.get_or_insert(Backoff::new(now, ASK_FIRST, ASK_MOST));
     }
 
-    /// Asks the register whether the view that is known is the latest: no answer counts that may be older than the
-    /// question.
+    /// Asks the register whether the view that is known is the latest: no answer counts that may be
+    /// older than the question.
     pub(crate) fn ask_surely(&mut self, now: Time) {
         if self.awaited == NEWS {
             self.rest();
@@ -145,7 +148,8 @@ impl Directory {
         self.ask(now);
     }
 
-    /// Asks the register for news at once, unless it was asked so a short time ago: for a reader that does not wait for the answer.
+    /// Asks the register for news at once, unless it was asked so a short time ago: for a reader
+    /// that does not wait for the answer.
     pub(crate) fn refresh<R>(&mut self, now: Time, out: &mut Vec<Effect<Message, R>>) {
         if self.refreshed.is_none_or(|at| now >= at + ASK_MOST) {
             self.refreshed = Some(now);
@@ -190,7 +194,8 @@ impl Directory {
         }
     }
 
-    /// The lowest position at which a view after `known` started; beyond all of them for a reader that knew of no view.
+    /// The lowest position at which a view after `known` started; beyond all of them for a reader
+    /// that knew of no view.
     fn lost_from(&self, known: ViewNumber) -> Position {
         let steps = self.entry().history.steps().iter();
         let new = steps.filter(|(number, _)| *number > known).map(|(_, first)| *first);

@@ -1,4 +1,5 @@
-//! A position that a shard should have given out and did not: is it a gap, or is the view out of date?
+//! A position that a shard should have given out and did not: is it a gap, or is the view out of
+//! date?
 
 use seriatim_model::{Position, ShardId, Time};
 
@@ -7,9 +8,10 @@ use crate::failure::Failure;
 
 /// A shard did not give out a position although it should have it, by the view that is known.
 ///
-/// Before anybody is blamed, the register is asked whether there is a newer view, in which another shard may have the position.
-/// If there is none, all shards are asked again: what they said before may be of a view that placed the position elsewhere. Only
-/// where it does not come then either there is a gap.
+/// Before anybody is blamed, the register is asked whether there is a newer view, in which another
+/// shard may have the position. If there is none, all shards are asked again: what they said before
+/// may be of a view that placed the position elsewhere. Only where it does not come then either
+/// there is a gap.
 #[derive(Debug, Default)]
 pub(crate) struct Doubt {
     open: Option<Open>,
@@ -51,7 +53,8 @@ impl Doubt {
         self.open = None;
     }
 
-    /// There is a newer view. `asked_again` is the position for which all are asked in it because it did not come before.
+    /// There is a newer view. `asked_again` is the position for which all are asked in it because
+    /// it did not come before.
     pub(crate) fn enter_view(&mut self, asked_again: Option<Position>) {
         *self = Self { open: None, asked_again };
     }

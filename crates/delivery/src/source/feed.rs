@@ -13,27 +13,31 @@ use crate::failure::Failure;
 
 /// How long to wait for what should come before it is asked for again; doubled each time.
 pub(crate) const TIMEOUT_FIRST: Duration = Duration::from_millis(200);
-/// How long to wait where nothing need come, before making sure that the subscription still stands; and the longest wait
-/// for what another shard has already.
+/// How long to wait where nothing need come, before making sure that the subscription still stands;
+/// and the longest wait for what another shard has already.
 pub(crate) const IDLE: Duration = Duration::from_secs(1);
-/// The longest wait for a first delivery: one that takes longer than the timeout is on its way all the same.
+/// The longest wait for a first delivery: one that takes longer than the timeout is on its way all
+/// the same.
 const FIRST_MOST: Duration = Duration::from_secs(8);
-/// How long to wait before a node that disconnected is asked again; doubled each time up to [`IDLE`].
+/// How long to wait before a node that disconnected is asked again; doubled each time up to
+/// [`IDLE`].
 const RECONNECT_AFTER: Duration = Duration::from_millis(20);
 
-/// The time without an answer after which a replica counts as silent. A replica answers each request, also with an empty delivery, and is
-/// asked every [`IDLE`] where it owes nothing.
+/// The time without an answer after which a replica counts as silent. A replica answers each
+/// request, also with an empty delivery, and is asked every [`IDLE`] where it owes nothing.
 const SILENT_AFTER: Duration = Duration::from_secs(2);
-/// The time without an answer after which the next replica is asked. An answer may take longer than one timeout.
+/// The time without an answer after which the next replica is asked. An answer may take longer than
+/// one timeout.
 pub(crate) const ELSEWHERE_AFTER: Duration = Duration::from_secs(3);
 
-/// How often in a row all replicas of a shard may say that they do not hold a record yet, and get nothing of what they lack, before
-/// that is believed.
+/// How often in a row all replicas of a shard may say that they do not hold a record yet, and get
+/// nothing of what they lack, before that is believed.
 pub(crate) const MISSING_ROUNDS: usize = 25;
 
-/// Invariant: `buffer` holds the shard's records below `upto` that were not taken yet, in order, and `empty` the positions below
-/// it that the shard called empty and that were not passed; `credit` counts the bytes of both as kept. What is at `final_upto` or
-/// above is predicted, in the view that the reader knows; `final_upto <= upto`.
+/// Invariant: `buffer` holds the shard's records below `upto` that were not taken yet, in order,
+/// and `empty` the positions below it that the shard called empty and that were not passed;
+/// `credit` counts the bytes of both as kept. What is at `final_upto` or above is predicted, in the
+/// view that the reader knows; `final_upto <= upto`.
 #[derive(Debug)]
 pub(crate) struct Feed {
     /// The node that was asked.
@@ -52,13 +56,15 @@ pub(crate) struct Feed {
     rounds: Backoff,
     /// The subscription, once it was asked for.
     pub(crate) request: Option<u64>,
-    /// The first of the requests to this node that were made because the one before was not answered in time.
+    /// The first of the requests to this node that were made because the one before was not
+    /// answered in time.
     earliest: u64,
     /// Everything of this shard below it has come, ...
     pub(crate) upto: Position,
     /// ... and below this one it is final.
     pub(crate) final_upto: Position,
-    /// The shard has nothing from there on, if it takes no part in the view; beyond all positions otherwise.
+    /// The shard has nothing from there on, if it takes no part in the view; beyond all positions
+    /// otherwise.
     until: Position,
     /// It is asked for what lies below this one.
     asked_until: Position,
@@ -73,7 +79,8 @@ pub(crate) struct Feed {
     since: Time,
     /// Since when another shard has been ahead of this one.
     owed_since: Option<Time>,
-    /// How long it may stay silent. How far that grows depends on what is awaited, so it is no [`Backoff`].
+    /// How long it may stay silent. How far that grows depends on what is awaited, so it is no
+    /// [`Backoff`].
     timeout: Duration,
     heard: bool,
     /// When a replica said something last; before that, when one was asked for the first time.
@@ -184,13 +191,14 @@ impl Feed {
         position < self.until
     }
 
-    /// Below it everything of the shard has come and is final. One that is retired has no end beyond its own.
+    /// Below it everything of the shard has come and is final. One that is retired has no end
+    /// beyond its own.
     pub(crate) fn final_bound(&self) -> Position {
         if self.final_upto >= self.asked_until { Position(u64::MAX) } else { self.final_upto }
     }
 
-    /// The shard's place in the view: it has nothing from `until` on, and what was given up of it is there no more. One that
-    /// `has_ended` is not asked for anything.
+    /// The shard's place in the view: it has nothing from `until` on, and what was given up of it
+    /// is there no more. One that `has_ended` is not asked for anything.
     pub(crate) fn ends(&mut self, until: Position, given_up: Option<Gap>, has_ended: bool) {
         (self.until, self.given_up) = (until, given_up);
         self.asked_until = match given_up {
@@ -211,8 +219,8 @@ impl Feed {
         }
     }
 
-    /// Notes that it is asked, and returns the credit to ask with. If that `continues` what was asked before, answers to
-    /// that are still good.
+    /// Notes that it is asked, and returns the credit to ask with. If that `continues` what was
+    /// asked before, answers to that are still good.
     pub(crate) fn asked(&mut self, now: Time, request: u64, from: Position, continues: bool) -> u64 {
         self.request = Some(request);
         self.earliest = if continues { self.earliest } else { request };
@@ -231,8 +239,8 @@ impl Feed {
         self.timeout = if was_idle { IDLE } else { (self.timeout * 2).min(most) };
     }
 
-    /// Whether a delivery that `node` made for `request` counts: the present subscription's, or a late one of those that
-    /// it repeats.
+    /// Whether a delivery that `node` made for `request` counts: the present subscription's, or a
+    /// late one of those that it repeats.
     pub(crate) fn awaits(&self, node: NodeId, request: u64) -> bool {
         self.node == node && self.request.is_some_and(|present| (self.earliest..=present).contains(&request))
     }
@@ -279,7 +287,8 @@ impl Feed {
         self.timed_out();
     }
 
-    /// From now on, at most `window` bytes of the shard are in flight or buffered. The subscription sends a new request.
+    /// From now on, at most `window` bytes of the shard are in flight or buffered. The subscription
+    /// sends a new request.
     pub(crate) fn resize(&mut self, window: u64) {
         assert!(self.request.is_none(), "the credit of a subscription that stands is not taken back");
         self.credit.resize(window);
@@ -317,7 +326,8 @@ impl Feed {
         self.answered.is_some_and(|at| now >= at + time)
     }
 
-    /// The nodes that were asked and do not answer, and the nodes that lack the next position. `None`: the shard answers.
+    /// The nodes that were asked and do not answer, and the nodes that lack the next position.
+    /// `None`: the shard answers.
     pub(crate) fn unanswered(&self, now: Time, replicas: &[Member]) -> Option<(Vec<NodeId>, Vec<NodeId>)> {
         let has_said_no = !self.round.is_new() || self.rounds_in_vain > 0;
         if self.lost.is_some() || !has_said_no && !self.is_silent_for(now, SILENT_AFTER) {
@@ -350,7 +360,8 @@ impl Feed {
             Ok(new) => new,
             Err(received) => return received,
         };
-        // A replica that predicted this and says it again has forgotten what it predicted: another view decides.
+        // A replica that predicted this and says it again has forgotten what it predicted: another
+        // view decides.
         self.forget_predictions();
         if !self.take_in(records, empty) {
             return Received::TooMuch;
@@ -401,8 +412,8 @@ impl Feed {
         self.reconnects.helped();
     }
 
-    /// Predictions below `upto` are final, but for those at `void`, which are all that were passed over from `from` on. Their
-    /// positions are empty from now on.
+    /// Predictions below `upto` are final, but for those at `void`, which are all that were passed
+    /// over from `from` on. Their positions are empty from now on.
     pub(crate) fn holds_but(&mut self, now: Time, from: Position, upto: Position, void: &[Span]) -> Received {
         if from > self.final_upto {
             return Received::Hole;
@@ -438,7 +449,8 @@ impl Feed {
         }
     }
 
-    /// Notes that positions are empty, as far as that is not known. Says how many spans there are more.
+    /// Notes that positions are empty, as far as that is not known. Says how many spans there are
+    /// more.
     fn add_empty(&mut self, span: Span) -> u64 {
         let (mut first, mut added) = (span.first, 0);
         while first < span.end() {
@@ -493,7 +505,8 @@ impl Feed {
         }
     }
 
-    /// The first position at `position` or above it of which more is known than that it is not this shard's.
+    /// The first position at `position` or above it of which more is known than that it is not this
+    /// shard's.
     pub(crate) fn next_from(&self, position: Position) -> Position {
         let index = self.buffer.partition_point(|stored| stored.position < position);
         let upto = if self.upto >= self.asked_until { Position(u64::MAX) } else { self.upto };
@@ -526,7 +539,8 @@ impl Feed {
         self.owed_since = is_behind.then(|| self.owed_since.unwrap_or(now));
     }
 
-    /// Looks what there is at `position`, when everything below it was taken, or is with other shards.
+    /// Looks what there is at `position`, when everything below it was taken, or is with other
+    /// shards.
     pub(crate) fn look(&mut self, position: Position) -> Seen {
         // Other shards had what lies before its end.
         self.lost = self.lost.filter(|(_, end)| position < *end);
@@ -570,7 +584,8 @@ impl Feed {
         stored
     }
 
-    /// Positions from `first` on are given anew: an operator accepted that what was final there is lost.
+    /// Positions from `first` on are given anew: an operator accepted that what was final there is
+    /// lost.
     pub(crate) fn forget_from(&mut self, first: Position) {
         while self.buffer.back().is_some_and(|back| back.position >= first) {
             let stored = self.buffer.pop_back().expect("the back was just seen");
@@ -615,8 +630,8 @@ fn bytes_of(records: &[Stored], empty: &[Span]) -> u64 {
     records.iter().map(size).sum::<u64>() + limits::SPAN_BYTES * empty.len() as u64
 }
 
-/// The part of `from..upto` from `known` on, if it is new there, in order, and leaves nothing out: a late delivery may have
-/// brought what is below.
+/// The part of `from..upto` from `known` on, if it is new there, in order, and leaves nothing out:
+/// a late delivery may have brought what is below.
 fn beyond(
     known: Position,
     from: Position,
@@ -644,7 +659,8 @@ fn not_below(from: Position, records: &mut Vec<Stored>, empty: &mut Vec<Span>) {
     *empty = empty.iter().filter_map(|span| span.within(from, span.end())).collect();
 }
 
-/// The first position of `records` or `empty` that is not above the one before it, or not within `from..upto`, or in both.
+/// The first position of `records` or `empty` that is not above the one before it, or not within
+/// `from..upto`, or in both.
 pub(crate) fn disorder(
     from: Position,
     records: &[Stored],

@@ -1,12 +1,14 @@
-//! Where records come from: the shards of a log, as a subscription to each of them gives its part out.
+//! Where records come from: the shards of a log, as a subscription to each of them gives its part
+//! out.
 //!
-//! [`Source`] keeps those subscriptions up: it asks, gives credit, asks again what fell silent, goes from one replica to the
-//! next and from one view to the next, and keeps what came until it is taken. It is asked for a position and says what is known
-//! of that ([`Answer`]). In which order positions are asked for, and what becomes of their records, a [policy](crate::policy)
-//! decides.
+//! [`Source`] keeps those subscriptions up: it asks, gives credit, asks again what fell silent,
+//! goes from one replica to the next and from one view to the next, and keeps what came until it is
+//! taken. It is asked for a position and says what is known of that ([`Answer`]). In which order
+//! positions are asked for, and what becomes of their records, a [policy](crate::policy) decides.
 //!
-//! The parts of it that single reads use as well: [`Directory`], what the register says of the log; [`Doubt`], whether a
-//! position that did not come is a gap; [`Round`], whether no replica can give it out.
+//! The parts of it that single reads use as well: [`Directory`], what the register says of the log;
+//! [`Doubt`], whether a position that did not come is a gap; [`Round`], whether no replica can give
+//! it out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,10 +38,11 @@ use crate::subscriber::Unanswered;
 
 /// The subscriptions to all shards of one log.
 ///
-/// It promises: a record is given out at most once, and final; of the bytes of each shard no more are on their way or
-/// kept than its share of the window, but for the last record; a position is said to be lost only where the shard that had it says so, and
-/// that one is missing only after the register and all shards were asked again; and it skips no position of shards that were not chosen
-/// at or above the start of a view that it does not know.
+/// It promises: a record is given out at most once, and final; of the bytes of each shard no more
+/// are on their way or kept than its share of the window, but for the last record; a position is
+/// said to be lost only where the shard that had it says so, and that one is missing only after the
+/// register and all shards were asked again; and it skips no position of shards that were not
+/// chosen at or above the start of a view that it does not know.
 ///
 /// Invariant: nothing below `wanted_from` is asked for or given out.
 #[derive(Debug)]
@@ -59,13 +62,14 @@ pub(crate) struct Source {
     options: Options,
 }
 
-/// Knowledge of a position. Except for `NotYet` it does not change any more, unless the position is trimmed, or an operator
-/// accepts that what was there is lost.
+/// Knowledge of a position. Except for `NotYet` it does not change any more, unless the position is
+/// trimmed, or an operator accepts that what was there is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// A record is there, and can be taken.
     Record,
-    /// There is no record: it is the position of a no-op, or belongs to nobody. None is below `end`.
+    /// There is no record: it is the position of a no-op, or belongs to nobody. None is below
+    /// `end`.
     Empty {
         /// That bound.
         end: Position,
@@ -79,7 +83,8 @@ pub(crate) enum Answer {
     Lost {
         /// The shard that had it.
         shard: ShardId,
-        /// The position after the last that the shard lost with it, and before which no other shard has a record.
+        /// The position after the last that the shard lost with it, and before which no other shard
+        /// has a record.
         end: Position,
     },
 }
@@ -91,7 +96,8 @@ pub(crate) enum News {
     Nothing,
     /// Positions may have another answer now.
     Changed,
-    /// The same, and what was given of these positions may turn out different: something final came.
+    /// The same, and what was given of these positions may turn out different: something final
+    /// came.
     Final {
         /// The first of them.
         from: Position,
@@ -100,17 +106,19 @@ pub(crate) enum News {
     },
     /// The same, and there is a newer view.
     Entered {
-        /// The position from which on the log has other records, because an operator accepted a loss. `None`: no such loss.
+        /// The position from which on the log has other records, because an operator accepted a
+        /// loss. `None`: no such loss.
         reassigned_from: Option<Position>,
     },
-    /// Everything that was predicted in this view below the bound is final, but for what was passed over.
+    /// Everything that was predicted in this view below the bound is final, but for what was passed
+    /// over.
     Holds {
         /// The view.
         view: ViewNumber,
         /// The bound.
         upto: Position,
-        /// The first position that turned out to be passed over, if there is one: what was given from there on may turn out
-        /// different.
+        /// The first position that turned out to be passed over, if there is one: what was given
+        /// from there on may turn out different.
         void: Option<Position>,
     },
     /// The records that are wanted next were trimmed: the next one is at `first` or after it.
@@ -123,7 +131,8 @@ pub(crate) enum News {
 }
 
 impl Source {
-    /// Subscriptions to the log that `entry` describes, for what is at `from` or after it. They are made with the first timer.
+    /// Subscriptions to the log that `entry` describes, for what is at `from` or after it. They are
+    /// made with the first timer.
     pub(crate) fn new(
         control: NodeId,
         entry: LogEntry,
@@ -154,7 +163,8 @@ impl Source {
         self.directory.entry()
     }
 
-    /// The shards that may have what is at `position`, and give out nothing because their replicas do not answer, or cannot.
+    /// The shards that may have what is at `position`, and give out nothing because their replicas
+    /// do not answer, or cannot.
     pub(crate) fn unanswered(&self, now: Time, position: Position) -> Vec<Unanswered> {
         let Some(view) = self.directory.view() else { return vec![] };
         let placed = self.directory.placement().map(|placement| placement.shard_of(position));
@@ -183,8 +193,8 @@ impl Source {
         of_feeds.chain(self.directory.deadline()).chain(self.joined_asked_at).min()
     }
 
-    /// Tells what is known of `position`. Nothing below it is wanted any more; nor is, where it is empty, what lies
-    /// before the end of that.
+    /// Tells what is known of `position`. Nothing below it is wanted any more; nor is, where it is
+    /// empty, what lies before the end of that.
     ///
     /// # Panics
     /// If `position` was taken, found empty, or trimmed before.
@@ -221,8 +231,8 @@ impl Source {
         }
     }
 
-    /// Takes the record that was found at the position that was asked for last, before any other input. It is not given out
-    /// again, and nor is anything below it.
+    /// Takes the record that was found at the position that was asked for last, before any other
+    /// input. It is not given out again, and nor is anything below it.
     ///
     /// # Panics
     /// If there was none.
@@ -258,8 +268,8 @@ impl Source {
         best.unwrap_or((ShardId(0), Seen::NotYet))
     }
 
-    /// Where the run of positions ends of which it is known that nobody has them: the shard lost what it had from `position` up to
-    /// `end`, and no other has anything before.
+    /// Where the run of positions ends of which it is known that nobody has them: the shard lost
+    /// what it had from `position` up to `end`, and no other has anything before.
     fn lost_to(&self, shard: ShardId, position: Position, end: Position) -> Position {
         let others = self.feeds.iter().filter(|(other, feed)| **other != shard && feed.reaches(position));
         let placement = self.directory.placement();
@@ -272,7 +282,8 @@ impl Source {
         next.min().map_or(end, |next| next.min(end))
     }
 
-    /// A retired shard does not hear of trims. What it has counts when another shard, of which something is wanted, has gone beyond.
+    /// A retired shard does not hear of trims. What it has counts when another shard, of which
+    /// something is wanted, has gone beyond.
     fn believed(&self, is_retired: bool, position: Position, seen: Seen) -> Seen {
         if is_retired && !self.is_known_untrimmed(position) { Seen::NotYet } else { seen }
     }
@@ -404,7 +415,8 @@ impl Source {
         let feed = self.feeds.get_mut(&shard).expect("the caller saw it");
         match error {
             ReadError::Trimmed { first } => {
-                // The records that this shard lacks below `first` are gone, also where others are still at it.
+                // The records that this shard lacks below `first` are gone, also where others are
+                // still at it.
                 feed.rest(now);
                 self.trimmed(first)
             }
@@ -415,7 +427,8 @@ impl Source {
                 feed.lacks(lacking);
                 self.try_next_replica(now, shard, Failure::Missing { position, shard })
             }
-            // Other shards had all before its end, and the reader is there already; or a delivery before it was lost on its way.
+            // Other shards had all before its end, and the reader is there already; or a delivery
+            // before it was lost on its way.
             ReadError::Lost { position, end } if end <= self.wanted_from || position > feed.final_upto => {
                 feed.restart(now, feed.node, feed.replica);
                 News::Nothing
@@ -426,8 +439,9 @@ impl Source {
                 News::Changed
             }
             ReadError::Lost { .. } => {
-                // The view that gave it up is not known here. There may be shards that are not known either, and have records there; and
-                // what was predicted before is decided by that view.
+                // The view that gave it up is not known here. There may be shards that are not
+                // known either, and have records there; and what was predicted before is decided by
+                // that view.
                 feed.refused(now);
                 self.directory.ask(now);
                 News::Nothing
@@ -452,8 +466,8 @@ impl Source {
         News::Trimmed { first }
     }
 
-    /// The other replicas hold the same records, or will; only if none of them can give out what comes next
-    /// this is over.
+    /// The other replicas hold the same records, or will; only if none of them can give out what
+    /// comes next this is over.
     fn try_next_replica(&mut self, now: Time, shard: ShardId, failure: Failure) -> News {
         let feed = self.feeds.get_mut(&shard).expect("the caller saw it");
         let Some((node, replica)) = self.directory.next_to(shard, feed.replica) else {
@@ -519,15 +533,15 @@ impl Source {
         self.compare(now);
     }
 
-    /// Asks the primaries of the view. What came from others before stays good: it is stable. Only where an operator accepted a
-    /// loss, what is kept from `lost_from` on does not count.
+    /// Asks the primaries of the view. What came from others before stays good: it is stable. Only
+    /// where an operator accepted a loss, what is kept from `lost_from` on does not count.
     fn enter_view<R>(&mut self, now: Time, lost_from: Position, out: &mut Vec<Effect<Message, R>>) {
         let Some(view) = self.directory.view() else { return };
         self.doubt.enter_view(None);
         self.feeds.values_mut().for_each(|feed| feed.forget_from(lost_from));
-        // Predictions that are left are of positions about which the view before decides still. What may have been passed over comes
-        // again, as final.
-        // So does what lies below all that the history tells of: a replica says that it is trimmed.
+        // Predictions that are left are of positions about which the view before decides still.
+        // What may have been passed over comes again, as final. So does what lies below all that
+        // the history tells of: a replica says that it is trimmed.
         let (may_pass_over, told_from) = (self.may_pass_over(), self.entry().history.start());
         for feed in self.feeds.values_mut() {
             match may_pass_over || feed.final_upto < told_from {
@@ -544,7 +558,8 @@ impl Source {
             self.selection.chooses(*shard) && *until > self.wanted_from
         };
         let primaries: Vec<(ShardId, NodeId, Position)> = all.chain(ended).filter(is_wanted).collect();
-        // A shard that has left had nothing more to give, nor has one that is retired and ends before what is wanted.
+        // A shard that has left had nothing more to give, nor has one that is retired and ends
+        // before what is wanted.
         let has_left = |shard: &ShardId| view.holders(*shard).is_none();
         let is_over =
             |shard: &&ShardId| has_left(shard) || primaries.iter().all(|(wanted, ..)| wanted != *shard);
@@ -556,7 +571,8 @@ impl Source {
                 cancel(shard, feed.node, feed.request, out);
             }
             if has_left {
-                // Its records were trimmed, whatever was taken of them: the other shards say so to a reader that asks from there.
+                // Its records were trimmed, whatever was taken of them: the other shards say so to
+                // a reader that asks from there.
                 self.feeds.values_mut().for_each(|feed| feed.forget_from(self.wanted_from));
             }
         }

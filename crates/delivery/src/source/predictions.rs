@@ -1,7 +1,9 @@
-//! The part of a source that knows what is not final: predictions beside what is, kept until the reader has confirmed them.
+//! The part of a source that knows what is not final: predictions beside what is, kept until the
+//! reader has confirmed them.
 //!
-//! A reader that takes them may ask for a position again, down to the bound that it confirmed: what turned out different sets it
-//! back, and what still stands comes again from here. So it gets copies, and the source lets go of what is confirmed.
+//! A reader that takes them may ask for a position again, down to the bound that it confirmed: what
+//! turned out different sets it back, and what still stands comes again from here. So it gets
+//! copies, and the source lets go of what is confirmed.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +25,8 @@ pub struct Selection {
     pub filter: Option<Filter>,
     /// The shards whose records are wanted. None: all.
     pub shards: Option<BTreeSet<ShardId>>,
-    /// Whether to go on after records that are lost, of which an operator accepted that. Otherwise delivery ends there.
+    /// Whether to go on after records that are lost, of which an operator accepted that. Otherwise
+    /// delivery ends there.
     pub skips_lost: bool,
 }
 
@@ -42,7 +45,8 @@ impl Selection {
         (!is_left).then(|| chosen.iter().copied().collect())
     }
 
-    /// The shards that were chosen and have yet to join: the register has nodes for them, and its view has none of them.
+    /// The shards that were chosen and have yet to join: the register has nodes for them, and its
+    /// view has none of them.
     pub(super) fn joining<'a>(&'a self, entry: &'a LogEntry) -> impl Iterator<Item = ShardId> + 'a {
         let view = entry.view.as_ref();
         let has_joined = move |shard: ShardId| view.is_none_or(|view| view.holders(shard).is_some());
@@ -55,7 +59,8 @@ impl Selection {
     }
 }
 
-/// Whether nodes are to host replicas of a shard. Those of a shard that is to leave before it has joined never do.
+/// Whether nodes are to host replicas of a shard. Those of a shard that is to leave before it has
+/// joined never do.
 fn is_assigned(entry: &LogEntry, shard: ShardId) -> bool {
     let has_nodes = entry.shards.get(shard.0 as usize).is_some_and(|nodes| !nodes.is_empty());
     let has_joined = || entry.view.as_ref().is_some_and(|view| view.holders(shard).is_some());
@@ -96,14 +101,15 @@ pub(crate) enum Known {
     Lost {
         /// The shard that had it.
         shard: ShardId,
-        /// The position after the last that the shard lost with it, and before which no other shard has a record.
+        /// The position after the last that the shard lost with it, and before which no other shard
+        /// has a record.
         end: Position,
     },
 }
 
 impl Source {
-    /// Tells what is known of `position`, which is not confirmed yet. If a shard should have given it out as final and did not,
-    /// it is asked again.
+    /// Tells what is known of `position`, which is not confirmed yet. If a shard should have given
+    /// it out as final and did not, it is asked again.
     ///
     /// # Panics
     /// If the position was let go of.
@@ -125,7 +131,8 @@ impl Source {
         is_missing && position < self.final_below() && self.must_have_all()
     }
 
-    /// `position` is withheld: another shard may have moved to a view that is not known here, and have it. The register is asked.
+    /// `position` is withheld: another shard may have moved to a view that is not known here, and
+    /// have it. The register is asked.
     pub(crate) fn doubt(&mut self, now: Time, position: Position) {
         if !self.doubt.is_open() {
             let (shard, _) = self.look_at(position);
@@ -163,7 +170,8 @@ impl Source {
         self.feeds.values().map(Feed::final_bound).min().unwrap_or_default()
     }
 
-    /// Where what is wanted ends, if none of the shards that it is wanted of takes part in the view.
+    /// Where what is wanted ends, if none of the shards that it is wanted of takes part in the
+    /// view.
     pub(crate) fn ends_at(&self) -> Option<Position> {
         let view = self.directory.view()?;
         let mut shards = view.shards.iter().map(|members| members.shard);
@@ -176,8 +184,8 @@ impl Source {
         chosen.map(|(_, end)| end).max()
     }
 
-    /// The shards that were chosen, if all of them are retired or have left, none has yet to join, and none has a position from this
-    /// one on.
+    /// The shards that were chosen, if all of them are retired or have left, none has yet to join,
+    /// and none has a position from this one on.
     pub(crate) fn over_before(&self, position: Position) -> Option<Vec<ShardId>> {
         let chosen = self.selection.shards.as_ref()?;
         let is_past = self.ends_at().is_some_and(|end| position >= end);
@@ -195,8 +203,8 @@ impl Source {
         self.directory.view().map(|view| (view.number, view.start, &self.directory.entry().history))
     }
 
-    /// Whether a record may be passed over after its position was predicted. Then that the view decides there which predicted it
-    /// does not say that the record is there: its shard does.
+    /// Whether a record may be passed over after its position was predicted. Then that the view
+    /// decides there which predicted it does not say that the record is there: its shard does.
     pub(crate) fn may_pass_over(&self) -> bool {
         self.directory.entry().config.order.has_quotas()
     }
@@ -206,8 +214,8 @@ impl Source {
         self.selection.joining(self.entry())
     }
 
-    /// While a chosen shard has yet to join, the register is asked from `at` on, every [`IDLE`]: no other shard need tell of the view
-    /// in which it joins.
+    /// While a chosen shard has yet to join, the register is asked from `at` on, every [`IDLE`]: no
+    /// other shard need tell of the view in which it joins.
     pub(super) fn await_joining(&mut self, at: Time) {
         let waits = self.joining().next().is_some() && !self.options.mutates(Mutation::JoiningNotAsked);
         self.joined_asked_at = waits.then_some(at);
@@ -221,8 +229,9 @@ impl Source {
         }
     }
 
-    /// Whether the reader asks the register before it skips the positions about which `view` decides: a reader of chosen shards may
-    /// skip positions only by the placement, and the shards, of a view that it knows.
+    /// Whether the reader asks the register before it skips the positions about which `view`
+    /// decides: a reader of chosen shards may skip positions only by the placement, and the shards,
+    /// of a view that it knows.
     pub(super) fn must_ask_first(&self, view: ViewNumber) -> bool {
         let skips = self.selection.shards.is_some() && !self.options.mutates(Mutation::UnknownViewSkipped);
         skips && view > self.view_number()
@@ -249,13 +258,15 @@ impl Source {
         }
     }
 
-    /// Whether a position that none of the asked shards has should be with one of them: all are asked, or it says with which it is.
+    /// Whether a position that none of the asked shards has should be with one of them: all are
+    /// asked, or it says with which it is.
     fn must_have_all(&self) -> bool {
         self.selection.shards.is_none() || self.directory.placement().is_some()
     }
 
-    /// Tells of a position that no chosen shard has whether it is one that the reader has no concern with. No shard has told of
-    /// positions that a view decides which is not known here, so that the known one tells whose they are.
+    /// Tells of a position that no chosen shard has whether it is one that the reader has no
+    /// concern with. No shard has told of positions that a view decides which is not known here, so
+    /// that the known one tells whose they are.
     fn unconcerned(&self, position: Position) -> Known {
         if self.selection.shards.is_none() {
             return Known::NotYet;
@@ -285,8 +296,8 @@ impl Source {
         self.directory.view().map_or(ViewNumber::NONE, |view| view.number)
     }
 
-    /// Looks what there is at `position`, whatever was looked at before. Of two shards that have something, the one counts for which
-    /// it is final.
+    /// Looks what there is at `position`, whatever was looked at before. Of two shards that have
+    /// something, the one counts for which it is final.
     fn look_at(&self, position: Position) -> (ShardId, Seen) {
         if let Some(shard) = self.directory.placement().map(|placement| placement.shard_of(position)) {
             return (shard, self.feeds.get(&shard).map_or(Seen::NotYet, |feed| feed.at(position)));
@@ -326,8 +337,8 @@ impl Source {
         }
     }
 
-    /// A primary says that everything below `upto` holds that any shard predicted in `view`, but for the records at `void`: they
-    /// are all that were passed over from `from` on.
+    /// A primary says that everything below `upto` holds that any shard predicted in `view`, but
+    /// for the records at `void`: they are all that were passed over from `from` on.
     pub(super) fn holds<R>(
         &mut self,
         now: Time,
@@ -352,7 +363,8 @@ impl Source {
         News::Holds { view, upto, void: void.first().map(|span| span.first) }
     }
 
-    /// Asks for a newer view, if this is one; what is predicted in it comes again when it is known. Says whether this is the known one.
+    /// Asks for a newer view, if this is one; what is predicted in it comes again when it is known.
+    /// Says whether this is the known one.
     fn check_view(&mut self, now: Time, view: ViewNumber) -> bool {
         if view > self.view_number() {
             self.directory.ask(now);

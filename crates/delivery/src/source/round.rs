@@ -1,5 +1,5 @@
-//! The replicas of a shard that were asked for a position in turn and cannot give it out: when that is believed, and which one is
-//! asked next.
+//! The replicas of a shard that were asked for a position in turn and cannot give it out: when that
+//! is believed, and which one is asked next.
 
 use std::collections::BTreeSet;
 
@@ -7,8 +7,8 @@ use seriatim_model::{Member, NodeId};
 
 use crate::failure::Failure;
 
-/// One after the other is asked. A replica that is silent may have the position whole: until it has answered, or a view does
-/// without it, what the others say is not the last word.
+/// One after the other is asked. A replica that is silent may have the position whole: until it has
+/// answered, or a view does without it, what the others say is not the last word.
 #[derive(Debug, Default)]
 pub(crate) struct Round {
     /// The replicas that said that they cannot give it out, ...
@@ -56,15 +56,16 @@ impl Round {
         self.said_no.contains(&node)
     }
 
-    /// The replica that is waited for: the one that was asked last, or one of these if that has answered.
+    /// The replica that is waited for: the one that was asked last, or one of these if that has
+    /// answered.
     pub(crate) fn silent(&self, asked: NodeId, replicas: &[Member]) -> NodeId {
         let nodes = std::iter::once(asked).chain(replicas.iter().map(|replica| replica.node));
         nodes.into_iter().find(|node| !self.said_no.contains(node)).unwrap_or(asked)
     }
 }
 
-/// How likely it is that a failure passes by itself. A replica gets what it lacks from the others as a matter of course, and what it
-/// has damaged if one of them has it whole.
+/// How likely it is that a failure passes by itself. A replica gets what it lacks from the others
+/// as a matter of course, and what it has damaged if one of them has it whole.
 fn hope(failure: &Failure) -> u8 {
     match failure {
         Failure::Missing { .. } => 2,

@@ -1,4 +1,5 @@
-//! Two nodes with a log, on one clock, and their clients: an honest one, and one that says what it likes.
+//! Two nodes with a log, on one clock, and their clients: an honest one, and one that says what it
+//! likes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Debug;
@@ -41,7 +42,8 @@ pub(crate) const ENDPOINTS: [Endpoint; 5] = [
 /// How many records an honest client appends.
 pub(crate) const APPENDED: u64 = 3;
 
-/// How many appends may find, one after another, that somebody else wrote where they would have come.
+/// How many appends may find, one after another, that somebody else wrote where they would have
+/// come.
 const MOST_TAKEN: usize = 8;
 
 /// A session in which so many records were appended, and what else a message may be about.
@@ -157,7 +159,8 @@ impl Cluster {
         Known { next: next + 1, tail: known.tail.next(), ..known }
     }
 
-    /// The same, unless somebody else wrote where its records would have come: then the next one has its turn.
+    /// The same, unless somebody else wrote where its records would have come: then the next one
+    /// has its turn.
     fn try_append(&mut self) -> Option<Known> {
         self.clients += 1;
         let (random, options) = (self.clients << 32, Options::default());
@@ -184,7 +187,8 @@ impl Cluster {
         Some(Known { log: entry.id, view: entry.view_number(), session, next, tail })
     }
 
-    /// The hostile client sends the bytes of a message to all roles that it may be for, and goes when they have answered.
+    /// The hostile client sends the bytes of a message to all roles that it may be for, and goes
+    /// when they have answered.
     pub(crate) fn take(&mut self, log: LogId, message: &Message) -> Result<(), WireError> {
         let message: Message = decode_one(encode_one(message))?;
         let to = ENDPOINTS.into_iter().filter(|endpoint| message.is_from_client_to(*endpoint));
@@ -197,7 +201,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// The hostile client waits a little, closes its connections, and whatever waited for it is over.
+    /// The hostile client waits a little, closes its connections, and whatever waited for it is
+    /// over.
     fn leave(&mut self) {
         self.run(Duration::from_millis(20));
         for node in NODES {

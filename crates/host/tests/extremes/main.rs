@@ -1,5 +1,5 @@
-//! All messages that a client may send, with the numbers that nobody would use, to every role of every ordering: each is
-//! refused when it is read, or does no harm, and the log goes on.
+//! All messages that a client may send, with the numbers that nobody would use, to every role of
+//! every ordering: each is refused when it is read, or does no harm, and the log goes on.
 
 mod cluster;
 mod draw;
@@ -30,7 +30,8 @@ fn from_clients() -> Vec<Kind> {
     messages::all().into_iter().filter(is_one).collect()
 }
 
-/// How many variants of a message there are: as usual, and with each extreme in all of its numbers or in one.
+/// How many variants of a message there are: as usual, and with each extreme in all of its numbers
+/// or in one.
 fn variants(kind: &Kind, order: Order) -> usize {
     let mut draw = Draw::new(order, NOTHING, &|_| None);
     (kind.make)(&mut draw);
@@ -57,8 +58,8 @@ struct Outcome {
 }
 
 impl Outcome {
-    /// Gives all variants of a kind to a cluster with a log, one after another. What each is about is a session in which
-    /// records were appended after the message before.
+    /// Gives all variants of a kind to a cluster with a log, one after another. What each is about
+    /// is a session in which records were appended after the message before.
     fn give(&mut self, kind: &Kind, order: Order) {
         let (mut cluster, mut last) = (Cluster::with_log(order), String::from("nothing"));
         // The last one is followed by an append, and by a start of both nodes.

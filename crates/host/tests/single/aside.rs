@@ -30,7 +30,8 @@ fn write_unreadable(disk: &MemoryDisk, log: LogId, endpoint: Endpoint) {
     }
 }
 
-/// Where it says that it put aside what the role held: the last problem, which names no other place.
+/// Where it says that it put aside what the role held: the last problem, which names no other
+/// place.
 fn place_told(host: &Host, endpoint: Endpoint) -> String {
     let problem = host.problems().last().expect("it is told of");
     assert_eq!((problem.log, problem.endpoint), (LOG, endpoint));

@@ -1,5 +1,5 @@
-//! Checkpoints go in pieces between ordinary work: no step does more than its piece, and a node that dies at any point comes
-//! back as it was.
+//! Checkpoints go in pieces between ordinary work: no step does more than its piece, and a node
+//! that dies at any point comes back as it was.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -49,7 +49,8 @@ fn dismiss(host: &mut Host, log: LogId, role: Endpoint) {
     tell(host, log, Endpoint::Controller, Endpoint::Node, message.into());
 }
 
-/// Does all disk work, and returns how many bytes were added to the journal at once at most, and how often some were.
+/// Does all disk work, and returns how many bytes were added to the journal at once at most, and
+/// how often some were.
 fn drain(host: &mut Host, disk: &MemoryDisk) -> (usize, u32) {
     let (mut most, mut pieces, mut idle) = (0, 0, 0);
     // Roles that have nothing to say are passed over a few at a time, too.
@@ -120,7 +121,8 @@ fn a_register_of_many_logs_is_written_down_a_few_at_a_time() {
     }
     let entries = |host: &Host| host.register().unwrap().entries().cloned().collect::<Vec<_>>();
     assert_eq!(entries(&host).len() as u64, LOGS);
-    // Controllers have begun on views of all logs, and go on with none: what they ask is for the register here.
+    // Controllers have begun on views of all logs, and go on with none: what they ask is for the
+    // register here.
     let (most, pieces) = drain(&mut host, &disk);
     assert!(most <= 4000 + 64 * FRAMING, "{most} bytes at once");
     assert!(u64::from(pieces) >= LOGS / 64, "{pieces} pieces");

@@ -1,5 +1,5 @@
-//! A replica on its node's disk: its store goes when the journal says so, and not before; and an orderly end is
-//! one only if everything was written.
+//! A replica on its node's disk: its store goes when the journal says so, and not before; and an
+//! orderly end is one only if everything was written.
 
 use std::sync::Arc;
 use std::time::Duration;

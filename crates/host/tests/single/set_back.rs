@@ -1,4 +1,5 @@
-//! A node that comes back takes part when the others were heard, and holds nothing that counts if its disk was set back.
+//! A node that comes back takes part when the others were heard, and holds nothing that counts if
+//! its disk was set back.
 
 use seriatim_host::{Cause, Host, Liveness};
 use seriatim_model::{Durability, Endpoint};

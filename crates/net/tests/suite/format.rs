@@ -52,8 +52,8 @@ fn the_format_stays() {
     }
 }
 
-/// Callers of version 1 send a Hello that ends before the lane. The accepting side tells them which side to
-/// upgrade.
+/// Callers of version 1 send a Hello that ends before the lane. The accepting side tells them which
+/// side to upgrade.
 #[test]
 fn a_greeting_of_version_1_can_be_read() {
     let golden = [

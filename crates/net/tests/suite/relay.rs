@@ -7,7 +7,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Passes connections on to a node. A connection that the relay forgot stays open and passes nothing; new ones work.
+/// Passes connections on to a node. A connection that the relay forgot stays open and passes
+/// nothing; new ones work.
 pub(crate) struct Relay {
     pub(crate) address: String,
     /// The switch of each connection, in the order in which they were made.

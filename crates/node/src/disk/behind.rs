@@ -1,5 +1,5 @@
-//! The bytes that were written and not yet given to the operating system: how much there may be of them, the room
-//! that is set aside for them, and the thread that writes them.
+//! The bytes that were written and not yet given to the operating system: how much there may be of
+//! them, the room that is set aside for them, and the thread that writes them.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -22,8 +22,8 @@ const GATHER_BYTES: u64 = 1 << 20;
 /// How often it is tried to set room aside again when there was none.
 const REFILL_EVERY: Duration = Duration::from_millis(100);
 
-/// The reserve has so much more than what it is for, in parts of it: blocks are not filled to their ends, and files have
-/// blocks that tell of their blocks.
+/// The reserve has so much more than what it is for, in parts of it: blocks are not filled to their
+/// ends, and files have blocks that tell of their blocks.
 const SLACK: u64 = 16;
 
 /// The name of the reserve until it has none.
@@ -47,7 +47,8 @@ pub(super) struct Behind {
 struct Queue {
     files: VecDeque<Arc<OpenFile>>,
     bytes: u64,
-    /// How many bytes may be behind: room for them is set aside. Nothing if the file system sets none aside.
+    /// How many bytes may be behind: room for them is set aside. Nothing if the file system sets
+    /// none aside.
     capacity: Option<u64>,
     is_over: bool,
 }
@@ -66,7 +67,8 @@ impl Behind {
         })
     }
 
-    /// Lets go of the files that wait, each of which holds it: where nothing writes them, neither would ever go.
+    /// Lets go of the files that wait, each of which holds it: where nothing writes them, neither
+    /// would ever go.
     #[cfg(test)]
     pub(super) fn forget(&self) {
         self.queue().files.clear();
@@ -85,8 +87,8 @@ impl Behind {
         self.queue().bytes
     }
 
-    /// Takes so many bytes more behind; or says that they are to be written at once, if this file system sets no room
-    /// aside or they are too many. Waits if there is too much behind already.
+    /// Takes so many bytes more behind; or says that they are to be written at once, if this file
+    /// system sets no room aside or they are too many. Waits if there is too much behind already.
     ///
     /// # Errors
     /// [`io::ErrorKind::StorageFull`] if no room can be set aside for them.
@@ -180,8 +182,8 @@ impl Behind {
     }
 }
 
-/// Room in a file system that is given to what was taken behind when there is no other: a file without a name, so that it
-/// goes with its process.
+/// Room in a file system that is given to what was taken behind when there is no other: a file
+/// without a name, so that it goes with its process.
 #[derive(Debug)]
 struct Reserve {
     file: File,
@@ -263,8 +265,8 @@ pub(super) fn take_room(_file: &File, _from: u64, _end: u64) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Tells the operating system to begin with the writing of what it was given, and not to wait until there is much of it:
-/// what is synced meanwhile would wait for all of that.
+/// Tells the operating system to begin with the writing of what it was given, and not to wait until
+/// there is much of it: what is synced meanwhile would wait for all of that.
 #[cfg(target_os = "linux")]
 pub(super) fn begin_writing(file: &File, from: u64, end: u64) {
     let len = std::num::NonZeroU64::new(end - from);
@@ -288,7 +290,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let behind = Behind::new(&Root::open(dir.path()).unwrap()).unwrap();
         assert!(behind.admit(MOST_BEHIND / 2).unwrap());
-        // The disk becomes full: three times something has to be given back until what is behind has room.
+        // The disk becomes full: three times something has to be given back until what is behind
+        // has room.
         let mut refusals = 3;
         let write = || {
             refusals -= 1;

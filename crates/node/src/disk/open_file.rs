@@ -1,7 +1,9 @@
-//! A file whose writes are taken behind: they gather in memory, and a thread gives them to the operating system.
+//! A file whose writes are taken behind: they gather in memory, and a thread gives them to the
+//! operating system.
 //!
-//! Two locks, always in this order: `io` is held while the file system is asked to change the file, which may take as
-//! long as a disk takes; `state` is held for as long as memory is copied, and nobody who holds it waits for anything.
+//! Two locks, always in this order: `io` is held while the file system is asked to change the file,
+//! which may take as long as a disk takes; `state` is held for as long as memory is copied, and
+//! nobody who holds it waits for anything.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -20,8 +22,8 @@ const PIECE_BYTES: usize = 256 << 10;
 /// The room that is set aside for a piece besides its bytes: the blocks at its ends.
 const PIECE_ROOM: u64 = 8 << 10;
 
-/// How much room is taken ahead at least and at most, in bytes: as much as the file has, so that small files stay
-/// small. What is taken in one go has its blocks in one place.
+/// How much room is taken ahead at least and at most, in bytes: as much as the file has, so that
+/// small files stay small. What is taken in one go has its blocks in one place.
 const ROOM_BYTES: (u64, u64) = (16 << 10, 2 << 20);
 
 /// After so many bytes the operating system is told to begin with writing them.
@@ -58,7 +60,8 @@ struct State {
     is_made: bool,
     /// Whether it is to be cut off to nothing, before anything that is behind is written.
     is_cut: bool,
-    /// The pieces that are behind, in the order in which they were written. The first may be on its way.
+    /// The pieces that are behind, in the order in which they were written. The first may be on its
+    /// way.
     pieces: VecDeque<Piece>,
     /// The piece that was written last, and may still grow.
     last: Vec<u8>,
@@ -116,7 +119,8 @@ impl OpenFile {
         Ok(self.state().len.unwrap_or_default())
     }
 
-    /// Whether its name leads to it, for a process that starts now. One that was not made yet needs no name.
+    /// Whether its name leads to it, for a process that starts now. One that was not made yet needs
+    /// no name.
     pub(super) fn has_its_name(&self) -> bool {
         self.file.get().is_none_or(|file| self.root.names(&self.name, file))
     }
@@ -319,7 +323,8 @@ impl OpenFile {
 }
 
 impl Io {
-    /// Takes room ahead of appends, as far as the file system gives it. What it does not give, the write takes.
+    /// Takes room ahead of appends, as far as the file system gives it. What it does not give, the
+    /// write takes.
     fn make_room(&mut self, file: &File, end: u64) {
         if end > self.room {
             let room = end + end.clamp(ROOM_BYTES.0, ROOM_BYTES.1);
@@ -329,8 +334,9 @@ impl Io {
     }
 }
 
-/// The failure of a file whose buffered pieces were dropped. It keeps the kind of a limit of file sizes, for the remedy
-/// that its text names, and no other: no caller may retry a full disk or take a lost directory for a missing file.
+/// The failure of a file whose buffered pieces were dropped. It keeps the kind of a limit of file
+/// sizes, for the remedy that its text names, and no other: no caller may retry a full disk or take
+/// a lost directory for a missing file.
 fn lost(error: &io::Error) -> (io::ErrorKind, String) {
     let kind = match error.kind() {
         io::ErrorKind::FileTooLarge => io::ErrorKind::FileTooLarge,
@@ -395,8 +401,8 @@ impl State {
         std::mem::take(&mut self.pieces).iter().map(|piece| piece.admitted).sum()
     }
 
-    /// The parts of the bytes from `offset` on that are behind, in the order in which they were written: where each
-    /// starts, counted from `offset`.
+    /// The parts of the bytes from `offset` on that are behind, in the order in which they were
+    /// written: where each starts, counted from `offset`.
     fn behind(&self, offset: u64, len: usize) -> Vec<(usize, Bytes)> {
         let end = offset + len as u64;
         let within = |at: u64, bytes: usize| {

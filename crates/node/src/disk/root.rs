@@ -1,5 +1,6 @@
-//! The directory of a disk. Every file is opened, made and removed by a descriptor of this directory, so that all files stay
-//! in one place when the directory moves; and the names of open files are compared with what a next start would find.
+//! The directory of a disk. Every file is opened, made and removed by a descriptor of this
+//! directory, so that all files stay in one place when the directory moves; and the names of open
+//! files are compared with what a next start would find.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -29,11 +30,13 @@ pub(super) struct Root {
     loss: OnceLock<String>,
 }
 
-/// The directories below a root that this process found or made. None of them is made a second time.
+/// The directories below a root that this process found or made. None of them is made a second
+/// time.
 #[derive(Debug, Default)]
 struct Known {
     names: BTreeSet<String>,
-    /// How often this process forgot directories. A directory that was found before may be one that the process has removed.
+    /// How often this process forgot directories. A directory that was found before may be one that
+    /// the process has removed.
     forgotten: u64,
 }
 
@@ -65,8 +68,8 @@ impl Root {
         self.known().names.contains(dir)
     }
 
-    /// Takes note of directories that `find` finds or makes, unless directories are removed meanwhile: these may be among
-    /// them.
+    /// Takes note of directories that `find` finds or makes, unless directories are removed
+    /// meanwhile: these may be among them.
     fn know<T>(&self, dirs: &[&str], find: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         let forgotten = self.known().forgotten;
         let found = find()?;
@@ -125,7 +128,8 @@ impl Root {
         is_absent(rustix::fs::statat(&self.directory, name, AtFlags::empty()))
     }
 
-    /// The error of an operation on `name`: a directory that this process found or made is gone, or it is `errno`.
+    /// The error of an operation on `name`: a directory that this process found or made is gone, or
+    /// it is `errno`.
     fn failed(&self, name: &str, errno: Errno) -> io::Error {
         let is_lost = |dir: &&str| self.knows(dir) && self.is_missing(dir);
         match (errno == Errno::NOENT).then(|| ancestors(name).into_iter().find(is_lost)).flatten() {
@@ -141,7 +145,8 @@ impl Root {
         self.know(&ancestors(name), || self.open_at(name, OFlags::empty()))
     }
 
-    /// Opens a file, and makes it if there is none, with the directories above it that this process has not known yet.
+    /// Opens a file, and makes it if there is none, with the directories above it that this process
+    /// has not known yet.
     pub(super) fn create_file(&self, name: &str) -> io::Result<File> {
         self.check()?;
         check_name(name)?;
@@ -251,7 +256,8 @@ impl Root {
         })
     }
 
-    /// Has a directory lose its name. It is forgotten before, and again after, when nothing finds it any more.
+    /// Has a directory lose its name. It is forgotten before, and again after, when nothing finds
+    /// it any more.
     fn forgetting<T>(&self, dir: &str, change: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         self.forget(dir);
         let changed = change();

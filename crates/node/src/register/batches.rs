@@ -9,10 +9,11 @@ use seriatim_protocol::control::{LogEntry, Message, NodeAddress, catalog};
 use super::entries::{Entries, EtcdError, first};
 use super::keys::{Named, encode};
 
-/// How many logs one request is about. etcd takes 128 operations in one, unless it is told otherwise; a name takes two,
-/// and the nodes one more.
+/// How many logs one request is about. etcd takes 128 operations in one, unless it is told
+/// otherwise; a name takes two, and the nodes one more.
 pub(super) const BATCH: usize = 60;
-/// How many bytes of entries one request changes, unless a single entry is larger. etcd takes 1.5 MiB.
+/// How many bytes of entries one request changes, unless a single entry is larger. etcd takes 1.5
+/// MiB.
 const BATCH_BYTES: usize = 512 << 10;
 
 /// The outcome of looking up several names: the entries of the logs that have them.
@@ -33,8 +34,8 @@ impl Entries {
         Ok((0..logs.len()).map(|index| Ok(first(&outcome.take(index))?)).collect())
     }
 
-    /// The entries of the logs with these names, and the nodes. `hints` are the logs that had the names not long ago: what
-    /// is right about them takes one request, and the rest another.
+    /// The entries of the logs with these names, and the nodes. `hints` are the logs that had the
+    /// names not long ago: what is right about them takes one request, and the rest another.
     pub(super) async fn look_up_all(
         &self,
         names: Vec<String>,
@@ -81,8 +82,8 @@ impl Entries {
         proposals.iter().take(BATCH).take_while(fits).count().max(1).min(proposals.len())
     }
 
-    /// The answers to compare-and-sets, which are about a log each: one may win where another loses. etcd counts the
-    /// versions of a key from 1, the entry from 0.
+    /// The answers to compare-and-sets, which are about a log each: one may win where another
+    /// loses. etcd counts the versions of a key from 1, the entry from 0.
     pub(super) async fn compare_and_set_all(
         &self,
         proposals: Vec<LogEntry>,

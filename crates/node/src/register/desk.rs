@@ -1,8 +1,9 @@
-//! Where a node's questions for etcd are gathered: what many ask is asked once, and what was asked about many logs
-//! while etcd was busy leaves as one request.
+//! Where a node's questions for etcd are gathered: what many ask is asked once, and what was asked
+//! about many logs while etcd was busy leaves as one request.
 //!
-//! A question is answered with what was true at some moment after it came: it never shares a request that left
-//! before. Only those who wait for news are answered with what is known, and told later of what is new.
+//! A question is answered with what was true at some moment after it came: it never shares a
+//! request that left before. Only those who wait for news are answered with what is known, and told
+//! later of what is new.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -69,7 +70,8 @@ pub(super) struct Desk {
     looked_at: Option<Instant>,
     others: VecDeque<RegisterQuestion>,
     others_under_way: usize,
-    /// Whether a log is being created: two at once would be in each other's way, because ids are given in turn.
+    /// Whether a log is being created: two at once would be in each other's way, because ids are
+    /// given in turn.
     is_creating: bool,
     hints: BTreeMap<String, LogId>,
     news: News,
@@ -151,7 +153,8 @@ impl Desk {
                 }
             }
             Message::CompareAndSet { entry } if self.swaps.len() < WAITING => {
-                // An asker that asks again has no answer: its present proposal is the one that it wants.
+                // An asker that asks again has no answer: its present proposal is the one that it
+                // wants.
                 self.swaps.insert((entry.id, asker), (entry, who));
             }
             Message::Get { .. } | Message::Peek { .. } | Message::CompareAndSet { .. } => {}
@@ -422,7 +425,8 @@ fn unanswered((asker, log): Asker, error: &EtcdError) -> Option<Event> {
     told.then_some(Event::RegisterAnswered { to: asker, log, message })
 }
 
-/// The node that keeps a log to its limits is told of them. Should this be lost: it asks before it applies them.
+/// The node that keeps a log to its limits is told of them. Should this be lost: it asks before it
+/// applies them.
 fn tell_limits(changed: LogEntry) -> Option<Event> {
     let to = Address::Node(catalog::retained_by(&changed)?, Endpoint::Controller);
     let entry = catalog::successor(changed);

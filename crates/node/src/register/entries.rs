@@ -1,7 +1,7 @@
 //! The register's contract, as transactions of etcd.
 //!
-//! Each change is one transaction that compares what it was derived from. A transaction may be carried
-//! out although its answer is lost: whoever asked asks again, and finds it done.
+//! Each change is one transaction that compares what it was derived from. A transaction may be
+//! carried out although its answer is lost: whoever asked asks again, and finds it done.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,8 @@ use seriatim_protocol::control::{
 
 use super::keys::{Followed, Keys, Named, ValueError, decode, encode};
 
-/// How often a change is tried that others are faster than. Each time one of them gets something done.
+/// How often a change is tried that others are faster than. Each time one of them gets something
+/// done.
 pub(super) const ATTEMPTS: u32 = 100;
 
 /// Why the register in etcd cannot say anything at present.
@@ -70,7 +71,8 @@ impl Entries {
         Ok(first(&found)?)
     }
 
-    /// The answer to a compare-and-set of `proposed` that changed nothing, because the entry is `current`.
+    /// The answer to a compare-and-set of `proposed` that changed nothing, because the entry is
+    /// `current`.
     pub(super) fn lost(&self, proposed: &LogEntry, current: Option<LogEntry>) -> Result<Message, EtcdError> {
         if current.as_ref().is_some_and(|current| catalog::succeeds(current, proposed)) {
             let (key, cause) = (self.keys.log(proposed.id), "its version is not that of its key".to_owned());
@@ -223,8 +225,8 @@ impl Entries {
         Ok(catalog::current(log, self.get(log).await?))
     }
 
-    /// Takes note of where a node listens, and gives all nodes; or tells that another address is known than
-    /// the one that it `replaces`.
+    /// Takes note of where a node listens, and gives all nodes; or tells that another address is
+    /// known than the one that it `replaces`.
     pub(super) async fn join(&self, node: NodeAddress, replaces: Option<u64>) -> Result<Message, EtcdError> {
         for _ in 0..ATTEMPTS {
             if let Some(answer) = self.try_to_join(&node, replaces).await? {

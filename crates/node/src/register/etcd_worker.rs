@@ -1,4 +1,5 @@
-//! The task of a node that talks to etcd: it has questions answered, and tells the node what is new.
+//! The task of a node that talks to etcd: it has questions answered, and tells the node what is
+//! new.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -65,7 +66,8 @@ impl OutsideRegister {
         Self { questions, answers, _tasks: tasks }
     }
 
-    /// Asks. If too many questions wait already, this one is dropped: askers repeat what is not answered.
+    /// Asks. If too many questions wait already, this one is dropped: askers repeat what is not
+    /// answered.
     pub fn ask(&self, question: RegisterQuestion) {
         // Full: as documented. Closed: there is nobody left to answer.
         let _ = self.questions.try_send(question);

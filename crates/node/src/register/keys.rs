@@ -139,8 +139,8 @@ impl Keys {
         self.key(&format!("retiring/{}", log.0))
     }
 
-    /// The keys that every node follows: nodes, their partings, and logs to be forgotten, which are neighbours in the
-    /// order of keys.
+    /// The keys that every node follows: nodes, their partings, and logs to be forgotten, which are
+    /// neighbours in the order of keys.
     pub(super) fn followed(&self) -> Range {
         Range::between(&self.key("node/"), &self.key("retiring/"))
     }

@@ -1,10 +1,12 @@
 //! The view register outside of all nodes: etcd.
 //!
-//! Every node asks etcd by itself, on behalf of its roles and its clients. [`open`] reads which cluster it
-//! is, or draws that for the first node; with the register that it gives, a [`Node`](crate::Node) is
-//! started. `keys` says what is kept, `entries` how it changes: in transactions that compare. The rules are
-//! those of the register embedded in a node: [`seriatim_protocol::control::catalog`]. What many ask at the same time
-//! is asked of etcd at once (`desk`, `batches`), and who waits for a view is told of it by what etcd says on its own (`news`).
+//! Every node asks etcd by itself, on behalf of its roles and its clients. [`open`] reads which
+//! cluster it is, or draws that for the first node; with the register that it gives, a
+//! [`Node`](crate::Node) is started. `keys` says what is kept, `entries` how it changes: in
+//! transactions that compare. The rules are those of the register embedded in a node:
+//! [`seriatim_protocol::control::catalog`]. What many ask at the same time is asked of etcd at once
+//! (`desk`, `batches`), and who waits for a view is told of it by what etcd says on its own
+//! (`news`).
 
 mod batches;
 mod desk;
@@ -32,7 +34,8 @@ use keys::Keys;
 /// Where a cluster's register is in etcd.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EtcdOptions {
-    /// Where etcd is reached: `http://host:port` or `host:port`, for as many of its members as there are.
+    /// Where etcd is reached: `http://host:port` or `host:port`, for as many of its members as
+    /// there are.
     pub endpoints: Vec<String>,
     /// The cluster's name, which tells it from others in the same etcd.
     pub cluster: String,
@@ -96,11 +99,13 @@ struct Cluster {
     is_confirmed: bool,
 }
 
-/// Connects to etcd and reads the cluster's id; the first node to come draws it. `known` is the cluster that
-/// this node belongs to, if it has been part of one: then it need not wait for an etcd that does not answer.
+/// Connects to etcd and reads the cluster's id; the first node to come draws it. `known` is the
+/// cluster that this node belongs to, if it has been part of one: then it need not wait for an etcd
+/// that does not answer.
 ///
 /// # Errors
-/// If the options are wrong, the node belongs to another cluster, or etcd does not answer a new node.
+/// If the options are wrong, the node belongs to another cluster, or etcd does not answer a new
+/// node.
 pub async fn open(options: &EtcdOptions, known: Option<u128>) -> Result<EtcdRegister, OpenError> {
     let name = options.cluster.clone();
     // The rule for a log's name keeps any separator of keys out.
@@ -143,7 +148,8 @@ impl EtcdRegister {
         self.entries.address(node).await.ok().flatten()
     }
 
-    /// The last thing that went wrong in talking to etcd, unless it went right since: for an operator to see.
+    /// The last thing that went wrong in talking to etcd, unless it went right since: for an
+    /// operator to see.
     #[must_use]
     pub fn outage(&self) -> watch::Receiver<Option<String>> {
         self.outage.subscribe()

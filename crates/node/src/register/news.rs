@@ -21,7 +21,8 @@ const FORGET_EVERY: Duration = Duration::from_secs(5);
 
 /// The logs that somebody waits for.
 ///
-/// The entries here are true or were so a moment ago: they answer addresses that wait for news, and no others.
+/// The entries here are true or were so a moment ago: they answer addresses that wait for news, and
+/// no others.
 pub(super) struct News {
     keys: Keys,
     started: Instant,
@@ -81,13 +82,15 @@ impl News {
         self.audience.join(now, entry.id, asker, entry.view_number());
     }
 
-    /// An entry was read at some time after `since`, or put into place. Those who are to be told of it.
+    /// An entry was read at some time after `since`, or put into place. Those who are to be told of
+    /// it.
     pub(super) fn note(&mut self, entry: &LogEntry, since: Instant) -> Vec<Event> {
         if !self.audience.is_there(entry.id) {
             return vec![];
         }
         let known = self.known.get(&entry.id);
-        // An entry from before the question is true no more, even with a higher number: etcd may have been set back.
+        // An entry from before the question is true no more, even with a higher number: etcd may
+        // have been set back.
         let is_older = known.is_some_and(|known| known.entry.version > entry.version && known.at > since);
         if is_older {
             return vec![];

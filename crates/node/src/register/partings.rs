@@ -1,7 +1,8 @@
 //! Nodes that are to leave, in etcd.
 //!
-//! A node is forgotten when its removal is written down, not before: its place, and what deleted logs it was to forget. If
-//! that is cut short, whoever has no answer asks again, and the rest is done then.
+//! A node is forgotten when its removal is written down, not before: its place, and what deleted
+//! logs it was to forget. If that is cut short, whoever has no answer asks again, and the rest is
+//! done then.
 
 use std::collections::BTreeSet;
 

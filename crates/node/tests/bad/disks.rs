@@ -92,11 +92,13 @@ fn leave(disk: &MemoryDisk, room: u64) {
     disk.set_capacity(Some(disk.used() + DISK_LOW_BYTES + room));
 }
 
-/// Fills the disks of `full`, numbers from 0, which the log cannot do without, and lets them have room again.
+/// Fills the disks of `full`, numbers from 0, which the log cannot do without, and lets them have
+/// room again.
 async fn fill(full: &[usize]) {
     let cluster = OnMemory::fresh().await;
     let client = client_with(&cluster.address(), Duration::from_secs(5)).await;
-    // A follower alone is not enough: what it cannot hold is acknowledged when it is stable without it.
+    // A follower alone is not enough: what it cannot hold is acknowledged when it is stable without
+    // it.
     let config = LogConfig { replicas: 3, min_replicas: 3, min_sequencers: 3, ..LogConfig::default() };
     client.create("log", config).await.unwrap();
     let reader = cluster.client().await.log("log").await.unwrap();
@@ -125,7 +127,8 @@ async fn fill(full: &[usize]) {
     let bound = read_range(&reader, Position(0), stable).await;
     assert_eq!(bound[0].record.payload(), "first");
     assert_eq!(client.list().await.unwrap().0.len(), 1);
-    // A client that comes now is told the same, unless its record goes elsewhere and there is room for its name.
+    // A client that comes now is told the same, unless its record goes elsewhere and there is room
+    // for its name.
     let mut options = AppendOptions::default();
     options.deadline = Some(Duration::from_secs(1));
     if let Err(cause) = reader.append("later", options).await {
@@ -138,7 +141,8 @@ async fn fill(full: &[usize]) {
     // It goes on by itself, with the same sessions.
     within("appends to go on", log.append_sync("again")).await.unwrap();
     within("appends to go on", reader.append_sync("and again")).await.unwrap();
-    // Acknowledged appends are there, those given up were done later, and all of them once and in order.
+    // Acknowledged appends are there, those given up were done later, and all of them once and in
+    // order.
     let tail = reader.check_tail().await.unwrap();
     let all = read_range(&reader, Position(0), tail).await;
     let of = |session| all.iter().filter(move |stored| stored.id.session == session);

@@ -127,7 +127,8 @@ async fn a_full_ring_answers_busy_and_says_from_where() {
         entries: vec![Record::new(b"x", 0).into(); 1000],
     };
     raw.send(entry.id, Endpoint::Sequencer, append(0));
-    // One replica alone cannot bind: what it holds stays until the others have it, or forwards are done.
+    // One replica alone cannot bind: what it holds stays until the others have it, or forwards are
+    // done.
     let (next, disk_full) = raw
         .answer_where(|message| match message {
             Message::Erwin(erwin::Message::Busy { next, disk_full, .. }) => Some((next, disk_full)),

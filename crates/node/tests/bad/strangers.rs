@@ -15,8 +15,8 @@ use tokio::net::TcpStream;
 
 use crate::support::{Cluster, Raw, says, within};
 
-/// Sends bytes, and returns what the node says until it closes the connection: the text of its refusal,
-/// if there is one.
+/// Sends bytes, and returns what the node says until it closes the connection: the text of its
+/// refusal, if there is one.
 async fn answer_to(address: &str, bytes: &[u8], close: bool) -> Option<String> {
     let mut stream = TcpStream::connect(address).await.unwrap();
     // The node may close before it has read everything.
@@ -219,7 +219,8 @@ async fn a_client_that_vanished_is_noticed() {
     .await;
     let witness = cluster.witness().await;
     let mut vanished = vec![];
-    // Each greets and never says anything again, not even to a ping; there is no room for all of them.
+    // Each greets and never says anything again, not even to a ping; there is no room for all of
+    // them.
     for _ in 0..40 {
         let mut stream = TcpStream::connect(cluster.address()).await.unwrap();
         stream.write_all(&hello_bytes()).await.unwrap();

@@ -76,8 +76,8 @@ pub(crate) async fn client_with(address: &str, deadline: Duration) -> Client {
     Client::connect_with(address, options).await.unwrap()
 }
 
-/// A client that behaves well: it appends and reads back, one record after the other, and fails the test
-/// if any of that fails.
+/// A client that behaves well: it appends and reads back, one record after the other, and fails the
+/// test if any of that fails.
 pub(crate) struct Witness {
     turns: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,

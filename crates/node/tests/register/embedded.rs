@@ -1,4 +1,5 @@
-//! The register that is a role of a node: the machine itself, in memory, with its journal beside it.
+//! The register that is a role of a node: the machine itself, in memory, with its journal beside
+//! it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -101,7 +102,8 @@ impl Register for Embedded {
         self.said.pop_front()
     }
 
-    /// Every other time the journal is replaced by a snapshot first. Nodes say again where they are.
+    /// Every other time the journal is replaced by a snapshot first. Nodes say again where they
+    /// are.
     fn restart(&mut self) {
         self.count += 1;
         if self.count.is_multiple_of(2) {

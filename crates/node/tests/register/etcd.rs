@@ -135,7 +135,8 @@ fn etcd_keeps_the_contract() {
     }
 }
 
-/// The finding: each of them asked every 20 ms, and etcd twice for each question: 20,000 requests a second.
+/// The finding: each of them asked every 20 ms, and etcd twice for each question: 20,000 requests a
+/// second.
 #[test]
 fn a_crowd_that_waits_costs_etcd_little_and_is_told_at_once() {
     let Some(server) = Server::start() else { return };

@@ -31,8 +31,8 @@ pub(super) struct Attempt {
     pub(super) step: Step,
     /// When the step began.
     since: Time,
-    /// Nodes that are asked although they are not meant to host a replica of the shard: too few that are
-    /// meant to answer.
+    /// Nodes that are asked although they are not meant to host a replica of the shard: too few
+    /// that are meant to answer.
     pub(super) spares: BTreeMap<ShardId, BTreeSet<NodeId>>,
     /// The same for sequencing replicas.
     spare_sequencers: BTreeSet<NodeId>,
@@ -118,7 +118,8 @@ pub(super) struct Goal {
     pub(super) accepts_loss: bool,
     /// The positions of retired shards that the operator gives up.
     pub(super) given_up: Vec<Gap>,
-    /// The nodes that have not answered for so long that other nodes get what their copies of retired shards have.
+    /// The nodes that have not answered for so long that other nodes get what their copies of
+    /// retired shards have.
     pub(super) lost: BTreeSet<NodeId>,
     /// Replicas of retired shards that are to count among the copies from now on.
     pub(super) keepers: BTreeSet<Address>,
@@ -126,7 +127,8 @@ pub(super) struct Goal {
     pub(super) replaces: BTreeSet<Endpoint>,
     /// The mutation of leaving the places of lost sequencing replicas empty.
     pub(super) leaves_sequencers: bool,
-    /// The mutation of doing without replicas on nodes that are to leave before others hold what they hold.
+    /// The mutation of doing without replicas on nodes that are to leave before others hold what
+    /// they hold.
     pub(super) drains_early: bool,
     /// Whether shards may join.
     pub(super) joins: bool,
@@ -183,8 +185,8 @@ impl Attempt {
         assigned.chain(old).chain(spares).collect()
     }
 
-    /// A replica is sealed. Says whether that is news, as do the other answers: what is only repeated is no
-    /// progress.
+    /// A replica is sealed. Says whether that is news, as do the other answers: what is only
+    /// repeated is no progress.
     pub(super) fn note_sealed(
         &mut self,
         node: NodeId,
@@ -274,8 +276,8 @@ impl Attempt {
         self.since = now;
     }
 
-    /// Whether nothing more is worth waiting for: every role that answers at all has answered, or the step can do
-    /// without the others and they had their time.
+    /// Whether nothing more is worth waiting for: every role that answers at all has answered, or
+    /// the step can do without the others and they had their time.
     fn has_gathered(
         &self,
         now: Time,
@@ -326,7 +328,8 @@ impl Attempt {
         let chosen = self.evidence.candidate();
         let fresh = self.old() == ViewNumber::NONE;
         let candidates = self.sequencers();
-        // Before the first view there is nothing to choose: all that matters is which nodes can be staged.
+        // Before the first view there is nothing to choose: all that matters is which nodes can be
+        // staged.
         let go_on = chosen.is_some() || fresh;
         let answered = |node| self.evidence.is_sealed(node);
         if !self.has_gathered(now, liveness, &candidates, answered, go_on) {
@@ -395,7 +398,8 @@ impl Attempt {
         step
     }
 
-    /// The loss that comes with the view: positions that no replica holds, and those that retired shards had.
+    /// The loss that comes with the view: positions that no replica holds, and those that retired
+    /// shards had.
     pub(super) fn loss(&self) -> Option<Loss> {
         let given_up = self.goal.given_up.clone();
         match self.accepted.clone() {
@@ -451,8 +455,8 @@ impl Attempt {
         Ok(None)
     }
 
-    /// Asks spares in place of sequencing replicas that do not answer, if that is what the view is for. Says whether there are
-    /// some that were not asked yet.
+    /// Asks spares in place of sequencing replicas that do not answer, if that is what the view is
+    /// for. Says whether there are some that were not asked yet.
     fn replace_sequencers(&mut self, liveness: Liveness<'_>) -> bool {
         if self.goal.leaves_sequencers {
             return false;
@@ -479,8 +483,9 @@ impl Attempt {
         Group::of(&self.entry().sequencers, take_part, self.entry().config.sequencers, liveness.partings)
     }
 
-    /// The nodes that are to host sequencing replicas of the new view: the ones that are meant to, and
-    /// spares if these are too few. Nodes whose disks are full only if the log cannot do without them.
+    /// The nodes that are to host sequencing replicas of the new view: the ones that are meant to,
+    /// and spares if these are too few. Nodes whose disks are full only if the log cannot do
+    /// without them.
     fn to_stage(&self, liveness: Liveness<'_>) -> BTreeSet<NodeId> {
         // One that is to leave stays until others are enough.
         let old = self.evidence.old_sequencers().map(|member| member.node);
@@ -519,7 +524,8 @@ impl Attempt {
         }
     }
 
-    /// The shards of the new view. Where those begin that join is known for certain when the flush is over.
+    /// The shards of the new view. Where those begin that join is known for certain when the flush
+    /// is over.
     fn shards_as_known(&self) -> Vec<ShardMembers> {
         let of =
             |members: &ShardMembers| ShardMembers { begins: self.begins(members.shard), ..members.clone() };
@@ -586,8 +592,8 @@ impl Attempt {
         if !replaces && !before.iter().any(|node| liveness.parts(*node)) {
             return before.clone();
         }
-        // All that take part hold the same. Those that are away lose their places to others, as far as there are any, and
-        // those that are to leave do so first.
+        // All that take part hold the same. Those that are away lose their places to others, as far
+        // as there are any, and those that are to leave do so first.
         let is_away = |node: &NodeId| view.sequencers.iter().all(|member| member.node != *node);
         let away = before.iter().copied().filter(is_away);
         let mut nodes: Vec<NodeId> = take_part.chain(away).collect();

@@ -49,7 +49,8 @@ impl Audience {
         self.logs.contains_key(&log)
     }
 
-    /// A view of a log is registered. Returns the listeners that did not know it, and hear of it now.
+    /// A view of a log is registered. Returns the listeners that did not know it, and hear of it
+    /// now.
     pub fn hears_of(&mut self, now: Time, log: LogId, view: ViewNumber) -> Vec<Address> {
         let Some(listeners) = self.logs.get_mut(&log) else { return vec![] };
         assert!(!listeners.is_empty(), "a log without listeners is not among them");

@@ -36,8 +36,8 @@ impl Awaited {
     }
 }
 
-/// Asks the register for a log's entry until that is as wanted, or there is no such log. A caller that waits no longer forgets
-/// the machine.
+/// Asks the register for a log's entry until that is as wanted, or there is no such log. A caller
+/// that waits no longer forgets the machine.
 #[derive(Debug)]
 pub struct Awaiting {
     /// The node of the register.

@@ -1,5 +1,5 @@
-//! The rules of the view register and its catalog, the same for every keeper of the entries: a role of a node
-//! ([`Register`](super::register::Register)), or a service outside of all nodes.
+//! The rules of the view register and its catalog, the same for every keeper of the entries: a role
+//! of a node ([`Register`](super::register::Register)), or a service outside of all nodes.
 
 use std::collections::BTreeSet;
 
@@ -17,8 +17,8 @@ const COUNT_BITS: u32 = 24;
 /// The bits above are random. With the others they are no more than a reader of JSON keeps exactly.
 const RANDOM_BITS: u32 = 29;
 
-/// The id of the log that is created after `last`. Ids are never given twice: a register that was set back
-/// counts from where it was, but does not draw the same number again.
+/// The id of the log that is created after `last`. Ids are never given twice: a register that was
+/// set back counts from where it was, but does not draw the same number again.
 #[must_use]
 pub fn id_after(last: LogId, random: u64) -> LogId {
     let drawn = random & ((1 << RANDOM_BITS) - 1);
@@ -39,8 +39,8 @@ pub fn check_name(name: &str) -> Result<(), Refusal> {
     check_log_name(name).map_err(|reason| Refusal::Impossible { reason })
 }
 
-/// The answer to a creation whose name a log has already: the same as before if it `is_repeated`, because
-/// its answer was lost.
+/// The answer to a creation whose name a log has already: the same as before if it `is_repeated`,
+/// because its answer was lost.
 ///
 /// # Errors
 /// If the log was created by another question.
@@ -53,8 +53,8 @@ pub fn created_before(entry: &LogEntry, is_repeated: bool, config: &LogConfig) -
     Err(Refusal::Exists { name: entry.name.clone() })
 }
 
-/// The first entry of a new log, with its replicas spread over `nodes`: starting at another node for each
-/// log.
+/// The first entry of a new log, with its replicas spread over `nodes`: starting at another node
+/// for each log.
 ///
 /// # Errors
 /// If these nodes cannot hold such a log.
@@ -88,7 +88,8 @@ fn pick(nodes: &[NodeId], index: u64) -> NodeId {
     nodes[(index % nodes.len() as u64) as usize]
 }
 
-/// The entry of a log that is to have one more shard, on some of `nodes`; nothing if it has that shard.
+/// The entry of a log that is to have one more shard, on some of `nodes`; nothing if it has that
+/// shard.
 ///
 /// # Errors
 /// If it is not the next one, or cannot be had here.
@@ -159,8 +160,9 @@ pub fn retained_by(entry: &LogEntry) -> Option<NodeId> {
     entry.view.as_ref().map(|view| view.leader)
 }
 
-/// The entry of a log that remembers, of at most so many, that a session has ended in this view; nothing if another run ended
-/// it before, or it may have been forgotten, or the view is over: the asker sees which in the entry.
+/// The entry of a log that remembers, of at most so many, that a session has ended in this view;
+/// nothing if another run ended it before, or it may have been forgotten, or the view is over: the
+/// asker sees which in the entry.
 #[must_use]
 pub fn with_ended(
     entry: &LogEntry,
@@ -178,8 +180,8 @@ pub fn with_ended(
     entry.ended.add(ended, since, most).then_some(entry)
 }
 
-/// Whether a controller is to be called that may not know yet that the log needs a view: its first, or one with other
-/// shards.
+/// Whether a controller is to be called that may not know yet that the log needs a view: its first,
+/// or one with other shards.
 #[must_use]
 pub fn waits_for_view(entry: &LogEntry) -> bool {
     entry.view.is_none() || shard_set::due(entry, usize::MAX).is_some()
@@ -191,8 +193,8 @@ pub fn hosts(entry: &LogEntry) -> BTreeSet<NodeId> {
     entry.shards.iter().flatten().copied().chain(needed(entry)).collect()
 }
 
-/// The nodes that a log does not do without: its view names them, also for copies of a retired shard, or they are meant to
-/// have a replica. A retired shard gets no more of these.
+/// The nodes that a log does not do without: its view names them, also for copies of a retired
+/// shard, or they are meant to have a replica. A retired shard gets no more of these.
 #[must_use]
 pub fn needed(entry: &LogEntry) -> BTreeSet<NodeId> {
     let retired = entry.view.iter().flat_map(|view| view.retired.iter().map(RetiredShard::copies));
@@ -231,7 +233,8 @@ pub fn succeeds(current: &LogEntry, proposed: &LogEntry) -> bool {
     current.version == proposed.version
 }
 
-/// The entry that a successful compare-and-set puts in place: the proposed one, as the next version.
+/// The entry that a successful compare-and-set puts in place: the proposed one, as the next
+/// version.
 #[must_use]
 pub fn successor(mut proposed: LogEntry) -> LogEntry {
     proposed.version += 1;
@@ -254,9 +257,9 @@ pub fn listed(mut entries: Vec<LogEntry>) -> Vec<LogEntry> {
     entries
 }
 
-/// The answer to the deletion of a log that is not there, where `last` is the id that was given last: done, if
-/// there was such a log. A client that names it knew it, and asks again because the answer was lost, or another
-/// client was faster.
+/// The answer to the deletion of a log that is not there, where `last` is the id that was given
+/// last: done, if there was such a log. A client that names it knew it, and asks again because the
+/// answer was lost, or another client was faster.
 ///
 /// # Errors
 /// If there never was such a log.
@@ -280,9 +283,10 @@ pub fn not_found(name: String) -> Refusal {
     }
 }
 
-/// The nodes that the register tells to forget a deleted log: the ones that host something of it, and all others that it
-/// knows. A spare that stood in under a claim of which no view came may have a replica, and no entry names it; and a node
-/// that knows of the deletion lets no late message begin a replica.
+/// The nodes that the register tells to forget a deleted log: the ones that host something of it,
+/// and all others that it knows. A spare that stood in under a claim of which no view came may have
+/// a replica, and no entry names it; and a node that knows of the deletion lets no late message
+/// begin a replica.
 #[must_use]
 pub fn told_of_deletion(entry: &LogEntry, known: impl IntoIterator<Item = NodeId>) -> BTreeSet<NodeId> {
     hosts(entry).into_iter().chain(known).collect()

@@ -10,9 +10,11 @@ use super::message::Ailment;
 pub struct Condition {
     /// The nodes that it takes for gone.
     pub suspects: Vec<NodeId>,
-    /// How many of its suspicions since it was started turned out wrong: the other node had been there all the time.
+    /// How many of its suspicions since it was started turned out wrong: the other node had been
+    /// there all the time.
     pub wrong_suspicions: u64,
-    /// How long a write of its journal has lately taken, its sync included, in microseconds; 0 before the first.
+    /// How long a write of its journal has lately taken, its sync included, in microseconds; 0
+    /// before the first.
     pub journal_write_us: u64,
     /// Whether its disk has no room for records.
     pub has_full_disk: bool,
@@ -31,18 +33,19 @@ pub struct Condition {
     /// The logs that it has a sequencing replica or shard replicas of, in order; at most
     /// [`CONDITION_LOGS`](seriatim_model::limits::CONDITION_LOGS).
     pub logs: Vec<LogCondition>,
-    /// Its shard replicas that take part in no view, or do not hold everything yet that they should, in order; at most as
-    /// many. Those of retired shards take part in none, and are told only if they lack something.
+    /// Its shard replicas that take part in no view, or do not hold everything yet that they
+    /// should, in order; at most as many. Those of retired shards take part in none, and are told
+    /// only if they lack something.
     pub incomplete: Vec<ReplicaOf>,
     /// With how many free bytes a node whose disk is full takes records again, as things are now.
     pub wanted_bytes: Option<u64>,
     /// The part of its disk that is free, in percent, if that is less than a fifth.
     pub free_percent: Option<u64>,
-    /// After how many seconds its disk is full at the rate of the last minute. `None`: the disk does not fill up, more than a fifth is
-    /// free, or it is too early to tell.
+    /// After how many seconds its disk is full at the rate of the last minute. `None`: the disk
+    /// does not fill up, more than a fifth is free, or it is too early to tell.
     pub full_in_s: Option<u64>,
-    /// The nodes that views which were formed at this node leave out, as long as those are the latest views; at most
-    /// [`CONDITION_LOGS`](seriatim_model::limits::CONDITION_LOGS).
+    /// The nodes that views which were formed at this node leave out, as long as those are the
+    /// latest views; at most [`CONDITION_LOGS`](seriatim_model::limits::CONDITION_LOGS).
     pub left_out: Vec<LeftOut>,
 }
 
@@ -57,7 +60,8 @@ pub struct LeftOut {
     pub ago_ms: u64,
     /// Why it was left out; empty if that is not known.
     pub why: String,
-    /// In how many milliseconds it is taken back, at the earliest. `None`: it is awaited, as it is down, or its disk is full.
+    /// In how many milliseconds it is taken back, at the earliest. `None`: it is awaited, as it is
+    /// down, or its disk is full.
     pub back_in_ms: Option<u64>,
 }
 
@@ -148,10 +152,12 @@ pub struct LogCondition {
     pub shards: Vec<ShardId>,
     /// How many bytes the files of these take, if the node could look in time.
     pub bytes: Option<u64>,
-    /// For how long the sequencing replica has got nowhere, in milliseconds, looked at once a second: it holds something and
-    /// nothing became stable, or it takes part in no view. 0 if it gets on, or has nothing to do.
+    /// For how long the sequencing replica has got nowhere, in milliseconds, looked at once a
+    /// second: it holds something and nothing became stable, or it takes part in no view. 0 if it
+    /// gets on, or has nothing to do.
     pub stands_ms: u64,
-    /// How long ago the oldest that it holds was taken, in milliseconds, to the second; 0 if it holds nothing.
+    /// How long ago the oldest that it holds was taken, in milliseconds, to the second; 0 if it
+    /// holds nothing.
     pub lag_ms: u64,
 }
 

@@ -1,11 +1,14 @@
-//! The controller of one log on one node: drives view changes, step by step (docs/design/views.md, "View change").
+//! The controller of one log on one node: drives view changes, step by step (docs/design/views.md,
+//! "View change").
 //!
 //! It keeps nothing that cannot be lost. If it dies at any point, another starts over with a higher
-//! number; the register decides between two that race. A controller repeats every question until it has the
-//! answer, and every answer carries the claim, so it recognises answers to an attempt that is over.
+//! number; the register decides between two that race. A controller repeats every question until it
+//! has the answer, and every answer carries the claim, so it recognises answers to an attempt that
+//! is over.
 //!
-//! Every node has one. The first controller to notice claims; the others give it a little time, in the order in
-//! which the view names their nodes, and stand back from a claim that they did not expect.
+//! Every node has one. The first controller to notice claims; the others give it a little time, in
+//! the order in which the view names their nodes, and stand back from a claim that they did not
+//! expect.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -47,7 +50,8 @@ use leaving::Leaving;
 
 /// How often the controller tells roles which view does without them.
 const REMIND_EVERY: Duration = Duration::from_secs(1);
-/// How much longer each further member of a view waits before it does what the ones before should do.
+/// How much longer each further member of a view waits before it does what the ones before should
+/// do.
 const STAGGER: Duration = Duration::from_millis(15);
 
 /// Drives the view changes of one log.
@@ -84,9 +88,11 @@ pub struct Controller {
     /// Since when each of them has been.
     silent_since: BTreeMap<NodeId, Time>,
     full: FullDisks,
-    /// Suspected nodes that the latest view names all the same: the controller formed it with them knowingly.
+    /// Suspected nodes that the latest view names all the same: the controller formed it with them
+    /// knowingly.
     tolerated: BTreeSet<NodeId>,
-    /// Roles that a view named, that a later one does without, and that did not say yet that they know.
+    /// Roles that a view named, that a later one does without, and that did not say yet that they
+    /// know.
     dropped: BTreeSet<Address>,
     /// When to look whether a view is needed.
     look_at: Option<Time>,
@@ -102,7 +108,8 @@ pub struct Controller {
     given_up: Vec<Gap>,
     /// With those, the operator accepts the loss that keeps the log from having a view.
     gives_up_all: bool,
-    /// Replicas of retired shards that earlier views left behind, and that the latest view does not count among the copies.
+    /// Replicas of retired shards that earlier views left behind, and that the latest view does not
+    /// count among the copies.
     keepers: BTreeSet<Address>,
     /// How often a shard's replica could not read what it was to flush.
     unreadable: BTreeMap<ShardId, usize>,
@@ -174,8 +181,8 @@ impl Machine for Controller {
 }
 
 impl Controller {
-    /// A controller of `log` on `node`, which reaches the register through node `register`. `random` differs
-    /// from that of every other controller, past or present.
+    /// A controller of `log` on `node`, which reaches the register through node `register`.
+    /// `random` differs from that of every other controller, past or present.
     #[must_use]
     pub fn new(log: LogId, node: NodeId, register: NodeId, random: u64, options: Options) -> Self {
         Self {
@@ -218,7 +225,8 @@ impl Controller {
         }
     }
 
-    /// The replicas that the view which it is forming is flushed to, for the simulator; none before the flush.
+    /// The replicas that the view which it is forming is flushed to, for the simulator; none before
+    /// the flush.
     #[must_use]
     pub fn flushes_to(&self) -> &[ShardMembers] {
         match &self.phase {
@@ -227,7 +235,8 @@ impl Controller {
         }
     }
 
-    /// The view that it is forming, and the sequencing replica that was chosen for that, for the simulator.
+    /// The view that it is forming, and the sequencing replica that was chosen for that, for the
+    /// simulator.
     #[must_use]
     pub fn chosen(&self) -> Option<(ViewNumber, Member)> {
         let Phase::Attempt(attempt) = &self.phase else { return None };
@@ -256,13 +265,15 @@ impl Controller {
         self.timings.took()
     }
 
-    /// The latest trim that a limit caused, as long as this controller stood beside the log's leader.
+    /// The latest trim that a limit caused, as long as this controller stood beside the log's
+    /// leader.
     #[must_use]
     pub fn last_retained(&self) -> Option<Trimmed> {
         self.retaining.trimmed()
     }
 
-    /// Whether it reads the register's entry, or forms a view: not if it has nothing to do, or waits for others.
+    /// Whether it reads the register's entry, or forms a view: not if it has nothing to do, or
+    /// waits for others.
     #[must_use]
     pub fn is_at_work(&self) -> bool {
         !matches!(self.phase, Phase::Idle | Phase::Resting)
@@ -540,8 +551,8 @@ impl Controller {
         }
     }
 
-    /// The disk of a node is full, or has room again: then the controller tells its roles which view stands, and they
-    /// ask to be taken back.
+    /// The disk of a node is full, or has room again: then the controller tells its roles which
+    /// view stands, and they ask to be taken back.
     fn disk_is(&mut self, now: Time, node: NodeId, is_full: bool, out: &mut Vec<RoleEffect>) {
         if self.options.mutates(Mutation::FullDiskIgnored) || !self.full.note(node, is_full) {
             return;
@@ -557,8 +568,8 @@ impl Controller {
         }
     }
 
-    /// A node answers again. If the view does without it, it may not know; if the view counts on it, it may
-    /// have lost its disk, and not know that either.
+    /// A node answers again. If the view does without it, it may not know; if the view counts on
+    /// it, it may have lost its disk, and not know that either.
     fn heard(&mut self, now: Time, node: NodeId, out: &mut Vec<RoleEffect>) {
         let was_suspected = self.suspected.remove(&node);
         self.silent_since.remove(&node);
@@ -578,7 +589,8 @@ impl Controller {
         !is_late && Wish::of(entry, reporter) == Wish::Rejoin
     }
 
-    /// Reads in the entry whether a new view is needed, and tells the roles that reported which view stands.
+    /// Reads in the entry whether a new view is needed, and tells the roles that reported which
+    /// view stands.
     fn decide(&mut self, now: Time, entry: LogEntry, out: &mut Vec<RoleEffect>) {
         match self.known.judge(now, entry.view_number()) {
             Verdict::Sound => {}
@@ -599,7 +611,8 @@ impl Controller {
         if asks_of_retired_first(self, now, &entry, out) {
             return;
         }
-        // A claim of this node that is not this controller's died with the one before it: no role is to wait for that.
+        // A claim of this node that is not this controller's died with the one before it: no role
+        // is to wait for that.
         let is_alive = entry.claimant_node() != self.node;
         if is_alive && entry.claimed > entry.view_number().max(self.stood_back_for) {
             return self.stand_back(now, &entry, out);
@@ -632,7 +645,8 @@ impl Controller {
                 // A spare that no view named has nothing.
                 Wish::Keep => grows |= report.view > ViewNumber::NONE && self.keepers.insert(reporter),
                 Wish::Leave => {
-                    // Under a claim that no view came of it stays: an attempt may count on it. A view ends that.
+                    // Under a claim that no view came of it stays: an attempt may count on it. A
+                    // view ends that.
                     grows |= entry.claimed > current;
                     dismiss(entry, reporter, out);
                 }
@@ -641,8 +655,9 @@ impl Controller {
         needed |= view_nodes(view).iter().any(|node| self.is_gone(*node));
         grows |=
             can_copy(self, now, entry) || has_spares(entry, &goal::goal(self, now).replaces, self.liveness());
-        // The controller that said that the log is unavailable may have restarted since, and does not know that it
-        // wanted a view; or it is cut off, and says so again and again: that must not cost a view each time.
+        // The controller that said that the log is unavailable may have restarted since, and does
+        // not know that it wanted a view; or it is cut off, and says so again and again: that must
+        // not cost a view each time.
         grows |= entry.unavailable.is_some();
         let due = shard_set::due(entry, self.liveness().able().count());
         grows |= due.is_some();
@@ -680,8 +695,8 @@ impl Controller {
                 let blocked = self.known.prove(now, entry.view_number());
                 return self.cannot_form(now, entry, &blocked, out);
             }
-            // An equal number: it takes part in a view of that number. Unless that is the one that is being
-            // registered, the number was given out twice.
+            // An equal number: it takes part in a view of that number. Unless that is the one that
+            // is being registered, the number was given out twice.
             Message::Preempted { claim }
                 if claim > ours || claim == ours && attempt.step < Step::Register =>
             {

@@ -47,8 +47,9 @@ impl Loss {
         self
     }
 
-    /// Notes the positions below `certain` that none of the replicas of a shard holds that are to go on with it; `missing` has those
-    /// of each. A replica gets the positions that only another one holds from that one.
+    /// Notes the positions below `certain` that none of the replicas of a shard holds that are to
+    /// go on with it; `missing` has those of each. A replica gets the positions that only another
+    /// one holds from that one.
     pub(super) fn add_shard(
         &mut self,
         (shard, begins, certain): (ShardId, Position, Position),

@@ -1,4 +1,5 @@
-//! The answers of replicas that were sealed and fenced: all that a view change knows of the view that ends.
+//! The answers of replicas that were sealed and fenced: all that a view change knows of the view
+//! that ends.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,8 @@ use crate::shard::Held;
 
 /// The answers under one claim, each of which a replica gave for itself and with its incarnation.
 ///
-/// Invariant: `chosen` is a sealed member of the view that ends. There is none before the first view.
+/// Invariant: `chosen` is a sealed member of the view that ends. There is none before the first
+/// view.
 #[derive(Clone, Debug)]
 pub(crate) struct Evidence {
     /// The entry that the claim put into the register.
@@ -128,8 +130,8 @@ impl Evidence {
         self.fenced.contains_key(&(shard, node))
     }
 
-    /// A sealed replica that is a member of the view that ends, in the incarnation that this view names. The one that got
-    /// furthest has the least to flush.
+    /// A sealed replica that is a member of the view that ends, in the incarnation that this view
+    /// names. The one that got furthest has the least to flush.
     pub(super) fn candidate(&self) -> Option<Member> {
         let view = self.old_view()?;
         let candidates = self.sealed.iter().filter_map(|(node, (incarnation, state))| {
@@ -180,7 +182,8 @@ impl Evidence {
         self.fenced(shard).filter(move |(member, _)| self.is_complete(shard, Some(member)))
     }
 
-    /// Whether a replica holds everything that the old view's members held, and knows what they trimmed.
+    /// Whether a replica holds everything that the old view's members held, and knows what they
+    /// trimmed.
     pub(crate) fn is_complete(&self, shard: ShardId, member: Option<&Member>) -> bool {
         let Some(member) = member else { return false };
         let Some((incarnation, held)) = self.fenced.get(&(shard, member.node)) else { return false };
@@ -203,8 +206,9 @@ impl Evidence {
         held.map(|held| held.trim).max().unwrap_or_default()
     }
 
-    /// Below it, the log is trimmed, and none of these replicas has a position. A shard has none below the position at which it
-    /// joined, whether its replicas know of the trim or not. A replica that is away learns of the trim from the history.
+    /// Below it, the log is trimmed, and none of these replicas has a position. A shard has none
+    /// below the position at which it joined, whether its replicas know of the trim or not. A
+    /// replica that is away learns of the trim from the history.
     pub(crate) fn trimmed(&self, shards: &[ShardMembers]) -> Position {
         let trim = |shard, node| self.held(shard, node).map_or(Position::ZERO, |held| held.trim);
         let old = shards.iter().filter(|members| !self.is_fresh(members.shard));

@@ -70,7 +70,8 @@ enum By {
     Chosen {
         bound: Position,
     },
-    /// A replica of each of these shards. It writes the shard's positions anew, and is known to be that far.
+    /// A replica of each of these shards. It writes the shard's positions anew, and is known to be
+    /// that far.
     Shards(BTreeMap<ShardId, (Member, Position)>),
 }
 
@@ -87,12 +88,14 @@ impl Flush {
         Self { by: By::Nobody, outcome: Some(Outcome { range, carried: Carried::default() }) }
     }
 
-    /// The chosen sequencing replica flushes what it holds. It says itself which positions that takes.
+    /// The chosen sequencing replica flushes what it holds. It says itself which positions that
+    /// takes.
     pub(crate) fn by_chosen() -> Self {
         Self { by: By::Chosen { bound: Position::ZERO }, outcome: None }
     }
 
-    /// Each shard flushes itself: one of its replicas writes what it holds of these positions anew, on the others too.
+    /// Each shard flushes itself: one of its replicas writes what it holds of these positions anew,
+    /// on the others too.
     pub(crate) fn by_shards(range: FlushRange, sources: BTreeMap<ShardId, Member>) -> Self {
         assert!(sources.is_empty() || !range.is_empty(), "a shard that flushes has something to flush");
         let parts = sources.into_iter().map(|(shard, source)| (shard, (source, range.first)));
@@ -158,7 +161,8 @@ impl Flush {
         })
     }
 
-    /// Asks the replicas that are to flush and have not said that they have, for the new view as far as that is known.
+    /// Asks the replicas that are to flush and have not said that they have, for the new view as
+    /// far as that is known.
     pub(super) fn ask(&self, evidence: &Evidence, view: View, out: &mut Vec<RoleEffect>) {
         match &self.by {
             By::Nobody => {}

@@ -1,4 +1,5 @@
-//! The part of a view change that an ordering decides: what the view that ends leaves, and where the next one begins.
+//! The part of a view change that an ordering decides: what the view that ends leaves, and where
+//! the next one begins.
 
 use std::fmt::Debug;
 
@@ -11,19 +12,21 @@ use crate::shard::Held;
 
 /// How a view hands over to the next one, in one ordering.
 ///
-/// The attempt does what is the same for all: it asks, repeats, gathers answers, selects replicas, stages and
-/// registers. The log's handover judges the [`Evidence`]. It is a value without state: the same evidence gets the same
-/// answer, however often an attempt asks. A handover claims and sends nothing, and waits for nothing.
+/// The attempt does what is the same for all: it asks, repeats, gathers answers, selects replicas,
+/// stages and registers. The log's handover judges the [`Evidence`]. It is a value without state:
+/// the same evidence gets the same answer, however often an attempt asks. A handover claims and
+/// sends nothing, and waits for nothing.
 ///
-/// Invariants, asserted where the attempt asks: a [certain](Self::certain) position is not below where the flush
-/// begins; the positions where [shards join](Self::joins_at) and where the new view
-/// [decides from](Self::decides_from) are within the flush, or at its end; a [flush](Self::flush) by the chosen replica
-/// has a chosen replica, and one by shards has each done by a replica that takes part; where nothing is
-/// [sealed](Self::seals) no replica is chosen.
+/// Invariants, asserted where the attempt asks: a [certain](Self::certain) position is not below
+/// where the flush begins; the positions where [shards join](Self::joins_at) and where the new view
+/// [decides from](Self::decides_from) are within the flush, or at its end; a [flush](Self::flush)
+/// by the chosen replica has a chosen replica, and one by shards has each done by a replica that
+/// takes part; where nothing is [sealed](Self::seals) no replica is chosen.
 pub(crate) trait Handover: Debug + Send + Sync {
-    /// Whether sequencing replicas hold anything that a view leaves. Then they are sealed first, and the view change goes
-    /// on with the state of one of them; and one that is away keeps its place. Otherwise the first step is to fence, and
-    /// where the role that orders was does not matter.
+    /// Whether sequencing replicas hold anything that a view leaves. Then they are sealed first,
+    /// and the view change goes on with the state of one of them; and one that is away keeps its
+    /// place. Otherwise the first step is to fence, and where the role that orders was does not
+    /// matter.
     fn seals(&self) -> bool {
         true
     }
@@ -34,18 +37,20 @@ pub(crate) trait Handover: Debug + Send + Sync {
     /// Below it, positions stay as they are: the shards hold them, or will when the flush is done.
     fn certain(&self, evidence: &Evidence) -> Position;
 
-    /// The positions below [`certain`](Self::certain) that a replica of a shard would miss in the new view.
+    /// The positions below [`certain`](Self::certain) that a replica of a shard would miss in the
+    /// new view.
     fn missing(&self, evidence: &Evidence, held: &Held) -> MissingRange {
         held.missing_in(evidence.history(), self.certain(evidence))
     }
 
-    /// Whether a replica that misses nothing of what came to it in the old view has everything below
-    /// [`certain`](Self::certain).
+    /// Whether a replica that misses nothing of what came to it in the old view has everything
+    /// below [`certain`](Self::certain).
     fn complete_suffices(&self, _: &Evidence) -> bool {
         true
     }
 
-    /// The way in which what the old view leaves comes to these replicas, which are to be those of the new one.
+    /// The way in which what the old view leaves comes to these replicas, which are to be those of
+    /// the new one.
     fn flush(&self, evidence: &Evidence, _: &[ShardMembers]) -> Flush {
         match evidence.chosen() {
             Some(_) => Flush::by_chosen(),
@@ -66,8 +71,9 @@ pub(crate) trait Handover: Debug + Send + Sync {
     }
 }
 
-/// From there on, a registered view of a log of this ordering places positions on the shards that it opened: below, they are
-/// where the view before placed them. The attempt that forms a view and whoever judges where records are go by this one rule.
+/// From there on, a registered view of a log of this ordering places positions on the shards that
+/// it opened: below, they are where the view before placed them. The attempt that forms a view and
+/// whoever judges where records are go by this one rule.
 #[must_use]
 pub fn placed_from(order: Order, view: &View) -> Position {
     <dyn Handover>::of(order).joins_at(FlushRange::new(view.first, view.start))
@@ -98,7 +104,8 @@ mod tests {
         }
     }
 
-    /// A log of this ordering with two shards on nodes 1 to 4, in a view that started at position 10, or in none yet.
+    /// A log of this ordering with two shards on nodes 1 to 4, in a view that started at position
+    /// 10, or in none yet.
     fn entry(order: Order, has_view: bool) -> LogEntry {
         let nodes: Vec<NodeId> = (1..=4).map(NodeId).collect();
         let sequencers = if order.properties().has_one_sequencer { 1 } else { 3 };
@@ -125,8 +132,8 @@ mod tests {
         if has_view { LogEntry { view: Some(view), history, ..entry } } else { entry }
     }
 
-    /// Some of the members answered: sealed ones if the ordering has such, and for each shard the members that it is to
-    /// have.
+    /// Some of the members answered: sealed ones if the ordering has such, and for each shard the
+    /// members that it is to have.
     fn answered(order: Order, numbers: &mut Numbers) -> (Evidence, Vec<ShardMembers>) {
         let entry = entry(order, numbers.below(8) > 0);
         let mut evidence = Evidence::new(entry.clone(), BTreeMap::new(), Options::default());

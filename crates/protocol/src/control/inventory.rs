@@ -1,4 +1,5 @@
-//! The logs and the nodes of a cluster as its nodes know them, for a client whose register does not answer.
+//! The logs and the nodes of a cluster as its nodes know them, for a client whose register does not
+//! answer.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -19,8 +20,9 @@ pub struct Known {
     pub nodes: Vec<NodeAddress>,
 }
 
-/// Asks one node what it knows, and then those that it knows of; each of them has as long as a [`Poll`] gives it. Ends with
-/// what they told, or with nothing if the first node did not answer: nobody else is known then.
+/// Asks one node what it knows, and then those that it knows of; each of them has as long as a
+/// [`Poll`] gives it. Ends with what they told, or with nothing if the first node did not answer:
+/// nobody else is known then.
 #[derive(Debug)]
 pub struct Inventory {
     first: NodeId,
@@ -152,7 +154,8 @@ mod tests {
         Input::Message { from: Address::Node(NodeId(node), Endpoint::Node), message }
     }
 
-    /// A step, a number of milliseconds after the beginning: the nodes that are asked, and the outcome.
+    /// A step, a number of milliseconds after the beginning: the nodes that are asked, and the
+    /// outcome.
     fn step(
         inventory: &mut Inventory,
         ms: u64,

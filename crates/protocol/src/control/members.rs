@@ -1,4 +1,5 @@
-//! The roles and nodes that an entry names, those that it means to have, and what each of them may ask for.
+//! The roles and nodes that an entry names, those that it means to have, and what each of them may
+//! ask for.
 
 use std::collections::BTreeSet;
 
@@ -55,8 +56,8 @@ pub(super) fn left_out(entry: &LogEntry) -> impl Iterator<Item = Address> {
     sequencers.chain(shards)
 }
 
-/// Where the view has fewer sequencing replicas, or replicas of a shard, than the log is meant to have: the kind of role, and the
-/// nodes of those that it has.
+/// Where the view has fewer sequencing replicas, or replicas of a shard, than the log is meant to
+/// have: the kind of role, and the nodes of those that it has.
 pub(super) fn short(entry: &LogEntry) -> impl Iterator<Item = (Endpoint, BTreeSet<NodeId>)> {
     let config = &entry.config;
     let sequencers = entry.view.iter().map(|view| (Endpoint::Sequencer, &view.sequencers, config.sequencers));

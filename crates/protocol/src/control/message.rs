@@ -11,9 +11,9 @@ use super::parting::{NodeParting, PartingChange};
 use crate::parts::Carried;
 use crate::roles::{self, Family};
 
-/// The number of a lookup that is about news: the register answers at once with what it knows, under the same number, and
-/// for a while with every newer view as soon as it is registered. Another number names a question whose answer was
-/// true at some moment after it was asked.
+/// The number of a lookup that is about news: the register answers at once with what it knows,
+/// under the same number, and for a while with every newer view as soon as it is registered.
+/// Another number names a question whose answer was true at some moment after it was asked.
 pub const NEWS: u64 = 0;
 
 /// Why the register did not do what it was asked.
@@ -67,13 +67,15 @@ pub struct Heartbeat {
     pub pauses: u64,
     /// Why the sender cannot serve at present, if it cannot.
     pub ailment: Option<Ailment>,
-    /// How many messages of the receiver the sender has taken over other connections than those of heartbeats.
+    /// How many messages of the receiver the sender has taken over other connections than those of
+    /// heartbeats.
     pub taken: u64,
     /// Which disk the sender has: a number that was drawn when its journal began.
     pub disk: u64,
     /// The last entry of its journal that is durable.
     pub durable: u64,
-    /// The last entry that earlier incarnations of the receiver showed of the disk that it has, as far as the sender knows.
+    /// The last entry that earlier incarnations of the receiver showed of the disk that it has, as
+    /// far as the sender knows.
     pub remembered: u64,
 }
 
@@ -92,8 +94,9 @@ pub enum Ailment {
     Stuck,
     /// Its messages do not reach the receiver of this, heartbeats apart.
     Unheard,
-    /// Its disk has no room for records. It can do everything else. A node of an earlier build does not understand the
-    /// heartbeats that say so, and does without their sender as without a lost one.
+    /// Its disk has no room for records. It can do everything else. A node of an earlier build does
+    /// not understand the heartbeats that say so, and does without their sender as without a lost
+    /// one.
     DiskFull,
 }
 
@@ -124,19 +127,20 @@ wire_struct! { SealedState { ordered, held as number } }
 /// Control messages. `request` numbers are the asker's; answers repeat them.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
-    /// Controller to register: the entry of this log, please. Register to controller: this log is new,
-    /// and waits for its first view.
+    /// Controller to register: the entry of this log, please. Register to controller: this log is
+    /// new, and waits for its first view.
     Get {
         /// The log.
         log: LogId,
     },
-    /// Controller to register: the same, where no view is to be changed. Views take turns, and this does not.
+    /// Controller to register: the same, where no view is to be changed. Views take turns, and this
+    /// does not.
     Peek {
         /// The log.
         log: LogId,
     },
-    /// Register to controller: the entry as it is now; also the answer to a compare-and-set, won or lost, and to the end of
-    /// a session.
+    /// Register to controller: the entry as it is now; also the answer to a compare-and-set, won or
+    /// lost, and to the end of a session.
     Current {
         /// The entry.
         entry: LogEntry,
@@ -184,16 +188,16 @@ pub enum Message {
     },
     /// Client to register: create a log.
     Create {
-        /// Names the question. Drawn at random: a client that has no answer asks again under the same number,
-        /// and the log is created once.
+        /// Names the question. Drawn at random: a client that has no answer asks again under the
+        /// same number, and the log is created once.
         request: u64,
         /// Its name.
         name: String,
         /// The promises that it shall make.
         config: LogConfig,
     },
-    /// Client to register: delete this log, and no other that may have its name by then. If it is deleted
-    /// already, that is done: a client that has no answer asks again.
+    /// Client to register: delete this log, and no other that may have its name by then. If it is
+    /// deleted already, that is done: a client that has no answer asks again.
     Delete {
         /// Names the question.
         request: u64,
@@ -202,8 +206,8 @@ pub enum Message {
         /// Which log.
         log: LogId,
     },
-    /// Client to register: this log is to have one more shard, of this number. If it has one already, that is done:
-    /// a client that has no answer asks again.
+    /// Client to register: this log is to have one more shard, of this number. If it has one
+    /// already, that is done: a client that has no answer asks again.
     AddShard {
         /// Names the question.
         request: u64,
@@ -212,7 +216,8 @@ pub enum Message {
         /// The number of the new shard: as many as there were ever.
         shard: ShardId,
     },
-    /// Client to register: this shard is to take no new records. What it holds stays until it is trimmed.
+    /// Client to register: this shard is to take no new records. What it holds stays until it is
+    /// trimmed.
     RemoveShard {
         /// Names the question.
         request: u64,
@@ -221,7 +226,8 @@ pub enum Message {
         /// The shard.
         shard: ShardId,
     },
-    /// Client to register: this is to become of what the log keeps at most. If it is so already, that is done.
+    /// Client to register: this is to become of what the log keeps at most. If it is so already,
+    /// that is done.
     SetRetention {
         /// Names the question.
         request: u64,
@@ -230,8 +236,8 @@ pub enum Message {
         /// Which limits change.
         change: RetentionChange,
     },
-    /// Client to register: this session of the log has ended, as this view has it, unless another run was faster. The answer
-    /// is the entry as it is then.
+    /// Client to register: this session of the log has ended, as this view has it, unless another
+    /// run was faster. The answer is the entry as it is then.
     EndSession {
         /// The log.
         log: LogId,
@@ -262,15 +268,15 @@ pub enum Message {
         /// The claim.
         claim: ViewNumber,
     },
-    /// Register to client, or a node that passes the client's questions on to it: the register cannot be used at present. The client
-    /// asks again.
+    /// Register to client, or a node that passes the client's questions on to it: the register
+    /// cannot be used at present. The client asks again.
     Unanswered {
         /// The reason, for an operator to read.
         why: String,
     },
 
-    /// Node to register: I am here. Another address is not replaced by this: it may be late, and tell of an
-    /// older incarnation.
+    /// Node to register: I am here. Another address is not replaced by this: it may be late, and
+    /// tell of an older incarnation.
     Join {
         /// The node, and where it listens.
         node: NodeAddress,
@@ -280,7 +286,8 @@ pub enum Message {
         /// Names the last news that the register had about the node.
         version: u64,
     },
-    /// Node to register: I am here, and not where you knew me to be, unless you have newer news of me.
+    /// Node to register: I am here, and not where you knew me to be, unless you have newer news of
+    /// me.
     Move {
         /// The node, and where it listens.
         node: NodeAddress,
@@ -289,7 +296,8 @@ pub enum Message {
     },
     /// Node to node: I am here, and this is what I heard of you.
     Heartbeat(Heartbeat),
-    /// Node to node: something to be taken, where there was nothing else to say for a while. See [`Heartbeat::taken`].
+    /// Node to node: something to be taken, where there was nothing else to say for a while. See
+    /// [`Heartbeat::taken`].
     Probe,
     /// Node to node: a probe was taken.
     Probed,
@@ -353,8 +361,8 @@ pub enum Message {
         /// The highest claim seen.
         claim: ViewNumber,
     },
-    /// Replica to controller: it knows a registered view that is later than the one that the claim replaces,
-    /// so the register was set back. It does not obey the claim.
+    /// Replica to controller: it knows a registered view that is later than the one that the claim
+    /// replaces, so the register was set back. It does not obey the claim.
     Ahead {
         /// The claim.
         claim: ViewNumber,
@@ -403,7 +411,8 @@ pub enum Message {
         /// This incarnation of the replica.
         incarnation: Incarnation,
     },
-    /// Controller to node: the log does not need this role any more, if it obeys no claim above that view.
+    /// Controller to node: the log does not need this role any more, if it obeys no claim above
+    /// that view.
     Dismiss {
         /// The log.
         log: LogId,
@@ -412,8 +421,8 @@ pub enum Message {
         /// The view that is registered without it.
         view: ViewNumber,
     },
-    /// Operator to controller: what would be lost if the log went on without the records that no replica holds any more?
-    /// Or: go on.
+    /// Operator to controller: what would be lost if the log went on without the records that no
+    /// replica holds any more? Or: go on.
     Recover {
         /// Names the question.
         request: u64,
@@ -466,7 +475,8 @@ pub enum Message {
     KnownIs {
         /// The question answered.
         request: u64,
-        /// The entries of the logs as the node's controllers know them, in the order of ids; they may be old.
+        /// The entries of the logs as the node's controllers know them, in the order of ids; they
+        /// may be old.
         entries: Vec<LogEntry>,
         /// The nodes that it knows, itself included.
         nodes: Vec<NodeAddress>,
@@ -492,8 +502,8 @@ pub enum Message {
         /// The planned outcome for each node that does not stay, in the order of nodes.
         partings: Vec<NodeParting>,
     },
-    /// Register to node, node to controller: these nodes do not stay, and all others do. Nodes of earlier builds do not
-    /// understand it; it is sent from when the first is drained.
+    /// Register to node, node to controller: these nodes do not stay, and all others do. Nodes of
+    /// earlier builds do not understand it; it is sent from when the first is drained.
     Partings {
         /// The planned outcome for each node that does not stay, in the order of nodes.
         partings: Vec<NodeParting>,

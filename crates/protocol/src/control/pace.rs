@@ -22,8 +22,8 @@ pub(super) struct Pace {
     attempts: u64,
     /// How many attempts were given up since the last view.
     given_up: u32,
-    /// When the questions of a phase are asked again: less and less often, since a replica that is slow is not helped by more
-    /// questions.
+    /// When the questions of a phase are asked again: less and less often, since a replica that is
+    /// slow is not helped by more questions.
     asks: Backoff,
     /// How long an attempt goes on without progress, the first time.
     attempt_for: Duration,
@@ -44,7 +44,8 @@ impl Pace {
         }
     }
 
-    /// A new attempt of a controller on this node. Returns what names its claimant; see [`LogEntry::claimant`].
+    /// A new attempt of a controller on this node. Returns what names its claimant; see
+    /// [`LogEntry::claimant`].
     pub(super) fn attempt(&mut self, node: NodeId) -> u64 {
         self.attempts += 1;
         let own = self.random.wrapping_add(self.attempts) & u64::from(u32::MAX);
@@ -79,17 +80,18 @@ impl Pace {
         limits::RESEND_AFTER + Duration::from_micros(spread * 200)
     }
 
-    /// How long the claimant of `claimed` is left alone, after view `registered`: longer with each claim that came to nothing, so that controllers
-    /// which all take their time under load do not keep each other from finishing. It follows from the numbers, which all
-    /// controllers see, and not from this one's tries: so it is no [`Backoff`].
+    /// How long the claimant of `claimed` is left alone, after view `registered`: longer with each
+    /// claim that came to nothing, so that controllers which all take their time under load do not
+    /// keep each other from finishing. It follows from the numbers, which all controllers see, and
+    /// not from this one's tries: so it is no [`Backoff`].
     pub(super) fn backoff_after(&self, claimed: ViewNumber, registered: ViewNumber) -> Duration {
         let fruitless = claimed.0.saturating_sub(registered.0 + 1);
         let doublings = u32::try_from(fruitless).unwrap_or(u32::MAX).min(MOST_DOUBLINGS);
         self.backoff() * (1 << doublings)
     }
 
-    /// For how long an attempt may make no progress: longer after each that was given up. Nothing is tried again when that is over,
-    /// so it is no [`Backoff`] either.
+    /// For how long an attempt may make no progress: longer after each that was given up. Nothing
+    /// is tried again when that is over, so it is no [`Backoff`] either.
     pub(super) fn timeout(&self) -> Duration {
         self.attempt_for * (1 << self.given_up.min(self.doublings))
     }

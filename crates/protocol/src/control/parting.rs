@@ -1,8 +1,8 @@
 //! Nodes that are to leave the cluster: what may become of them, and when a log is done with one.
 //!
-//! A node that is *drained* takes no new roles, and loses those that it has to others, which hold everything before it goes.
-//! One that is *removed* has none left, and its number is never used again. The register keeps both; every controller acts
-//! on them by itself.
+//! A node that is *drained* takes no new roles, and loses those that it has to others, which hold
+//! everything before it goes. One that is *removed* has none left, and its number is never used
+//! again. The register keeps both; every controller acts on them by itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -106,7 +106,8 @@ pub fn place(
 
 /// The outcome for a node by an operator's order; nothing if that is so already.
 ///
-/// `known` are the nodes that have joined, `keeper` the one that has the register, if a node has it.
+/// `known` are the nodes that have joined, `keeper` the one that has the register, if a node has
+/// it.
 ///
 /// # Errors
 /// Why that cannot be, for a person.
@@ -190,7 +191,8 @@ struct Role {
 }
 
 impl Role {
-    /// Whether one node can have what another has of it, if anything: one that stands in for the other does so already.
+    /// Whether one node can have what another has of it, if anything: one that stands in for the
+    /// other does so already.
     fn can_pass(&self, from: NodeId, to: NodeId) -> bool {
         let both = |nodes: &BTreeSet<NodeId>| nodes.contains(&from) && nodes.contains(&to);
         let has = self.meant.contains(&from) || self.members.contains(&from);
@@ -224,13 +226,15 @@ fn roles(entries: &[&LogEntry], node: NodeId) -> Option<String> {
     })
 }
 
-/// Whether a log does without a node: its view names it nowhere, and it is meant to have no replica.
+/// Whether a log does without a node: its view names it nowhere, and it is meant to have no
+/// replica.
 #[must_use]
 pub fn is_rid_of(entry: &LogEntry, node: NodeId) -> bool {
     !catalog::needed(entry).contains(&node)
 }
 
-/// The retired shard whose records are all that a log has yet on a node. No other node gets them: they stay there until they are trimmed.
+/// The retired shard whose records are all that a log has yet on a node. No other node gets them:
+/// they stay there until they are trimmed.
 #[must_use]
 pub fn retired_shard_on(entry: &LogEntry, node: NodeId) -> Option<&RetiredShard> {
     let retired = entry.view.as_ref()?.retired.iter().find(|retired| retired.has_copy_on(node));
@@ -280,13 +284,14 @@ impl Group {
         Self { drained, members: members.clone(), kept, unfilled, wanted }
     }
 
-    /// Whether there is something to be done: drained nodes are to go, or there are more members than are needed.
+    /// Whether there is something to be done: drained nodes are to go, or there are more members
+    /// than are needed.
     pub(super) fn is_unfinished(&self) -> bool {
         !self.drained.is_empty() || self.members.len() > self.wanted
     }
 
-    /// The members that are to hold everything, for another view to have fewer members or do without drained nodes; none if it
-    /// could not.
+    /// The members that are to hold everything, for another view to have fewer members or do
+    /// without drained nodes; none if it could not.
     pub(super) fn awaited(&self) -> Option<&BTreeSet<NodeId>> {
         match self.is_whole() {
             true => Some(&self.kept).filter(|_| self.is_unfinished()),
@@ -299,8 +304,8 @@ impl Group {
         self.kept.len() >= self.wanted
     }
 
-    /// The nodes of these that may stand in for drained ones: the ones that are to take over from them come first,
-    /// and are the only ones where each has one.
+    /// The nodes of these that may stand in for drained ones: the ones that are to take over from
+    /// them come first, and are the only ones where each has one.
     pub(super) fn stand_ins(&self, spares: impl Iterator<Item = NodeId>, partings: &Partings) -> Vec<NodeId> {
         let successors: Vec<Option<NodeId>> =
             self.drained.iter().map(|node| successor(partings, *node)).collect();

@@ -16,11 +16,11 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 /// The answer of each role; none of a role that did not answer in time.
 pub type Answers = BTreeMap<Address, Option<Message>>;
 
-/// Asks roles, each its own question, until all of them answered or [`ANSWER_WITHIN`] is over; then it returns the
-/// answer of each.
+/// Asks roles, each its own question, until all of them answered or [`ANSWER_WITHIN`] is over; then
+/// it returns the answer of each.
 ///
-/// A role may answer twice, because the poll asks it again when its answer takes long. Its first answer counts: the poll
-/// counts roles and not answers.
+/// A role may answer twice, because the poll asks it again when its answer takes long. Its first
+/// answer counts: the poll counts roles and not answers.
 #[derive(Clone, Debug)]
 pub struct Poll {
     questions: BTreeMap<Address, Message>,
@@ -65,7 +65,8 @@ impl Machine for Poll {
 }
 
 impl Poll {
-    /// Asks these questions. The caller sees to it that no answer to anything else comes to this machine.
+    /// Asks these questions. The caller sees to it that no answer to anything else comes to this
+    /// machine.
     #[must_use]
     pub fn new(now: Time, questions: impl IntoIterator<Item = (Address, Message)>) -> Self {
         let questions: BTreeMap<Address, Message> = questions.into_iter().collect();

@@ -1,4 +1,5 @@
-//! The operator's side of a recovery: some node of the log is found that has a controller, and answers.
+//! The operator's side of a recovery: some node of the log is found that has a controller, and
+//! answers.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::convert::Infallible;
@@ -22,12 +23,14 @@ pub struct Recovered {
     pub text: String,
 }
 
-/// Asks what would be lost if a log went on without what no replica holds any more, or lets it go on.
+/// Asks what would be lost if a log went on without what no replica holds any more, or lets it go
+/// on.
 ///
-/// Any node that keeps a replica of the log, or is to keep one, may have its controller. They are asked in turn: first whether
-/// they have it, for as long as a role has to answer; then the question itself, for as long as the operator wants to wait for
-/// each. One that was asked may still answer while the next one is: both read the register before they say anything, so
-/// either answer counts.
+/// Any node that keeps a replica of the log, or is to keep one, may have its controller. They are
+/// asked in turn: first whether they have it, for as long as a role has to answer; then the
+/// question itself, for as long as the operator wants to wait for each. One that was asked may
+/// still answer while the next one is: both read the register before they say anything, so either
+/// answer counts.
 #[derive(Debug)]
 pub struct Recovery {
     /// Names the question, the same for all nodes.
@@ -79,8 +82,9 @@ impl Machine for Recovery {
 }
 
 impl Recovery {
-    /// A question about the log that `entry` describes; with `accepts`, it is to go on. A node that has its controller may take
-    /// as long as `timeout` to answer. `request` names the question, unlike any other of the same asker.
+    /// A question about the log that `entry` describes; with `accepts`, it is to go on. A node that
+    /// has its controller may take as long as `timeout` to answer. `request` names the question,
+    /// unlike any other of the same asker.
     #[must_use]
     pub fn new(
         now: Time,

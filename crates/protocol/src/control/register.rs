@@ -1,7 +1,8 @@
-//! The view register, which also holds the catalog: one replica, embedded in a node, for `seriatim dev`.
+//! The view register, which also holds the catalog: one replica, embedded in a node, for `seriatim
+//! dev`.
 //!
-//! Its contract is small: get, compare-and-set on a log's whole entry, and a catalog on top. Whatever it
-//! answers is durable before it leaves.
+//! Its contract is small: get, compare-and-set on a log's whole entry, and a catalog on top.
+//! Whatever it answers is durable before it leaves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -27,8 +28,8 @@ const RETIRE_EVERY: Duration = Duration::from_secs(1);
 
 /// The embedded register.
 ///
-/// Invariants: an entry's version grows with each change; a log id is given once; a deleted log is kept
-/// in `retiring` until every node that was told of it has forgotten it.
+/// Invariants: an entry's version grows with each change; a log id is given once; a deleted log is
+/// kept in `retiring` until every node that was told of it has forgotten it.
 #[derive(Clone, Debug)]
 pub struct Register {
     gate: Gate,
@@ -42,8 +43,8 @@ pub struct Register {
     last_log: LogId,
     retiring: BTreeMap<LogId, BTreeSet<NodeId>>,
     nodes: BTreeMap<NodeId, Place>,
-    /// The nodes that have joined in this incarnation or an earlier one. One that has not joined in this incarnation may still have
-    /// something of a log.
+    /// The nodes that have joined in this incarnation or an earlier one. One that has not joined in
+    /// this incarnation may still have something of a log.
     joined: BTreeSet<NodeId>,
     /// The nodes that do not stay.
     partings: Partings,
@@ -148,7 +149,8 @@ impl Register {
         }
     }
 
-    /// The same register, in an incarnation that a number drawn at random distinguishes from every other.
+    /// The same register, in an incarnation that a number drawn at random distinguishes from every
+    /// other.
     #[must_use]
     pub fn in_incarnation(self, incarnation: u64) -> Self {
         Self { incarnation, ..self }
@@ -170,10 +172,11 @@ impl Register {
         Ok(register)
     }
 
-    /// A part of the whole state, as journal entries: what there is of at most so many logs, the first ones after `after`;
-    /// and the last of these, if there are more. The parts may be taken at different times, one after the other. In the place
-    /// of all entries so far stand all parts, and after them the entries since the first part was taken: each says all that
-    /// there is to know of what it changes.
+    /// A part of the whole state, as journal entries: what there is of at most so many logs, the
+    /// first ones after `after`; and the last of these, if there are more. The parts may be taken
+    /// at different times, one after the other. In the place of all entries so far stand all parts,
+    /// and after them the entries since the first part was taken: each says all that there is to
+    /// know of what it changes.
     #[must_use]
     pub fn snapshot(&self, after: Option<LogId>, logs: usize) -> (Vec<JournalEntry>, Option<LogId>) {
         let range = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
@@ -283,8 +286,9 @@ impl Register {
         }
     }
 
-    /// The register tells every node which nodes there are whenever that changes, and a node that asks in any case. A
-    /// node replaces its address only if it knows which one: another word may be late.
+    /// The register tells every node which nodes there are whenever that changes, and a node that
+    /// asks in any case. A node replaces its address only if it knows which one: another word may
+    /// be late.
     fn join(&mut self, joining: NodeAddress, replaces: Option<u64>, out: &mut Vec<RoleEffect>) {
         let NodeAddress { node, address } = joining;
         if self.has_partings {
@@ -438,7 +442,8 @@ impl Register {
         }
     }
 
-    /// Tells the node that keeps a log to its limits. Should this be lost: it asks before it applies them.
+    /// Tells the node that keeps a log to its limits. Should this be lost: it asks before it
+    /// applies them.
     fn tell_limits(&mut self, log: LogId, out: &mut Vec<RoleEffect>) {
         let Some(entry) = self.entries.get(&log) else { return };
         if let Some(node) = catalog::retained_by(entry) {
@@ -447,8 +452,8 @@ impl Register {
         }
     }
 
-    /// Remembers that a session has ended, if its view is not over. A controller that forms another one meanwhile
-    /// starts over from this entry.
+    /// Remembers that a session has ended, if its view is not over. A controller that forms another
+    /// one meanwhile starts over from this entry.
     fn end_session(
         &mut self,
         asker: Address,
@@ -466,8 +471,9 @@ impl Register {
         self.gate.confirm(asker, answer, out);
     }
 
-    /// A log without a view has no replica that could report. Should this be lost, or the node be killed
-    /// before there is a view: the next client that looks the log up has the register call the controller again.
+    /// A log without a view has no replica that could report. Should this be lost, or the node be
+    /// killed before there is a view: the next client that looks the log up has the register call
+    /// the controller again.
     fn call_controller(&mut self, log: LogId, out: &mut Vec<RoleEffect>) {
         let controller = Address::Node(self.me, Endpoint::Controller);
         self.gate.confirm(controller, Message::Get { log }, out);

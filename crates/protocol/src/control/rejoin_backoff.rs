@@ -1,11 +1,14 @@
-//! When a controller may form a view that only grows: it takes a member back, or lets a shard join that could not before.
+//! When a controller may form a view that only grows: it takes a member back, or lets a shard join
+//! that could not before.
 //!
-//! A member that was away returns at once. The pause before its return doubles each time that a view leaves it out soon after
-//! it returned, or that it asked to return and a view came without it. Another member that fails does not lengthen this pause.
+//! A member that was away returns at once. The pause before its return doubles each time that a
+//! view leaves it out soon after it returned, or that it asked to return and a view came without
+//! it. Another member that fails does not lengthen this pause.
 //!
-//! A change of shards that an operator requests neither waits for the pause between such views nor lengthens it. A controller
-//! tries each change at once, one time. If the view that comes of it does not bring the change about, because the nodes of a shard do not
-//! answer, the change waits as a member does that returns.
+//! A change of shards that an operator requests neither waits for the pause between such views nor
+//! lengthens it. A controller tries each change at once, one time. If the view that comes of it
+//! does not bring the change about, because the nodes of a shard do not answer, the change waits as
+//! a member does that returns.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -22,14 +25,15 @@ const GROW_PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::
 
 /// The pause between views that only grow, and the changes of shards that were tried.
 ///
-/// The pause grows with views that did not last, before it is waited for, and not with tries that came to nothing: so it is no
-/// [`Backoff`](crate::parts::Backoff).
+/// The pause grows with views that did not last, before it is waited for, and not with tries that
+/// came to nothing: so it is no [`Backoff`](crate::parts::Backoff).
 #[derive(Clone, Debug)]
 pub(super) struct RejoinBackoff {
     retry_at: Time,
     pause: Duration,
     last: Time,
-    /// The shards that were to take new records when this controller last tried to change them. A change to others is new.
+    /// The shards that were to take new records when this controller last tried to change them. A
+    /// change to others is new.
     tried: Option<Vec<ShardId>>,
     /// The roles that a view left out not long ago.
     returns: BTreeMap<Address, Return>,
@@ -72,25 +76,27 @@ impl RejoinBackoff {
         self.returns.get(&role).map_or(pause_ends_at, |known| known.at.max(pause_ends_at))
     }
 
-    /// No view that grows in another way than by the return of a member is formed before this time, unless it is for a
-    /// [new request](Self::is_new_request).
+    /// No view that grows in another way than by the return of a member is formed before this time,
+    /// unless it is for a [new request](Self::is_new_request).
     pub(super) fn retry_at(&self) -> Time {
         self.retry_at
     }
 
-    /// Whether an operator requested that these shards take new records, and this controller did not try that yet.
+    /// Whether an operator requested that these shards take new records, and this controller did
+    /// not try that yet.
     pub(super) fn is_new_request(&self, due: &[ShardId]) -> bool {
         self.tried.as_deref() != Some(due)
     }
 
-    /// The controller begins a view change, and these shards are to take new records in the view. None: the same shards
-    /// as before.
+    /// The controller begins a view change, and these shards are to take new records in the view.
+    /// None: the same shards as before.
     pub(super) fn tries(&mut self, due: Option<Vec<ShardId>>) {
         self.tried = due.or(self.tried.take());
     }
 
-    /// Another controller tells of the view of `entry`, which it formed; this one knew of view `before`. The other one tried to
-    /// bring about the shards that the entry asks for: this one does not try the same at once. `able` nodes answer.
+    /// Another controller tells of the view of `entry`, which it formed; this one knew of view
+    /// `before`. The other one tried to bring about the shards that the entry asks for: this one
+    /// does not try the same at once. `able` nodes answer.
     pub(super) fn told_of(&mut self, before: Option<ViewNumber>, entry: &LogEntry, able: usize) {
         if before.is_none_or(|before| entry.view_number() > before) {
             self.tries(shard_set::due(entry, able));
@@ -138,11 +144,12 @@ impl RejoinBackoff {
             .retain(|role, known| away.contains(role) || known.back_at.is_some() && !known.lasts(now));
     }
 
-    /// A view was registered after `before`, by this controller or another. `due` has the shards that take new records in the
-    /// next view, if these are others than in this view.
+    /// A view was registered after `before`, by this controller or another. `due` has the shards
+    /// that take new records in the next view, if these are others than in this view.
     ///
-    /// A view that changes the shards does so because an operator requested it, and does not count as one that grows. If it
-    /// retires a shard, no operator requested that, nor that another shard takes the place of the retired one.
+    /// A view that changes the shards does so because an operator requested it, and does not count
+    /// as one that grows. If it retires a shard, no operator requested that, nor that another shard
+    /// takes the place of the retired one.
     fn registered(&mut self, now: Time, before: &View, view: &View, due: Option<Vec<ShardId>>) {
         let retires = view.retired.iter().any(|retired| before.retired(retired.shard).is_none());
         if retires {
@@ -153,9 +160,9 @@ impl RejoinBackoff {
         }
     }
 
-    /// A view was registered that no operator requested. The next one that only grows waits: longer, if the last
-    /// did not last much longer than it had to. So a replica that is slow to answer, and left out for that, gets ever
-    /// more time for the work that keeps it.
+    /// A view was registered that no operator requested. The next one that only grows waits:
+    /// longer, if the last did not last much longer than it had to. So a replica that is slow to
+    /// answer, and left out for that, gets ever more time for the work that keeps it.
     fn happened(&mut self, now: Time) {
         let lasted = now >= self.last + self.pause + GROWN_WELL;
         self.pause = if lasted { GROW_PAUSE.0 } else { (self.pause * 2).min(GROW_PAUSE.1) };
@@ -163,10 +170,10 @@ impl RejoinBackoff {
         self.retry_at = now + self.pause;
     }
 
-    /// How long an attempt gathers answers beyond the ones that it needs: longer, the more views followed each other.
-    /// A node that is well and took longer was left out of them, and asked to be taken back. An attempt goes on for at
-    /// most
-    /// `attempt_for` without news, and is not given up for this.
+    /// How long an attempt gathers answers beyond the ones that it needs: longer, the more views
+    /// followed each other. A node that is well and took longer was left out of them, and asked to
+    /// be taken back. An attempt goes on for at most `attempt_for` without news, and is not given
+    /// up for this.
     pub(super) fn gather_for(&self, attempt_for: Duration) -> Duration {
         let times = (self.pause.as_millis() / (4 * GROW_PAUSE.0.as_millis())).max(1) as u32;
         (limits::GATHER_FOR * times).min(attempt_for / 2).max(limits::GATHER_FOR)
@@ -196,7 +203,8 @@ mod tests {
             Self { backoff: RejoinBackoff::default(), entry, now: Time::ZERO + Duration::from_secs(1) }
         }
 
-        /// Some seconds later a view names these of the sequencing replicas; the `able` nodes answer.
+        /// Some seconds later a view names these of the sequencing replicas; the `able` nodes
+        /// answer.
         fn then(&mut self, seconds: u64, nodes: &[u32], able: &[u32]) {
             self.now = self.now + Duration::from_secs(seconds);
             let mut entry = self.entry.clone();

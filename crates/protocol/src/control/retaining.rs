@@ -1,8 +1,9 @@
 //! Keeping a log to its limits: which node does it, when, and what it tells the replicas.
 //!
-//! The controller beside the leader of the latest view does it, and no other. In rounds it asks the register what the limits
-//! are and every replica of the view how far it is; when all have answered it says what is to be trimmed, and notes which
-//! position was reached when. Each replica trims as it does for a client, and only as part of that very view.
+//! The controller beside the leader of the latest view does it, and no other. In rounds it asks the
+//! register what the limits are and every replica of the view how far it is; when all have answered
+//! it says what is to be trimmed, and notes which position was reached when. Each replica trims as
+//! it does for a client, and only as part of that very view.
 //!
 //! ```text
 //!  controller        register        replicas
@@ -12,8 +13,8 @@
 //!      |---- Retain -----|-------------->|      the trim point, a mark, the log's time
 //! ```
 //!
-//! How old records are goes by the log's own time ([`LogClock`]), which a node that begins goes on with from the latest that
-//! any replica knows.
+//! How old records are goes by the log's own time ([`LogClock`]), which a node that begins goes on
+//! with from the latest that any replica knows.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -225,7 +226,8 @@ impl Reign {
         let stable = answers.values().map(|answer| answer.stable).min().unwrap_or_default();
         let time_ms = self.time(now, wall_ms, options, &answers);
         let mut added = TimeIndex::default();
-        // A replica writes the time down now and then, and only an age is a reason for that. Marks have their own.
+        // A replica writes the time down now and then, and only an age is a reason for that. Marks
+        // have their own.
         if self.entry.config.retention.age_ms.is_some() {
             added.reaches(time_ms);
         }
@@ -254,7 +256,8 @@ impl Reign {
         trimmed
     }
 
-    /// The log's time. In the first round of a view it goes on from the latest that any replica knows.
+    /// The log's time. In the first round of a view it goes on from the latest that any replica
+    /// knows.
     fn time(
         &mut self,
         now: Time,
@@ -299,7 +302,8 @@ impl Reign {
         let mut shards: BTreeMap<ShardId, &StoreUse> = BTreeMap::new();
         for ((shard, _), answer) in answers {
             let usage = answer.usage.as_ref().unwrap_or(&unknown);
-            // Of the replicas of a shard the one counts that keeps least: others hold the same records, some of them twice.
+            // Of the replicas of a shard the one counts that keeps least: others hold the same
+            // records, some of them twice.
             let least = shards.entry(*shard).or_insert(usage);
             if usage.kept_bytes(before) < least.kept_bytes(before) {
                 *least = usage;
@@ -324,8 +328,8 @@ impl Reign {
         (before.max(wanted).min(stable), trimmed)
     }
 
-    /// Until the next round. While nothing happens rounds become fewer, but never too few for what grows old: that bounds the
-    /// pause itself, so it is no [`Backoff`](crate::parts::Backoff).
+    /// Until the next round. While nothing happens rounds become fewer, but never too few for what
+    /// grows old: that bounds the pause itself, so it is no [`Backoff`](crate::parts::Backoff).
     fn rest(&mut self, now: Time, (stable, trim): (Position, Position), options: Options) {
         let limits = options.limits;
         let every = limits.retain_every;

@@ -1,8 +1,10 @@
-//! Shards that a view goes on without: none of their replicas that hold everything has answered for a while (SpecLog §4.9).
+//! Shards that a view goes on without: none of their replicas that hold everything has answered for
+//! a while (SpecLog §4.9).
 //!
-//! The others keep their positions. A retired shard has none from where the cuts of its last view end: the closing cut leaves its turns
-//! empty. Its nodes get another shard to carry, under a number of its own. When its replicas come back, they learn the cuts that they
-//! have missed from the ordering layer, and give out what the shard has.
+//! The others keep their positions. A retired shard has none from where the cuts of its last view
+//! end: the closing cut leaves its turns empty. Its nodes get another shard to carry, under a
+//! number of its own. When its replicas come back, they learn the cuts that they have missed from
+//! the ordering layer, and give out what the shard has.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -17,13 +19,14 @@ use super::shard_set;
 use crate::mutation::Options;
 
 impl Attempt {
-    /// The shards that the view is to have: those of the log, without the ones that are retired with it.
+    /// The shards that the view is to have: those of the log, without the ones that are retired
+    /// with it.
     pub(super) fn going_on(&self) -> impl Iterator<Item = ShardId> {
         shard_set::shards(self.entry()).filter(|shard| !self.retiring.contains(shard))
     }
 
-    /// Decides which shards are retired, where the log's order lets others go on: at least one must be left that takes new records.
-    /// Says whether it is too early for that.
+    /// Decides which shards are retired, where the log's order lets others go on: at least one must
+    /// be left that takes new records. Says whether it is too early for that.
     pub(super) fn retires_later(&mut self, now: Time, liveness: Liveness<'_>, options: Options) -> bool {
         self.retiring.clear();
         let config = &self.entry().config;
@@ -55,7 +58,8 @@ impl Attempt {
         now < due
     }
 
-    /// Since when nobody answers who may hold everything of a shard; nothing if somebody does, or nobody could any more.
+    /// Since when nobody answers who may hold everything of a shard; nothing if somebody does, or
+    /// nobody could any more.
     fn silent_since(&self, shard: ShardId, liveness: Liveness<'_>) -> Option<Time> {
         if self.evidence.complete(shard).next().is_some() {
             return None;
@@ -99,7 +103,8 @@ impl Attempt {
         retired
     }
 
-    /// Has a new shard carried by the nodes of each that the view retires, and none by those of retired ones that left nothing.
+    /// Has a new shard carried by the nodes of each that the view retires, and none by those of
+    /// retired ones that left nothing.
     pub(super) fn have_retired(&self, entry: &mut LogEntry, view: &View) {
         for shard in &self.retiring {
             let takes_records = !entry.leaving.contains(shard);
@@ -116,9 +121,10 @@ impl Attempt {
     }
 }
 
-/// The nodes that are to keep copies of a retired shard in place of those of its copies that are `lost`, as far as there are any. A
-/// lost node keeps its place beside them: it may come back, and hold what nobody else does. As long as no copy answers there is nothing
-/// that another node could copy.
+/// The nodes that are to keep copies of a retired shard in place of those of its copies that are
+/// `lost`, as far as there are any. A lost node keeps its place beside them: it may come back, and
+/// hold what nobody else does. As long as no copy answers there is nothing that another node could
+/// copy.
 pub(super) fn stand_ins(
     retired: &RetiredShard,
     entry: &LogEntry,

@@ -1,8 +1,8 @@
 //! Nodes whose disks are full: a view does without them while the others suffice.
 //!
-//! Such a node answers, and can do everything but take records. A view leaves it out like a lost one, with one
-//! difference: a view that cannot do without it names it, and the controller does not change that again. Readers can
-//! read its records.
+//! Such a node answers, and can do everything but take records. A view leaves it out like a lost
+//! one, with one difference: a view that cannot do without it names it, and the controller does not
+//! change that again. Readers can read its records.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,8 @@ use crate::shard;
 #[derive(Clone, Debug, Default)]
 pub(super) struct FullDisks {
     nodes: BTreeSet<NodeId>,
-    /// The nodes of these that the latest view names all the same: the controller formed it with them knowingly.
+    /// The nodes of these that the latest view names all the same: the controller formed it with
+    /// them knowingly.
     borne: BTreeSet<NodeId>,
 }
 
@@ -37,8 +38,9 @@ impl FullDisks {
         self.borne = view_nodes(view).into_iter().filter(|node| self.nodes.contains(node)).collect();
     }
 
-    /// If the disk of this node, `own`, is full: asks for the trim points of the shards of which the view lets it have no
-    /// replica. A trim reaches the view's replicas only, and a node that is left out needs trims to be taken back.
+    /// If the disk of this node, `own`, is full: asks for the trim points of the shards of which
+    /// the view lets it have no replica. A trim reaches the view's replicas only, and a node that
+    /// is left out needs trims to be taken back.
     pub(super) fn ask_for_trims(&self, own: NodeId, entry: &LogEntry, out: &mut Vec<RoleEffect>) {
         let is_own = |role: &Address| matches!(role, Address::Node(node, Endpoint::Shard(_)) if *node == own);
         if !self.nodes.contains(&own) {
@@ -54,7 +56,8 @@ impl FullDisks {
         }
     }
 
-    /// The primary of a shard says where the trim point is: the controller tells the replica on its own node.
+    /// The primary of a shard says where the trim point is: the controller tells the replica on its
+    /// own node.
     pub(super) fn pass_on_trim(
         &self,
         own: NodeId,
@@ -89,7 +92,8 @@ impl FullDisks {
     }
 }
 
-/// Whether the registered view names nodes whose disks are full, and another one could do without them for some role.
+/// Whether the registered view names nodes whose disks are full, and another one could do without
+/// them for some role.
 pub(super) fn can_do_without(entry: &LogEntry, liveness: Liveness<'_>) -> bool {
     let Some(view) = &entry.view else { return false };
     let has_full = |nodes: &BTreeSet<NodeId>| nodes.iter().any(|node| liveness.full.contains(node));

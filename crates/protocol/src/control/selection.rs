@@ -34,8 +34,9 @@ impl Attempt {
         shards
     }
 
-    /// Whether a shard can do without the replicas that have not answered: the others hold all that the old view's
-    /// members held, and there are enough replicas, or spares. A replica whose node is alive may be mute all the same.
+    /// Whether a shard can do without the replicas that have not answered: the others hold all that
+    /// the old view's members held, and there are enough replicas, or spares. A replica whose node
+    /// is alive may be mute all the same.
     pub(super) fn needs_no_more(&self, shard: ShardId, liveness: Liveness<'_>) -> bool {
         let selected = self.select(shard, liveness);
         let is_held = self.evidence.is_fresh(shard) || self.evidence.is_complete(shard, selected.first());
@@ -44,11 +45,11 @@ impl Attempt {
         is_held && (enough || liveness.spares(&self.replicas(shard)).next().is_some())
     }
 
-    /// The replicas that the new view is to have for a shard: complete ones first, and among these, and
-    /// among the others, former members first, then the ones that are meant to be members; or, where no replica is
-    /// complete, the ones that hold most together.
-    /// The view gets a replica that is suspected although it answered only if no other holds everything; one whose
-    /// disk is full also if the others are fewer than the log needs.
+    /// The replicas that the new view is to have for a shard: complete ones first, and among these,
+    /// and among the others, former members first, then the ones that are meant to be members; or,
+    /// where no replica is complete, the ones that hold most together. The view gets a replica that
+    /// is suspected although it answered only if no other holds everything; one whose disk is full
+    /// also if the others are fewer than the log needs.
     pub(super) fn select(&self, shard: ShardId, liveness: Liveness<'_>) -> Vec<Member> {
         let assigned = &self.entry().shards[shard.0 as usize];
         let old: Vec<Member> = self.evidence.old_replicas(shard).collect();
@@ -80,7 +81,8 @@ impl Attempt {
         let ranked = if all_is_held { ranked } else { self.most_held_first(ranked, liveness) };
         let mut ranked: Vec<Member> = ranked.into_iter().map(|(member, _)| member).collect();
         if let Some((_, others)) = ranked.split_first_mut() {
-            // Any other gets what the first holds from it: better an incomplete replica than one that takes nothing.
+            // Any other gets what the first holds from it: better an incomplete replica than one
+            // that takes nothing.
             others.sort_by_key(|member| liveness.full.contains(&member.node));
         }
         let ranked = self.enough(shard, ranked, liveness);
@@ -93,8 +95,8 @@ impl Attempt {
         ranked.into_iter().enumerate().filter(takes_part).map(|(_, member)| member).collect()
     }
 
-    /// The first of these, as many as the log is to have. Replicas on nodes that are to leave come on top of them, until as
-    /// many that stay hold everything.
+    /// The first of these, as many as the log is to have. Replicas on nodes that are to leave come
+    /// on top of them, until as many that stay hold everything.
     fn enough(&self, shard: ShardId, ranked: Vec<Member>, liveness: Liveness<'_>) -> Vec<Member> {
         let wanted = self.entry().config.replicas as usize;
         let parts = |member: &&Member| liveness.parts(member.node);
@@ -121,9 +123,10 @@ impl Attempt {
         ranked.into_iter().enumerate().filter(takes_part).map(|(_, member)| member).collect()
     }
 
-    /// Orders the replicas: first the one with the fewest missing positions, then always the one that has most of the positions that all
-    /// replicas before it miss. Suspicion decides only between equals: a node is suspected for a moment, and a view loses the
-    /// records that none of its replicas has.
+    /// Orders the replicas: first the one with the fewest missing positions, then always the one
+    /// that has most of the positions that all replicas before it miss. Suspicion decides only
+    /// between equals: a node is suspected for a moment, and a view loses the records that none of
+    /// its replicas has.
     pub(super) fn most_held_first(
         &self,
         mut ranked: Vec<(Member, Held)>,
@@ -145,7 +148,8 @@ impl Attempt {
         ordered
     }
 
-    /// Asks spare nodes if too few replicas of a shard answer. Returns whether there is a node to wait for.
+    /// Asks spare nodes if too few replicas of a shard answer. Returns whether there is a node to
+    /// wait for.
     pub(super) fn add_spares(&mut self, shard: ShardId, liveness: Liveness<'_>) -> bool {
         let config = &self.entry().config;
         let wanted = match self.goal.replaces.contains(&Endpoint::Shard(shard)) {
@@ -212,14 +216,15 @@ impl Attempt {
         Ok((!loss.what.is_empty()).then_some(loss))
     }
 
-    /// The nodes that are meant to host a shard's replicas from now on. One that is away keeps its place
-    /// until another holds everything in its stead.
+    /// The nodes that are meant to host a shard's replicas from now on. One that is away keeps its
+    /// place until another holds everything in its stead.
     pub(super) fn assignment(&self, members: &ShardMembers, liveness: Liveness<'_>) -> Vec<NodeId> {
         let before = &self.entry().shards[members.shard.0 as usize];
         let is_whole =
             |member| self.evidence.is_complete(members.shard, Some(member)) || self.goal.drains_early;
         if !members.replicas.iter().all(is_whole) {
-            // Records on a node that is to leave may be needed: until they are not, the log does not do without it.
+            // Records on a node that is to leave may be needed: until they are not, the log does
+            // not do without it.
             let old = self.evidence.old_replicas(members.shard).map(|member| member.node);
             let needed = old.filter(|node| liveness.parts(*node) && !before.contains(node));
             return before.iter().copied().chain(needed).collect();

@@ -1,9 +1,10 @@
 //! Which shards a view has, and which of them take new records.
 //!
-//! A shard joins with the view that first names it, and holds nothing below where the ordering's handover says that shards
-//! join. One that is to leave takes no new records from the next view on. It stays a shard like the others, so that what it holds can
-//! be read, until all of that is trimmed; then the next view does without it. One that is retired (`retiring.rs`) is no shard of the
-//! view.
+//! A shard joins with the view that first names it, and holds nothing below where the ordering's
+//! handover says that shards join. One that is to leave takes no new records from the next view on.
+//! It stays a shard like the others, so that what it holds can be read, until all of that is
+//! trimmed; then the next view does without it. One that is retired (`retiring.rs`) is no shard of
+//! the view.
 
 use seriatim_model::{LogEntry, Placement, Position, ShardId, ShardMembers};
 
@@ -44,8 +45,8 @@ pub(super) fn placement(
     }
 }
 
-/// Whether a view can do without a shard that is to leave: it took no new records in the registered view, and what it
-/// got before that view started is trimmed, as everything below `trimmed` is.
+/// Whether a view can do without a shard that is to leave: it took no new records in the registered
+/// view, and what it got before that view started is trimmed, as everything below `trimmed` is.
 pub(super) fn has_left(entry: &LogEntry, shard: ShardId, trimmed: Position, options: Options) -> bool {
     let early = options.mutates(Mutation::LeftUntrimmed);
     entry.leaving.contains(&shard)
@@ -55,8 +56,8 @@ pub(super) fn has_left(entry: &LogEntry, shard: ShardId, trimmed: Position, opti
             .is_some_and(|view| !view.open_shards().contains(&shard) && (trimmed >= view.start || early))
 }
 
-/// The shards that another view would let take new records, if `answering` nodes answer and these are others than in the
-/// registered view.
+/// The shards that another view would let take new records, if `answering` nodes answer and these
+/// are others than in the registered view.
 pub(super) fn due(entry: &LogEntry, answering: usize) -> Option<Vec<ShardId>> {
     let view = entry.view.as_ref()?;
     // Any node can stand in for one that is meant to host a replica.

@@ -1,8 +1,8 @@
 //! A register that is behind: it was set back to an older state, and does not know the views since.
 //!
-//! A sound register never gives a claim above a view's number beside an older view: while that view was being
-//! formed, any claim would have kept it from being registered. So a controller that knows the view can tell, and a view
-//! formed in spite of that would replace acknowledged records.
+//! A sound register never gives a claim above a view's number beside an older view: while that view
+//! was being formed, any claim would have kept it from being registered. So a controller that knows
+//! the view can tell, and a view formed in spite of that would replace acknowledged records.
 
 use seriatim_model::{NodeId, Time, ViewNumber, limits};
 

@@ -11,9 +11,11 @@ use crate::shard;
 /// How far the replicas of a view are, as far as they answered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// The largest bound of all sequencing replicas above the positions that they know of, if one answered.
+    /// The largest bound of all sequencing replicas above the positions that they know of, if one
+    /// answered.
     pub tail: Option<Position>,
-    /// The smallest stable bound that a shard's primary knows, if all of them answered: everything below can be read.
+    /// The smallest stable bound that a shard's primary knows, if all of them answered: everything
+    /// below can be read.
     pub stable: Option<Position>,
     /// The largest trim point, if a shard answered.
     pub trim: Option<Position>,
@@ -26,7 +28,8 @@ pub struct Status {
 }
 
 impl Status {
-    /// The questions for a [`Poll`](super::Poll): how are you, to every sequencing replica and every shard's primary.
+    /// The questions for a [`Poll`](super::Poll): how are you, to every sequencing replica and
+    /// every shard's primary.
     pub fn questions(view: &View, request: u64) -> impl Iterator<Item = (Address, Message)> {
         let sequencers = view.sequencers.iter().map(move |member| {
             (Address::Node(member.node, Endpoint::Sequencer), Message::ask_status(request))
@@ -34,8 +37,8 @@ impl Status {
         sequencers.chain(primaries(view).map(move |to| (to, shard::Message::Status { request }.into())))
     }
 
-    /// The answers to these questions. A stable bound holds only if each shard's primary answered: one that did not may
-    /// know less.
+    /// The answers to these questions. A stable bound holds only if each shard's primary answered:
+    /// one that did not may know less.
     #[must_use]
     pub fn told_by(answers: &Answers, view: &View, options: Options) -> Self {
         let mut status = Self::default();

@@ -11,7 +11,8 @@ use super::poll::{ASK_AGAIN, Answers, Poll};
 use crate::roles;
 use crate::shard::{self, Survey, Surveyed};
 
-/// The questions for a [`Poll`] of every replica of every shard: how far are you, and what do you keep?
+/// The questions for a [`Poll`] of every replica of every shard: how far are you, and what do you
+/// keep?
 pub fn questions(view: &View, survey: Survey) -> impl Iterator<Item = (Address, roles::Message)> {
     let replicas = view.shards.iter().flat_map(|members| {
         let shard = Endpoint::Shard(members.shard);
@@ -29,18 +30,19 @@ pub fn surveyed(answer: roles::Message) -> Option<Surveyed> {
     }
 }
 
-/// Looks for the position that a log had reached at a time: it asks the register for the log's view, then all replicas of that,
-/// and begins anew if none of them answers.
+/// Looks for the position that a log had reached at a time: it asks the register for the log's
+/// view, then all replicas of that, and begins anew if none of them answers.
 ///
-/// One replica is enough: what others know of the time is more exact at most. It ends with an answer, or when the log is gone;
-/// a caller that waits no longer forgets the machine.
+/// One replica is enough: what others know of the time is more exact at most. It ends with an
+/// answer, or when the log is gone; a caller that waits no longer forgets the machine.
 #[derive(Debug)]
 pub struct TimeSearch {
     /// The node of the register.
     control: NodeId,
     log: (LogId, String),
     wall_ms: u64,
-    /// Names the question to the register; a repetition of it, because it has no answer, has the same.
+    /// Names the question to the register; a repetition of it, because it has no answer, has the
+    /// same.
     request: u64,
     phase: Phase,
 }
@@ -83,8 +85,8 @@ impl Machine for TimeSearch {
 }
 
 impl TimeSearch {
-    /// A search in the log of this id and name, for the position that it had reached when the clocks said `wall_ms`, in
-    /// milliseconds since 1970. `control` is the node of the register.
+    /// A search in the log of this id and name, for the position that it had reached when the
+    /// clocks said `wall_ms`, in milliseconds since 1970. `control` is the node of the register.
     #[must_use]
     pub fn new(now: Time, control: NodeId, log: (LogId, String), wall_ms: u64) -> Self {
         Self { control, log, wall_ms, request: 1, phase: Phase::LooksUp(now) }

@@ -7,7 +7,8 @@ use seriatim_model::{
 
 use super::{EndedSessions, LogEntry};
 
-/// Two sequencing replicas, on nodes 1 and 2, and two shards: primaries on nodes 10 and 11, backups on node 20.
+/// Two sequencing replicas, on nodes 1 and 2, and two shards: primaries on nodes 10 and 11, backups
+/// on node 20.
 pub(crate) fn view() -> View {
     let member = |node| Member { node: NodeId(node), incarnation: Incarnation(7) };
     let members = |shard| ShardMembers {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use seriatim_model::{Time, limits};
 
-/// How long one that was slow once counts as slow at least; where few answers come in that time, a few times what is
-/// wanted.
+/// How long one that was slow once counts as slow at least; where few answers come in that time, a
+/// few times what is wanted.
 const REMEMBERED_FOR: Duration = Duration::from_secs(1);
 
 /// The wait that a client wants of which nothing is known: it has yet to connect to the replicas.
@@ -14,7 +14,8 @@ const AT_FIRST: Duration = Duration::from_millis(100);
 /// How many times as long as usual a record may take on a machine that has other things to do.
 const HICCUP: u32 = 4;
 
-/// Several times as long as the slowest of a client's recent records took to reach the heads of their chains.
+/// Several times as long as the slowest of a client's recent records took to reach the heads of
+/// their chains.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AdaptiveTimeout {
     wanted: Duration,

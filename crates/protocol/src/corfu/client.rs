@@ -1,7 +1,9 @@
-//! A client's side of appending: positions from the sequencer, and then each record down the chain of its position.
+//! A client's side of appending: positions from the sequencer, and then each record down the chain
+//! of its position.
 //!
-//! All that queues up between two steps leaves as one message to each replica. Any number of appends are on their way
-//! at once; each is done by itself when the last replica of its chain has it.
+//! All that queues up between two steps leaves as one message to each replica. Any number of
+//! appends are on their way at once; each is done by itself when the last replica of its chain has
+//! it.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -25,20 +27,23 @@ use crate::shard;
 
 /// One log, as one client uses it: a session for its appends, and questions about the tail.
 ///
-/// Invariant: `pending` are the numbers from `base` on. The sequencer granted positions to the numbers below `granted` in
-/// this take, unless they are completed; the client asked for positions of all below `asked`.
+/// Invariant: `pending` are the numbers from `base` on. The sequencer granted positions to the
+/// numbers below `granted` in this take, unless they are completed; the client asked for positions
+/// of all below `asked`.
 #[derive(Clone, Debug)]
 pub struct LogClient {
     pub(super) config: LogClientConfig,
     pub(super) log: KnownLog,
     pub(super) session: Option<SessionId>,
     sessions_opened: u64,
-    /// The tail is being asked for, to put it into the session's id; or that one is known, and those of earlier runs are
-    /// being ended.
+    /// The tail is being asked for, to put it into the session's id; or that one is known, and
+    /// those of earlier runs are being ended.
     pub(super) is_opening: bool,
-    /// Where the session's last record is that is known to be in the log, or the view started that it was opened in.
+    /// Where the session's last record is that is known to be in the log, or the view started that
+    /// it was opened in.
     pub(super) since: Position,
-    /// The tail when it was opened, in that view: in the next one what it bounds may be given out anew, also to the session.
+    /// The tail when it was opened, in that view: in the next one what it bounds may be given out
+    /// anew, also to the session.
     opened_at: (ViewNumber, Position),
     pub(super) askers: SessionWaiters,
     pub(super) base: u64,
@@ -58,14 +63,16 @@ pub struct LogClient {
     pub(super) sequencer: Conversation,
     /// The records that have been asked for and are not at the head of a chain yet.
     pub(super) in_flight_to_head: InFlightToHead,
-    /// How long the sequencer should wait for the head of a chain to have the record of a granted position.
+    /// How long the sequencer should wait for the head of a chain to have the record of a granted
+    /// position.
     pub(super) fill_timeout: AdaptiveTimeout,
     pub(super) tails: Tails<Answers>,
     pub(super) earlier: Earlier,
     pub(super) jitter: Jitter,
     /// When to tell the sequencer that this client is there.
     pub(super) announce_at: Option<Time>,
-    /// The view is over: what it had for positions of this view was said to shards that flush themselves.
+    /// The view is over: what it had for positions of this view was said to shards that flush
+    /// themselves.
     pub(super) is_over: bool,
     pub(super) work_is_due: bool,
 }
@@ -94,15 +101,16 @@ pub(super) enum Place {
         /// Whether any replica may have it.
         sent: bool,
     },
-    /// It was on its way when its view ended: replicas are asked in turn whether it is there; so many could not say.
+    /// It was on its way when its view ended: replicas are asked in turn whether it is there; so
+    /// many could not say.
     Asked { position: Position, tries: usize },
     /// Something else is at its position.
     Overtaken,
 }
 
-/// How much has been asked for and is not at the head of a chain yet: two messages full, and half of what may be on its way
-/// to a replica, so that what has a position is not overdue only because much was submitted before it, or because it may
-/// not leave yet.
+/// How much has been asked for and is not at the head of a chain yet: two messages full, and half
+/// of what may be on its way to a replica, so that what has a position is not overdue only because
+/// much was submitted before it, or because it may not leave yet.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct InFlightToHead {
     records: usize,
@@ -194,8 +202,8 @@ impl Machine for LogClient {
 }
 
 impl LogClient {
-    /// A client of the log that `entry` describes. It always opens a session of its own, if it goes on with another one
-    /// as its successor.
+    /// A client of the log that `entry` describes. It always opens a session of its own, if it goes
+    /// on with another one as its successor.
     #[must_use]
     pub fn new(config: LogClientConfig, entry: LogEntry) -> Self {
         let (jitter, batch_bytes) = (Jitter::new(config.random), config.options.limits.batch_bytes);
@@ -233,8 +241,8 @@ impl LogClient {
         client
     }
 
-    /// The session that appends go to, once one is open, and the number of the next append. While an earlier run's
-    /// appends are made again, it is theirs.
+    /// The session that appends go to, once one is open, and the number of the next append. While
+    /// an earlier run's appends are made again, it is theirs.
     #[must_use]
     pub fn session(&self) -> Option<(SessionId, u64)> {
         self.session.map(|session| self.earlier.past.next().unwrap_or((session, self.end())))
@@ -252,8 +260,8 @@ impl LogClient {
         self.log.unavailable()
     }
 
-    /// The nodes that have not answered, and whether they said that they have no room, and if so, because their disk
-    /// is full.
+    /// The nodes that have not answered, and whether they said that they have no room, and if so,
+    /// because their disk is full.
     pub fn waits_for(&self) -> impl Iterator<Item = (NodeId, Option<bool>)> {
         let leader = self.log.view().map(|view| view.leader).filter(|_| self.granted < self.end());
         leader.map(|leader| (leader, None)).into_iter().chain(self.writes.waits_for())
@@ -274,7 +282,8 @@ impl LogClient {
 
     fn submit(&mut self, token: u64, record: Record, spec: AppendSpec, out: &mut Out) {
         self.work_is_due = true;
-        // No append of an earlier run is objected to, and it is not known yet which those are while this one resumes.
+        // No append of an earlier run is objected to, and it is not known yet which those are while
+        // this one resumes.
         if self.earlier.past.claim(token, true) {
             return;
         }
@@ -392,8 +401,9 @@ impl LogClient {
         }
     }
 
-    /// Goes on in a new view. Below its start everything is written: the client asks what is at the positions that its
-    /// writes were on their way to. Positions that were granted beyond count for nothing.
+    /// Goes on in a new view. Below its start everything is written: the client asks what is at the
+    /// positions that its writes were on their way to. Positions that were granted beyond count for
+    /// nothing.
     fn enter_view(&mut self, now: Time, out: &mut Out) {
         self.talk_anew();
         self.is_over = false;
@@ -468,8 +478,9 @@ impl LogClient {
         self.sequencer = Conversation::new(Time::ZERO, batch_bytes);
     }
 
-    /// The tail of this view is known: a session that is opened now is younger than all that the log has forgotten. The next
-    /// view may begin lower, so the session is named after what is final.
+    /// The tail of this view is known: a session that is opened now is younger than all that the
+    /// log has forgotten. The next view may begin lower, so the session is named after what is
+    /// final.
     pub(super) fn open_session(&mut self, view: ViewNumber, tail: Position) {
         let start = self.log.view().map_or(Position::ZERO, |view| view.start);
         let session = self.config.session(start, self.sessions_opened);
@@ -482,7 +493,8 @@ impl LogClient {
         self.work_is_due = true;
     }
 
-    /// Once everything is completed, nothing of the session is on its way that could still get into the log.
+    /// Once everything is completed, nothing of the session is on its way that could still get into
+    /// the log.
     fn end_session(&mut self, out: &mut Out) {
         let is_drained = self.in_flight() == 0 && self.earlier.resuming.is_none();
         while let Some(token) = self.askers.take_end(is_drained) {
@@ -549,7 +561,8 @@ impl LogClient {
         out.push(send(leader, message));
     }
 
-    /// Whether there is something to ask positions for, and not so much on its way that these would get old.
+    /// Whether there is something to ask positions for, and not so much on its way that these would
+    /// get old.
     fn may_ask(&self) -> bool {
         self.asked < self.end() && self.in_flight_to_head.has_room(self.config.options.limits, self.window())
     }
@@ -559,8 +572,8 @@ impl LogClient {
         self.writes.window().min(self.sequencer.window())
     }
 
-    /// More than should waits for the disk of a replica. What has a position goes to it all the same, since others wait for
-    /// it; fewer positions are asked for, and later.
+    /// More than should waits for the disk of a replica. What has a position goes to it all the
+    /// same, since others wait for it; fewer positions are asked for, and later.
     fn pressed(&mut self, now: Time) {
         let jitter = self.jitter.draw();
         self.sequencer.slows(now, jitter);

@@ -1,4 +1,5 @@
-//! How a client's appends come to their ends; and what it does when something else is at the position of one.
+//! How a client's appends come to their ends; and what it does when something else is at the
+//! position of one.
 
 use seriatim_model::{Position, SessionId, Time};
 
@@ -32,7 +33,8 @@ impl LogClient {
         self.work_is_due |= self.pending.is_empty();
     }
 
-    /// Something else is at its position. It may get another, if nothing that was submitted later is in the log.
+    /// Something else is at its position. It may get another, if nothing that was submitted later
+    /// is in the log.
     pub(super) fn overtaken(&mut self, now: Time, number: u64, position: Position) {
         self.placed.remove(&position);
         let Some(pending) = self.numbered(number) else { return };
@@ -44,8 +46,8 @@ impl LogClient {
         self.give_up_positions();
     }
 
-    /// Takes no more positions until it is known what became of those that records were sent to. What comes after the
-    /// last of these gives its positions up.
+    /// Takes no more positions until it is known what became of those that records were sent to.
+    /// What comes after the last of these gives its positions up.
     pub(super) fn give_up_positions(&mut self) {
         if !self.is_recovering {
             self.is_recovering = true;
@@ -63,8 +65,8 @@ impl LogClient {
         }
     }
 
-    /// When it is known what became of everything that was sent: what has no position, and is followed in the log by
-    /// what was submitted later, fails; the rest takes new positions.
+    /// When it is known what became of everything that was sent: what has no position, and is
+    /// followed in the log by what was submitted later, fails; the rest takes new positions.
     pub(super) fn end_recovery_if_known(&mut self, now: Time, out: &mut Out) {
         if !self.is_recovering || !self.placed.is_empty() {
             return;

@@ -1,4 +1,5 @@
-//! The sessions that the sequencer gives no positions any more, because other runs of their programs went on with them.
+//! The sessions that the sequencer gives no positions any more, because other runs of their
+//! programs went on with them.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +7,9 @@ use seriatim_model::{Position, SessionId};
 
 use crate::control::EndedSessions;
 
-/// The sessions that ended before the view began, as the register has it, and those that clients closed in it. Closed is
-/// a session for as long as the view lasts, whatever becomes of its closer; ended it is when the register says so.
+/// The sessions that ended before the view began, as the register has it, and those that clients
+/// closed in it. Closed is a session for as long as the view lasts, whatever becomes of its closer;
+/// ended it is when the register says so.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fences {
     /// All positions that a session was ever given are below.
@@ -17,8 +19,8 @@ pub(super) struct Fences {
 }
 
 impl Fences {
-    /// The fences of a view that starts there. Whatever clients said of sessions that had ended by then, nothing was
-    /// given out beyond.
+    /// The fences of a view that starts there. Whatever clients said of sessions that had ended by
+    /// then, nothing was given out beyond.
     pub(super) fn new(ended: &EndedSessions, start: Position) -> Self {
         let closed = ended.sessions.iter().map(|ended| (ended.session, ended.below.min(start))).collect();
         Self { closed, floor: ended.floor.min(start.next()) }
@@ -29,7 +31,8 @@ impl Fences {
         self.floor
     }
 
-    /// Whether a session that appended last at `since`, and was given nothing in this view, is given nothing any more.
+    /// Whether a session that appended last at `since`, and was given nothing in this view, is
+    /// given nothing any more.
     pub(super) fn refuse(&self, session: SessionId, since: Position) -> bool {
         self.is_closed(session) || since < self.floor
     }
@@ -39,8 +42,8 @@ impl Fences {
         self.closed.contains_key(&session)
     }
 
-    /// A session is given nothing at `next` or beyond. Of more than `most`, the one is forgotten that ended lowest. Returns
-    /// below which position all is that it was given.
+    /// A session is given nothing at `next` or beyond. Of more than `most`, the one is forgotten
+    /// that ended lowest. Returns below which position all is that it was given.
     pub(super) fn close(&mut self, session: SessionId, next: Position, most: usize) -> Position {
         let below = *self.closed.entry(session).or_insert(next);
         while self.closed.len() > most.max(1) {

@@ -1,8 +1,10 @@
-//! The positions that the sequencer granted and that may not be written yet, and whether their clients still write them.
+//! The positions that the sequencer granted and that may not be written yet, and whether their
+//! clients still write them.
 //!
-//! How long a record takes says nothing of its client: links, disks and processors are slow for sound clients, too. The
-//! sequencer leaves a position to be filled when its client is gone, or says that it does not write it any more. While a
-//! client's connection stands and positions of it are late, the sequencer asks it.
+//! How long a record takes says nothing of its client: links, disks and processors are slow for
+//! sound clients, too. The sequencer leaves a position to be filled when its client is gone, or
+//! says that it does not write it any more. While a client's connection stands and positions of it
+//! are late, the sequencer asks it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -13,22 +15,25 @@ use seriatim_model::{Address, Peer, Position, SessionId, Span, Time, limits};
 use super::adaptive_timeout::AdaptiveTimeout;
 use crate::parts::Backoff;
 
-/// How many grants are looked at for questions, and for what answers say: those that others wait for come first.
+/// How many grants are looked at for questions, and for what answers say: those that others wait
+/// for come first.
 const MOST_LOOKED_AT: usize = 1024;
-/// How long a client whose connection closed has to say over another one that it is there, if its records may take as long.
+/// How long a client whose connection closed has to say over another one that it is there, if its
+/// records may take as long.
 const COME_BACK_WITHIN: Duration = Duration::from_millis(40);
 /// The longest pause between two questions to a client that does not answer.
 const ASK_MOST: Duration = Duration::from_secs(1);
 
 /// The positions that were given out and are not known to be written.
 ///
-/// Invariant: `given` are in the order of positions, and become due in that order; `holders` has those that hold some of
-/// them, with how many.
+/// Invariant: `given` are in the order of positions, and become due in that order; `holders` has
+/// those that hold some of them, with how many.
 #[derive(Clone, Debug)]
 pub(super) struct Grants {
     given: VecDeque<Grant>,
     holders: BTreeMap<SessionId, Holder>,
-    /// How long a client may leave a question unanswered: several times as long as answers have lately taken.
+    /// How long a client may leave a question unanswered: several times as long as answers have
+    /// lately taken.
     silence: AdaptiveTimeout,
 }
 
@@ -39,8 +44,8 @@ struct Grant {
     end: Position,
     /// From when on it is late.
     due: Time,
-    /// The session that they are granted to, and its take; none if the sequencer keeps them, or if the client does
-    /// not write them any more.
+    /// The session that they are granted to, and its take; none if the sequencer keeps them, or if
+    /// the client does not write them any more.
     to: Option<(SessionId, u64)>,
 }
 
@@ -151,7 +156,8 @@ impl Grants {
         holder.grants += usize::from(!is_joined);
     }
 
-    /// Something came of a session. Its client writes nothing any more that was given in earlier takes than this one.
+    /// Something came of a session. Its client writes nothing any more that was given in earlier
+    /// takes than this one.
     pub(super) fn hear(&mut self, from: Address, session: SessionId, take: u64) {
         if let Some(holder) = self.holders.get_mut(&session) {
             holder.hear(from);
@@ -166,7 +172,8 @@ impl Grants {
         }
     }
 
-    /// A client says that it is there, and which of the positions it was asked for it leaves to be filled.
+    /// A client says that it is there, and which of the positions it was asked for it leaves to be
+    /// filled.
     pub(super) fn answered(&mut self, now: Time, from: Address, session: SessionId, left: &[Span]) {
         let Some(holder) = self.holders.get_mut(&session) else { return };
         if let Some(asked_at) = holder.asked_at {
@@ -186,7 +193,8 @@ impl Grants {
         self.lets_go(session, let_go);
     }
 
-    /// A shard's replica answered after so long: what answers of clients wait for at this node, that waited for.
+    /// A shard's replica answered after so long: what answers of clients wait for at this node,
+    /// that waited for.
     pub(super) fn shard_answered(&mut self, now: Time, took: Duration) {
         self.silence.took(now, took);
     }
@@ -209,8 +217,8 @@ impl Grants {
         }
     }
 
-    /// Lets go of the first positions as long as they are written, or late and abandoned by their clients. Returns
-    /// the new lower bound, if it let go of any.
+    /// Lets go of the first positions as long as they are written, or late and abandoned by their
+    /// clients. Returns the new lower bound, if it let go of any.
     pub(super) fn drop_done(
         &mut self,
         now: Time,
@@ -234,8 +242,8 @@ impl Grants {
         overdue
     }
 
-    /// The questions that are due: for positions that have been late for a while, so that most of what is merely written late
-    /// is known to be written before.
+    /// The questions that are due: for positions that have been late for a while, so that most of
+    /// what is merely written late is known to be written before.
     pub(super) fn questions(
         &mut self,
         now: Time,

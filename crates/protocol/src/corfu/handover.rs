@@ -1,9 +1,10 @@
-//! View changes of logs whose records are on the shards from the first (Corfu §3): only the shards' replicas hold
-//! anything, so the controller fences them, and each shard flushes itself.
+//! View changes of logs whose records are on the shards from the first (Corfu §3): only the shards'
+//! replicas hold anything, so the controller fences them, and each shard flushes itself.
 //!
-//! A flush writes everything from where some shard had a hole once more, under the claim and on all replicas that the
-//! new view is to have, with junk where nothing was; so a view starts without holes. It takes the
-//! records from the first complete replica of a chain: that one has whatever the ones after it have.
+//! A flush writes everything from where some shard had a hole once more, under the claim and on all
+//! replicas that the new view is to have, with junk where nothing was; so a view starts without
+//! holes. It takes the records from the first complete replica of a chain: that one has whatever
+//! the ones after it have.
 
 use std::collections::BTreeMap;
 
@@ -17,9 +18,10 @@ use crate::shard::Held;
 pub(crate) struct Chains;
 
 impl Chains {
-    /// Below it, every shard has everything on all replicas, by the word of the complete ones; or no replica has to have
-    /// it any more. A replica that has trimmed cannot say what was there: it would flush junk. With the new view, the
-    /// highest trim point is that of all, so what it writes anew does not begin below.
+    /// Below it, every shard has everything on all replicas, by the word of the complete ones; or
+    /// no replica has to have it any more. A replica that has trimmed cannot say what was there: it
+    /// would flush junk. With the new view, the highest trim point is that of all, so what it
+    /// writes anew does not begin below.
     fn written_everywhere(evidence: &Evidence) -> Position {
         Self::stable_everywhere(evidence).max(evidence.highest_trim())
     }
@@ -33,8 +35,9 @@ impl Chains {
         evidence.old_shards().filter_map(stable).min().unwrap_or_else(|| evidence.highest_stable())
     }
 
-    /// Where what was written under the old view ends. A shard none of whose replicas is complete any more
-    /// also keeps what they know to be final, as far as one of them has it, and all that one has that was written to as a member.
+    /// Where what was written under the old view ends. A shard none of whose replicas is complete
+    /// any more also keeps what they know to be final, as far as one of them has it, and all that
+    /// one has that was written to as a member.
     fn written_end(evidence: &Evidence) -> Position {
         let was_written = |held: &&Held| held.view == evidence.old();
         let ends = evidence.old_shards().flat_map(|shard| {
@@ -46,12 +49,14 @@ impl Chains {
         ends.fold(evidence.highest_stable(), Position::max)
     }
 
-    /// Below it, a replica has what its shard is to keep of what is written anew. What it misses as a member lies before that.
+    /// Below it, a replica has what its shard is to keep of what is written anew. What it misses as
+    /// a member lies before that.
     fn kept(evidence: &Evidence, held: &Held) -> Position {
         held.holds_to(evidence.history()).unwrap_or(Position::MAX)
     }
 
-    /// Below it, all shards keep what they have, although some have no complete replica any more: one of the others has it.
+    /// Below it, all shards keep what they have, although some have no complete replica any more:
+    /// one of the others has it.
     fn kept_everywhere(evidence: &Evidence) -> Option<Position> {
         let incomplete = evidence.old_shards().filter(|shard| evidence.complete(*shard).next().is_none());
         let kept = |shard| evidence.fenced(shard).map(|(_, held)| Self::kept(evidence, held)).max();
@@ -59,8 +64,9 @@ impl Chains {
         Some(least.min(Self::written_end(evidence)))
     }
 
-    /// The replica of a shard that is to flush it, of those that the new view has for it: the first complete one of its
-    /// chain, or the next if that could not read its records; if none is complete, the one that has most of what is flushed.
+    /// The replica of a shard that is to flush it, of those that the new view has for it: the first
+    /// complete one of its chain, or the next if that could not read its records; if none is
+    /// complete, the one that has most of what is flushed.
     fn source(evidence: &Evidence, ShardMembers { shard, replicas, .. }: &ShardMembers) -> Member {
         let chain: Vec<Member> = evidence.old_replicas(*shard).collect();
         let is_complete = |member: &Member| evidence.is_complete(*shard, Some(member));

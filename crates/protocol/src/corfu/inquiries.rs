@@ -12,8 +12,8 @@ use crate::parts::junk;
 use crate::parts::timeouts::RECONNECT_AFTER;
 
 impl LogClient {
-    /// The sequencer asks whether it still writes these. Where the head of the chain has the record, others may bring it
-    /// down the chain: nothing else comes there any more.
+    /// The sequencer asks whether it still writes these. Where the head of the chain has the
+    /// record, others may bring it down the chain: nothing else comes there any more.
     pub(super) fn is_asked(&self, now: Time, session: SessionId, take: u64, spans: &[Span], out: &mut Out) {
         let positions = spans.iter().flat_map(|span| span.positions());
         let left = positions.filter(|position| !self.is_writing(now, session, take, *position));
@@ -34,8 +34,9 @@ impl LogClient {
         is_to_head && self.log.view().is_some_and(|view| !self.writes.are_cut_off(now, view, &place, limits))
     }
 
-    /// The view is over, and a shard asks what this client has for positions where it has nothing. From now on no answer
-    /// of that view counts: a record that the client offers for its position takes no other one there.
+    /// The view is over, and a shard asks what this client has for positions where it has nothing.
+    /// From now on no answer of that view counts: a record that the client offers for its position
+    /// takes no other one there.
     pub(super) fn offer(
         &mut self,
         now: Time,

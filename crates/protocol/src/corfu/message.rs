@@ -1,4 +1,5 @@
-//! The messages of Corfu's sequencer. What is written, and where it is written, is in `shard/message.rs`.
+//! The messages of Corfu's sequencer. What is written, and where it is written, is in
+//! `shard/message.rs`.
 
 use seriatim_model::wire::wire_enum;
 use seriatim_model::{Endpoint, Position, SessionId, Span, ViewNumber};
@@ -15,8 +16,8 @@ pub enum Message {
         view: ViewNumber,
         /// Its session.
         session: SessionId,
-        /// How often the client gave up positions that it had been given. Whatever was asked for before does not
-        /// count any more, from `ungranted` on.
+        /// How often the client gave up positions that it had been given. Whatever was asked for
+        /// before does not count any more, from `ungranted` on.
         take: u64,
         /// The lowest number that the client has been told no position of, in this take.
         ungranted: u64,
@@ -24,10 +25,11 @@ pub enum Message {
         first: u64,
         /// How many.
         count: u64,
-        /// How long the client may take from here until the head of a chain has its records, in milliseconds.
+        /// How long the client may take from here until the head of a chain has its records, in
+        /// milliseconds.
         fill_timeout_ms: u32,
-        /// The position of the last record of the session that its client knows to be in the log; if there is none, one
-        /// from before the session was opened.
+        /// The position of the last record of the session that its client knows to be in the log;
+        /// if there is none, one from before the session was opened.
         since: Position,
     },
     /// Sequencer to client: these.
@@ -54,7 +56,8 @@ pub enum Message {
         /// The number to ask from.
         expected: u64,
     },
-    /// Client to sequencer: another run goes on with this session, which is given no more positions.
+    /// Client to sequencer: another run goes on with this session, which is given no more
+    /// positions.
     Close {
         /// The view that the client believes in.
         view: ViewNumber,
@@ -70,14 +73,16 @@ pub enum Message {
         /// All positions that it was ever given are below.
         below: Position,
     },
-    /// Sequencer to client: another run went on with this session, or may have, and that was forgotten.
+    /// Sequencer to client: another run went on with this session, or may have, and that was
+    /// forgotten.
     Expired {
         /// The view.
         view: ViewNumber,
         /// The session.
         session: SessionId,
     },
-    /// Sequencer to client: these were given to it a while ago and are not written. Does it write them?
+    /// Sequencer to client: these were given to it a while ago and are not written. Does it write
+    /// them?
     Unwritten {
         /// The view.
         view: ViewNumber,
@@ -94,8 +99,8 @@ pub enum Message {
         view: ViewNumber,
         /// Its session.
         session: SessionId,
-        /// The positions that it does not write, or that the heads of their chains have: a shard that waits may bring
-        /// down the chain what is there, or have them filled.
+        /// The positions that it does not write, or that the heads of their chains have: a shard
+        /// that waits may bring down the chain what is there, or have them filled.
         left: Vec<Span>,
     },
 }

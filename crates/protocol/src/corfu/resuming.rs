@@ -1,10 +1,11 @@
 //! How a client goes on with the session of an earlier run.
 //!
-//! No role remembers which positions a session was granted. So the client has the sequencer grant it no more; all that it
-//! was granted is written or filled; and then the replicas look which of its records are there. The client puts into the
-//! register's entry of the log that the session has ended, with which record, and where this run goes on. Every later
-//! view is made from that entry: no sequencer grants the session anything any more. The register takes it only while
-//! the view stands in which the session was closed; otherwise all begins again.
+//! No role remembers which positions a session was granted. So the client has the sequencer grant
+//! it no more; all that it was granted is written or filled; and then the replicas look which of
+//! its records are there. The client puts into the register's entry of the log that the session has
+//! ended, with which record, and where this run goes on. Every later view is made from that entry:
+//! no sequencer grants the session anything any more. The register takes it only while the view
+//! stands in which the session was closed; otherwise all begins again.
 //!
 //! ```text
 //! client                    sequencer     shards      register
@@ -31,11 +32,12 @@ use crate::mutation::{Mutation, Options};
 use crate::parts::appending::{ClientEffect, Failure, LogClientConfig, Reply, reply};
 use crate::parts::{KnownLog, Past, Resuming};
 
-/// The sessions of earlier runs: which of them is being ended, in which step that is, and what was found of them. It says
-/// what is to be said about them; what becomes of this run's own session by that is the client's business.
+/// The sessions of earlier runs: which of them is being ended, in which step that is, and what was
+/// found of them. It says what is to be said about them; what becomes of this run's own session by
+/// that is the client's business.
 ///
-/// Invariant: a step is taken only by an answer to what was asked in it: there is a `stage` beyond the first one only while
-/// a session is being ended.
+/// Invariant: a step is taken only by an answer to what was asked in it: there is a `stage` beyond
+/// the first one only while a session is being ended.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Earlier {
     /// The sessions that are being ended.
@@ -112,8 +114,9 @@ impl Earlier {
         resuming.ask(now, view)
     }
 
-    /// Begins with the next session, unless one is being ended: goes from session to session, as far as the register says
-    /// that they have ended and their records that this run appends again are found.
+    /// Begins with the next session, unless one is being ended: goes from session to session, as
+    /// far as the register says that they have ended and their records that this run appends again
+    /// are found.
     fn follow(&mut self, view: ViewNumber, batch: usize) -> Outcome {
         // No session ends twice.
         for _ in 0..=self.ended.sessions.len() {
@@ -316,8 +319,8 @@ impl LogClient {
         }
     }
 
-    /// No replica knows the session any more, or can tell what became of some append. An append that waits fails with
-    /// that, or else the next one.
+    /// No replica knows the session any more, or can tell what became of some append. An append
+    /// that waits fails with that, or else the next one.
     fn resume_failed(&mut self, out: &mut Out) {
         let Some(resuming) = self.earlier.resuming.take() else { return };
         let is_told = self.in_flight() > 0;

@@ -1,7 +1,9 @@
-//! A client's search for the records of a session: backwards from where it was closed, one piece of the log after the other,
-//! each on all shards at once, up to the first record that the application has seen acknowledged.
+//! A client's search for the records of a session: backwards from where it was closed, one piece of
+//! the log after the other, each on all shards at once, up to the first record that the application
+//! has seen acknowledged.
 //!
-//! Numbers rise with positions. So no append that is looked for is below a record with a lower number.
+//! Numbers rise with positions. So no append that is looked for is below a record with a lower
+//! number.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,8 +12,8 @@ use seriatim_model::{NodeId, Position, RecordId, SessionId, ShardId, View, limit
 /// How many full batches a piece is long.
 const BATCHES: u64 = 8;
 
-/// How many rounds the search asks replicas of a shard that all cannot tell: an incomplete one may be catching up,
-/// and one with a damaged record may be repairing it.
+/// How many rounds the search asks replicas of a shard that all cannot tell: an incomplete one may
+/// be catching up, and one with a damaged record may be repairing it.
 const ROUNDS: u32 = 5;
 
 /// The records that are looked for, and those found so far.
@@ -34,8 +36,8 @@ pub(super) struct Search {
     last: Option<(u64, Position)>,
     /// The last record whose number is lower than what is looked for.
     passed: Option<Position>,
-    /// Positions below were trimmed on some shard. Another one may still have them: that tells nothing of what the
-    /// first one had.
+    /// Positions below were trimmed on some shard. Another one may still have them: that tells
+    /// nothing of what the first one had.
     trim: Position,
 }
 
@@ -84,8 +86,8 @@ pub(super) struct Findings {
 }
 
 impl Search {
-    /// Looks for the records of a session from number `wanted` on, in `lowest..below`, in pieces of some batches of so many
-    /// records.
+    /// Looks for the records of a session from number `wanted` on, in `lowest..below`, in pieces of
+    /// some batches of so many records.
     pub(super) fn new(
         session: SessionId,
         wanted: u64,
@@ -202,9 +204,9 @@ impl Search {
         if self.shards.is_empty() { self.go_on(view) } else { Progress::Ask(vec![]) }
     }
 
-    /// The findings, if they are complete: an append that was looked for may have been trimmed. Without a record that
-    /// tells, the session ended at `end`, if that is known. Shards are trimmed one after the other, so what one of
-    /// them has below a trim point does not tell.
+    /// The findings, if they are complete: an append that was looked for may have been trimmed.
+    /// Without a record that tells, the session ended at `end`, if that is known. Shards are
+    /// trimmed one after the other, so what one of them has below a trim point does not tell.
     pub(super) fn findings(mut self, end: Option<u64>) -> Option<Findings> {
         let is_whole = self.is_passed() || self.trim <= self.lowest;
         self.found.retain(|_, position| *position >= self.trim);

@@ -22,10 +22,11 @@ use crate::shard;
 
 /// The sequencer of one log, on one node.
 ///
-/// It keeps nothing: a restart is a new incarnation, which takes part in nothing until it is staged for a view.
+/// It keeps nothing: a restart is a new incarnation, which takes part in nothing until it is staged
+/// for a view.
 ///
-/// Invariant: it gives out no position below the start of its view, and none twice in it, but to the same number of
-/// the same session; and none to a session that another run went on with.
+/// Invariant: it gives out no position below the start of its view, and none twice in it, but to
+/// the same number of the same session; and none to a session that another run went on with.
 #[derive(Clone, Debug)]
 pub struct Sequencer {
     config: LogConfig,
@@ -191,8 +192,8 @@ impl Sequencer {
         reply(from, answer, out);
     }
 
-    /// Positions below `next` are granted. The client that got the last ones may take so long to write them before the
-    /// sequencer asks.
+    /// Positions below `next` are granted. The client that got the last ones may take so long to
+    /// write them before the sequencer asks.
     fn give(&mut self, now: Time, next: Position, fill_timeout: Duration, to: Option<To>) {
         if next == self.next {
             return;
@@ -206,8 +207,8 @@ impl Sequencer {
         self.tell_at = Some(self.tell_at.map_or(due, |at| at.min(due)));
     }
 
-    /// Makes sessions that are opened from here on distinct from the forgotten ones: the tail is not below the floor.
-    /// If the log stood still since these ended, that costs a position.
+    /// Makes sessions that are opened from here on distinct from the forgotten ones: the tail is
+    /// not below the floor. If the log stood still since these ended, that costs a position.
     fn rise_to_floor(&mut self, now: Time) {
         self.give(now, self.fences.floor().max(self.next), limits::FILL_AFTER, None);
     }

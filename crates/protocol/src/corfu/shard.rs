@@ -1,16 +1,19 @@
 //! Positions that clients write themselves, down the chain of replicas (Corfu §3).
 //!
-//! The *chain* of a shard are its replicas from the last to the first: its *head* is the last backup, its other end
-//! the primary, which answers reads. A client writes to one after the other. So what the primary has, all have, and
-//! only what the head took can be at a position in that view: the head decides.
+//! The *chain* of a shard are its replicas from the last to the first: its *head* is the last
+//! backup, its other end the primary, which answers reads. A client writes to one after the other.
+//! So what the primary has, all have, and only what the head took can be at a position in that
+//! view: the head decides.
 //!
-//! A position is written once. Which positions are written, from the stable bound on, is in memory: a view begins
-//! with everything below its start written, and a replica that restarts takes part in nothing before the next view.
-//! The replica looks up in the store what was written below the stable bound.
+//! A position is written once. Which positions are written, from the stable bound on, is in memory:
+//! a view begins with everything below its start written, and a replica that restarts takes part in
+//! nothing before the next view. The replica looks up in the store what was written below the
+//! stable bound.
 //!
-//! The primary knows what is *stable*: every position of the shard below it is written here, durably, and so on all
-//! replicas. Where a position was granted long ago and is not written, the primary asks the head, which
-//! passes what it has down the chain, and writes junk where it has nothing. Readers take junk for a no-op.
+//! The primary knows what is *stable*: every position of the shard below it is written here,
+//! durably, and so on all replicas. Where a position was granted long ago and is not written, the
+//! primary asks the head, which passes what it has down the chain, and writes junk where it has
+//! nothing. Readers take junk for a no-op.
 
 mod message;
 mod seeking;
@@ -40,10 +43,11 @@ const MOST_POSITIONS: u64 = limits::READ_RECORDS as u64;
 /// The data path of a log whose positions clients write: a replica is a link of its shard's chain.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Chain {
-    /// The records that were written from the stable bound on under the present claim, and with which write.
+    /// The records that were written from the stable bound on under the present claim, and with
+    /// which write.
     at: BTreeMap<Position, (RecordId, Ticket)>,
-    /// A position of some shard that lies right below it is on all replicas of its chain, in this view: no later
-    /// view places anything below anew.
+    /// A position of some shard that lies right below it is on all replicas of its chain, in this
+    /// view: no later view places anything below anew.
     placed_below: Position,
     /// Writes on their way to the store, with the address to tell if they fail.
     writes: VecDeque<(Ticket, Address, ViewNumber, Vec<Span>)>,
@@ -54,7 +58,8 @@ pub(crate) struct Chain {
     /// How long the head may take to answer.
     fill_timer: Retransmit,
     flushing: Option<Flushing>,
-    /// The claim that it was fenced for since the process started. What is flushed under a claim is decided once.
+    /// The claim that it was fenced for since the process started. What is flushed under a claim is
+    /// decided once.
     fenced: ViewNumber,
     writers: Writers,
     /// The stable bound that the primary last told the backups.
@@ -76,7 +81,8 @@ pub(super) enum OwnRead {
 /// Primary: holes that are being filled.
 #[derive(Clone, Debug)]
 struct Filling {
-    /// The primary fills nothing anew before everything below is written, or the head has not answered for too long.
+    /// The primary fills nothing anew before everything below is written, or the head has not
+    /// answered for too long.
     end: Position,
     /// Runs that go down the chain, and the replicas that have not got them.
     runs: Vec<(Run, BTreeSet<NodeId>)>,
@@ -194,8 +200,9 @@ impl DataPath for Chain {
         (self.filling, self.flushing) = (None, None);
     }
 
-    /// A flush is written in order, the next part when the one before is on all replicas; and until the view is registered, nothing
-    /// else is written under its number. So with the last of it all of it is here.
+    /// A flush is written in order, the next part when the one before is on all replicas; and until
+    /// the view is registered, nothing else is written under its number. So with the last of it all
+    /// of it is here.
     fn has_flushed(&self, core: &Core, view: &View) -> bool {
         let written = core.end_under(view.number).max(view.first);
         view.placement.first_of(core.shard, written, view.start).is_none()
@@ -285,7 +292,8 @@ impl Chain {
                 if claim == core.memory.claim && incarnation == core.me().incarnation =>
             {
                 if self.fenced != claim {
-                    // It may have flushed a part before it was started anew, and clients may offer something else now.
+                    // It may have flushed a part before it was started anew, and clients may offer
+                    // something else now.
                     return send(from, shard::Message::FlushFailed { claim }, out);
                 }
                 if self.flushing.is_none() {
@@ -306,7 +314,8 @@ impl Chain {
         }
     }
 
-    /// The number of a question that a client has the replica ask itself; none if there are so many already.
+    /// The number of a question that a client has the replica ask itself; none if there are so many
+    /// already.
     pub(super) fn read_for_client(&mut self, read: OwnRead, most: usize) -> Option<u64> {
         (self.reads.len() < most).then(|| self.read(read))
     }
@@ -317,8 +326,8 @@ impl Chain {
         self.last_read
     }
 
-    /// The first of the shard's positions from `from` on that is not written, if `counts` says so of a write; at most
-    /// the `end` up to which positions are placed for good.
+    /// The first of the shard's positions from `from` on that is not written, if `counts` says so
+    /// of a write; at most the `end` up to which positions are placed for good.
     fn first_unwritten(
         &self,
         (shard, placement): (ShardId, &Placement),
@@ -355,7 +364,8 @@ impl Chain {
             return;
         }
         let (mut fresh, mut written, mut others, mut wanted) = (vec![], vec![], vec![], vec![]);
-        // Positions far ahead wait: a client that makes positions up must not have all those below filled.
+        // Positions far ahead wait: a client that makes positions up must not have all those below
+        // filled.
         let too_far = core.stable + limits::MOST_AHEAD;
         let (runs, far): (Vec<Run>, Vec<Run>) = runs.into_iter().partition(|run| run.end() <= too_far);
         if !far.is_empty() {
@@ -448,7 +458,8 @@ impl Chain {
         core.advance_stable(self, stable, out);
     }
 
-    /// Primary: fills positions that are overdue, and tells the sequencer how far everything is written.
+    /// Primary: fills positions that are overdue, and tells the sequencer how far everything is
+    /// written.
     fn overdue(
         &mut self,
         core: &mut Core,
@@ -470,7 +481,8 @@ impl Chain {
         send(from, shard::Message::StableKnown { view, stable: core.stable }, out);
     }
 
-    /// Primary: has the head say what is at the positions below `overdue` that are not written here.
+    /// Primary: has the head say what is at the positions below `overdue` that are not written
+    /// here.
     fn fill(
         &mut self,
         core: &Core,
@@ -583,8 +595,8 @@ impl Chain {
         self.take(core, me, view, fresh, out);
     }
 
-    /// Goes on with the part of what is to be flushed that is next, or says that there is none. What is on its way is sent
-    /// again.
+    /// Goes on with the part of what is to be flushed that is next, or says that there is none.
+    /// What is on its way is sent again.
     fn flush_on(&mut self, core: &mut Core, out: &mut Vec<RoleEffect>) {
         let Some(Flushing { claim, controller, next, end, stage, backups, .. }) = &self.flushing else {
             return;
@@ -712,7 +724,8 @@ impl Chain {
     }
 }
 
-/// Whether it takes part in this view, and knows that it is registered. If the sender's view is over, it says so.
+/// Whether it takes part in this view, and knows that it is registered. If the sender's view is
+/// over, it says so.
 fn serves(core: &Core, from: Address, view: ViewNumber, out: &mut Vec<RoleEffect>) -> bool {
     let fenced = core.options.mutates(Mutation::WrittenWhileFenced) && view == core.view_number();
     fenced || core.accepts(from, view, out) && core.is_open() && view == core.view_number()

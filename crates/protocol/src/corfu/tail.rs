@@ -1,9 +1,10 @@
 //! How a client checks the tail (Corfu §3.1).
 //!
-//! The sequencer does not know whether its view is over, and another may have given out more. But no later view is
-//! registered before some replica of each shard, that was a member of the view before, was fenced. So while all
-//! replicas of a shard say, after the question was asked, that this is the view, every append that was acknowledged
-//! before has a position that this sequencer, or one before it, had given out.
+//! The sequencer does not know whether its view is over, and another may have given out more. But
+//! no later view is registered before some replica of each shard, that was a member of the view
+//! before, was fenced. So while all replicas of a shard say, after the question was asked, that
+//! this is the view, every append that was acknowledged before has a position that this sequencer,
+//! or one before it, had given out.
 
 use std::collections::BTreeSet;
 
@@ -90,8 +91,8 @@ impl LogClient {
     }
 }
 
-/// The shard whose replicas the client asks whether the view is over: not always the same, but one whose answer later
-/// views need.
+/// The shard whose replicas the client asks whether the view is over: not always the same, but one
+/// whose answer later views need.
 fn witness(view: &View, request: u64) -> ShardId {
     let open = view.open_shards();
     open[request as usize % open.len()]

@@ -1,10 +1,12 @@
-//! Which positions the sequencer granted to which session, so that it answers a repeated question alike.
+//! Which positions the sequencer granted to which session, so that it answers a repeated question
+//! alike.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use seriatim_model::{Position, SessionId, Span};
 
-/// The positions of sessions that may not know them yet. It may be forgotten at any time: that costs holes.
+/// The positions of sessions that may not know them yet. It may be forgotten at any time: that
+/// costs holes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tokens {
     sessions: BTreeMap<SessionId, Session>,
@@ -89,7 +91,8 @@ impl Tokens {
         Answer::Given(known.from(first, count), next + new)
     }
 
-    /// Makes room among `most` sessions: forgets those that asked least recently, a sixteenth of them at least.
+    /// Makes room among `most` sessions: forgets those that asked least recently, a sixteenth of
+    /// them at least.
     fn forget_silent(&mut self, most: usize) {
         let excess = self.sessions.len().saturating_sub(most - (most / 16).max(1).min(most));
         let mut asked: Vec<u64> = self.sessions.values().map(|session| session.asked).collect();

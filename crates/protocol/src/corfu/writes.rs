@@ -64,8 +64,9 @@ impl Replica {
         at_once.or_else(|| (!self.sent.is_empty()).then(|| self.pace.resend_at()))
     }
 
-    /// Of those that go to one replica, the lowest was sent first, as good as always: if it is not answered in time, the
-    /// first message's worth asks what became of all. Says whether there was anything.
+    /// Of those that go to one replica, the lowest was sent first, as good as always: if it is not
+    /// answered in time, the first message's worth asks what became of all. Says whether there was
+    /// anything.
     fn repeat(&mut self, now: Time, limits: Limits) -> bool {
         let is_late = !self.sent.is_empty() && self.pace.times_out(now);
         if is_late {
@@ -305,7 +306,8 @@ impl LogClient {
         self.work_is_due = true;
     }
 
-    /// A replica answered for a position. Returns which number is there, unless it was another's turn.
+    /// A replica answered for a position. Returns which number is there, unless it was another's
+    /// turn.
     fn answered(&mut self, now: Time, node: NodeId, position: Position) -> Option<(u64, Place)> {
         let view = self.log.view()?;
         let replica = self.writes.replicas.get_mut(&(view.placement.shard_of(position), node))?;

@@ -1,8 +1,9 @@
-//! A client's side of appending: records go to the primary of a shard, which answers with their positions.
+//! A client's side of appending: records go to the primary of a shard, which answers with their
+//! positions.
 //!
-//! All that queues up between two steps leaves as one message. All that a session has on its way is at one shard:
-//! before it goes on at another one, it waits for what is there. So no append is ordered before one that was submitted
-//! earlier.
+//! All that queues up between two steps leaves as one message. All that a session has on its way is
+//! at one shard: before it goes on at another one, it waits for what is there. So no append is
+//! ordered before one that was submitted earlier.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -27,26 +28,29 @@ use crate::parts::{
 use crate::roles;
 use crate::shard;
 
-/// How many windows of records a session submits to a shard at least before it goes on at another, if it has so many: until
-/// these are acknowledged it waits, so that costs about one part in so many.
+/// How many windows of records a session submits to a shard at least before it goes on at another,
+/// if it has so many: until these are acknowledged it waits, so that costs about one part in so
+/// many.
 const TURN_WINDOWS: usize = 8;
 
-/// So long does a session stay at a shard at least where shards have quotas: these follow what the shards bring, but take a window
-/// or two for it. Meanwhile one shard leaves positions empty, and the other makes records wait.
+/// So long does a session stay at a shard at least where shards have quotas: these follow what the
+/// shards bring, but take a window or two for it. Meanwhile one shard leaves positions empty, and
+/// the other makes records wait.
 const STAY_IF_QUOTAS: Duration = Duration::from_secs(10);
 
 /// One log, as one client uses it: a session for its appends, and questions about the tail.
 ///
-/// Invariant: `pending` are the numbers from `base` on; those in `base..sent` were submitted to the shard `at` in the
-/// present view, unless it is being asked what became of what was on its way when that began.
+/// Invariant: `pending` are the numbers from `base` on; those in `base..sent` were submitted to the
+/// shard `at` in the present view, unless it is being asked what became of what was on its way when
+/// that began.
 #[derive(Clone, Debug)]
 pub struct LogClient {
     pub(super) config: LogClientConfig,
     pub(super) log: KnownLog,
     pub(super) session: Option<SessionId>,
     sessions_opened: u64,
-    /// The tail is being asked for, to put it into the session's id; or that one is known, and those of earlier runs are
-    /// being ended.
+    /// The tail is being asked for, to put it into the session's id; or that one is known, and
+    /// those of earlier runs are being ended.
     pub(super) is_opening: bool,
     pub(super) askers: SessionWaiters,
     base: u64,
@@ -59,7 +63,8 @@ pub struct LogClient {
     came_at: Time,
     /// How many bytes of records it submitted there since it came.
     turn_bytes: usize,
-    /// When to ask the leader again what became of the records that were on their way when the view began.
+    /// When to ask the leader again what became of the records that were on their way when the view
+    /// began.
     locate: Option<Backoff>,
     /// How many bytes of records are in `base..sent`.
     in_flight: usize,
@@ -138,8 +143,8 @@ impl Machine for LogClient {
 }
 
 impl LogClient {
-    /// A client of the log that `entry` describes. It always opens a session of its own, if it goes on with another one
-    /// as its successor.
+    /// A client of the log that `entry` describes. It always opens a session of its own, if it goes
+    /// on with another one as its successor.
     #[must_use]
     pub fn new(config: LogClientConfig, entry: LogEntry) -> Self {
         let (jitter, batch_bytes) = (Jitter::new(config.random), config.options.limits.batch_bytes);
@@ -169,8 +174,8 @@ impl LogClient {
         }
     }
 
-    /// The session that appends go to, once one is open, and the number of the next append. While an earlier run's
-    /// appends are made again, it is theirs.
+    /// The session that appends go to, once one is open, and the number of the next append. While
+    /// an earlier run's appends are made again, it is theirs.
     #[must_use]
     pub fn session(&self) -> Option<(SessionId, u64)> {
         self.session.map(|session| self.past.next().unwrap_or((session, self.end())))
@@ -188,8 +193,8 @@ impl LogClient {
         self.log.unavailable()
     }
 
-    /// The nodes that have not answered, and whether they said that they have no room, and if so, because their disk
-    /// is full.
+    /// The nodes that have not answered, and whether they said that they have no room, and if so,
+    /// because their disk is full.
     pub fn waits_for(&self) -> impl Iterator<Item = (NodeId, Option<bool>)> {
         let resumes = self.resuming.is_some() || self.past.in_flight() > 0;
         let view = self.log.view().filter(|_| !self.pending.is_empty() || resumes);
@@ -215,7 +220,8 @@ impl LogClient {
 
     fn submit(&mut self, token: u64, record: Record, spec: AppendSpec, out: &mut Out) {
         self.work_is_due = true;
-        // No append of an earlier run is objected to, and it is not known yet which those are while this one resumes.
+        // No append of an earlier run is objected to, and it is not known yet which those are while
+        // this one resumes.
         if self.past.claim(token, true) {
             return;
         }
@@ -369,7 +375,8 @@ impl LogClient {
         self.work_is_due = true;
     }
 
-    /// The leader says what became of numbers. What an earlier view left undecided is submitted again.
+    /// The leader says what became of numbers. What an earlier view left undecided is submitted
+    /// again.
     fn located(&mut self, next: u64, places: &[Place], out: &mut Out) {
         let Some(session) = self.session else { return };
         for Place { number, count, position } in places {
@@ -444,7 +451,8 @@ impl LogClient {
         self.work_is_due = true;
     }
 
-    /// Once everything is completed, nothing of the session is on its way that could still get into the log.
+    /// Once everything is completed, nothing of the session is on its way that could still get into
+    /// the log.
     fn end_session(&mut self, out: &mut Out) {
         let is_completed = self.in_flight() == 0 && self.resuming.is_none();
         while let Some(token) = self.askers.take_end(is_completed) {
@@ -472,7 +480,8 @@ impl LogClient {
         resumes_at.or_else(|| (self.sent > self.base).then(|| self.pace.resend_at()))
     }
 
-    /// Submits whatever was not, as far as it goes to the shard where the session is; and again, after silence.
+    /// Submits whatever was not, as far as it goes to the shard where the session is; and again,
+    /// after silence.
     fn send_submits(&mut self, now: Time, out: &mut Out) {
         let (Some(session), Some(view)) = (self.session, self.log.view().cloned()) else { return };
         if let Some(asks) = self.locate.as_mut().filter(|asks| asks.is_due(now)) {
@@ -494,7 +503,8 @@ impl LogClient {
             // The submitted records may be lost, or the answer, or the session is forgotten.
             self.ask_what_became(session, out);
             self.log.wonder(out);
-            // The first batch of it asks which; what follows it comes again only where it is missing.
+            // The first batch of it asks which; what follows it comes again only where it is
+            // missing.
             let most = self.config.options.limits.batch_bytes;
             self.send_batch(now, session, &view, (self.base..self.sent, most), out);
         }
@@ -512,15 +522,16 @@ impl LogClient {
         self.log.config().order.has_quotas() && !hops && now < self.came_at + STAY_IF_QUOTAS
     }
 
-    /// Whether the session, of which nothing is on its way, may go on at another shard: it has been there for long, the next record
-    /// is for a certain shard, or its own takes no more records.
+    /// Whether the session, of which nothing is on its way, may go on at another shard: it has been
+    /// there for long, the next record is for a certain shard, or its own takes no more records.
     fn may_leave(&self, now: Time, view: &View) -> bool {
         let has_choice = |pending: &Pending| !pending.spec.shard.is_in_turn(&pending.record);
         let is_open = self.at.is_some_and(|shard| view.open_shards().contains(&shard));
         !self.stays_on(now) || !is_open || self.pending.front().is_some_and(has_choice)
     }
 
-    /// Submits the first of these numbers that go to one shard, at most so many bytes of records. Returns how many.
+    /// Submits the first of these numbers that go to one shard, at most so many bytes of records.
+    /// Returns how many.
     fn send_batch(
         &mut self,
         now: Time,
@@ -542,8 +553,8 @@ impl LogClient {
             let shard = choice.of(id, &pending.record, stripe, view.open_shards());
             let size = pending.record.size();
             let is_full = !records.is_empty() && bytes + size > most;
-            // A record that may be at a shard in this view is submitted nowhere else in it. To go on elsewhere costs a
-            // round.
+            // A record that may be at a shard in this view is submitted nowhere else in it. To go
+            // on elsewhere costs a round.
             let stays = number < self.submitted
                 || choice.is_in_turn(&pending.record) && (stays_on || self.turn_bytes + bytes < turn_bytes);
             if is_full {

@@ -1,5 +1,6 @@
-//! The closing cut of a view: the chosen member of the ordering layer gives positions to whatever the surviving replicas of
-//! each shard hold that no cut covers (docs/decisions/2026-11-26-closing-cuts.md).
+//! The closing cut of a view: the chosen member of the ordering layer gives positions to whatever
+//! the surviving replicas of each shard hold that no cut covers
+//! (docs/decisions/2026-11-26-closing-cuts.md).
 //!
 //! ```text
 //! chosen                      replicas of the view that ends
@@ -9,10 +10,11 @@
 //!   |<- Bound ---------------------|    it is in all of their stores
 //! ```
 //!
-//! It covers of each shard what all of these replicas have, in the order of the local log, as far as one of them knows that
-//! (`closing/common.rs`); where positions are given in advance, at these (`closing/content.rs`).
-//! The replicas that answer differ from attempt to attempt, and so may the closing cuts: only that of the claim which becomes a
-//! view counts, and a claim has one, since a member makes none for a claim that it was sealed for before it restarted.
+//! It covers of each shard what all of these replicas have, in the order of the local log, as far
+//! as one of them knows that (`closing/common.rs`); where positions are given in advance, at these
+//! (`closing/content.rs`). The replicas that answer differ from attempt to attempt, and so may the
+//! closing cuts: only that of the claim which becomes a view counts, and a claim has one, since a
+//! member makes none for a claim that it was sealed for before it restarted.
 
 mod common;
 mod content;
@@ -41,8 +43,8 @@ const ASK_MOST: Duration = Duration::from_secs(1);
 
 /// A closing cut under way.
 ///
-/// Invariant: its parts follow each other from `first` on, and one is pushed when those before it are on all replicas that
-/// are to hold them. So a store that has the last has all.
+/// Invariant: its parts follow each other from `first` on, and one is pushed when those before it
+/// are on all replicas that are to hold them. So a store that has the last has all.
 #[derive(Clone, Debug)]
 pub(super) struct ClosingCut {
     claim: ViewNumber,
@@ -68,8 +70,8 @@ struct Parts {
 }
 
 impl ClosingCut {
-    /// Asks the replicas of the next view, which has these shards, for their rests of view `of`. These get positions from
-    /// `first` on.
+    /// Asks the replicas of the next view, which has these shards, for their rests of view `of`.
+    /// These get positions from `first` on.
     pub(super) fn new(
         now: Time,
         (claim, of): (ViewNumber, ViewNumber),
@@ -91,7 +93,8 @@ impl ClosingCut {
         self.shards.iter().flat_map(of).filter(|replica| !self.answered.contains_key(replica))
     }
 
-    /// The replicas that were members of the view that ends: they have all that is covered of their shard.
+    /// The replicas that were members of the view that ends: they have all that is covered of their
+    /// shard.
     fn survivors(&self) -> Vec<(ShardId, Vec<Member>)> {
         let of = |members: &ShardMembers| {
             let survives = |member: &&Member| self.answered.get(&(members.shard, member.node)) == Some(&true);
@@ -117,9 +120,9 @@ impl ClosingCut {
         }
     }
 
-    /// Makes the cut as soon as everybody has answered, and pushes what is next of it. `decided` says how much of each
-    /// shard's local log the cuts decide that the member holds, and the windows how far these are; `sessions` take note of
-    /// what is ordered.
+    /// Makes the cut as soon as everybody has answered, and pushes what is next of it. `decided`
+    /// says how much of each shard's local log the cuts decide that the member holds, and the
+    /// windows how far these are; `sessions` take note of what is ordered.
     pub(super) fn go_on(
         &mut self,
         now: Time,
@@ -129,8 +132,8 @@ impl ClosingCut {
     ) {
         if self.parts.is_none() && self.awaited().next().is_none() {
             let survivors = self.survivors();
-            // Nobody is left of such a shard: its loss was accepted. Its new replicas could get a closing cut from no one, and
-            // would lack that for ever.
+            // Nobody is left of such a shard: its loss was accepted. Its new replicas could get a
+            // closing cut from no one, and would lack that for ever.
             let is_lost =
                 |(shard, members): &(ShardId, Vec<Member>)| members.is_empty() && self.former.contains(shard);
             let unsent = match survivors.iter().any(is_lost) {

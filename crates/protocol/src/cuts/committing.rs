@@ -1,4 +1,5 @@
-//! How a leader has its cuts held by all members of the layer, and tells the shards of those that are committed.
+//! How a leader has its cuts held by all members of the layer, and tells the shards of those that
+//! are committed.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -107,7 +108,8 @@ impl Commits {
         self.uncommitted.push_back(cut);
     }
 
-    /// A follower holds all cuts up to `end`. One that says so for the first time may have missed what was sent before.
+    /// A follower holds all cuts up to `end`. One that says so for the first time may have missed
+    /// what was sent before.
     pub(super) fn note_held(&mut self, now: Time, node: NodeId, end: Position) {
         let Some(follower) = self.followers.get_mut(&node) else { return };
         if !follower.is_there {

@@ -10,19 +10,20 @@ use crate::mutation::{Mutation, Options};
 use crate::parts::Sessions;
 use crate::parts::junk::{is_of_nobody, junk};
 
-/// How long the local logs of the shards are that have been ordered, and whose records these are since the last cut.
+/// How long the local logs of the shards are that have been ordered, and whose records these are
+/// since the last cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cut {
     /// The position of the first of its records: where the cut before it ended.
     pub from: Position,
-    /// For each shard how much of its local log is decided. What was there before and is not among the names, here or
-    /// in earlier cuts, never gets a position in this view.
+    /// For each shard how much of its local log is decided. What was there before and is not among
+    /// the names, here or in earlier cuts, never gets a position in this view.
     pub lengths: Vec<(ShardId, u64)>,
-    /// The names that get the positions from the first on, in order. Those of [`ShardId::NOBODY`] get none: their positions
-    /// are empty, and say nothing of their sessions.
+    /// The names that get the positions from the first on, in order. Those of [`ShardId::NOBODY`]
+    /// get none: their positions are empty, and say nothing of their sessions.
     pub names: Vec<(ShardId, Submitted)>,
-    /// The sessions that end. Each takes one of the positions after the names, with a no-op; or none in a window, whose
-    /// positions are given in advance.
+    /// The sessions that end. Each takes one of the positions after the names, with a no-op; or
+    /// none in a window, whose positions are given in advance.
     pub ends: Vec<End>,
     /// How far the windows of the view are with it, if it is of one.
     pub course: Option<Course>,
@@ -56,8 +57,8 @@ pub struct End {
 
 wire_struct! { End { session, at as number, successor, shard } }
 
-/// In the first format no session ended, and there were no windows. Positions are far below these bits, which say that ends
-/// follow, or a course.
+/// In the first format no session ended, and there were no windows. Positions are far below these
+/// bits, which say that ends follow, or a course.
 const HAS_ENDS: u64 = 1 << 63;
 const HAS_COURSE: u64 = 1 << 62;
 const _: () = assert!(limits::MAX_NUMBER < HAS_COURSE);

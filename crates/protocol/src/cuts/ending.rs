@@ -8,10 +8,10 @@
 //!   |<- Ended a at 7 --|                      |
 //! ```
 //!
-//! Where a session ends is decided as everything is that is in the log: by a cut, at one position, where a no-op stands.
-//! From there on no cut orders anything of it, whatever the shards have of it in their local logs. Its client is told when
-//! the cut is committed: then all members hold it, what was ordered of the session before is in the log for good, and no
-//! view change undoes either.
+//! Where a session ends is decided as everything is that is in the log: by a cut, at one position,
+//! where a no-op stands. From there on no cut orders anything of it, whatever the shards have of it
+//! in their local logs. Its client is told when the cut is committed: then all members hold it,
+//! what was ordered of the session before is in the log for good, and no view change undoes either.
 
 use seriatim_model::{Address, SessionId, limits};
 
@@ -49,7 +49,8 @@ impl Closing {
 }
 
 impl Sequencer {
-    /// Leader: a client goes on in another session, and wants nothing more of this one to be ordered.
+    /// Leader: a client goes on in another session, and wants nothing more of this one to be
+    /// ordered.
     pub(super) fn close(
         &mut self,
         client: Address,
@@ -71,7 +72,8 @@ impl Sequencer {
         let Some(leader) = &mut self.leader else { return };
         let is_known = leader.closings.iter().any(|known| (known.client, known.session) == (client, session));
         if !is_known && is_new && !leader.closers.has_room(client.peer(), most) {
-            // That this one has ended would be remembered, in the place of a session that is in use.
+            // That this one has ended would be remembered, in the place of a session that is in
+            // use.
             return reply(client, Message::Expired { session }, out);
         }
         if !is_known && leader.closings.len() < limits::MAX_ENDINGS {

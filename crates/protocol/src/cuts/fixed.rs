@@ -1,4 +1,5 @@
-//! Cuts of windows (SpecLog §3.2, §4.2): when all shards have met their turns, and what a lagging one is asked for.
+//! Cuts of windows (SpecLog §3.2, §4.2): when all shards have met their turns, and what a lagging
+//! one is asked for.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -116,8 +117,8 @@ impl FixedCuts {
         under_way < limits::CUT_WINDOW && Self::met(&windows.now, reports) > windows.made
     }
 
-    /// Makes one cut of as many cuts of the window as all shards have met, from a position on. `sessions` say what is
-    /// ordered already.
+    /// Makes one cut of as many cuts of the window as all shards have met, from a position on.
+    /// `sessions` say what is ordered already.
     pub(super) fn make(
         &mut self,
         now: Time,
@@ -150,12 +151,14 @@ impl FixedCuts {
         Some(cut)
     }
 
-    /// Whether a busy shard was asked for its turns since this was asked the last time: its quota is too large at the moment.
+    /// Whether a busy shard was asked for its turns since this was asked the last time: its quota
+    /// is too large at the moment.
     pub(super) fn take_hurried(&mut self) -> bool {
         std::mem::take(&mut self.hurried)
     }
 
-    /// Orders a shard's turn: what is new of it keeps its positions, and all else leaves them empty.
+    /// Orders a shard's turn: what is new of it keeps its positions, and all else leaves them
+    /// empty.
     fn fill(&self, turn: Turn, cut: &mut Cut, reports: &mut Reports, sessions: &mut Sessions) {
         let end = turn.index + u64::from(turn.quota);
         let decided = reports.names(turn.shard).decided();
@@ -206,8 +209,8 @@ impl FixedCuts {
         names.decided()
     }
 
-    /// The shards that are to fill their local logs now, and how far, so that what waits gets its cut (SpecLog §4.3). They
-    /// count as asked.
+    /// The shards that are to fill their local logs now, and how far, so that what waits gets its
+    /// cut (SpecLog §4.3). They count as asked.
     pub(super) fn fix(&mut self, now: Time, progress: Progress<'_>) -> Vec<Fix> {
         let Some(wanted) = progress.wanted() else {
             self.waiting_since = None;
@@ -242,7 +245,8 @@ impl FixedCuts {
         (progress.ends_window || wanted.by_lenders).then_some(Reason { upto, from })
     }
 
-    /// A shard has nothing to bring and will not have anything soon, either: nothing came of it for a while.
+    /// A shard has nothing to bring and will not have anything soon, either: nothing came of it for
+    /// a while.
     fn quiet(&self, shard: ShardId, wanted: Wanted, progress: Progress<'_>) -> Option<Reason> {
         let since = progress.reports.idle_since(shard)?;
         let from = since.map_or(Time::ZERO, |since| since + self.ask_after);
@@ -254,8 +258,9 @@ impl FixedCuts {
         progress.wanted_by(named_by).map(|upto| Reason { upto, from: named_by + self.ask_after })
     }
 
-    /// The part that a shard is to be asked for, and when: again if it does not answer. Nothing, if it has met its turns up to there,
-    /// or has named them: its backups tell by themselves what they have.
+    /// The part that a shard is to be asked for, and when: again if it does not answer. Nothing, if
+    /// it has met its turns up to there, or has named them: its backups tell by themselves what
+    /// they have.
     fn due(
         &self,
         (shard, awaited): (ShardId, u32),
@@ -271,8 +276,8 @@ impl FixedCuts {
         Some((Fix { shard, length }, reason.from.max(again)))
     }
 
-    /// When a shard may have to be asked, though nothing comes: a record has waited, a shard has brought nothing for a while, the
-    /// window is to end, or an answer is late.
+    /// When a shard may have to be asked, though nothing comes: a record has waited, a shard has
+    /// brought nothing for a while, the window is to end, or an answer is late.
     pub(super) fn fix_at(&self, progress: Progress<'_>) -> Option<Time> {
         let wanted = progress.wanted()?;
         let Some(since) = self.waiting_since else { return Some(Time::ZERO) };

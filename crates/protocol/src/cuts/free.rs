@@ -28,7 +28,8 @@ pub(super) struct FreeCuts {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Filter {
     idle_positions: u64,
-    /// Whether the positions stay empty that a name would have which is passed over, so that nobody else's move.
+    /// Whether the positions stay empty that a name would have which is passed over, so that nobody
+    /// else's move.
     keeps_positions: bool,
     options: Options,
 }
@@ -47,8 +48,8 @@ impl FreeCuts {
         (has_room && (ends || reports.is_any_new())).then(|| self.cut_at.map_or(Time::ZERO, |at| at + pause))
     }
 
-    /// Makes the next cut, which is due, from a position on. `sessions` say what is ordered already, and the course how far the
-    /// windows are with it, if it is of one.
+    /// Makes the next cut, which is due, from a position on. `sessions` say what is ordered
+    /// already, and the course how far the windows are with it, if it is of one.
     pub(super) fn make(
         &mut self,
         now: Time,
@@ -85,7 +86,8 @@ impl FreeCuts {
             cut.pad(1);
         }
         self.filter.end_sessions(self.ends_on, &mut cut, closings, sessions);
-        // If all of it was ordered before, or never will be, the replicas that report again are told.
+        // If all of it was ordered before, or never will be, the replicas that report again are
+        // told.
         (cut.end() > cut.from || !cut.ends.is_empty()).then_some(cut)
     }
 }
@@ -135,7 +137,8 @@ impl Filter {
         match sessions.admission(ids, ordered, self.idle_positions) {
             Admission::Admit { skip } => {
                 let new = ids.tail(skip);
-                // Its first numbers may be ordered, and the rest be refused since the session ended.
+                // Its first numbers may be ordered, and the rest be refused since the session
+                // ended.
                 Some(new.head(sessions.room(new.session, new.first).min(new.count)))
             }
             _ => None,
@@ -143,7 +146,8 @@ impl Filter {
         .filter(|new| new.count > 0)
     }
 
-    /// Ends those sessions that are to end, behind what the cut orders of them. If that takes positions, they are this shard's.
+    /// Ends those sessions that are to end, behind what the cut orders of them. If that takes
+    /// positions, they are this shard's.
     pub(super) fn end_sessions(
         self,
         shard: ShardId,

@@ -1,9 +1,10 @@
 //! Shards for which others wait again and again: they lend their turns for a while (SpecLog §4.5).
 //!
-//! A shard is late when it was the only one that a cut waited for, several times in a row, each time for long, though it was
-//! asked for its turns or has named them. Long is much longer than another shard takes to bring anything at all: where all disks are
-//! slow, nobody is late. It has none in the next windows. Then it keeps a quota again; and if it is late soon after, for twice as
-//! long it does not.
+//! A shard is late when it was the only one that a cut waited for, several times in a row, each
+//! time for long, though it was asked for its turns or has named them. Long is much longer than
+//! another shard takes to bring anything at all: where all disks are slow, nobody is late. It has
+//! none in the next windows. Then it keeps a quota again; and if it is late soon after, for twice
+//! as long it does not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -50,12 +51,14 @@ impl Lateness {
         }
     }
 
-    /// So much of a shard's local log is named now. If the shard was asked for more, it was at this time.
+    /// So much of a shard's local log is named now. If the shard was asked for more, it was at this
+    /// time.
     pub(super) fn note_named(&mut self, now: Time, shard: ShardId, end: u64, asked_at: Option<Time>) {
         self.paces.note(now, shard, end, asked_at);
     }
 
-    /// Whether it is late for a shard to be waited for so long: never for one without another to compare it with.
+    /// Whether it is late for a shard to be waited for so long: never for one without another to
+    /// compare it with.
     fn is_too_long(&self, shard: ShardId, waited: Duration) -> bool {
         self.paces.of_others(shard).is_some_and(|usual| waited > self.late_after.max(usual * 2))
     }
@@ -69,7 +72,8 @@ impl Lateness {
         }
     }
 
-    /// A cut is made. `was_asked` says whether a shard was asked for its turn in it, or has named that.
+    /// A cut is made. `was_asked` says whether a shard was asked for its turn in it, or has named
+    /// that.
     pub(super) fn note_cut(&mut self, now: Time, was_asked: impl Fn(ShardId) -> bool) {
         let awaited = self.awaited.take();
         let waited = awaited.filter(|(shard, since)| self.is_too_long(*shard, now.since(*since)));

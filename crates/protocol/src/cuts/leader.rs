@@ -1,5 +1,5 @@
-//! The leader of the ordering layer: it hears what the shards have, decides the next cut, and commits it. Each of the
-//! three is a part of its own.
+//! The leader of the ordering layer: it hears what the shards have, decides the next cut, and
+//! commits it. Each of the three is a part of its own.
 
 use std::collections::VecDeque;
 
@@ -24,8 +24,8 @@ use crate::roles::RoleEffect;
 #[derive(Clone, Debug)]
 pub(super) struct Leader {
     view: View,
-    /// The write that the view started, until it is durable. A leader that makes cuts before might begin anew after a
-    /// crash, and give the same positions to others.
+    /// The write that the view started, until it is durable. A leader that makes cuts before might
+    /// begin anew after a crash, and give the same positions to others.
     starting: Option<Ticket>,
     reports: Reports,
     deciding: Deciding,
@@ -80,7 +80,8 @@ impl Leader {
         }
     }
 
-    /// Asks the replicas of the shards to report again: this member did not take their reports before it led.
+    /// Asks the replicas of the shards to report again: this member did not take their reports
+    /// before it led.
     pub(super) fn ask_for_reports(&self, out: &mut Vec<RoleEffect>) {
         self.reports.replicas().for_each(|replica| self.send_cut_ack(replica, 0, out));
     }
@@ -92,7 +93,8 @@ impl Leader {
         out.push(RoleEffect::Send { to, message: message.into() });
     }
 
-    /// A replica of a shard reports. One that does so for the first time may have missed what was sent before.
+    /// A replica of a shard reports. One that does so for the first time may have missed what was
+    /// sent before.
     pub(super) fn reported(
         &mut self,
         now: Time,
@@ -157,7 +159,8 @@ impl Leader {
         })
     }
 
-    /// Asks shards for their turns, where others wait for them, and tells replicas the windows that are certain.
+    /// Asks shards for their turns, where others wait for them, and tells replicas the windows that
+    /// are certain.
     pub(super) fn ask_and_tell(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
         let Deciding::Windowed(cuts) = &mut self.deciding else { return };
         if self.starting.is_some() {

@@ -1,5 +1,5 @@
-//! The memory of a member of the ordering layer: its journal at durability `disk`, and its whole state for a
-//! checkpoint or an orderly end.
+//! The memory of a member of the ordering layer: its journal at durability `disk`, and its whole
+//! state for a checkpoint or an orderly end.
 
 use bytes::Bytes;
 use seriatim_model::storage::JournalEntry;

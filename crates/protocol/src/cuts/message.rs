@@ -1,5 +1,5 @@
-//! The messages of Scalog's ordering layer. What is submitted to shards, and what they report, is in
-//! `shard/message.rs`.
+//! The messages of Scalog's ordering layer. What is submitted to shards, and what they report, is
+//! in `shard/message.rs`.
 
 use seriatim_model::wire::{wire_enum, wire_struct};
 use seriatim_model::{Endpoint, Position, SessionId, ViewNumber};
@@ -52,7 +52,8 @@ pub enum Message {
         /// How many.
         count: u64,
     },
-    /// Leader to client: this. What an earlier view left undecided, and is not below `next`, is not in the log.
+    /// Leader to client: this. What an earlier view left undecided, and is not below `next`, is not
+    /// in the log.
     Located {
         /// The view that this counts in.
         view: ViewNumber,
@@ -68,7 +69,8 @@ pub enum Message {
         /// The session.
         session: SessionId,
     },
-    /// Client to leader: nothing more of this session is to be ordered; its client goes on in another one.
+    /// Client to leader: nothing more of this session is to be ordered; its client goes on in
+    /// another one.
     Close {
         /// The view that the client believes in.
         view: ViewNumber,

@@ -1,4 +1,5 @@
-//! The cuts that retired shards have missed: the ordering layer keeps them for their replicas, as long as the shard is in the view.
+//! The cuts that retired shards have missed: the ordering layer keeps them for their replicas, as
+//! long as the shard is in the view.
 //!
 //! ```text
 //! replica of a retired shard     leader
@@ -6,8 +7,9 @@
 //!   |<- Owed ------------------------|   what its last view left, as versions of that view
 //! ```
 //!
-//! A cut is let go of when all replicas of all shards have it. So the member that closes a view has all that a shard was not told
-//! of by then, and what it keeps of that goes with the sessions from view to view.
+//! A cut is let go of when all replicas of all shards have it. So the member that closes a view has
+//! all that a shard was not told of by then, and what it keeps of that goes with the sessions from
+//! view to view.
 
 use seriatim_model::storage::Ordered;
 use seriatim_model::wire::wire_struct;
@@ -34,7 +36,8 @@ pub(super) struct OwedCuts {
 wire_struct! { OwedCuts { shard, of, first, runs } }
 
 impl OwedCuts {
-    /// All of these cuts, which follow each other from `first` on. Of what other shards have, it says only where it is.
+    /// All of these cuts, which follow each other from `first` on. Of what other shards have, it
+    /// says only where it is.
     fn new(shard: ShardId, of: ViewNumber, first: Position, cuts: impl Iterator<Item = Cut>) -> Self {
         let mut owed = Self { shard, of, first, runs: vec![] };
         let mut position = first;

@@ -1,5 +1,5 @@
-//! How often the shards bring something to the leader. A slow disk brings records in groups, and that is no reason to take its shard
-//! for late.
+//! How often the shards bring something to the leader. A slow disk brings records in groups, and
+//! that is no reason to take its shard for late.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,7 +20,8 @@ struct Pace {
 }
 
 impl Paces {
-    /// So much of a shard's local log is named now. One that was asked for more had nothing to bring before.
+    /// So much of a shard's local log is named now. One that was asked for more had nothing to
+    /// bring before.
     pub(super) fn note(&mut self, now: Time, shard: ShardId, end: u64, asked_at: Option<Time>) {
         let pace = self.0.entry(shard).or_default();
         if end <= pace.end {
@@ -33,7 +34,8 @@ impl Paces {
         (pace.end, pace.at) = (end, Some(now));
     }
 
-    /// How long it usually takes the fastest shard but for this one; nothing, if no other has brought anything.
+    /// How long it usually takes the fastest shard but for this one; nothing, if no other has
+    /// brought anything.
     pub(super) fn of_others(&self, shard: ShardId) -> Option<Duration> {
         self.0.iter().filter(|(other, _)| **other != shard).filter_map(|(_, pace)| pace.usual).min()
     }

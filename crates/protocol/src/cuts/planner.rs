@@ -1,4 +1,5 @@
-//! The window that follows: the quotas of the shards, which of them lend, and whether it has any (SpecLog §4.4, §4.5).
+//! The window that follows: the quotas of the shards, which of them lend, and whether it has any
+//! (SpecLog §4.4, §4.5).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -26,7 +27,8 @@ pub(super) struct Planner {
 #[derive(Clone, Copy, Debug, Default)]
 struct Span {
     cuts: u64,
-    /// The ones for which a shard was asked that had something to bring: its quota was too large at the moment.
+    /// The ones for which a shard was asked that had something to bring: its quota was too large at
+    /// the moment.
     hurried: u64,
     positions: u64,
     records: u64,
@@ -54,7 +56,8 @@ impl Planner {
         }
     }
 
-    /// A cut is made, `windows` being as they were before it. `hurried` says whether a busy shard was asked for its turns in it.
+    /// A cut is made, `windows` being as they were before it. `hurried` says whether a busy shard
+    /// was asked for its turns in it.
     pub(super) fn note_cut(&mut self, now: Time, cut: &Cut, windows: &Windows, hurried: bool) {
         let made = cut.course.as_ref().map_or(windows.made, |course| course.made);
         let cuts = u64::from(made - windows.made);
@@ -85,7 +88,8 @@ impl Planner {
         NextWindow { cuts: now.cuts, keepers, lenders }
     }
 
-    /// Whether the next window has no quotas: where the load comes in bursts, most of them would stay empty.
+    /// Whether the next window has no quotas: where the load comes in bursts, most of them would
+    /// stay empty.
     fn takes_free_next(&mut self, is_free: bool, span: Span) -> bool {
         if !is_free {
             let is_wasteful = span.hurried * 4 > span.cuts && span.records * 2 < span.positions;

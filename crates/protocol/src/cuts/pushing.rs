@@ -1,4 +1,5 @@
-//! Cuts on their way to the shards, from their leader or from the member that completes them for the next view.
+//! Cuts on their way to the shards, from their leader or from the member that completes them for
+//! the next view.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -47,7 +48,8 @@ struct Push {
 }
 
 impl Pusher {
-    /// Tells these replicas of cuts from `start` on, that were made in view `of`, in the name of `view`.
+    /// Tells these replicas of cuts from `start` on, that were made in view `of`, in the name of
+    /// `view`.
     pub(super) fn new<'a>(
         (view, of): (ViewNumber, ViewNumber),
         shards: impl Iterator<Item = (ShardId, &'a [Member])>,

@@ -29,7 +29,8 @@ impl Quotas {
         }
     }
 
-    /// The ones that were carried, and what is owed. None that another build wrote in another form: shards begin anew then.
+    /// The ones that were carried, and what is owed. None that another build wrote in another form:
+    /// shards begin anew then.
     pub(super) fn of_carried(carried: &Bytes) -> (Self, Owed) {
         type Both = (Vec<(ShardId, u32)>, Vec<OwedCuts>);
         let alone = || (decode_one(carried.clone()).unwrap_or_default(), vec![]);
@@ -38,7 +39,8 @@ impl Quotas {
         (Self(quotas.into_iter().map(bounded).collect()), Owed(owed))
     }
 
-    /// The first window of a view that begins with these. All members know it, from the view and what they were staged with.
+    /// The first window of a view that begins with these. All members know it, from the view and
+    /// what they were staged with.
     pub(super) fn first_window(&self, view: &View, config: &LogConfig) -> Window {
         let quota = |shard: &ShardId| (*shard, self.0.get(shard).copied().unwrap_or(limits::FIRST_QUOTA));
         let keepers: Vec<(ShardId, u32)> = view.open_shards().iter().map(quota).collect();

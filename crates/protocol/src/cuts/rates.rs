@@ -1,8 +1,10 @@
-//! How many records the shards bring in an interval, and the quotas that follow from that (SpecLog §4.4).
+//! How many records the shards bring in an interval, and the quotas that follow from that (SpecLog
+//! §4.4).
 //!
-//! Quotas are whole numbers, and each cut waits for the shard that meets its own last. So what counts is that they stand to each other
-//! as what the shards bring: two that bring 2.1 and 1.9 records in an interval have quotas of two and two. With three and two, one
-//! would be through with three turns while the other has two, and a sixth of all positions would stay empty.
+//! Quotas are whole numbers, and each cut waits for the shard that meets its own last. So what
+//! counts is that they stand to each other as what the shards bring: two that bring 2.1 and 1.9
+//! records in an interval have quotas of two and two. With three and two, one would be through with
+//! three turns while the other has two, and a sixth of all positions would stay empty.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +15,8 @@ use seriatim_model::{ShardId, Time, limits};
 const PARTS: u64 = 1 << 10;
 /// A rate has that many parts of a record to an interval.
 const RATE_PARTS: u128 = 1 << 20;
-/// A log is in use for so many intervals after a cut. Where records come in groups, as disks are done with them, there are pauses.
+/// A log is in use for so many intervals after a cut. Where records come in groups, as disks are
+/// done with them, there are pauses.
 const ACTIVE: u32 = 8;
 /// Turns are for so many eighths of an interval, whichever leaves the fewest positions empty.
 const EIGHTHS: std::ops::RangeInclusive<u128> = 4..=16;
@@ -55,7 +58,8 @@ impl Brought {
         shards.into_iter().any(|shard| {
             let (expected, came) = (self.expected(*shard, new.active), u128::from(new.of(*shard)));
             let (difference, more) = (expected.abs_diff(came), expected.max(came));
-            // Of a number that chance decides, the square of what it is off by is about that number.
+            // Of a number that chance decides, the square of what it is off by is about that
+            // number.
             difference * 4 > more && difference.pow(2) > more * 9 * u128::from(PARTS)
         })
     }
@@ -75,7 +79,8 @@ impl Rates {
         Self { interval, new: Brought::default(), old: Brought::default(), cut_at: None }
     }
 
-    /// A cut is made. Of the time since the one before no more counts than [`ACTIVE`]: after that nobody appended.
+    /// A cut is made. Of the time since the one before no more counts than [`ACTIVE`]: after that
+    /// nobody appended.
     pub(super) fn cut(&mut self, now: Time) {
         let most = self.interval * ACTIVE;
         self.new.active += self.cut_at.map_or(most, |at| now.since(at).min(most));
@@ -120,8 +125,8 @@ impl Rates {
     }
 }
 
-/// The quotas of shards that bring so much in an interval: those that leave few positions empty, and of these the ones whose turns
-/// take about an interval.
+/// The quotas of shards that bring so much in an interval: those that leave few positions empty,
+/// and of these the ones whose turns take about an interval.
 fn best(rates: &[u128]) -> Vec<u128> {
     let of = |eighths: u128| -> Vec<u128> {
         let whole = 8 * RATE_PARTS;
@@ -132,7 +137,8 @@ fn best(rates: &[u128]) -> Vec<u128> {
     of(EIGHTHS.min_by_key(rank).expect("there are some"))
 }
 
-/// Of a thousand positions, how many stay empty with these quotas: where the shard that brings the most turns sets the pace.
+/// Of a thousand positions, how many stay empty with these quotas: where the shard that brings the
+/// most turns sets the pace.
 fn wasted(rates: &[u128], quotas: &[u128]) -> u128 {
     let pace = rates.iter().zip(quotas).map(|(rate, quota)| rate.div_ceil(*quota)).max().unwrap_or(0);
     let (positions, records) = (pace * quotas.iter().sum::<u128>(), rates.iter().sum::<u128>());
@@ -158,8 +164,8 @@ mod tests {
             Self { rates, now: Time::ZERO }
         }
 
-        /// A hundred cuts, one after another at such a distance, in which the shards bring so many records in all. Says what quotas
-        /// follow where the shards had these.
+        /// A hundred cuts, one after another at such a distance, in which the shards bring so many
+        /// records in all. Says what quotas follow where the shards had these.
         fn brings(&mut self, apart: Duration, records: [u64; 2], before: [u32; 2]) -> [u32; 2] {
             for cut in 0..100 {
                 self.now = self.now + apart;

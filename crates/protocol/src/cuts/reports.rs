@@ -1,4 +1,5 @@
-//! The local logs of the shards, as far as their replicas reported them to the leader (Scalog §3.3).
+//! The local logs of the shards, as far as their replicas reported them to the leader (Scalog
+//! §3.3).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -29,7 +30,8 @@ pub(super) struct ReportedLog {
 
 /// The ids of a local log that no cut decided about.
 ///
-/// Invariant: `runs` are the names from index `decided` to before index `named`, in the order in which they were named.
+/// Invariant: `runs` are the names from index `decided` to before index `named`, in the order in
+/// which they were named.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Undecided {
     runs: VecDeque<Named>,
@@ -65,8 +67,8 @@ pub(super) struct Heard {
 }
 
 impl Undecided {
-    /// The names from an index on. What is known of them is passed over, and so is what does not follow. Says whether there are
-    /// records among what is new.
+    /// The names from an index on. What is known of them is passed over, and so is what does not
+    /// follow. Says whether there are records among what is new.
     pub(super) fn tell(&mut self, now: Time, from: u64, runs: Vec<Submitted>) -> bool {
         let (mut index, mut are_records_new) = (from, false);
         for run in runs {
@@ -84,14 +86,16 @@ impl Undecided {
         are_records_new
     }
 
-    /// Nothing that is known is lost: there are runs where something is known that is not decided, and else none.
+    /// Nothing that is known is lost: there are runs where something is known that is not decided,
+    /// and else none.
     fn assert_undecided(&self) {
         let Self { runs, decided, named, .. } = self;
         let is_any = decided < named;
         assert!(decided <= named && is_any != runs.is_empty(), "{decided} of {named} in {} runs", runs.len());
     }
 
-    /// Decides about the next names below an index: at most one run, and of that only as much as lies below.
+    /// Decides about the next names below an index: at most one run, and of that only as much as
+    /// lies below.
     pub(super) fn decide_next(&mut self, end: u64) -> Option<Submitted> {
         let room = end.checked_sub(self.decided).filter(|room| *room > 0)?;
         let run = self.runs.pop_front()?;
@@ -146,7 +150,8 @@ impl Undecided {
         self.runs.range(by_then..).find(|run| !run.is_padding()).map(|run| run.at)
     }
 
-    /// The deliberate defect: nothing that is not named below an index ever will be. Says how much that is.
+    /// The deliberate defect: nothing that is not named below an index ever will be. Says how much
+    /// that is.
     pub(super) fn give_up_below(&mut self, end: u64) -> u64 {
         let missing = end.saturating_sub(self.decided);
         (self.decided, self.named) = (self.decided + missing, self.named + missing);
@@ -173,7 +178,8 @@ impl ReportedLog {
         length.unwrap_or(0).min(self.names.end())
     }
 
-    /// The same, where padding counts by the primary's word. What is decided was there, or is padding.
+    /// The same, where padding counts by the primary's word. What is decided was there, or is
+    /// padding.
     fn everywhere(&self, options: Options) -> u64 {
         let counts_padding = !options.mutates(Mutation::PaddingUncounted);
         let lengths = self.lengths.values().map(|length| match counts_padding {
@@ -204,8 +210,8 @@ impl Reports {
         self.shards.iter().flat_map(|(shard, log)| log.lengths.keys().map(|node| (*shard, *node)))
     }
 
-    /// A replica reports. One that says again what is decided is told so, and a primary what names are missing. Nothing,
-    /// if it is no replica of the view.
+    /// A replica reports. One that says again what is decided is told so, and a primary what names
+    /// are missing. Nothing, if it is no replica of the view.
     pub(super) fn note(
         &mut self,
         now: Time,
@@ -238,13 +244,15 @@ impl Reports {
         self.shards.values().any(|log| log.length(self.options) > log.names.decided())
     }
 
-    /// The shards in order, each with the length of its local log that all of its replicas have, and with the names.
+    /// The shards in order, each with the length of its local log that all of its replicas have,
+    /// and with the names.
     pub(super) fn by_shard(&mut self) -> impl Iterator<Item = (ShardId, u64, &mut Undecided)> {
         let options = self.options;
         self.shards.iter_mut().map(move |(shard, log)| (*shard, log.length(options), &mut log.names))
     }
 
-    /// How much of a shard's local log all its replicas have, where padding counts by the primary's word.
+    /// How much of a shard's local log all its replicas have, where padding counts by the primary's
+    /// word.
     pub(super) fn everywhere(&self, shard: ShardId) -> u64 {
         let goes_on = self.options.mutates(Mutation::CutUnmet) && self.is_idle(shard);
         if goes_on && self.shards.keys().any(|other| !self.is_idle(*other)) {
@@ -293,7 +301,8 @@ impl Reports {
         self.shards.get(&shard).is_none_or(|log| log.names.end() == log.names.decided())
     }
 
-    /// When a record of a shard was named last, if ever, where nothing is named that is not decided.
+    /// When a record of a shard was named last, if ever, where nothing is named that is not
+    /// decided.
     pub(super) fn idle_since(&self, shard: ShardId) -> Option<Option<Time>> {
         let log = self.shards.get(&shard)?;
         self.is_idle(shard).then_some(log.named_at)
@@ -353,8 +362,8 @@ mod tests {
         parts
     }
 
-    /// Parts of a local log are told that begin and end anywhere, and decided up to anywhere: every name is decided
-    /// once, in order.
+    /// Parts of a local log are told that begin and end anywhere, and decided up to anywhere: every
+    /// name is decided once, in order.
     #[test]
     fn names_are_decided_once_and_in_order_wherever_runs_are_divided() {
         for seed in 0..500 {

@@ -1,8 +1,9 @@
 //! How a client goes on with the session of an earlier run.
 //!
-//! Records of the earlier run may lie in local logs of shards, and be ordered at any time until their session ends. So
-//! that ends first (`ending.rs`), and this run appends in a session of its own, which is written down as the successor of
-//! the old one. What is below the end is in the log; the client asks where when the application appends it again.
+//! Records of the earlier run may lie in local logs of shards, and be ordered at any time until
+//! their session ends. So that ends first (`ending.rs`), and this run appends in a session of its
+//! own, which is written down as the successor of the old one. What is below the end is in the log;
+//! the client asks where when the application appends it again.
 //!
 //! ```text
 //! client                              leader
@@ -91,7 +92,8 @@ impl LogClient {
         }
     }
 
-    /// The session is not known any more, or never had so many numbers. If no append is told so, the next one is.
+    /// The session is not known any more, or never had so many numbers. If no append is told so,
+    /// the next one is.
     fn resume_failed(&mut self, out: &mut Out) {
         let Some(resuming) = self.resuming.take() else { return };
         let is_told = self.in_flight() > 0;

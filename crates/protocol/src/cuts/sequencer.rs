@@ -1,4 +1,5 @@
-//! A member of the ordering layer: holds cuts, makes them as the leader, and hands them over when its view ends.
+//! A member of the ordering layer: holds cuts, makes them as the leader, and hands them over when
+//! its view ends.
 
 use std::collections::VecDeque;
 
@@ -26,8 +27,9 @@ use crate::shard;
 
 /// One member of the ordering layer of one log.
 ///
-/// Invariant: `cuts` follow each other, from `bound` on. Everything below them is on all replicas of the
-/// shards, or was when their view ended; `sessions` are those of all cuts that were ever held.
+/// Invariant: `cuts` follow each other, from `bound` on. Everything below them is on all replicas
+/// of the shards, or was when their view ended; `sessions` are those of all cuts that were ever
+/// held.
 #[derive(Clone, Debug)]
 pub struct Sequencer {
     pub(super) membership: Membership,
@@ -46,8 +48,8 @@ pub struct Sequencer {
     pub(super) quotas: Quotas,
     /// The cuts of earlier views that retired shards have missed.
     pub(super) owed: Owed,
-    /// How far the windows of its view are with its cuts, if it has seen that start. Nobody else knows a window of a view that
-    /// one of its members has not seen start.
+    /// How far the windows of its view are with its cuts, if it has seen that start. Nobody else
+    /// knows a window of a view that one of its members has not seen start.
     pub(super) windows: Option<Windows>,
 }
 
@@ -237,7 +239,8 @@ impl Sequencer {
         self.cuts.push_back(cut);
     }
 
-    /// Forgets sessions that are too old, and those that are too many, at the same cut on all members.
+    /// Forgets sessions that are too old, and those that are too many, at the same cut on all
+    /// members.
     pub(super) fn sweep(&mut self, ordered: Position) {
         sweep(&mut self.sessions, ordered, &self.config, self.options);
     }

@@ -1,4 +1,5 @@
-//! The local log of a shard: records that are submitted to its primary, in the order in which they came (Scalog §3).
+//! The local log of a shard: records that are submitted to its primary, in the order in which they
+//! came (Scalog §3).
 //!
 //! ```text
 //! client          primary          backup          leader
@@ -13,10 +14,11 @@
 //!   |                |--- Bound ------|------------->|
 //! ```
 //!
-//! A local log begins anew with each view. What no cut of a view covered is kept by those that are fenced (`rests.rs`), for
-//! the closing cut of the next (`closing.rs`); what that does not cover is discarded when the view begins, and its client
-//! submits it again. The primary passes records on without waiting, and each replica reports for itself how
-//! much is durable on it, at most once in each interval, and only if there is news.
+//! A local log begins anew with each view. What no cut of a view covered is kept by those that are
+//! fenced (`rests.rs`), for the closing cut of the next (`closing.rs`); what that does not cover is
+//! discarded when the view begins, and its client submits it again. The primary passes records on
+//! without waiting, and each replica reports for itself how much is durable on it, at most once in
+//! each interval, and only if there is news.
 
 mod applied_cuts;
 mod closing;
@@ -49,8 +51,8 @@ use retired::Owing;
 
 type Out = Vec<RoleEffect>;
 
-/// The data path of a log that is ordered by cuts: records are submitted to a shard's local log, and cuts give them
-/// positions.
+/// The data path of a log that is ordered by cuts: records are submitted to a shard's local log,
+/// and cuts give them positions.
 #[derive(Clone, Debug)]
 pub(crate) struct LocalPath {
     local: LocalLog,
@@ -66,7 +68,8 @@ pub(crate) struct LocalPath {
 
 /// The part of a shard's local log that is not decided yet, as one replica has it.
 ///
-/// Invariant: `chunks` follow each other from `decided` or below up to `length`; `durable <= length`.
+/// Invariant: `chunks` follow each other from `decided` or below up to `length`; `durable <=
+/// length`.
 #[derive(Clone, Debug, Default)]
 struct LocalLog {
     /// The view from whose start on indexes count; none while there is no local log.
@@ -101,8 +104,8 @@ struct LocalLog {
     foretelling: Foretelling,
     /// Backup: how much it acknowledged to the primary as durable.
     acknowledged: u64,
-    /// The write that tells that the view was entered. What is done before it is durable might be done again, otherwise,
-    /// by a replica that was restarted.
+    /// The write that tells that the view was entered. What is done before it is durable might be
+    /// done again, otherwise, by a replica that was restarted.
     began: Ticket,
 }
 
@@ -205,7 +208,8 @@ impl LocalLog {
         }
     }
 
-    /// Where positions below `stable` are final, what the cuts decided is let go of. Returns those names.
+    /// Where positions below `stable` are final, what the cuts decided is let go of. Returns those
+    /// names.
     fn decide(&mut self, stable: Position) -> Vec<IdRun> {
         while let Some(entry) = self.decisions.first_entry().filter(|entry| *entry.key() <= stable) {
             self.decided = self.decided.max(entry.remove());
@@ -221,7 +225,8 @@ impl LocalLog {
         done
     }
 
-    /// When a report is due: at once if there is news and the last one is an interval old, or again.
+    /// When a report is due: at once if there is news and the last one is an interval old, or
+    /// again.
     fn report_at(&self, interval: std::time::Duration) -> Option<Time> {
         let durable = self.durable();
         if durable > self.reported {
@@ -248,7 +253,8 @@ impl LocalLog {
 }
 
 impl LocalPath {
-    /// The records that a store holds when it is opened again, where everything below `stable` is in it.
+    /// The records that a store holds when it is opened again, where everything below `stable` is
+    /// in it.
     pub(crate) fn recover(put: Vec<IdRun>, stable: Position) -> Self {
         let (ids, applied) = (HeldIds::recover(put), Applied::from(stable));
         Self { local: LocalLog::default(), frozen: None, ids, applied, owing: None }
@@ -358,8 +364,9 @@ impl DataPath for LocalPath {
         core.sit_out();
     }
 
-    /// The view is over. Clients are told that submitted what no cut is known to cover, and ask in the next one, which may have it
-    /// all the same: it is kept as far as names go, for the records are in the store.
+    /// The view is over. Clients are told that submitted what no cut is known to cover, and ask in
+    /// the next one, which may have it all the same: it is kept as far as names go, for the records
+    /// are in the store.
     fn stopped(&mut self, core: &mut Core, out: &mut Out) {
         let local = std::mem::take(&mut self.local);
         let sessions: BTreeSet<SessionId> =
@@ -414,8 +421,8 @@ impl DataPath for LocalPath {
         self.learn_retired(core, now, retired, out);
     }
 
-    /// A view that is registered begins: the local log begins anew. The leader is told, since it may have sent something
-    /// before the replica could take it.
+    /// A view that is registered begins: the local log begins anew. The leader is told, since it
+    /// may have sent something before the replica could take it.
     fn entered(&mut self, core: &mut Core, now: Time, out: &mut Out) {
         if !core.is_open() {
             return;
@@ -442,7 +449,8 @@ impl DataPath for LocalPath {
         }
     }
 
-    /// The replica forgets the ids that became final, and the records that were submitted for nothing.
+    /// The replica forgets the ids that became final, and the records that were submitted for
+    /// nothing.
     fn stable_raised(&mut self, core: &mut Core, out: &mut Out) {
         let mut orphans = vec![];
         while let Some(run) = self.ids.next_final(core.stable, &core.memory.history) {
@@ -628,7 +636,8 @@ impl LocalPath {
         send(primary, Message::LocalAck { view, length: self.local.length, asks: false }, out);
     }
 
-    /// Primary: a backup has everything below `length`. One that was not there when something was sent gets it now.
+    /// Primary: a backup has everything below `length`. One that was not there when something was
+    /// sent gets it now.
     fn local_ack(
         &mut self,
         core: &Core,
@@ -669,14 +678,16 @@ impl LocalPath {
         core.is_open() && core.gate.is_durable(self.local.began)
     }
 
-    /// Cuts up to this position decided the local log below `length`: that is known when they are in the store.
+    /// Cuts up to this position decided the local log below `length`: that is known when they are
+    /// in the store.
     pub(super) fn note_decided(&mut self, core: &mut Core, position: Position, length: u64, out: &mut Out) {
         let known = self.local.decisions.entry(position).or_default();
         *known = length.max(*known);
         self.finish_decided(core, out);
     }
 
-    /// The replica lets go of what is final. A record that a cut passed over will never get a position.
+    /// The replica lets go of what is final. A record that a cut passed over will never get a
+    /// position.
     pub(super) fn finish_decided(&mut self, core: &mut Core, out: &mut Out) {
         let decided = self.local.decide(core.stable);
         self.forget_foretold(core);

@@ -1,8 +1,9 @@
 //! How a client checks the tail.
 //!
-//! Every member of the view says how far the cuts reach that it holds. An acknowledged append is in a cut that all
-//! members held before it was acknowledged, so the least of the answers is above it. No member answers once it is
-//! sealed, and no later view begins before some member is: while all answer, no later view has acknowledged anything.
+//! Every member of the view says how far the cuts reach that it holds. An acknowledged append is in
+//! a cut that all members held before it was acknowledged, so the least of the answers is above it.
+//! No member answers once it is sealed, and no later view begins before some member is: while all
+//! answer, no later view has acknowledged anything.
 
 use std::collections::BTreeMap;
 

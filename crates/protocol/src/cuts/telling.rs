@@ -1,5 +1,5 @@
-//! The replicas of the shards are told the windows: with these they know when their turns are met, and what positions their
-//! records get.
+//! The replicas of the shards are told the windows: with these they know when their turns are met,
+//! and what positions their records get.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,11 +12,13 @@ use crate::roles::RoleEffect;
 
 /// The knowledge that replicas have of the windows of a view.
 ///
-/// Invariant: no window is told before the cut that names it is committed, and none of a view that one of its members has not
-/// seen start. So each member of the layer that is sealed knows every window that a replica knows.
+/// Invariant: no window is told before the cut that names it is committed, and none of a view that
+/// one of its members has not seen start. So each member of the layer that is sealed knows every
+/// window that a replica knows.
 #[derive(Clone, Debug)]
 pub(super) struct Telling {
-    /// The windows that some replica does not know, and those of the next cuts, each with the end of the cut that names it.
+    /// The windows that some replica does not know, and those of the next cuts, each with the end
+    /// of the cut that names it.
     windows: VecDeque<(Position, Window)>,
     replicas: BTreeMap<(ShardId, NodeId), Known>,
     options: Options,
@@ -58,7 +60,8 @@ impl Telling {
         }
     }
 
-    /// The number behind the last window that may be told: nothing is, where it is not known how far cuts are committed.
+    /// The number behind the last window that may be told: nothing is, where it is not known how
+    /// far cuts are committed.
     fn certain(&self, committed: Option<Position>) -> u32 {
         let early = self.options.mutates(Mutation::WindowEarly);
         let is_certain = |named: Position| early || committed.is_some_and(|committed| named <= committed);

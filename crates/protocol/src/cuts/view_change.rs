@@ -1,5 +1,6 @@
-//! The part of a member of the ordering layer in a view change: it is sealed, the chosen member completes on the
-//! shards what it holds and closes the view, and the members of the next view are staged.
+//! The part of a member of the ordering layer in a view change: it is sealed, the chosen member
+//! completes on the shards what it holds and closes the view, and the members of the next view are
+//! staged.
 
 use seriatim_model::{
     Address, Endpoint, Member, NodeId, Position, ShardId, ShardMembers, Time, View, ViewNumber, limits,
@@ -20,8 +21,8 @@ use crate::parts::membership::{Registered, SealOutcome, Staged};
 use crate::parts::{Carried, Sessions};
 use crate::roles::RoleEffect;
 
-/// The cuts that the chosen member completes on behalf of a claim, and the closing cut behind them. Its own state stays as it is: an attempt that
-/// dies here must leave it to the next.
+/// The cuts that the chosen member completes on behalf of a claim, and the closing cut behind them.
+/// Its own state stays as it is: an attempt that dies here must leave it to the next.
 #[derive(Clone, Debug)]
 pub(super) struct Flush {
     claim: ViewNumber,
@@ -77,11 +78,13 @@ impl Sequencer {
         self.gate.confirm(from, sealed, out);
     }
 
-    /// Completes the cuts that it holds on those replicas of the next view that were members of their own: they have
-    /// the records. Others get them later. And asks which records no cut covers: whether a replica was a member it says itself,
-    /// since one that did not see the view start does not know its members.
+    /// Completes the cuts that it holds on those replicas of the next view that were members of
+    /// their own: they have the records. Others get them later. And asks which records no cut
+    /// covers: whether a replica was a member it says itself, since one that did not see the view
+    /// start does not know its members.
     ///
-    /// Their answers are known to this process alone: after a restart it would make another closing cut.
+    /// Their answers are known to this process alone: after a restart it would make another closing
+    /// cut.
     pub(super) fn begin_flush(
         &mut self,
         now: Time,
@@ -120,9 +123,9 @@ impl Sequencer {
         self.report_flush(out);
     }
 
-    /// The shards of the next view that this one has. A member that has not heard that this one was registered does not know
-    /// them: one that joins begins where the cuts end, and so may one that has lost everybody. It takes all for former, and
-    /// closes nothing beside one that joins.
+    /// The shards of the next view that this one has. A member that has not heard that this one was
+    /// registered does not know them: one that joins begins where the cuts end, and so may one that
+    /// has lost everybody. It takes all for former, and closes nothing beside one that joins.
     fn former_shards(&self, next: &View) -> Vec<ShardId> {
         let old = self.membership.view.as_ref().filter(|view| view.number == self.membership.number);
         let is_former = |members: &&ShardMembers| old.is_none_or(|view| view.shard(members.shard).is_some());
@@ -249,8 +252,8 @@ impl Sequencer {
         }
     }
 
-    /// This member took nothing that others sent before it knew of the view. As the leader it asks for that; as a follower it
-    /// says that it is there, and gets it.
+    /// This member took nothing that others sent before it knew of the view. As the leader it asks
+    /// for that; as a follower it says that it is there, and gets it.
     fn say_open(&mut self, view: &View, out: &mut Vec<RoleEffect>) {
         if let Some(leader) = &self.leader {
             return leader.ask_for_reports(out);

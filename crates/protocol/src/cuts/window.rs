@@ -1,8 +1,10 @@
-//! Windows: cuts whose quotas are fixed in advance, and the positions that follow from that (SpecLog §3.2, §4.2).
+//! Windows: cuts whose quotas are fixed in advance, and the positions that follow from that
+//! (SpecLog §3.2, §4.2).
 //!
-//! Each shard that *keeps* a quota has a *turn* in some cuts of the window: it brings exactly so many records, or padding in
-//! their place. So the position of a record is known from its index in the shard's local log, before any cut orders it.
-//! With several groups the shards take turns, each in one cut of a round (§4.6).
+//! Each shard that *keeps* a quota has a *turn* in some cuts of the window: it brings exactly so
+//! many records, or padding in their place. So the position of a record is known from its index in
+//! the shard's local log, before any cut orders it. With several groups the shards take turns, each
+//! in one cut of a round (§4.6).
 //!
 //! ```text
 //! two shards with quotas 2 and 3, one group, base 0:
@@ -12,8 +14,9 @@
 //!   index      0 1 0 1 2    2 3 3 4 5
 //! ```
 //!
-//! A shard that was late again and again *lends* (§4.5): it has no turn, and *room* behind the last cut's turns, for what it has
-//! by then. In a *free* window all shards lend, and its cuts take what is there: nothing is known in advance.
+//! A shard that was late again and again *lends* (§4.5): it has no turn, and *room* behind the last
+//! cut's turns, for what it has by then. In a *free* window all shards lend, and its cuts take what
+//! is there: nothing is known in advance.
 
 use seriatim_model::wire::{Decoder, Encoder, Wire, WireError, wire_struct};
 use seriatim_model::{Position, ShardId, limits};
@@ -23,8 +26,8 @@ use crate::shard;
 
 /// A run of cuts whose quotas are fixed in advance.
 ///
-/// Invariants: there are cuts; the shards that keep a quota are in the order of their numbers, and so are the others; no quota is
-/// zero.
+/// Invariants: there are cuts; the shards that keep a quota are in the order of their numbers, and
+/// so are the others; no quota is zero.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Window {
     /// Which one of its view, from 0.
@@ -61,8 +64,8 @@ pub struct Lender {
     pub quota: u32,
 }
 
-/// The window that follows another one, as it is decided in advance. Where it begins may be known only when the one before it
-/// ends.
+/// The window that follows another one, as it is decided in advance. Where it begins may be known
+/// only when the one before it ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NextWindow {
     /// How many cuts it has.
@@ -205,15 +208,16 @@ impl Window {
         of_group.map(|(_, share)| u64::from(share.quota)).sum()
     }
 
-    /// The first position of a cut; with the number of all cuts, the first behind the turns of the last.
+    /// The first position of a cut; with the number of all cuts, the first behind the turns of the
+    /// last.
     fn turns_from(&self, cut: u32) -> Position {
         let round: u64 = self.shares.iter().map(|share| u64::from(share.quota)).sum();
         let begun: u64 = (0..cut % self.groups).map(|group| self.cut_size(group)).sum();
         self.base + u64::from(cut / self.groups) * round + begun
     }
 
-    /// The first position of a cut; with the number of all cuts, the first behind the window. Nothing where that is not known in
-    /// advance.
+    /// The first position of a cut; with the number of all cuts, the first behind the window.
+    /// Nothing where that is not known in advance.
     #[must_use]
     pub fn cut_from(&self, cut: u32) -> Option<Position> {
         let room = if cut < self.cuts {
@@ -236,7 +240,8 @@ impl Window {
         cut.checked_sub(group).map_or(0, |since| u64::from(since / self.groups) + 1)
     }
 
-    /// The length of a shard's local log with which it has met its turns in the cuts up to and including this one.
+    /// The length of a shard's local log with which it has met its turns in the cuts up to and
+    /// including this one.
     fn length_at(&self, rank: usize, cut: u32) -> u64 {
         let Share { quota, index, .. } = self.shares[rank];
         index + self.turns(rank, cut) * u64::from(quota)
@@ -247,22 +252,23 @@ impl Window {
         Some(self.length_at(self.rank(shard)?, cut))
     }
 
-    /// The length of a shard's local log with which it has met its turns in the cuts before this one, if it has a share.
+    /// The length of a shard's local log with which it has met its turns in the cuts before this
+    /// one, if it has a share.
     pub(super) fn length_before(&self, shard: ShardId, cut: u32) -> Option<u64> {
         let rank = self.rank(shard)?;
         Some(cut.checked_sub(1).map_or(self.shares[rank].index, |last| self.length_at(rank, last)))
     }
 
-    /// How many cuts of the window it takes to cover a local log of this length, or as much of it as the window covers. Nothing,
-    /// if the shard has no share.
+    /// How many cuts of the window it takes to cover a local log of this length, or as much of it
+    /// as the window covers. Nothing, if the shard has no share.
     pub(super) fn needed(&self, shard: ShardId, length: u64) -> Option<u32> {
         let begun = length > self.shares[self.rank(shard)?].index;
         let last = if begun { self.awaited(shard, length - 1)?.saturating_add(1) } else { 0 };
         Some(last.min(self.cuts))
     }
 
-    /// The first cut in which a shard has a turn that it has not met with such a length of its local log. With the number of
-    /// all cuts or more, it is through with the window.
+    /// The first cut in which a shard has a turn that it has not met with such a length of its
+    /// local log. With the number of all cuts or more, it is through with the window.
     pub(super) fn awaited(&self, shard: ShardId, length: u64) -> Option<u32> {
         let rank = self.rank(shard)?;
         let Share { quota, index, .. } = self.shares[rank];
@@ -271,7 +277,8 @@ impl Window {
         Some(u32::try_from(cut).unwrap_or(u32::MAX))
     }
 
-    /// The position of an index of a shard's local log, if the shard has a turn for it in this window.
+    /// The position of an index of a shard's local log, if the shard has a turn for it in this
+    /// window.
     pub(super) fn position(&self, shard: ShardId, index: u64) -> Option<Position> {
         let cut = self.awaited(shard, index).filter(|cut| *cut < self.cuts)?;
         let mut position = self.turns_from(cut);
@@ -328,8 +335,8 @@ impl Windows {
         Self { now: first, made: 0, next: None }
     }
 
-    /// The window that follows, if it is decided, and known where it begins: each of the shards that keep a quota in it does so
-    /// now, and says when it has brought the last of its turns.
+    /// The window that follows, if it is decided, and known where it begins: each of the shards
+    /// that keep a quota in it does so now, and says when it has brought the last of its turns.
     pub(super) fn foreseen(&self) -> Option<Window> {
         let (next, base) = (self.next.as_ref()?, self.now.end()?);
         let last = |shard| self.now.length(shard, self.now.cuts - 1);
@@ -401,8 +408,8 @@ mod tests {
         Window { number: 3, base, cuts, groups, shares, lenders: vec![] }.asserted()
     }
 
-    /// The positions that each index of each local log gets, the first behind, and how far each local log is then: by writing
-    /// down one slot after the other.
+    /// The positions that each index of each local log gets, the first behind, and how far each
+    /// local log is then: by writing down one slot after the other.
     type Slots = (BTreeMap<(ShardId, u64), Position>, Position, BTreeMap<ShardId, u64>);
 
     fn slots(window: &Window) -> Slots {

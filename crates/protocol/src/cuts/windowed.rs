@@ -1,4 +1,5 @@
-//! Cuts of a log whose shards have quotas, window after window: as each window says, or in a free one of what there is.
+//! Cuts of a log whose shards have quotas, window after window: as each window says, or in a free
+//! one of what there is.
 
 use seriatim_model::{LogConfig, NodeId, Position, ShardId, Time, View};
 

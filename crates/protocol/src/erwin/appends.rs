@@ -9,8 +9,8 @@ use crate::parts::appending::AppendSpec;
 
 /// The appends of a session from the lowest number on that is not done with.
 ///
-/// Invariant: they have the numbers from `base` on, without gaps, and `upto` rises with them. An append that goes out of
-/// turn ends the session.
+/// Invariant: they have the numbers from `base` on, without gaps, and `upto` rises with them. An
+/// append that goes out of turn ends the session.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Appends {
     base: u64,
@@ -127,8 +127,8 @@ impl Appends {
         self.take()
     }
 
-    /// How many bytes the numbers in `from..to` that are not forgotten take in messages to sequencing replicas: their
-    /// records, or only their ids.
+    /// How many bytes the numbers in `from..to` that are not forgotten take in messages to
+    /// sequencing replicas: their records, or only their ids.
     pub(super) fn bytes_of(&self, (from, to): (u64, u64), has_records: bool) -> usize {
         if !has_records {
             return to.saturating_sub(from) as usize * Content::NAME_BYTES;
@@ -142,12 +142,14 @@ impl Appends {
         below(to).saturating_sub(below(from)) as usize
     }
 
-    /// The number below which at most so many bytes of records were submitted, those of earlier numbers included.
+    /// The number below which at most so many bytes of records were submitted, those of earlier
+    /// numbers included.
     pub(super) fn within(&self, upto: u64) -> u64 {
         self.base + self.pending.partition_point(|pending| pending.upto <= upto) as u64
     }
 
-    /// Chooses shards for those that have none. The choice follows from the id, or the record's key.
+    /// Chooses shards for those that have none. The choice follows from the id, or the record's
+    /// key.
     pub(super) fn choose_shards(&mut self, session: SessionId, view: &View, stripe: u64) {
         let chosen = self.pending.iter().rposition(|pending| pending.target.shard.is_some());
         let first = chosen.map_or(0, |index| index + 1);
@@ -161,8 +163,8 @@ impl Appends {
         self.pending.iter_mut().for_each(|pending| pending.target.stored = 0);
     }
 
-    /// A shard that takes no new records is not waited for. Its records go to another one: if they were bound where they
-    /// were first put, they still are.
+    /// A shard that takes no new records is not waited for. Its records go to another one: if they
+    /// were bound where they were first put, they still are.
     pub(super) fn leave_closed_shards(&mut self, session: SessionId, view: &View, stripe: u64) {
         let open = view.open_shards();
         for (number, pending) in self.iter_mut() {

@@ -1,8 +1,8 @@
 //! A client's side of appending: one session's window over all sequencing replicas (LazyLog §4.1).
 //!
-//! Appends go to every member of the view in parallel. Each member acknowledges how far it holds the
-//! session without gaps; an append is done when every member of one view acknowledged it. Whatever
-//! queues up between two steps leaves as one message.
+//! Appends go to every member of the view in parallel. Each member acknowledges how far it holds
+//! the session without gaps; an append is done when every member of one view acknowledged it.
+//! Whatever queues up between two steps leaves as one message.
 
 use std::collections::BTreeMap;
 
@@ -28,8 +28,8 @@ pub use crate::parts::appending::{AppendSpec, Failure, LogClientConfig, Reply, R
 
 /// One log, as one client uses it: a session for its appends, and questions about the tail.
 ///
-/// Invariant: those of `appends` below `sent` of a member were sent to it in the current view; those below `committed` are
-/// acknowledged by all members of one view.
+/// Invariant: those of `appends` below `sent` of a member were sent to it in the current view;
+/// those below `committed` are acknowledged by all members of one view.
 #[derive(Clone, Debug)]
 pub struct LogClient {
     pub(super) config: LogClientConfig,
@@ -169,8 +169,8 @@ impl LogClient {
         client
     }
 
-    /// The session that appends go to, once one is open, and the number of the next append. While an earlier run's
-    /// appends are made again, it is theirs.
+    /// The session that appends go to, once one is open, and the number of the next append. While
+    /// an earlier run's appends are made again, it is theirs.
     #[must_use]
     pub fn session(&self) -> Option<(SessionId, u64)> {
         match self.session {
@@ -191,8 +191,8 @@ impl LogClient {
         self.log.unavailable()
     }
 
-    /// The members of the view that did not acknowledge everything that was submitted, and whether they said
-    /// that they have no room, and if so, because their disk is full.
+    /// The members of the view that did not acknowledge everything that was submitted, and whether
+    /// they said that they have no room, and if so, because their disk is full.
     pub fn waits_for(&self) -> impl Iterator<Item = (NodeId, Option<bool>)> {
         let resumes = self.resuming.is_some();
         let end = if resumes { 0 } else { self.appends.end() };
@@ -216,8 +216,8 @@ impl LogClient {
     }
 
     fn submit(&mut self, token: u64, record: Record, spec: AppendSpec, out: &mut Out) {
-        // An append of an earlier run is not objected to, and which run appended it is not known yet while this one
-        // resumes.
+        // An append of an earlier run is not objected to, and which run appended it is not known
+        // yet while this one resumes.
         if self.past.claim(token, spec.sync) {
             self.work_is_due = true;
             return;
@@ -338,7 +338,8 @@ impl LogClient {
         }
     }
 
-    /// Starts over with the members of a new view: answers from members of another view do not count.
+    /// Starts over with the members of a new view: answers from members of another view do not
+    /// count.
     fn enter_view(&mut self, now: Time) {
         let Some(view) = self.log.view().cloned() else { return };
         let old = std::mem::take(&mut self.members);
@@ -492,8 +493,9 @@ impl LogClient {
             let end = ids_below.max(member.sent);
             let mut was_sent = None;
             if waits && member.pace.times_out(now) {
-                // The member has not answered for too long: the appends or its answers may be lost. The first batch asks
-                // which; the client sends what follows again only where the member misses it.
+                // The member has not answered for too long: the appends or its answers may be lost.
+                // The first batch asks which; the client sends what follows again only where the
+                // member misses it.
                 has_timed_out = true;
                 was_sent = Some(member.sent);
                 member.sent = member.acknowledged.max(base);
@@ -533,9 +535,9 @@ impl LogClient {
         }
     }
 
-    /// A shard says nothing about records of a session of which no sequencing replica would admit anything any more, nor
-    /// about ids that it knows to be void and said so once. The client sends the leader the ids again, and the leader
-    /// answers.
+    /// A shard says nothing about records of a session of which no sequencing replica would admit
+    /// anything any more, nor about ids that it knows to be void and said so once. The client sends
+    /// the leader the ids again, and the leader answers.
     fn ask_leader_again(&mut self) {
         let leader = self.log.view().map(|view| view.leader);
         if let Some(member) = leader.and_then(|leader| self.members.get_mut(&leader)) {

@@ -1,4 +1,5 @@
-//! How a client's appends come to their ends: acknowledged, located, refused, or lost with their session.
+//! How a client's appends come to their ends: acknowledged, located, refused, or lost with their
+//! session.
 
 use seriatim_model::{Position, RecordId, SessionId, Time};
 
@@ -39,7 +40,8 @@ impl LogClient {
         }
     }
 
-    /// Answers the caller of this append, if it is durable and the caller did not ask for its position.
+    /// Answers the caller of this append, if it is durable and the caller did not ask for its
+    /// position.
     pub(super) fn complete_if_done(&mut self, number: u64, out: &mut Out) {
         let Session::Open(session) = self.session else { return };
         let Some(pending) = self.appends.get_mut(number) else { return };
@@ -53,8 +55,8 @@ impl LogClient {
         }
     }
 
-    /// A number that is bound has every number below it bound before it; but it may be bound to a no-op, where
-    /// records do not travel with their ids.
+    /// A number that is bound has every number below it bound before it; but it may be bound to a
+    /// no-op, where records do not travel with their ids.
     fn complete_below(&mut self, number: u64, session: SessionId, out: &mut Out) {
         let base = self.appends.base();
         if !self.log.config().order.places_by_position() {
@@ -84,12 +86,13 @@ impl LogClient {
     pub(super) fn too_large(&mut self, session: SessionId, number: u64, limit: u32, out: &mut Out) {
         let Some(pending) = self.appends.remove(number) else { return };
         out.push(reply(pending.token, Reply::Failed(Failure::TooLarge { limit })));
-        // Later numbers were promised to later records already: they cannot move up within this session.
+        // Later numbers were promised to later records already: they cannot move up within this
+        // session.
         self.session_lost(session, out);
     }
 
-    /// Nothing more can be appended in the session. It has not ended by that: if a caller wants its end, the client
-    /// asks the leader for it.
+    /// Nothing more can be appended in the session. It has not ended by that: if a caller wants its
+    /// end, the client asks the leader for it.
     pub(super) fn session_lost(&mut self, session: SessionId, out: &mut Out) {
         self.end_what_is_left();
         if self.config.options.mutates(Mutation::EndedByOne) {
@@ -111,7 +114,8 @@ impl LogClient {
         self.forget_session();
     }
 
-    /// The next append opens another session: nothing that was acknowledged or stored of this one counts for that.
+    /// The next append opens another session: nothing that was acknowledged or stored of this one
+    /// counts for that.
     fn forget_session(&mut self) {
         self.resuming = None;
         self.session = Session::None;
@@ -132,7 +136,8 @@ impl LogClient {
         self.forget_session();
     }
 
-    /// Asks the leader where the appends are bound whose callers want their positions; again after a while.
+    /// Asks the leader where the appends are bound whose callers want their positions; again after
+    /// a while.
     pub(super) fn send_locates(&mut self, now: Time, session: SessionId, out: &mut Out) {
         let Some((view, leader)) = self.log.view().map(|view| (view.number, view.leader)) else { return };
         if self.locate_at.is_some_and(|at| now >= at) {

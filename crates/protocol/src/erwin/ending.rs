@@ -1,8 +1,10 @@
-//! How a client closes its session: it tells the leader, which sees to it that every member of the view agrees on
-//! the number from which on nothing is stored or acknowledged any more (`ending_sessions.rs`).
+//! How a client closes its session: it tells the leader, which sees to it that every member of the
+//! view agrees on the number from which on nothing is stored or acknowledged any more
+//! (`ending_sessions.rs`).
 //!
-//! That a replica has forgotten the session, and says so when it gets an append, is no end: others may know it, and take
-//! what is still on its way. The client leaves the session then, and goes on closing it.
+//! That a replica has forgotten the session, and says so when it gets an append, is no end: others
+//! may know it, and take what is still on its way. The client leaves the session then, and goes on
+//! closing it.
 
 use seriatim_model::{SessionId, Time, ViewNumber};
 
@@ -60,8 +62,8 @@ impl LogClient {
         }
     }
 
-    /// The leader does not know the session, so it cannot end it. If an append is on its way to the leader, the client
-    /// asks it again.
+    /// The leader does not know the session, so it cannot end it. If an append is on its way to the
+    /// leader, the client asks it again.
     pub(super) fn not_ended(&mut self, session: SessionId, out: &mut Out) {
         if self.session == Session::Open(session) && self.in_flight() > 0 {
             return;
@@ -79,7 +81,8 @@ impl LogClient {
         self.work_is_due = true;
     }
 
-    /// The client is about to leave its session, which has not ended: ends it all the same, if that is wanted.
+    /// The client is about to leave its session, which has not ended: ends it all the same, if that
+    /// is wanted.
     pub(super) fn end_what_is_left(&mut self) {
         self.raise_end();
         if let (Session::Open(session), None) = (&self.session, &self.ending)

@@ -1,5 +1,5 @@
-//! How the members of a view end a session (docs/design/erwin.md, "Ending a session"), and what the leader tells
-//! shards of records whose ids no client sent it ("Orphans").
+//! How the members of a view end a session (docs/design/erwin.md, "Ending a session"), and what the
+//! leader tells shards of records whose ids no client sent it ("Orphans").
 //!
 //! ```text
 //! client or shard      leader           followers
@@ -12,16 +12,18 @@
 //!   |   (or Undecided)   |                  |
 //! ```
 //!
-//! The leader answers `NotEnded` to a client whose session it neither knows nor remembers as one that ended. `Expired`,
-//! the answer to an append, says less: one member has forgotten the session.
+//! The leader answers `NotEnded` to a client whose session it neither knows nor remembers as one
+//! that ended. `Expired`, the answer to an append, says less: one member has forgotten the session.
 //!
-//! A client that goes on in another session names it as the successor, and the members write that down with the end:
-//! a client that knows the first session of a program finds the one that it appends to, however often it was restarted.
+//! A client that goes on in another session names it as the successor, and the members write that
+//! down with the end: a client that knows the first session of a program finds the one that it
+//! appends to, however often it was restarted.
 //!
-//! A session is frozen in one view only. An end that not all members confirmed may get lost with the view, and
-//! the leader told no client of it; one that all confirmed is in every snapshot that a later view can be recovered from.
-//! Below the end some member holds every number, and forwards it to the leader; where such a number is lost with
-//! the view, the session ends lower in the next one.
+//! A session is frozen in one view only. An end that not all members confirmed may get lost with
+//! the view, and the leader told no client of it; one that all confirmed is in every snapshot that
+//! a later view can be recovered from. Below the end some member holds every number, and forwards
+//! it to the leader; where such a number is lost with the view, the session ends lower in the next
+//! one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,8 +42,8 @@ type Out = Vec<RoleEffect>;
 /// The addresses that wait for an end, each with the successor that it named.
 type EndWaiters = BTreeMap<Address, Option<SessionId>>;
 
-/// The sessions that a leader is ending: how far each is, which clients and shards wait for it, and which members have
-/// not answered.
+/// The sessions that a leader is ending: how far each is, which clients and shards wait for it, and
+/// which members have not answered.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Endings(BTreeMap<SessionId, Ending>);
 
@@ -95,7 +97,8 @@ impl Endings {
         true
     }
 
-    /// Begins: the followers are asked which number they would go on with; the leader itself with `own`.
+    /// Begins: the followers are asked which number they would go on with; the leader itself with
+    /// `own`.
     fn begin(
         &mut self,
         (now, view): (Time, ViewNumber),
@@ -137,7 +140,8 @@ impl Endings {
         self.0.iter().filter(|(_, ending)| ending.unanswered.is_empty()).map(|(id, _)| *id).collect()
     }
 
-    /// The highest number that a member would go on with, and the successor, of a session that is still freezing.
+    /// The highest number that a member would go on with, and the successor, of a session that is
+    /// still freezing.
     fn frozen_at(&self, session: SessionId) -> Option<(u64, Option<SessionId>)> {
         match self.0.get(&session)? {
             Ending { step: Step::Freezing { highest }, successor, .. } => Some((*highest, *successor)),
@@ -145,7 +149,8 @@ impl Endings {
         }
     }
 
-    /// The leader has ended the session, with the write of `ticket`; its followers are to do the same.
+    /// The leader has ended the session, with the write of `ticket`; its followers are to do the
+    /// same.
     fn end(
         &mut self,
         (now, view): (Time, ViewNumber),
@@ -159,7 +164,8 @@ impl Endings {
         ending.say(now, view, session, out);
     }
 
-    /// Takes out a session that all members have ended durably, with the number and the addresses that asked.
+    /// Takes out a session that all members have ended durably, with the number and the addresses
+    /// that asked.
     fn take_ended(&mut self, session: SessionId, gate: &Gate) -> Option<(u64, EndWaiters)> {
         let Ending { step: Step::Ending { at, ticket }, unanswered, .. } = self.0.get(&session)? else {
             return None;
@@ -255,7 +261,8 @@ impl Sequencer {
             && !is_too_old
             && !self.closers.has_room(asker.peer(), most_closed(self.options.limits.max_sessions))
         {
-            // That this one has ended would be remembered, in the place of a session that is in use.
+            // That this one has ended would be remembered, in the place of a session that is in
+            // use.
             return reply(asker, Message::NotEnded { view, session }, out);
         }
         if !orderer.endings.has_room() || has_no_room && !is_too_old {
@@ -278,7 +285,8 @@ impl Sequencer {
                 reply(from, Message::Frozen { view, session, next }, out);
             }
             Message::End { view, session, at, successor } => {
-                // Also one that is not known here, however old: it may come back with what the leader orders.
+                // Also one that is not known here, however old: it may come back with what the
+                // leader orders.
                 if self.log.sessions().end_of(session).is_none() {
                     self.end_here(session, at, out);
                 }
@@ -331,7 +339,8 @@ impl Sequencer {
         let at = if self.options.mutates(Mutation::EndedAtLeadersNumber) { own } else { highest };
         let at = self.log.sessions().end_of(session).unwrap_or(at);
         self.log.thaw(session);
-        // A session that the leader has forgotten, and that is too old to come back, has no need of an end.
+        // A session that the leader has forgotten, and that is too old to come back, has no need of
+        // an end.
         if !self.log.is_too_old(session) {
             if self.log.sessions().end_of(session).is_none() {
                 self.end_here(session, at, out);
@@ -362,15 +371,16 @@ impl Sequencer {
         }
     }
 
-    /// Says where a session ended, to its client; to a shard, which of its numbers may still get positions.
+    /// Says where a session ended, to its client; to a shard, which of its numbers may still get
+    /// positions.
     pub(super) fn tell_end(&self, asker: Address, session: SessionId, out: &mut Out) {
         let Some(orderer) = &self.orderer else { return };
         let view = self.membership.number;
         let end = self.log.sessions().end_of(session).filter(|_| !orderer.endings.is_under_way(session));
         match (asker, end) {
             (Address::Node(_, Endpoint::Shard(_)), end) => {
-                // Numbers below were ordered, and every shard holds its part; of a session that is forgotten all were, or never
-                // will be.
+                // Numbers below were ordered, and every shard holds its part; of a session that is
+                // forgotten all were, or never will be.
                 let next = self.log.sessions().next(session).unwrap_or(0);
                 let below = self.log.ring().first_number(session).unwrap_or(next);
                 let first = if self.log.is_too_old(session) { u64::MAX } else { below };

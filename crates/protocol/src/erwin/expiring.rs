@@ -1,15 +1,16 @@
-//! How a replica makes room for new sessions: it forgets the sessions that were bound least recently, and refuses
-//! their later appends.
+//! How a replica makes room for new sessions: it forgets the sessions that were bound least
+//! recently, and refuses their later appends.
 //!
-//! Each replica decides for itself. It must not take a record for new that is in the log as it knows it; for
-//! that it is enough that every session that it forgot lies below its own floor. A view is recovered from one
-//! replica, whose table and floor become everyone's together with its log, and an append that some member refuses is
-//! never acknowledged.
+//! Each replica decides for itself. It must not take a record for new that is in the log as it
+//! knows it; for that it is enough that every session that it forgot lies below its own floor. A
+//! view is recovered from one replica, whose table and floor become everyone's together with its
+//! log, and an append that some member refuses is never acknowledged.
 //!
-//! A floor is no higher than what is ordered while a replica knows sessions that were opened below that, and may be
-//! forgotten. A table full of others has no such ones: of sessions that were closed at the tail of a quiet log, or whose
-//! clients were told a tail that the log has not reached. Then the floor rises above the tail, and the replica
-//! tells it to every client that opens a session, so that the new session's id begins at the floor.
+//! A floor is no higher than what is ordered while a replica knows sessions that were opened below
+//! that, and may be forgotten. A table full of others has no such ones: of sessions that were
+//! closed at the tail of a quiet log, or whose clients were told a tail that the log has not
+//! reached. Then the floor rises above the tail, and the replica tells it to every client that
+//! opens a session, so that the new session's id begins at the floor.
 
 use seriatim_model::{Address, Position, SessionId, Time, limits};
 
@@ -36,7 +37,8 @@ impl Sequencer {
         }
     }
 
-    /// The records that the leader orders, and the sessions that end, may have made too many sessions known.
+    /// The records that the leader orders, and the sessions that end, may have made too many
+    /// sessions known.
     pub(super) fn limit_sessions(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
         if self.log.exceeds(Excess::Sessions) {
             self.expire_those(now, Excess::Sessions, out);

@@ -1,8 +1,8 @@
 //! How a follower sees to it that its leader gets what a dead client left with the follower only.
 //!
-//! A follower cannot tell an entry that the leader misses from one that waits its turn there, but the first stays the
-//! oldest for ever. So the follower forwards its oldest entries, one message's worth, and again after a backoff that
-//! doubles as long as they stay the oldest.
+//! A follower cannot tell an entry that the leader misses from one that waits its turn there, but
+//! the first stays the oldest for ever. So the follower forwards its oldest entries, one message's
+//! worth, and again after a backoff that doubles as long as they stay the oldest.
 
 use std::time::Duration;
 
@@ -35,12 +35,14 @@ impl Default for Forwarding {
 }
 
 impl Forwarding {
-    /// When the oldest of the entries that a follower holds is so old that the leader may not have it.
+    /// When the oldest of the entries that a follower holds is so old that the leader may not have
+    /// it.
     pub(super) fn deadline(&self, held: &Ring) -> Option<Time> {
         held.iter().next().map(|oldest| self.is_due_at(oldest))
     }
 
-    /// The entries that are to be forwarded now: what a dead client left at the follower only would stay for ever.
+    /// The entries that are to be forwarded now: what a dead client left at the follower only would
+    /// stay for ever.
     pub(super) fn take_due(&mut self, now: Time, held: &Ring, limits: &Limits) -> Vec<Batch> {
         let Some(oldest) = held.iter().next().filter(|oldest| now >= self.is_due_at(oldest)) else {
             return vec![];

@@ -1,6 +1,8 @@
-//! View changes where sequencing replicas hold records, or their ids, until the shards have them (LazyLog §4.5).
+//! View changes where sequencing replicas hold records, or their ids, until the shards have them
+//! (LazyLog §4.5).
 //!
-//! The chosen replica flushes, which is the contract's default; `view_change.rs` decides how much that is.
+//! The chosen replica flushes, which is the contract's default; `view_change.rs` decides how much
+//! that is.
 
 use seriatim_model::{Position, ViewNumber};
 
@@ -11,7 +13,8 @@ use crate::control::{Evidence, FlushRange, Handover};
 pub(crate) struct Unbound;
 
 impl Unbound {
-    /// How far the chosen replica got: from there on its flush binds what it holds, and below the shards do.
+    /// How far the chosen replica got: from there on its flush binds what it holds, and below the
+    /// shards do.
     fn ordered(evidence: &Evidence) -> Option<Position> {
         evidence.chosen()?;
         Some(evidence.chosen_state().map_or(Position::ZERO, |state| state.ordered))
@@ -28,8 +31,8 @@ impl Handover for Unbound {
         })
     }
 
-    /// The shards hold everything that the chosen replica does not have in hand any more. Without one, only what is final
-    /// is sure to be there.
+    /// The shards hold everything that the chosen replica does not have in hand any more. Without
+    /// one, only what is final is sure to be there.
     fn certain(&self, evidence: &Evidence) -> Position {
         evidence.highest_stable().max(Self::ordered(evidence).unwrap_or_default())
     }

@@ -1,4 +1,5 @@
-//! The log as one sequencing replica has it: what it holds, what was ordered, and of which sessions.
+//! The log as one sequencing replica has it: what it holds, what was ordered, and of which
+//! sessions.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +9,11 @@ use crate::control::SealedState;
 use crate::mutation::{Mutation, Options};
 use crate::parts::{Admission, Content, Entry, IdSetDigest, Ring, Sessions};
 
-/// The records that one sequencing replica holds, and what it knows of its log. It says what may be admitted, and changes
-/// only by what the journal can repeat; it sends nothing and writes nothing.
+/// The records that one sequencing replica holds, and what it knows of its log. It says what may be
+/// admitted, and changes only by what the journal can repeat; it sends nothing and writes nothing.
 ///
-/// Invariant: entries in `ring` and positions below `ordered` are disjoint and together hold every record that the
-/// replica acknowledged; `sessions` covers both.
+/// Invariant: entries in `ring` and positions below `ordered` are disjoint and together hold every
+/// record that the replica acknowledged; `sessions` covers both.
 #[derive(Clone, Debug)]
 pub(super) struct LogState {
     config: LogConfig,
@@ -20,8 +21,8 @@ pub(super) struct LogState {
     ring: Ring,
     sessions: Sessions,
     ordered: Position,
-    /// Sessions of which nothing more is admitted until the leader says where they end, in this view, and the number
-    /// that each would go on with.
+    /// Sessions of which nothing more is admitted until the leader says where they end, in this
+    /// view, and the number that each would go on with.
     frozen: BTreeMap<SessionId, u64>,
     /// The records that were held or dropped in this view.
     seen: IdSetDigest,
@@ -139,8 +140,8 @@ impl LogState {
         }
     }
 
-    /// Whether nothing more is admitted of a session until its client has taken note of what became no-ops: these are as
-    /// many as are left for all others.
+    /// Whether nothing more is admitted of a session until its client has taken note of what became
+    /// no-ops: these are as many as are left for all others.
     pub(super) fn refuses_for_voids(&mut self, session: SessionId, lowest: u64) -> bool {
         let most = self.options.limits.void_runs;
         let has_too_many = |sessions: &Sessions| {
@@ -154,7 +155,8 @@ impl LogState {
         has_too_many(&self.sessions)
     }
 
-    /// Leaves of `entries`, the first of which has number `first`, what can be held. Says why that is not all of them.
+    /// Leaves of `entries`, the first of which has number `first`, what can be held. Says why that
+    /// is not all of them.
     pub(super) fn cut(
         &self,
         session: SessionId,
@@ -220,8 +222,8 @@ impl LogState {
         }
     }
 
-    /// Gives these numbers the positions from `first` on, and holds them no longer. A replica that `follows` hears of more
-    /// that its leader ordered.
+    /// Gives these numbers the positions from `first` on, and holds them no longer. A replica that
+    /// `follows` hears of more that its leader ordered.
     pub(super) fn order(&mut self, first: Position, runs: &[BoundIds], follows: bool) {
         assert!(
             first == self.ordered || self.options.mutates(Mutation::TruncatesUnordered),
@@ -242,14 +244,15 @@ impl LogState {
         self.sessions.sweep(self.ordered, idle, follows, |session| self.ring.holds(session));
     }
 
-    /// Admits nothing more of a session, unless it has ended. Says with which number it would go on, or where it ended.
+    /// Admits nothing more of a session, unless it has ended. Says with which number it would go
+    /// on, or where it ended.
     pub(super) fn freeze(&mut self, session: SessionId) -> u64 {
         // One that has ended is frozen for good: the question is late, or the leader has forgotten.
         if let Some(end) = self.sessions.end_of(session) {
             return end;
         }
-        // The first answer counts, also once the session is forgotten here: the leader may have gone by it, or have missed it. What
-        // the leader has bound since counts as well.
+        // The first answer counts, also once the session is forgotten here: the leader may have
+        // gone by it, or have missed it. What the leader has bound since counts as well.
         let next = self.sessions.next(session).unwrap_or(0);
         next.max(*self.frozen.entry(session).or_insert(next))
     }
@@ -261,15 +264,16 @@ impl LogState {
 
     /// The session ends at a number.
     pub(super) fn end(&mut self, session: SessionId, at: u64) {
-        // A leader that has forgotten the session may have bound more of it, which is dropped here since.
+        // A leader that has forgotten the session may have bound more of it, which is dropped here
+        // since.
         let is_too_low = self.frozen.get(&session).is_some_and(|frozen| at < *frozen);
         let may_be = self.options.mutates(Mutation::EndedAtLeadersNumber);
         assert!(!is_too_low || may_be, "session {session} ends at {at}, below what was frozen here");
         self.sessions.end(session, at);
     }
 
-    /// Notes in which session the client of one that has ended goes on. That one is remembered as well, so that it is
-    /// there when something comes of it.
+    /// Notes in which session the client of one that has ended goes on. That one is remembered as
+    /// well, so that it is there when something comes of it.
     pub(super) fn succeed(&mut self, session: SessionId, successor: SessionId) {
         let successor = self.sessions.succeed(session, successor);
         if self.may_begin(successor) {
@@ -282,8 +286,8 @@ impl LogState {
         self.sessions.open(session, self.ordered);
     }
 
-    /// Sessions of which nothing is at work, as many as there are too many: those first of which nothing was bound at
-    /// or above `stable` for the longest time.
+    /// Sessions of which nothing is at work, as many as there are too many: those first of which
+    /// nothing was bound at or above `stable` for the longest time.
     pub(super) fn superfluous(
         &self,
         excess: Excess,
@@ -313,7 +317,8 @@ impl LogState {
         }
     }
 
-    /// Forgets a session with all that is held of it, none of which was acknowledged by all members.
+    /// Forgets a session with all that is held of it, none of which was acknowledged by all
+    /// members.
     pub(super) fn forget(&mut self, session: SessionId) {
         let next = self.sessions.next(session).unwrap_or(0);
         self.ring.drop_run(IdRun { session, first: 0, count: next });

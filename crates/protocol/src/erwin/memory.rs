@@ -1,5 +1,5 @@
-//! The memory of a sequencing replica: its journal at durability `disk`, and its whole state for a checkpoint or
-//! an orderly end.
+//! The memory of a sequencing replica: its journal at durability `disk`, and its whole state for a
+//! checkpoint or an orderly end.
 
 use bytes::Bytes;
 use seriatim_model::storage::JournalEntry;
@@ -103,7 +103,8 @@ impl Sequencer {
     fn replay(&mut self, record: JournalRecord) {
         match record {
             JournalRecord::Admitted { session, first, lowest, entries } => {
-                // It may have been known, without room for its records, when the floor rose: that is not written down.
+                // It may have been known, without room for its records, when the floor rose: that
+                // is not written down.
                 self.log.open(session);
                 self.log.hold(Time::ZERO, session, (first, lowest), entries, Ticket(0));
             }

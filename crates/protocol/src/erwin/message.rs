@@ -24,8 +24,8 @@ pub enum Message {
         /// The appends, with consecutive numbers: records, or on which shards they are put.
         entries: Vec<Content>,
     },
-    /// Replica to client: the session's numbers below `next` are held or bound, as durably as the log
-    /// promises.
+    /// Replica to client: the session's numbers below `next` are held or bound, as durably as the
+    /// log promises.
     Acknowledged {
         /// The view that this counts in.
         view: ViewNumber,
@@ -34,8 +34,8 @@ pub enum Message {
         /// The next number.
         next: u64,
     },
-    /// Replica to client: the same, but these of the numbers are no-ops: their records never reached their
-    /// shards, and are not in the log.
+    /// Replica to client: the same, but these of the numbers are no-ops: their records never
+    /// reached their shards, and are not in the log.
     NotAppended {
         /// The view that this counts in.
         view: ViewNumber,
@@ -119,8 +119,8 @@ pub enum Message {
         /// Which records it knows of in this view.
         seen: u64,
     },
-    /// Replica to client, before [`Tail`](Self::Tail): sessions that were opened below this, and are not known, have
-    /// expired. It is said if it is above the tail.
+    /// Replica to client, before [`Tail`](Self::Tail): sessions that were opened below this, and
+    /// are not known, have expired. It is said if it is above the tail.
     Floor {
         /// The replica's view.
         view: ViewNumber,
@@ -153,7 +153,8 @@ pub enum Message {
         /// The number that the session would go on with here.
         next: u64,
     },
-    /// Leader to followers: this session ends; nothing from this number on is to be stored any more.
+    /// Leader to followers: this session ends; nothing from this number on is to be stored any
+    /// more.
     End {
         /// The view.
         view: ViewNumber,
@@ -164,7 +165,8 @@ pub enum Message {
         /// The session in which it goes on, if its client said so.
         successor: Option<SessionId>,
     },
-    /// Follower to leader: ended, and durable so. Leader to client: ended, and durable so on all replicas.
+    /// Follower to leader: ended, and durable so. Leader to client: ended, and durable so on all
+    /// replicas.
     Ended {
         /// The view.
         view: ViewNumber,
@@ -175,7 +177,8 @@ pub enum Message {
         /// The session in which it goes on, if there is one.
         successor: Option<SessionId>,
     },
-    /// Leader to client: the session is not known, or not any more, and that it has ended is not remembered.
+    /// Leader to client: the session is not known, or not any more, and that it has ended is not
+    /// remembered.
     NotEnded {
         /// The view.
         view: ViewNumber,
@@ -194,13 +197,15 @@ pub enum Message {
         /// The appends, with consecutive numbers.
         entries: Vec<Content>,
     },
-    /// Leader to follower: the session of what was forwarded is forgotten, and too old to come back.
+    /// Leader to follower: the session of what was forwarded is forgotten, and too old to come
+    /// back.
     ForwardExpired {
         /// The view.
         view: ViewNumber,
         /// The session.
         session: SessionId,
-        /// The leader's `ordered`: a follower that is not as far may still hold entries that are bound.
+        /// The leader's `ordered`: a follower that is not as far may still hold entries that are
+        /// bound.
         ordered: Position,
     },
     /// Leader to followers: these ids are bound, in this order, to the positions from `from` on.

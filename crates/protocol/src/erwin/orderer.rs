@@ -29,8 +29,9 @@ pub(super) struct Orderer {
     pusher: Pusher,
     /// The first ring slot that was not pushed yet.
     next_slot: u64,
-    /// When the next batch may begin, if it is not full and no client waits for a position in it. In a hot log each
-    /// append would be a batch of its own otherwise, and binding it takes twice the messages of appending it.
+    /// When the next batch may begin, if it is not full and no client waits for a position in it.
+    /// In a hot log each append would be a batch of its own otherwise, and binding it takes twice
+    /// the messages of appending it.
     gathers_until: Time,
     /// Batches that the shards hold and some follower has not confirmed.
     drops: VecDeque<DropBatch>,
@@ -127,8 +128,8 @@ impl Orderer {
         ring.iter_from(self.next_slot).next().is_some_and(|(_, entry)| gate.is_durable(entry.ticket))
     }
 
-    /// Binds what is held and durable, in the order of arrival, as far as the window allows, and tells
-    /// the shards what is stable.
+    /// Binds what is held and durable, in the order of arrival, as far as the window allows, and
+    /// tells the shards what is stable.
     pub(super) fn pump(&mut self, now: Time, ring: &Ring, gate: &Gate, out: &mut Vec<RoleEffect>) {
         if self.pushes_at(ring, gate).is_some_and(|at| at <= now) {
             self.push_all(now, ring, gate, out);
@@ -240,7 +241,8 @@ impl Orderer {
         }
     }
 
-    /// Advances `stable` as far as all followers and shards confirmed, and answers the clients that waited for it.
+    /// Advances `stable` as far as all followers and shards confirmed, and answers the clients that
+    /// waited for it.
     pub(super) fn advance(&mut self, now: Time, gate: &Gate, sessions: &Sessions, out: &mut Vec<RoleEffect>) {
         while self.own_pending.front().is_some_and(|(ticket, _)| gate.is_durable(*ticket)) {
             let (_, to) = self.own_pending.pop_front().expect("the front was just seen");
@@ -278,8 +280,8 @@ impl Orderer {
         }
     }
 
-    /// A client asks where a number is bound; it is answered when that is final. One that has its share of all questions is
-    /// not: it asks again.
+    /// A client asks where a number is bound; it is answered when that is final. One that has its
+    /// share of all questions is not: it asks again.
     pub(super) fn ask(
         &mut self,
         asker: Address,

@@ -1,7 +1,7 @@
 //! Binding on the shards: batches on their way from a sequencing replica to the primaries.
 //!
-//! The leader's background ordering and the flush of a view change push in the same way; they differ in
-//! what happens when a batch is bound.
+//! The leader's background ordering and the flush of a view change push in the same way; they
+//! differ in what happens when a batch is bound.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -18,8 +18,8 @@ use crate::parts::{Content, Entry, IdSet, Retransmit};
 use crate::roles::{self, RoleEffect};
 use crate::shard;
 
-/// For how many times the bytes of a batch of records a batch of ids may stand on each shard. Most of these records are
-/// there already.
+/// For how many times the bytes of a batch of records a batch of ids may stand on each shard. Most
+/// of these records are there already.
 const IDS_FOR: usize = 16;
 
 /// The batches of one view on their way to the shards, in the order of positions.
@@ -181,10 +181,10 @@ impl Pusher {
 
 /// How many of `entries`, from the first on, make a batch.
 ///
-/// It is bounded in bytes of records, unless a single one is larger; where a shard gets only their ids, for each shard. A
-/// replica that had no room for records gets those of a batch all the same, from the shard's other replicas, and
-/// nothing is stable before it has written them: without a bound a few small batches are a slow disk's work of many
-/// seconds.
+/// It is bounded in bytes of records, unless a single one is larger; where a shard gets only their
+/// ids, for each shard. A replica that had no room for records gets those of a batch all the same,
+/// from the shard's other replicas, and nothing is stable before it has written them: without a
+/// bound a few small batches are a slow disk's work of many seconds.
 pub(super) fn takes<'a>(entries: impl Iterator<Item = &'a Entry>, limits: &limits::Limits) -> usize {
     let mut records = 0;
     let mut named: BTreeMap<ShardId, usize> = BTreeMap::new();

@@ -1,7 +1,8 @@
-//! A client's side of putting records on shards itself, beside the ids that it sends to the sequencing
-//! replicas: both in the same round trip (LazyLog §5.1).
+//! A client's side of putting records on shards itself, beside the ids that it sends to the
+//! sequencing replicas: both in the same round trip (LazyLog §5.1).
 //!
-//! A record is stored when every replica of its shard in the client's view has said so, in that view.
+//! A record is stored when every replica of its shard in the client's view has said so, in that
+//! view.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -21,14 +22,15 @@ use crate::{roles, shard};
 
 type Replica = (ShardId, NodeId);
 
-/// How far the replicas of the shards are: the records that each holds, and those that are on their way to it.
+/// How far the replicas of the shards are: the records that each holds, and those that are on their
+/// way to it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Putting {
-    /// Below this number every sequencing replica of the present view has the ids. What was so in an earlier
-    /// view does not count here: an id may have become void in between.
+    /// Below this number every sequencing replica of the present view has the ids. What was so in
+    /// an earlier view does not count here: an id may have become void in between.
     pub(super) ids_held: u64,
-    /// Below this number the client sent ids to a sequencing replica of the present view, so a shard may wait for
-    /// their records.
+    /// Below this number the client sent ids to a sequencing replica of the present view, so a
+    /// shard may wait for their records.
     pub(super) ids_sent: u64,
     /// Below this number every record is stored in the present view, or its append is completed.
     stored_below: u64,
@@ -37,8 +39,8 @@ pub(super) struct Putting {
 
 /// How far one replica is.
 ///
-/// Invariant: what goes to it of the numbers below `sent` is stored there, or on its way, or in `refused`; `unanswered`
-/// counts what is on its way, and `in_flight` its bytes.
+/// Invariant: what goes to it of the numbers below `sent` is stored there, or on its way, or in
+/// `refused`; `unanswered` counts what is on its way, and `in_flight` its bytes.
 #[derive(Clone, Debug)]
 struct Progress {
     /// Its bit in [`Target::stored`].
@@ -46,11 +48,13 @@ struct Progress {
     sent: u64,
     /// The ids that the replica refused, whose records the client sends it again.
     refused: IdSet,
-    /// Which of these is next; then what was not sent, and then those before it. While it is fenced all have their turn so,
-    /// however few fit into the window: it keeps what it cannot acknowledge.
+    /// Which of these is next; then what was not sent, and then those before it. While it is fenced
+    /// all have their turn so, however few fit into the window: it keeps what it cannot
+    /// acknowledge.
     again_from: u64,
-    /// Whether it is between views, or not in this one yet: it keeps records, and acknowledges none. Until it does, it gets
-    /// records whose ids the client has sent, which a view change may wait for, and no others.
+    /// Whether it is between views, or not in this one yet: it keeps records, and acknowledges
+    /// none. Until it does, it gets records whose ids the client has sent, which a view change may
+    /// wait for, and no others.
     is_fenced: bool,
     unanswered: u64,
     in_flight: usize,
@@ -103,7 +107,8 @@ impl Progress {
         );
     }
 
-    /// The next records that are to be sent, if there is room for them. The client has sent the ids of those below `ids_sent`.
+    /// The next records that are to be sent, if there is room for them. The client has sent the ids
+    /// of those below `ids_sent`.
     fn next(&mut self, unstored: &Unstored, ids_sent: u64, end: u64) -> Option<Batch> {
         let most = self.pace.room(self.in_flight)?;
         let end = match self.is_fenced {
@@ -169,7 +174,8 @@ struct Unstored<'a> {
 }
 
 impl Unstored<'_> {
-    /// The first of those with one of these numbers that follow each other, at most so many bytes of them.
+    /// The first of those with one of these numbers that follow each other, at most so many bytes
+    /// of them.
     fn batch(&self, numbers: Range<u64>, most: usize) -> Option<Batch> {
         let (shard, bit) = self.at;
         let end = numbers.end;
@@ -231,7 +237,8 @@ impl Putting {
         }
     }
 
-    /// Below which number everything was sent to every replica that it goes to, if records are put on shards.
+    /// Below which number everything was sent to every replica that it goes to, if records are put
+    /// on shards.
     pub(super) fn sent_below(&self) -> Option<u64> {
         self.replicas.values().map(|progress| progress.sent).min()
     }
@@ -271,9 +278,10 @@ impl Putting {
         behind.map(|((_, node), progress)| (*node, progress.pace.busy()))
     }
 
-    /// Below which number ids may leave, of the appends that end at `end`. No id leaves before its record, and none while
-    /// more than `ahead` bytes of records before its own are not stored: its append takes no longer for it, since other
-    /// records are in its way, and a view change waits for every record whose id has left and that no shard has yet.
+    /// Below which number ids may leave, of the appends that end at `end`. No id leaves before its
+    /// record, and none while more than `ahead` bytes of records before its own are not stored: its
+    /// append takes no longer for it, since other records are in its way, and a view change waits
+    /// for every record whose id has left and that no shard has yet.
     pub(super) fn ids_below(&mut self, appends: &Appends, ahead: usize) -> u64 {
         let end = appends.end();
         let Some(sent) = self.sent_below() else { return end };
@@ -290,8 +298,8 @@ impl Putting {
         appends.within(most).max(stored + 1).min(sent).min(end)
     }
 
-    /// Puts records on their shards: those that it has not sent, and those that a replica has not answered in time.
-    /// Returns whether a replica has timed out.
+    /// Puts records on their shards: those that it has not sent, and those that a replica has not
+    /// answered in time. Returns whether a replica has timed out.
     pub(super) fn send(
         &mut self,
         now: Time,
@@ -313,8 +321,8 @@ impl Putting {
             if progress.unanswered == 0 {
                 progress.pace.begins(now);
             } else if progress.pace.times_out(now) {
-                // The first batch asks what became of the records that were sent; the client sends the others again
-                // only if the replica misses that one.
+                // The first batch asks what became of the records that were sent; the client sends
+                // the others again only if the replica misses that one.
                 has_timed_out = true;
                 batches.extend(unstored.batch(base..progress.sent.min(end), limits.batch_bytes));
             }
@@ -332,8 +340,9 @@ impl Putting {
         has_timed_out
     }
 
-    /// A replica is not in that view yet, or not any more: all that it did not answer goes to it again, after a pause. If it
-    /// `keeps` records, it gets the records whose ids the client has sent, and no others.
+    /// A replica is not in that view yet, or not any more: all that it did not answer goes to it
+    /// again, after a pause. If it `keeps` records, it gets the records whose ids the client has
+    /// sent, and no others.
     fn fenced(&mut self, now: Time, from: Replica, session: SessionId, appends: &Appends, keeps: bool) {
         let (first, count) = (appends.base(), appends.len() as u64);
         self.send_again(from, IdRun { session, first, count }, appends);
@@ -416,7 +425,8 @@ impl Putting {
 }
 
 impl LogClient {
-    /// Why a record cannot be put on a shard. Only shards see the record, so no sequencing replica could object.
+    /// Why a record cannot be put on a shard. Only shards see the record, so no sequencing replica
+    /// could object.
     pub(super) fn objection(&self, record: &Record, choice: ShardChoice) -> Option<Failure> {
         let config = self.log.config();
         if config.order.places_by_position() {
@@ -483,9 +493,10 @@ impl LogClient {
         self.release();
     }
 
-    /// These ids are in the log, as no-ops: their records did not reach their shard in time, or were
-    /// lost with its replicas before they were acknowledged. That is definite: a record whose application does
-    /// not mind its order is appended again, and is in the log at most once even so.
+    /// These ids are in the log, as no-ops: their records did not reach their shard in time, or
+    /// were lost with its replicas before they were acknowledged. That is definite: a record whose
+    /// application does not mind its order is appended again, and is in the log at most once even
+    /// so.
     pub(super) fn not_appended(&mut self, now: Time, ids: IdRun, out: &mut Out) {
         let Session::Open(session) = self.session else { return };
         for number in ids.first.max(self.appends.base())..ids.end().min(self.appends.end()) {

@@ -1,9 +1,11 @@
-//! How a client goes on with the session of an earlier run, where records do not travel with their ids.
+//! How a client goes on with the session of an earlier run, where records do not travel with their
+//! ids.
 //!
-//! Two runs must not put different records under one id: each replica of a shard could hold another one. So this run
-//! puts nothing under the old ids. It ends the old session, asks the leader what became of its numbers, and appends in
-//! a session of its own, which the members write down as the successor of the old one. A run that goes on with the old
-//! session once more, after another crash, finds this one by that.
+//! Two runs must not put different records under one id: each replica of a shard could hold another
+//! one. So this run puts nothing under the old ids. It ends the old session, asks the leader what
+//! became of its numbers, and appends in a session of its own, which the members write down as the
+//! successor of the old one. A run that goes on with the old session once more, after another
+//! crash, finds this one by that.
 //!
 //! ```text
 //! client                              leader
@@ -15,8 +17,8 @@
 //!   |<-- Located ------------------------|     final: whatever is appended now comes after them
 //! ```
 //!
-//! The first appends of this run are those of a and b again, in their order, and the client answers each with what
-//! became of its number. The rest goes to c.
+//! The first appends of this run are those of a and b again, in their order, and the client answers
+//! each with what became of its number. The rest goes to c.
 
 use std::collections::BTreeSet;
 
@@ -113,8 +115,8 @@ impl LogClient {
         }
     }
 
-    /// No replica knows the session any more, or it never had so many numbers. The client says so to an append that
-    /// waits, or else to the next one.
+    /// No replica knows the session any more, or it never had so many numbers. The client says so
+    /// to an append that waits, or else to the next one.
     fn resume_failed(&mut self, out: &mut Out) {
         let Some(resuming) = self.resuming.take() else { return };
         let session = resuming.session();

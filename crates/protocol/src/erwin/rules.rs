@@ -4,8 +4,8 @@ use seriatim_model::Position;
 
 use crate::parts::IdSetDigest;
 
-/// Positions below this are final: every replica dropped them, so every replica that a view change may
-/// choose starts above them (LazyLog §4.3).
+/// Positions below this are final: every replica dropped them, so every replica that a view change
+/// may choose starts above them (LazyLog §4.3).
 #[must_use]
 pub(super) fn stable_bound(confirmed: impl Iterator<Item = Position>) -> Position {
     confirmed.min().unwrap_or(Position::ZERO)
@@ -25,10 +25,10 @@ pub(super) struct Count {
 /// The tail: a bound above the position of every acknowledged append.
 ///
 /// An acknowledged record is held or ordered on every replica. If the order of a follower wins, the
-/// record comes after all that the leader ordered before it, and after all that this follower held before
-/// it. Where both know of the same records that is no more than the leader's count. Otherwise what the
-/// follower holds may come on top of it, because drops of records that it never held move up those that
-/// it holds: the largest count alone would be too low.
+/// record comes after all that the leader ordered before it, and after all that this follower held
+/// before it. Where both know of the same records that is no more than the leader's count.
+/// Otherwise what the follower holds may come on top of it, because drops of records that it never
+/// held move up those that it holds: the largest count alone would be too low.
 #[must_use]
 pub(super) fn tail(leader: Count, followers: impl Iterator<Item = Count>) -> Position {
     let bound = |follower: Count| {
@@ -52,8 +52,8 @@ mod tests {
 
     #[test]
     fn a_drop_of_records_that_a_follower_never_held_cannot_lift_one_over_the_tail() {
-        // The leader holds [z, r], the follower [w, r]. The leader orders z, and dies; the follower,
-        // which took z as seen, orders w at 1 and r at 2.
+        // The leader holds [z, r], the follower [w, r]. The leader orders z, and dies; the
+        // follower, which took z as seen, orders w at 1 and r at 2.
         let leader = Count { end: Position(2), held: 2, seen: IdSetDigest(1) };
         let follower = Count { end: Position(2), held: 2, seen: IdSetDigest(2) };
         assert_eq!(tail(leader, [follower].into_iter()), Position(3));

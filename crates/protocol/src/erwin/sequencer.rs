@@ -1,5 +1,5 @@
-//! A sequencing replica: admits appends, follows the leader's order or establishes it, and hands over
-//! what it holds when its view ends.
+//! A sequencing replica: admits appends, follows the leader's order or establishes it, and hands
+//! over what it holds when its view ends.
 
 use bytes::Bytes;
 use seriatim_model::{
@@ -21,8 +21,8 @@ use crate::parts::{Admission, Content, Gate, Membership, Shares, sequencing};
 use crate::roles::{self, RoleEffect, RoleInput, SequencingRole};
 use crate::shard;
 
-/// One sequencing replica of one log: the view and claim that it obeys (`membership`), its entries (`log`), and its
-/// work in a view (`orderer`, `forwarding`) and at the view's end (`flush`).
+/// One sequencing replica of one log: the view and claim that it obeys (`membership`), its entries
+/// (`log`), and its work in a view (`orderer`, `forwarding`) and at the view's end (`flush`).
 #[derive(Clone, Debug)]
 pub struct Sequencer {
     pub(super) membership: Membership,
@@ -220,8 +220,8 @@ impl Sequencer {
             && self.log.ring().first_number(session).is_none_or(|first| number < first);
         let is_void = !self.log.sessions().voids(IdRun { session, first: number, count: 1 }).is_empty();
         if is_bound && is_void {
-            // The answer says that all numbers below are in the log but the no-ops: so it lists the no-ops before
-            // this one, too, as far as the client waits for them.
+            // The answer says that all numbers below are in the log but the no-ops: so it lists the
+            // no-ops before this one, too, as far as the client waits for them.
             let lowest = self.log.sessions().lowest(session).unwrap_or(0);
             reply(asker, self.acknowledgement(session, lowest.min(number), number + 1), out);
         } else if is_bound && self.log.sessions().position(session, number).is_none() {
@@ -232,9 +232,10 @@ impl Sequencer {
         }
     }
 
-    /// Follower: the leader will never admit the entries of this session that it does not hold. Once this
-    /// replica has truncated all that the leader had bound by then, no client ever got an acknowledgement of all members
-    /// for the rest, and none ever will. This replica drops the rest, and the acknowledgements that wait for it.
+    /// Follower: the leader will never admit the entries of this session that it does not hold.
+    /// Once this replica has truncated all that the leader had bound by then, no client ever got an
+    /// acknowledgement of all members for the rest, and none ever will. This replica drops the
+    /// rest, and the acknowledgements that wait for it.
     fn forward_expired(&mut self, session: SessionId, ordered: Position, out: &mut Vec<RoleEffect>) {
         if self.orderer.is_none() && self.log.ordered() >= ordered && self.log.ring().holds(session) {
             self.log.forget(session);
@@ -322,8 +323,8 @@ impl Sequencer {
         reply(client, message, out);
     }
 
-    /// Says that the session's numbers below `next` are held or bound, and which of those from `first` on became
-    /// no-ops.
+    /// Says that the session's numbers below `next` are held or bound, and which of those from
+    /// `first` on became no-ops.
     fn acknowledgement(&self, session: SessionId, first: u64, next: u64) -> Message {
         let view = self.membership.number;
         let asked = IdRun { session, first, count: next.saturating_sub(first) };
@@ -354,8 +355,8 @@ impl Sequencer {
         let next = first + entries.len() as u64;
         let is_noted = cut == Some(Cut::NoRoom) && self.log.notes_refused(run.session);
         if next == first && !is_noted && self.log.sessions().next(run.session).is_none() {
-            // Nothing of a new session was admitted, nor is it to come again. One without room is remembered:
-            // what follows on the heels of its first records must not find it unknown.
+            // Nothing of a new session was admitted, nor is it to come again. One without room is
+            // remembered: what follows on the heels of its first records must not find it unknown.
             return cut;
         }
         let admitted = JournalRecord::Admitted { session: run.session, first, lowest, entries };
@@ -442,7 +443,8 @@ impl Sequencer {
         }
     }
 
-    /// Leader: drops the batches that every shard holds, in order, and has the followers do the same.
+    /// Leader: drops the batches that every shard holds, in order, and has the followers do the
+    /// same.
     fn drop_bound(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
         while let Some(batch) = self.orderer.as_mut().and_then(|orderer| orderer.take_bound(now)) {
             assert_eq!(batch.from, self.log.ordered(), "batches are bound in order");

@@ -1,5 +1,6 @@
-//! The shards of a log whose positions come after its records are durable: in erwin-bb the leader pushes records with
-//! their positions; in erwin-st clients put the records, and the leader orders them by id.
+//! The shards of a log whose positions come after its records are durable: in erwin-bb the leader
+//! pushes records with their positions; in erwin-st clients put the records, and the leader orders
+//! them by id.
 
 mod by_id;
 mod held_records;
@@ -16,8 +17,8 @@ use crate::shard::{Core, DataPath, Predicting};
 
 type Out = Vec<RoleEffect>;
 
-/// The data path of a log whose records are pushed to the shards with their positions. It keeps nothing but what may be told
-/// of them before they are final.
+/// The data path of a log whose records are pushed to the shards with their positions. It keeps
+/// nothing but what may be told of them before they are final.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pushed {
     predicting: Predicting,

@@ -1,4 +1,5 @@
-//! The sequencing replica's part in a view change: seal, flush, stage (docs/design/views.md, steps 2 to 6).
+//! The sequencing replica's part in a view change: seal, flush, stage (docs/design/views.md, steps
+//! 2 to 6).
 
 use seriatim_model::{Address, IdRun, Position, ShardId, Time, View, ViewNumber, limits};
 
@@ -11,8 +12,8 @@ use crate::parts::membership::{SealOutcome, Staged};
 use crate::parts::{Entry, Ring, Sessions};
 use crate::roles::RoleEffect;
 
-/// The entries that the chosen replica binds on behalf of a claim. The replica's own state stays as it is: an
-/// attempt that dies here must leave it to the next.
+/// The entries that the chosen replica binds on behalf of a claim. The replica's own state stays as
+/// it is: an attempt that dies here must leave it to the next.
 #[derive(Clone, Debug)]
 pub(super) struct Flush {
     claim: ViewNumber,

@@ -1,5 +1,5 @@
-//! The requests of an application to the machine that appends for it, and the replies: the same for every
-//! ordering.
+//! The requests of an application to the machine that appends for it, and the replies: the same for
+//! every ordering.
 
 use seriatim_model::{Effect, NodeId, Order, Position, Record, RecordId, SessionId, ShardId, Time};
 
@@ -14,8 +14,9 @@ pub enum ShardChoice {
     ByKey,
     /// The shards take turns, whatever its key.
     InTurn,
-    /// This one. If that takes no records any more when the append is sent, since it was lost or is to leave, another does: the
-    /// appends after it in its session cannot do without it. Appends that come later fail.
+    /// This one. If that takes no records any more when the append is sent, since it was lost or is
+    /// to leave, another does: the appends after it in its session cannot do without it. Appends
+    /// that come later fail.
     Fixed(ShardId),
 }
 
@@ -30,8 +31,8 @@ impl ShardChoice {
         }
     }
 
-    /// The shard for a record, of those that take records: it follows from its id, or from its key. A turn is
-    /// `stripe` numbers of a session long.
+    /// The shard for a record, of those that take records: it follows from its id, or from its key.
+    /// A turn is `stripe` numbers of a session long.
     #[must_use]
     pub fn of(self, id: RecordId, record: &Record, stripe: u64, open: &[ShardId]) -> ShardId {
         let in_turn = || (id.session.0 as u64).wrapping_add(id.number / stripe);
@@ -77,8 +78,8 @@ pub struct AppendSpec {
     pub sync: bool,
     /// Which shard takes the record.
     pub shard: ShardChoice,
-    /// Until when the client appends it again, under the session's next number, if its id became a no-op: for
-    /// programs that do not mind that it then comes after later submissions.
+    /// Until when the client appends it again, under the session's next number, if its id became a
+    /// no-op: for programs that do not mind that it then comes after later submissions.
     pub again_until: Time,
 }
 
@@ -103,7 +104,8 @@ pub enum Reply {
         /// The number of the next append.
         next: u64,
     },
-    /// The session has ended: which, and the first number that is refused. Nothing, if none was open, or none that is known.
+    /// The session has ended: which, and the first number that is refused. Nothing, if none was
+    /// open, or none that is known.
     Ended(Option<(SessionId, u64)>),
     /// It did not work.
     Failed(Failure),
@@ -121,7 +123,8 @@ pub fn reply(token: u64, reply: Reply) -> ClientEffect {
 /// Why a request failed for good. Anything that can pass by itself is retried instead.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// The session is forgotten. Appends that were in flight may or may not be in the log, at most once.
+    /// The session is forgotten. Appends that were in flight may or may not be in the log, at most
+    /// once.
     #[error("session {0} has expired; appends in flight may or may not be in the log")]
     SessionExpired(SessionId),
     /// The record is larger than the log allows. It is not in the log.
@@ -130,10 +133,12 @@ pub enum Failure {
         /// The largest payload allowed, in bytes.
         limit: u32,
     },
-    /// An earlier run of this session saw the append acknowledged, and did not wait for it any more.
+    /// An earlier run of this session saw the append acknowledged, and did not wait for it any
+    /// more.
     #[error("append {0} was completed before; it is in the log")]
     Stale(RecordId),
-    /// The record reached its shard too late, or not at all. It is not in the log, and never will be.
+    /// The record reached its shard too late, or not at all. It is not in the log, and never will
+    /// be.
     #[error("append {0} did not reach its shard in time; it is not in the log")]
     NotAppended(RecordId),
     /// The log has no such shard, or it takes no new records. The record is not in the log.
@@ -159,8 +164,8 @@ pub struct LogClientConfig {
     pub control: NodeId,
     /// Drawn at random for each client: names its sessions and spreads its retries.
     pub random: u64,
-    /// A session of an earlier run to go on with, and its next number: those of the sessions in which other runs went
-    /// on with it follow its own.
+    /// A session of an earlier run to go on with, and its next number: those of the sessions in
+    /// which other runs went on with it follow its own.
     pub resume: Option<(SessionId, u64)>,
     /// Bounds, and deliberate defects for the simulator.
     pub options: Options,

@@ -6,8 +6,9 @@ use seriatim_model::Time;
 
 /// The next try of something that may come to nothing, and the pause after it.
 ///
-/// It is for tries whose duration no role knows. Where it is worth it, a client measures the usual time of an answer: see
-/// [`Retransmit`](super::Retransmit) and [`Conversation`](super::Conversation).
+/// It is for tries whose duration no role knows. Where it is worth it, a client measures the usual
+/// time of an answer: see [`Retransmit`](super::Retransmit) and
+/// [`Conversation`](super::Conversation).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     at: Time,
@@ -51,7 +52,8 @@ impl Backoff {
         self.wait(now, self.pause);
     }
 
-    /// It is tried now; `stretch` makes this pause longer or shorter, so that not all roles try in step.
+    /// It is tried now; `stretch` makes this pause longer or shorter, so that not all roles try in
+    /// step.
     pub fn tried_with(&mut self, now: Time, stretch: f64) {
         self.wait(now, self.pause.mul_f64(stretch));
     }
@@ -66,7 +68,8 @@ impl Backoff {
         self.at = self.at.min(at);
     }
 
-    /// It cannot be tried for now: the next try is due after the pause, unless it was due later anyway.
+    /// It cannot be tried for now: the next try is due after the pause, unless it was due later
+    /// anyway.
     pub fn postpone(&mut self, now: Time) {
         let at = self.at;
         self.tried(now);

@@ -14,8 +14,8 @@ pub struct Carried {
     pub order: Bytes,
 }
 
-/// In the first format there were only sessions, which begin with their number. That is far below this bit, which says that the
-/// rest comes before them, and that this is how long it is.
+/// In the first format there were only sessions, which begin with their number. That is far below
+/// this bit, which says that the rest comes before them, and that this is how long it is.
 const HAS_ORDER: u32 = 1 << 31;
 
 impl From<Sessions> for Carried {

@@ -13,8 +13,8 @@ pub enum Content {
     Put {
         /// On which shard.
         shard: ShardId,
-        /// How many bytes the record takes, as its client says: so much the shard has to hold before the id is bound.
-        /// Zero in what earlier builds wrote.
+        /// How many bytes the record takes, as its client says: so much the shard has to hold
+        /// before the id is bound. Zero in what earlier builds wrote.
         bytes: u32,
     },
 }

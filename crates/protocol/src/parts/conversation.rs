@@ -1,5 +1,5 @@
-//! A client's knowledge of a replica that it sends to: whether it is slow, full or gone, and how much may be on its way to
-//! it.
+//! A client's knowledge of a replica that it sends to: whether it is slow, full or gone, and how
+//! much may be on its way to it.
 
 use std::time::Duration;
 
@@ -9,12 +9,13 @@ use super::Window;
 use super::lookup::LOOKUP_FIRST;
 use super::timeouts::{BUSY_FIRST, BUSY_MOST, RECONNECT_AFTER, RESEND_FIRST, RESEND_MOST, next_timeout};
 
-/// The pace of one client towards one replica: when it may send, when it sends again, and how much at a time.
+/// The pace of one client towards one replica: when it may send, when it sends again, and how much
+/// at a time.
 ///
-/// Three things slow it down, and each has its own remedy. With a replica that has no room, the client halves the
-/// window, and waits: half of the time between two answers at first, and twice as long each time. With one that
-/// refuses the view, it waits while it asks the register. With one that does not answer, it retransmits after a
-/// measured timeout that doubles.
+/// Three things slow it down, and each has its own remedy. With a replica that has no room, the
+/// client halves the window, and waits: half of the time between two answers at first, and twice as
+/// long each time. With one that refuses the view, it waits while it asks the register. With one
+/// that does not answer, it retransmits after a measured timeout that doubles.
 ///
 /// An acknowledgement ends the pause, and replaces what the replica said of its room.
 #[derive(Clone, Debug)]
@@ -28,9 +29,11 @@ pub struct Conversation {
     took_at: Time,
     /// How long the replica has lately needed until it took something again.
     pace: Duration,
-    /// Whether the replica had no room when it was last heard of, and if so, whether because of its disk.
+    /// Whether the replica had no room when it was last heard of, and if so, whether because of its
+    /// disk.
     busy: Option<bool>,
-    /// The number that what was sent last began with, where the replica had said that it took nothing from there on.
+    /// The number that what was sent last began with, where the replica had said that it took
+    /// nothing from there on.
     went_back_to: Option<u64>,
     window: Window,
 }
@@ -52,7 +55,8 @@ impl Conversation {
         }
     }
 
-    /// Whether the replica had no room when it was last heard of, and if so, whether because of its disk.
+    /// Whether the replica had no room when it was last heard of, and if so, whether because of its
+    /// disk.
     #[must_use]
     pub fn busy(&self) -> Option<bool> {
         self.busy
@@ -64,8 +68,8 @@ impl Conversation {
         (self.retry_at > Time::ZERO).then_some(self.retry_at)
     }
 
-    /// When something is sent again, if nothing is heard. A replica that is given a pause is not bothered before it is
-    /// over.
+    /// When something is sent again, if nothing is heard. A replica that is given a pause is not
+    /// bothered before it is over.
     #[must_use]
     pub fn resend_at(&self) -> Time {
         (self.heard_at + self.timeout).max(self.retry_at)
@@ -80,7 +84,8 @@ impl Conversation {
         pauses
     }
 
-    /// Whether nothing was heard for too long, so that what is on its way is in doubt; then the next wait is longer.
+    /// Whether nothing was heard for too long, so that what is on its way is in doubt; then the
+    /// next wait is longer.
     pub fn times_out(&mut self, now: Time) -> bool {
         let has_timed_out = now >= self.heard_at + self.timeout;
         if has_timed_out {
@@ -118,20 +123,23 @@ impl Conversation {
         (self.pause, self.busy) = (Duration::ZERO, None);
     }
 
-    /// The oldest of what was on its way was answered: one that is lost is not made up for by those that come after it.
+    /// The oldest of what was on its way was answered: one that is lost is not made up for by those
+    /// that come after it.
     pub fn advances(&mut self, now: Time) {
         self.timeout = next_timeout(self.timeout, now - self.heard_at);
         self.heard_at = now;
     }
 
-    /// The replica takes nothing of what was sent from this number on. Says whether that is news: a replica that misses one
-    /// message answers so to each that was on its way behind it, and what is sent next comes after them all. If it were sent
-    /// anew for each of them, each of these would be answered so, too.
+    /// The replica takes nothing of what was sent from this number on. Says whether that is news: a
+    /// replica that misses one message answers so to each that was on its way behind it, and what
+    /// is sent next comes after them all. If it were sent anew for each of them, each of these
+    /// would be answered so, too.
     pub fn goes_back_to(&mut self, number: u64) -> bool {
         self.went_back_to.replace(number) != Some(number)
     }
 
-    /// The replica had no room. Several messages that were on their way at once are refused at once, and that counts once.
+    /// The replica had no room. Several messages that were on their way at once are refused at
+    /// once, and that counts once.
     pub fn refused(&mut self, now: Time, disk_full: bool, jitter: f64) {
         self.heard_at = now;
         // A disk that was full stays the reason until something is held again.
@@ -139,8 +147,8 @@ impl Conversation {
         self.slows(now, jitter);
     }
 
-    /// The client is to send less, and later. That is no answer of the replica: the timeout of one that is silent
-    /// goes on.
+    /// The client is to send less, and later. That is no answer of the replica: the timeout of one
+    /// that is silent goes on.
     pub fn slows(&mut self, now: Time, jitter: f64) {
         if self.backs_off(now, (self.pace / 2).max(BUSY_FIRST), jitter) {
             self.window.refused();

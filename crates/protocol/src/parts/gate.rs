@@ -12,15 +12,15 @@ use crate::roles::{Message, RoleEffect};
 /// Issues the tickets of one role's writes, and keeps each confirmation until every write that left
 /// before it is durable.
 ///
-/// At durability `memory` a sequencing role's confirmations do not wait for its writes (`waits` is false): its gate stands
-/// open.
+/// At durability `memory` a sequencing role's confirmations do not wait for its writes (`waits` is
+/// false): its gate stands open.
 ///
 /// Invariant: the tickets in `waiting` do not decrease.
 #[derive(Clone, Debug)]
 pub struct Gate {
     issued: Ticket,
-    /// The latest write that a confirmation waits for. The stable bound is worth writing, but no role
-    /// waits for it, and the node need not hurry to make it durable.
+    /// The latest write that a confirmation waits for. The stable bound is worth writing, but no
+    /// role waits for it, and the node need not hurry to make it durable.
     awaited: Ticket,
     durable: Ticket,
     waits: bool,
@@ -75,8 +75,8 @@ impl Gate {
         }
     }
 
-    /// Takes note that the write with this ticket will never be: a role that waits for a confirmation of it, or
-    /// of a later write, waits in vain, and asks again.
+    /// Takes note that the write with this ticket will never be: a role that waits for a
+    /// confirmation of it, or of a later write, waits in vain, and asks again.
     pub fn failed(&mut self, ticket: Ticket) {
         self.waiting.retain(|(after, _, _)| *after < ticket);
     }

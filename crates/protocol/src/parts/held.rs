@@ -1,5 +1,5 @@
-//! The records of a replica that have no final position, and the clients that brought them: there is room for so
-//! many, and each client has its share.
+//! The records of a replica that have no final position, and the clients that brought them: there
+//! is room for so many, and each client has its share.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,8 +9,8 @@ use super::{IdSet, Shares};
 
 /// The ids of such records.
 ///
-/// Invariant: `sessions` has the sessions with held records, `shares` counts the held records of each client, and
-/// every client that is `gone` has some.
+/// Invariant: `sessions` has the sessions with held records, `shares` counts the held records of
+/// each client, and every client that is `gone` has some.
 #[derive(Clone, Debug, Default)]
 pub struct Held {
     ids: IdSet,
@@ -26,8 +26,8 @@ struct Holding {
     count: u64,
     /// The number after the highest.
     end: u64,
-    /// The client that something of the session came from last. Records from another replica, or from a store that
-    /// was opened again, have no known client.
+    /// The client that something of the session came from last. Records from another replica, or
+    /// from a store that was opened again, have no known client.
     client: Option<Peer>,
 }
 
@@ -110,8 +110,8 @@ impl Held {
         self.shares.room(Some(client), most)
     }
 
-    /// Whether later records of the same session are held. These, and all the client sent after them, wait for the ones that
-    /// come before: so there is a reserve for such.
+    /// Whether later records of the same session are held. These, and all the client sent after
+    /// them, wait for the ones that come before: so there is a reserve for such.
     #[must_use]
     pub fn fill_a_gap(&self, ids: IdRun) -> bool {
         self.sessions.get(&ids.session).is_some_and(|holding| ids.first < holding.end)

@@ -1,7 +1,7 @@
 //! The ids of records that a shard replica holds before they have final positions.
 //!
-//! The store has the records; here are only their ids. An id goes from *held* to *placed*, when it is given a
-//! position, and is forgotten when that position is final.
+//! The store has the records; here are only their ids. An id goes from *held* to *placed*, when it
+//! is given a position, and is forgotten when that position is final.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,14 +11,15 @@ use seriatim_model::{IdRun, LogConfig, Position, SessionId, ShardId, ViewHistory
 
 use super::{Held, IdSet, junk};
 
-/// The ids of records in the store that have no final position, with the positions that some of them were given.
+/// The ids of records in the store that have no final position, with the positions that some of
+/// them were given.
 #[derive(Clone, Debug, Default)]
 pub struct HeldIds {
     held: Held,
     /// Ids that got positions which are not final yet.
     placed: BTreeMap<(Position, ViewNumber), Ordered>,
-    /// Above which position nothing of a session was bound as far as this replica can tell: where the session was
-    /// opened, or the stable bound when something of it last came or became final.
+    /// Above which position nothing of a session was bound as far as this replica can tell: where
+    /// the session was opened, or the stable bound when something of it last came or became final.
     active: BTreeMap<SessionId, Position>,
     /// Where the next search for sessions that are over is due.
     sweep_at: Position,
@@ -96,7 +97,8 @@ impl HeldIds {
         self.placed.last_key_value().map_or(Position::ZERO, |((first, _), run)| *first + run.ids.count)
     }
 
-    /// The next ids, in order, whose positions are below `stable` and so final. They are not placed any more.
+    /// The next ids, in order, whose positions are below `stable` and so final. They are not placed
+    /// any more.
     pub fn next_final(&mut self, stable: Position, history: &ViewHistory) -> Option<Ordered> {
         while let Some(((first, view), run)) = self.placed.first_key_value().map(|(at, run)| (*at, *run))
             && first < stable
@@ -115,8 +117,9 @@ impl HeldIds {
         None
     }
 
-    /// The positions of these are final, some of them on this `shard`: what is held of them goes, and what comes before
-    /// them in their session, which is final as well, somewhere else. Returns the latter, which was put for nothing.
+    /// The positions of these are final, some of them on this `shard`: what is held of them goes,
+    /// and what comes before them in their session, which is final as well, somewhere else. Returns
+    /// the latter, which was put for nothing.
     pub fn finish(&mut self, shard: ShardId, run: Ordered) -> Vec<IdRun> {
         if run.shard == shard {
             self.release(run.ids);
@@ -126,8 +129,8 @@ impl HeldIds {
         orphans
     }
 
-    /// Something of a session came, or became final. A session is opened at a tail, which may be far above what is
-    /// final.
+    /// Something of a session came, or became final. A session is opened at a tail, which may be
+    /// far above what is final.
     pub fn note_active(&mut self, stable: Position, session: SessionId) {
         self.active.insert(session, stable.max(session.opened_at()));
     }
@@ -138,8 +141,9 @@ impl HeldIds {
         self.active.contains_key(&session)
     }
 
-    /// If more than twice `most` sessions are active, forgets that of as many as can be, the longest idle first, so that
-    /// there are not more than `most`: such of which nothing is held and that are not to be `kept`. Returns them.
+    /// If more than twice `most` sessions are active, forgets that of as many as can be, the
+    /// longest idle first, so that there are not more than `most`: such of which nothing is held
+    /// and that are not to be `kept`. Returns them.
     pub fn forget_idle(&mut self, most: usize, kept: impl FnOnce() -> BTreeSet<SessionId>) -> Vec<SessionId> {
         // No fewer than sequencing replicas remember, and some that are on their way.
         if self.active.len() <= 2 * most {
@@ -158,18 +162,19 @@ impl HeldIds {
         idle
     }
 
-    /// After how many positions nothing is admitted any more of a session that nothing came of. Twice: a sequencing
-    /// replica may have ordered a little less than is final here. And a ring's, the largest that any node has: what it
-    /// holds was admitted before, and is ordered within that. No number of this node alone is in it, since other nodes
-    /// admit what is discarded here.
+    /// After how many positions nothing is admitted any more of a session that nothing came of.
+    /// Twice: a sequencing replica may have ordered a little less than is final here. And a ring's,
+    /// the largest that any node has: what it holds was admitted before, and is ordered within
+    /// that. No number of this node alone is in it, since other nodes admit what is discarded here.
     #[must_use]
     pub fn over_after(config: &LogConfig, limits: Limits) -> u64 {
         config.idle_positions().saturating_mul(2).saturating_add(limits.largest_ring_records as u64)
     }
 
-    /// Forgets sessions of which nothing came, and nothing became final, for so many positions that no sequencing
-    /// replica admits anything of theirs any more, whatever comes. Returns the ids that were put and now never
-    /// get a position; nothing if it does not look, which it does every sixteenth of that.
+    /// Forgets sessions of which nothing came, and nothing became final, for so many positions that
+    /// no sequencing replica admits anything of theirs any more, whatever comes. Returns the ids
+    /// that were put and now never get a position; nothing if it does not look, which it does every
+    /// sixteenth of that.
     pub fn sweep(&mut self, stable: Position, idle_positions: u64) -> Option<Vec<IdRun>> {
         if stable < self.sweep_at {
             return None;

@@ -11,7 +11,8 @@ impl Jitter {
         Self(random | 1)
     }
 
-    /// By how much the next pause is to be longer or shorter: between half of it and one and a half of it.
+    /// By how much the next pause is to be longer or shorter: between half of it and one and a half
+    /// of it.
     pub fn draw(&mut self) -> f64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;

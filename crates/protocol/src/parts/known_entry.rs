@@ -6,7 +6,8 @@ use crate::control::message::{Message, Refusal};
 
 /// The latest entry that was heard of.
 ///
-/// Invariant: it is always of the same log, and its view does not go back. A register that was set back may say otherwise.
+/// Invariant: it is always of the same log, and its view does not go back. A register that was set
+/// back may say otherwise.
 #[derive(Clone, Debug)]
 pub struct KnownEntry {
     entry: LogEntry,
@@ -44,8 +45,8 @@ impl KnownEntry {
         self.entry.view.as_ref()
     }
 
-    /// Takes note of what the register says. The answer to an asker of an earlier incarnation of a node may come late, and be
-    /// about another log.
+    /// Takes note of what the register says. The answer to an asker of an earlier incarnation of a
+    /// node may come late, and be about another log.
     pub fn hear(&mut self, message: Message) -> Heard {
         match message {
             Message::Found { entry, .. } | Message::Registered { entry } if entry.name == self.entry.name => {

@@ -39,8 +39,8 @@ pub struct KnownLog {
 }
 
 impl KnownLog {
-    /// The log that `entry` describes. If that has no view, the client asks the register, by way of node `control`,
-    /// at once. `random` differs from client to client.
+    /// The log that `entry` describes. If that has no view, the client asks the register, by way of
+    /// node `control`, at once. `random` differs from client to client.
     #[must_use]
     pub fn new(control: NodeId, entry: LogEntry, random: u64) -> Self {
         let (lookup, vigil) = (Lookup::new(random), Vigil::new(random));
@@ -82,13 +82,15 @@ impl KnownLog {
         self.unavailable.as_deref().or(self.entry().unavailable.as_deref())
     }
 
-    /// When to call [`look_up_if_due`](Self::look_up_if_due) and [`watch`](Self::watch) at the latest.
+    /// When to call [`look_up_if_due`](Self::look_up_if_due) and [`watch`](Self::watch) at the
+    /// latest.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         [self.lookup.deadline(), self.vigil.deadline()].into_iter().flatten().min()
     }
 
-    /// Takes note of the register's answer. An earlier reason why there is no view may hold no more.
+    /// Takes note of the register's answer. An earlier reason why there is no view may hold no
+    /// more.
     pub fn learn(&mut self, message: Message) -> News {
         match self.known.hear(message) {
             Heard::Nothing => News::Nothing,
@@ -116,7 +118,8 @@ impl KnownLog {
         out.extend(tokens.map(|token| reply(token, failure())));
     }
 
-    /// A replica that knows `view` does not serve clients of this one, and may say why there is none at present.
+    /// A replica that knows `view` does not serve clients of this one, and may say why there is
+    /// none at present.
     pub fn was_rejected(&mut self, now: Time, view: ViewNumber, why: Option<String>) {
         self.unavailable = why;
         self.was_fenced(now, view);
@@ -128,8 +131,8 @@ impl KnownLog {
         self.lookup.was_rejected(now, view, self.entry().view_number(), self.unavailable.is_some());
     }
 
-    /// The connection to a node is gone, and so may be the node: a client that `waits` asks the register at once, however long ago
-    /// it began to ask for another reason.
+    /// The connection to a node is gone, and so may be the node: a client that `waits` asks the
+    /// register at once, however long ago it began to ask for another reason.
     pub fn disconnected(&mut self, now: Time, node: NodeId, waits: bool) {
         self.asked_for = None;
         let is_news = self.lost.insert(node);
@@ -145,8 +148,9 @@ impl KnownLog {
         self.lost.remove(&node);
     }
 
-    /// Whether nothing was heard of one of the `needed` nodes since its connection was lost in this view. The client that comes to need
-    /// it asks the register: that it waited for nothing when the connection was lost is no reason to wait for a timer now.
+    /// Whether nothing was heard of one of the `needed` nodes since its connection was lost in this
+    /// view. The client that comes to need it asks the register: that it waited for nothing when
+    /// the connection was lost is no reason to wait for a timer now.
     #[must_use]
     pub fn has_lost<T>(&self, mut needed: impl Iterator<Item = (NodeId, T)>) -> bool {
         !self.lost.is_empty() && needed.any(|(node, _)| self.lost.contains(&node))
@@ -158,14 +162,16 @@ impl KnownLog {
         self.lookup.ask(now);
     }
 
-    /// Asks the register, if that is due; again as long as there is no view, or the client `waits` for one.
+    /// Asks the register, if that is due; again as long as there is no view, or the client `waits`
+    /// for one.
     pub fn look_up_if_due(&mut self, now: Time, waits: bool, out: &mut Vec<ClientEffect>) {
         if self.lookup.comes_due(now, waits || self.view().is_none()) {
             self.look_up(out);
         }
     }
 
-    /// Asks the register now and then while the first of the appends that are `waiting` stays the same, whatever was answered.
+    /// Asks the register now and then while the first of the appends that are `waiting` stays the
+    /// same, whatever was answered.
     pub fn watch(&mut self, now: Time, waiting: Range<u64>, options: Options, out: &mut Vec<ClientEffect>) {
         self.rest_if_served(&waiting);
         let oldest = (!waiting.is_empty()).then_some(waiting.start);
@@ -175,8 +181,8 @@ impl KnownLog {
         }
     }
 
-    /// Asks no more when the view has shown that it does its work: the appends that waited after the latest reason to ask are done, as
-    /// those that are `waiting` now tell.
+    /// Asks no more when the view has shown that it does its work: the appends that waited after
+    /// the latest reason to ask are done, as those that are `waiting` now tell.
     fn rest_if_served(&mut self, waiting: &Range<u64>) {
         if self.lookup.is_idle() || self.view().is_none() || self.unavailable.is_some() {
             self.asked_for = None;
@@ -188,8 +194,8 @@ impl KnownLog {
         }
     }
 
-    /// A replica does not answer: it may be slow, or somewhere else by now, or no member any more. The client asks the
-    /// register once for each retransmission: a slow member must not cost more.
+    /// A replica does not answer: it may be slow, or somewhere else by now, or no member any more.
+    /// The client asks the register once for each retransmission: a slow member must not cost more.
     pub fn wonder(&self, out: &mut Vec<ClientEffect>) {
         if self.lookup.is_idle() {
             self.look_up(out);
@@ -217,8 +223,8 @@ mod tests {
         Time::ZERO + Duration::from_millis(ms)
     }
 
-    /// When a client asks the register in these milliseconds, each of which ends the wait for an append and begins another: three wait
-    /// at each time.
+    /// When a client asks the register in these milliseconds, each of which ends the wait for an
+    /// append and begins another: three wait at each time.
     fn asked(log: &mut KnownLog, span: std::ops::Range<u64>) -> Vec<u64> {
         let is_asked = |ms: &u64| {
             let mut out = vec![];

@@ -1,8 +1,8 @@
 //! When a client asks the register for a newer view.
 //!
-//! The keeper of the register tells every client that asked not long ago as soon as there is a newer view. The questions
-//! are for news that gets lost: soon at first, because a view change takes a few milliseconds, and then less and less
-//! often.
+//! The keeper of the register tells every client that asked not long ago as soon as there is a
+//! newer view. The questions are for news that gets lost: soon at first, because a view change
+//! takes a few milliseconds, and then less and less often.
 
 use std::time::Duration;
 
@@ -10,13 +10,16 @@ use seriatim_model::{Time, ViewNumber};
 
 use super::{Backoff, Jitter};
 
-/// How long to wait before the first repetition of a question to the register; doubled up to [`LOOKUP_MOST`].
+/// How long to wait before the first repetition of a question to the register; doubled up to
+/// [`LOOKUP_MOST`].
 pub const LOOKUP_FIRST: Duration = Duration::from_millis(2);
 /// The longest wait before a repetition, but for jitter.
 pub const LOOKUP_MOST: Duration = Duration::from_secs(1);
-/// From this wait on there is jitter. Below, all questions of a client fit into the time of a view change.
+/// From this wait on there is jitter. Below, all questions of a client fit into the time of a view
+/// change.
 const JITTER_FROM: Duration = Duration::from_millis(20);
-/// How long a replica that knows an older view than we do has to hear of ours, before the client asks the register.
+/// How long a replica that knows an older view than we do has to hear of ours, before the client
+/// asks the register.
 const BEHIND_FOR: Duration = Duration::from_millis(20);
 
 /// Whether the client is asking the register, and when it asks again.
@@ -58,16 +61,17 @@ impl Lookup {
         self.ask(now);
     }
 
-    /// The view that is `known` does what it is asked for: unless there is a newer one there is nothing to ask. Otherwise a client
-    /// that always waits for something would ask for ever, and after the next loss only as soon as that long pause is over.
+    /// The view that is `known` does what it is asked for: unless there is a newer one there is
+    /// nothing to ask. Otherwise a client that always waits for something would ask for ever, and
+    /// after the next loss only as soon as that long pause is over.
     pub fn works(&mut self, known: ViewNumber) {
         if self.heard_of <= known {
             self.asks = None;
         }
     }
 
-    /// A replica that knows `view` does not serve clients that know `known`. `is_waiting` says that there is no view at
-    /// present.
+    /// A replica that knows `view` does not serve clients that know `known`. `is_waiting` says that
+    /// there is no view at present.
     pub fn was_rejected(&mut self, now: Time, view: ViewNumber, known: ViewNumber, is_waiting: bool) {
         if view > known.max(self.heard_of) {
             // There is a new view: a question that is on its way came too early.

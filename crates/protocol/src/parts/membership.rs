@@ -1,5 +1,5 @@
-//! A sequencing replica's place in the views of its log: the claim that it obeys, its view, and the view that is
-//! staged at it.
+//! A sequencing replica's place in the views of its log: the claim that it obeys, its view, and the
+//! view that is staged at it.
 
 use seriatim_model::wire::wire_struct;
 use seriatim_model::{Address, Member, Position, Time, View, ViewNumber};
@@ -12,8 +12,8 @@ use crate::roles::RoleEffect;
 
 /// A replica's knowledge of views. Everything that it holds belongs to the view `number`.
 ///
-/// Invariant: it is open only in a view that names this incarnation, while no higher claim was seen, and not after a
-/// restart.
+/// Invariant: it is open only in a view that names this incarnation, while no higher claim was
+/// seen, and not after a restart.
 #[derive(Clone, Debug)]
 pub struct Membership {
     /// This incarnation of the replica.
@@ -29,7 +29,8 @@ pub struct Membership {
     restarted: bool,
     unavailable: Option<String>,
     reports: Reports,
-    /// Whether the mutation is on by which a node is taken for the member that it was in another incarnation.
+    /// Whether the mutation is on by which a node is taken for the member that it was in another
+    /// incarnation.
     is_amnesiac: bool,
 }
 
@@ -53,8 +54,8 @@ pub enum SealOutcome {
     Still,
     /// Its work in its view is over.
     Newly {
-        /// Whether what it is prepared for is the old view now: that was registered, and the replica did not see it
-        /// start.
+        /// Whether what it is prepared for is the old view now: that was registered, and the
+        /// replica did not see it start.
         adopts: bool,
     },
 }
@@ -125,9 +126,8 @@ impl Membership {
         self.unavailable = Some(why);
     }
 
-    /// A controller seals view `old` for a claim: from now on the replica obeys no lower claim. Nothing, if it
-    /// refuses the seal.
-    /// A replica that `resists`, by a mutation, obeys as it did.
+    /// A controller seals view `old` for a claim: from now on the replica obeys no lower claim.
+    /// Nothing, if it refuses the seal. A replica that `resists`, by a mutation, obeys as it did.
     pub fn seal(
         &mut self,
         now: Time,
@@ -151,7 +151,8 @@ impl Membership {
         Some(SealOutcome::Newly { adopts: self.is_staged_for(old) })
     }
 
-    /// A controller prepares the replica to start a view after `old`, beside what it holds. Nothing, if it is refused.
+    /// A controller prepares the replica to start a view after `old`, beside what it holds.
+    /// Nothing, if it is refused.
     pub fn stage(
         &mut self,
         from: Address,
@@ -205,8 +206,8 @@ impl Membership {
         Registered::CannotStart
     }
 
-    /// Becomes a member of view `number`, which may not be seen registered yet. Returns what it was prepared with;
-    /// or without that, only where the view starts.
+    /// Becomes a member of view `number`, which may not be seen registered yet. Returns what it was
+    /// prepared with; or without that, only where the view starts.
     pub fn adopt(&mut self, number: ViewNumber, start: Position) -> Staged {
         self.number = number;
         self.view = None;
@@ -226,8 +227,8 @@ impl Membership {
         leads
     }
 
-    /// A view is registered that was adopted before: from now on its members are known. It was sealed by a higher claim, and
-    /// stays so.
+    /// A view is registered that was adopted before: from now on its members are known. It was
+    /// sealed by a higher claim, and stays so.
     pub fn learn(&mut self, view: &View) {
         if view.number == self.number && self.view.is_none() {
             self.view = Some(view.clone());
@@ -262,8 +263,8 @@ impl Membership {
         send(controller, Message::Preempted { claim: self.claim }, out);
     }
 
-    /// Whether it knows a registered view that the claimant's register does not: it says so, and obeys no claim that
-    /// would replace that view by what came before it.
+    /// Whether it knows a registered view that the claimant's register does not: it says so, and
+    /// obeys no claim that would replace that view by what came before it.
     fn is_ahead(&self, from: Address, claim: ViewNumber, old: ViewNumber, out: &mut Vec<RoleEffect>) -> bool {
         let view = self.registered_number();
         let is_ahead = claims::shows_register_behind(claim, old, view);

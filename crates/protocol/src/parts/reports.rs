@@ -1,4 +1,5 @@
-//! The reports of a replica that takes part in no view to the controller on its node, and when it makes them.
+//! The reports of a replica that takes part in no view to the controller on its node, and when it
+//! makes them.
 
 use std::time::Duration;
 
@@ -13,10 +14,11 @@ const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(400);
 /// The longest pause between two reports.
 const MOST: Duration = Duration::from_secs(1);
 
-/// When a replica asks for a view, and which views it cannot start: it is no replica that they count on.
+/// When a replica asks for a view, and which views it cannot start: it is no replica that they
+/// count on.
 ///
-/// It asks at once when it learns of such a view, and less and less often while nothing comes of it: a controller learns of
-/// nodes that return, and of what is registered, by itself.
+/// It asks at once when it learns of such a view, and less and less often while nothing comes of
+/// it: a controller learns of nodes that return, and of what is registered, by itself.
 #[derive(Clone, Debug)]
 pub struct Reports {
     /// The highest view that the replica cannot start.
@@ -48,8 +50,8 @@ impl Reports {
         self.backoff.restart(now + ATTEMPT_TIMEOUT);
     }
 
-    /// The replica has started a view: those that it could not start are over. If what it wrote of that fails, it is where it
-    /// was, and reports no earlier.
+    /// The replica has started a view: those that it could not start are over. If what it wrote of
+    /// that fails, it is where it was, and reports no earlier.
     pub fn started(&mut self) {
         self.cannot_start = ViewNumber::NONE;
         self.backoff.helped();

@@ -1,8 +1,8 @@
-//! The client's knowledge of the sessions of earlier runs that it goes on with, where a session that is resumed ends
-//! and goes on in another one.
+//! The client's knowledge of the sessions of earlier runs that it goes on with, where a session
+//! that is resumed ends and goes on in another one.
 //!
-//! The first appends of a run are those of the earlier runs again, in their order, and each is answered by what became
-//! of its number. The rest goes to the session of this run.
+//! The first appends of a run are those of the earlier runs again, in their order, and each is
+//! answered by what became of its number. The rest goes to the session of this run.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -97,8 +97,8 @@ impl Default for Past {
 }
 
 impl Past {
-    /// The ids under which earlier runs appended, from the one on with which this run goes on. The client last asked
-    /// at that pace what became of them.
+    /// The ids under which earlier runs appended, from the one on with which this run goes on. The
+    /// client last asked at that pace what became of them.
     #[must_use]
     pub fn new(ids: VecDeque<IdRun>, pace: Pace) -> Self {
         Self { ids, pace, ..Self::default() }
@@ -243,7 +243,8 @@ impl Resuming {
         self.pace = Pace::said(now, self.pace.view);
     }
 
-    /// The number that the application goes on with, counted from the end of the last session that has ended.
+    /// The number that the application goes on with, counted from the end of the last session that
+    /// has ended.
     #[must_use]
     pub fn left(&self) -> u64 {
         self.ended.iter().fold(self.number, |left, ended| left.saturating_sub(ended.end))
@@ -255,7 +256,8 @@ impl Resuming {
         self.pace
     }
 
-    /// The ids from the one on that the application goes on with; nothing if there never were so many.
+    /// The ids from the one on that the application goes on with; nothing if there never were so
+    /// many.
     #[must_use]
     pub fn ids(&self) -> Option<VecDeque<IdRun>> {
         let mut skip = self.number;
@@ -278,7 +280,8 @@ impl Resuming {
         }
     }
 
-    /// Whether something is to be asked now, and if so, whether it was asked before and not answered.
+    /// Whether something is to be asked now, and if so, whether it was asked before and not
+    /// answered.
     pub fn ask(&mut self, now: Time, view: ViewNumber) -> Option<bool> {
         if !self.pace.is_due(now, view) {
             return None;

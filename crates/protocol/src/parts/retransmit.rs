@@ -1,4 +1,5 @@
-//! When what was not answered is sent again: after a measured time, the oldest first, less and less often.
+//! When what was not answered is sent again: after a measured time, the oldest first, less and less
+//! often.
 
 use std::time::Duration;
 
@@ -7,12 +8,12 @@ use seriatim_model::{Time, limits};
 /// The longest wait before something is sent again.
 const MOST: Duration = Duration::from_secs(2);
 
-/// The retransmit timer of messages that are answered in about the order in which they were sent, over connections that
-/// lose only what was on its way when they broke.
+/// The retransmit timer of messages that are answered in about the order in which they were sent,
+/// over connections that lose only what was on its way when they broke.
 ///
-/// Only the oldest message is ever in doubt: those after it wait behind it, and what is sent again while the receiver is
-/// merely slow makes it slower. So the timer runs for the oldest, starts anew when that is answered, and doubles while it
-/// is not (as TCP's does, RFC 6298, section 5).
+/// Only the oldest message is ever in doubt: those after it wait behind it, and what is sent again
+/// while the receiver is merely slow makes it slower. So the timer runs for the oldest, starts anew
+/// when that is answered, and doubles while it is not (as TCP's does, RFC 6298, section 5).
 #[derive(Clone, Copy, Debug)]
 pub struct Retransmit {
     /// How long answers have lately taken at most, twice.
@@ -36,8 +37,8 @@ impl Retransmit {
 
     /// The oldest message was answered.
     pub fn answered(&mut self, now: Time) {
-        // One that was sent again is measured from then on: that is too short, never too long, and the doubled pause makes
-        // up for it.
+        // One that was sent again is measured from then on: that is too short, never too long, and
+        // the doubled pause makes up for it.
         let took = (now - self.since).max(self.backoff / 4);
         let faded = self.usual - self.usual / 8;
         self.usual = faded.max(took * 2).clamp(limits::RESEND_AFTER, MOST);

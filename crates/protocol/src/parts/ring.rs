@@ -23,8 +23,8 @@ pub struct Entry {
 /// Entries in arrival order, of which any session's oldest ones can leave first.
 ///
 /// Invariant: `by_session` lists, for each session, the slots of its entries, in the order of their
-/// numbers, which is their order of arrival; `held` and `bytes` count the occupied slots, and `bytes_by_session` those
-/// of each session; the first slot is occupied.
+/// numbers, which is their order of arrival; `held` and `bytes` count the occupied slots, and
+/// `bytes_by_session` those of each session; the first slot is occupied.
 #[derive(Clone, Debug, Default)]
 pub struct Ring {
     first_slot: u64,
@@ -54,8 +54,9 @@ impl Ring {
         self.bytes
     }
 
-    /// Whether a session that adds an entry, and has added so many bytes already, leaves the others their share of a ring
-    /// for `most` bytes: while there is more room than taken anyone may take it, after that each session its part.
+    /// Whether a session that adds an entry, and has added so many bytes already, leaves the others
+    /// their share of a ring for `most` bytes: while there is more room than taken anyone may take
+    /// it, after that each session its part.
     #[must_use]
     pub fn leaves_room(&self, session: SessionId, more: usize, most: usize) -> bool {
         let held = self.bytes_by_session.get(&session).copied().unwrap_or(0);

@@ -1,5 +1,5 @@
-//! The part of the sequencing messages that every ordering has: anyone may ask a role that orders how it is, and how long
-//! the log is, and it says when it takes part in no such view.
+//! The part of the sequencing messages that every ordering has: anyone may ask a role that orders
+//! how it is, and how long the log is, and it says when it takes part in no such view.
 
 use seriatim_model::wire::{wire_enum, wire_struct};
 use seriatim_model::{Endpoint, Position, ShardId, ViewNumber};
@@ -23,8 +23,8 @@ pub enum Message {
         /// The view that the client believes in.
         view: ViewNumber,
     },
-    /// Role to client: so long, as far as it knows. It does not know whether its view is over. An ordering in which one
-    /// number does not answer the question has an answer of its own.
+    /// Role to client: so long, as far as it knows. It does not know whether its view is over. An
+    /// ordering in which one number does not answer the question has an answer of its own.
     Tail {
         /// The question answered.
         request: u64,
@@ -107,7 +107,8 @@ wire_struct! {
 }
 
 impl Message {
-    /// The rejection by a node that does not host the role: the asker should look again where it is.
+    /// The rejection by a node that does not host the role: the asker should look again where it
+    /// is.
     #[must_use]
     pub(crate) fn not_here() -> Self {
         Self::Rejected { view: ViewNumber::NONE, why: None }

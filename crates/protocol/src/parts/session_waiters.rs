@@ -6,7 +6,8 @@ use seriatim_model::SessionId;
 
 use super::appending::{ClientEffect, Reply, reply};
 
-/// The callers that want to know the session before anything is appended, and those that want it to end.
+/// The callers that want to know the session before anything is appended, and those that want it to
+/// end.
 #[derive(Clone, Debug, Default)]
 pub struct SessionWaiters {
     session: Vec<u64>,
@@ -36,15 +37,16 @@ impl SessionWaiters {
         !self.end.is_empty()
     }
 
-    /// Answers the callers that want to know the session, and the number of the next append, if it is open.
+    /// Answers the callers that want to know the session, and the number of the next append, if it
+    /// is open.
     pub fn tell_session(&mut self, open: Option<(SessionId, u64)>, out: &mut Vec<ClientEffect>) {
         if let Some((session, next)) = open {
             out.extend(self.session.drain(..).map(|token| reply(token, Reply::Session { session, next })));
         }
     }
 
-    /// The caller that wants the session to end, if it may end now. A caller that asked later wants the next session
-    /// to end.
+    /// The caller that wants the session to end, if it may end now. A caller that asked later wants
+    /// the next session to end.
     pub fn take_end(&mut self, may_end: bool) -> Option<u64> {
         if may_end { self.end.pop_front() } else { None }
     }

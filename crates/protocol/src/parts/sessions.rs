@@ -1,4 +1,5 @@
-//! The duplicate filter: which numbers of which sessions are held or bound (docs/design/erwin.md, "Sessions").
+//! The duplicate filter: which numbers of which sessions are held or bound (docs/design/erwin.md,
+//! "Sessions").
 
 mod bounds;
 
@@ -34,13 +35,14 @@ struct Session {
     end: Option<u64>,
     /// If it has ended: the session in which its client went on.
     successor: Option<SessionId>,
-    /// Numbers that became no-ops, in order: first, and how many. Also below `lowest`: a client that forgot how
-    /// far it was must not take them for appended. When there are many, the oldest go, as far as its client knows
-    /// their outcome.
+    /// Numbers that became no-ops, in order: first, and how many. Also below `lowest`: a client
+    /// that forgot how far it was must not take them for appended. When there are many, the oldest
+    /// go, as far as its client knows their outcome.
     voids: Vec<(u64, u64)>,
 }
 
-/// In the first format a session had no end. Numbers are far below this bit, which says that there is one.
+/// In the first format a session had no end. Numbers are far below this bit, which says that there
+/// is one.
 const HAS_END: u64 = 1 << 63;
 /// How many runs of no-ops whose outcome its client knows are remembered of a session.
 const MOST_VOIDS: usize = 64;
@@ -109,8 +111,8 @@ pub enum Admission {
 
 /// The sessions of one log, as one sequencing replica knows them.
 ///
-/// Invariant: a session of which something was bound is among them, or was opened below `floor`, or so long ago that
-/// it has expired by the positions since.
+/// Invariant: a session of which something was bound is among them, or was opened below `floor`, or
+/// so long ago that it has expired by the positions since.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sessions {
     sessions: BTreeMap<SessionId, Session>,
@@ -122,7 +124,8 @@ pub struct Sessions {
     void_runs: usize,
 }
 
-/// In the first format there was no floor. Positions are far below this bit of `sweep_at`, which says that one follows.
+/// In the first format there was no floor. Positions are far below this bit of `sweep_at`, which
+/// says that one follows.
 const HAS_FLOOR: u64 = 1 << 63;
 const _: () = assert!(limits::MAX_NUMBER < HAS_FLOOR);
 
@@ -204,17 +207,17 @@ impl Sessions {
         }
     }
 
-    /// Whether nothing of a session can be admitted any more, whatever comes: it is not known, and was opened so long
-    /// ago, or below the floor.
+    /// Whether nothing of a session can be admitted any more, whatever comes: it is not known, and
+    /// was opened so long ago, or below the floor.
     #[must_use]
     pub fn has_expired(&self, session: SessionId, ordered: Position, idle_positions: u64) -> bool {
         let is_too_old = ordered.since(session.opened_at()) > idle_positions;
         !self.sessions.contains_key(&session) && (is_too_old || session.opened_at() < self.floor)
     }
 
-    /// Whether a session claims to have been opened where no client can have opened one yet. Its forgetting would
-    /// raise the floor that far. Another member may have forgotten the highest that is known here: its floor is one
-    /// above.
+    /// Whether a session claims to have been opened where no client can have opened one yet. Its
+    /// forgetting would raise the floor that far. Another member may have forgotten the highest
+    /// that is known here: its floor is one above.
     #[must_use]
     pub fn is_ahead(&self, session: SessionId, ordered: Position) -> bool {
         let highest = self.sessions.last_key_value().map_or(Position::ZERO, |(id, _)| id.opened_at() + 1);
@@ -245,8 +248,8 @@ impl Sessions {
         self.sessions.get(&session)?.end
     }
 
-    /// Ends a session at `at`, which does not make it live longer. What was seen is never at or above its end. One that
-    /// was forgotten below the floor takes nothing as it is.
+    /// Ends a session at `at`, which does not make it live longer. What was seen is never at or
+    /// above its end. One that was forgotten below the floor takes nothing as it is.
     pub fn end(&mut self, id: SessionId, at: u64) {
         if self.is_forgotten(id) {
             return;
@@ -267,7 +270,8 @@ impl Sessions {
         self.sessions.get(&session)?.successor
     }
 
-    /// The client of an ended session goes on in another one. Returns which: the first one that is named stays.
+    /// The client of an ended session goes on in another one. Returns which: the first one that is
+    /// named stays.
     pub fn succeed(&mut self, id: SessionId, successor: SessionId) -> SessionId {
         if self.is_forgotten(id) {
             return successor;
@@ -275,7 +279,8 @@ impl Sessions {
         *self.entry(id, Position::ZERO).successor.get_or_insert(successor)
     }
 
-    /// A session ends by a decision that has a position itself, and its client goes on in another one.
+    /// A session ends by a decision that has a position itself, and its client goes on in another
+    /// one.
     pub fn end_in_log(&mut self, id: SessionId, at: u64, successor: SessionId, position: Position) {
         self.end(id, at);
         self.succeed(id, successor);
@@ -294,9 +299,9 @@ impl Sessions {
         self.sessions.values_mut().for_each(|session| session.successor = None);
     }
 
-    /// A view begins with these sessions. No replica that counts holds the numbers that ended sessions still wait
-    /// for: they end where they are. The table forgets a session of which it knows only that it has ended, and that is
-    /// too old to begin.
+    /// A view begins with these sessions. No replica that counts holds the numbers that ended
+    /// sessions still wait for: they end where they are. The table forgets a session of which it
+    /// knows only that it has ended, and that is too old to begin.
     pub fn close_ended(&mut self, ordered: Position, idle_positions: u64) {
         let floor = self.floor;
         self.sessions.retain(|id, session| {
@@ -314,8 +319,8 @@ impl Sessions {
         self.sessions.values_mut().for_each(|session| session.end = None);
     }
 
-    /// Takes note that the session's numbers below `next` are held, and that its client does not wait
-    /// for those below `lowest` any more. `ordered` dates a session that is new.
+    /// Takes note that the session's numbers below `next` are held, and that its client does not
+    /// wait for those below `lowest` any more. `ordered` dates a session that is new.
     ///
     /// # Panics
     /// If the session was forgotten below the floor: its numbers are refused.
@@ -326,8 +331,8 @@ impl Sessions {
         self.raise_lowest(id, lowest);
     }
 
-    /// Takes note that `run` was bound to the positions from `position` on. Numbers that were not seen
-    /// yet count as seen.
+    /// Takes note that `run` was bound to the positions from `position` on. Numbers that were not
+    /// seen yet count as seen.
     pub fn bind(&mut self, run: IdRun, position: Position) {
         let number = run.first;
         if let Some(session) = self.seen_bound(run, position) {
@@ -335,8 +340,8 @@ impl Sessions {
         }
     }
 
-    /// The session of a run that was bound. None that was forgotten comes back with what others still held of it: what
-    /// became of its earlier numbers is not known here any more.
+    /// The session of a run that was bound. None that was forgotten comes back with what others
+    /// still held of it: what became of its earlier numbers is not known here any more.
     fn seen_bound(&mut self, run: IdRun, position: Position) -> Option<&mut Session> {
         if self.is_forgotten(run.session) {
             return None;
@@ -347,7 +352,8 @@ impl Sessions {
         Some(session)
     }
 
-    /// Takes note that ids were bound to the positions from `position` on, or that these are no-ops.
+    /// Takes note that ids were bound to the positions from `position` on, or that these are
+    /// no-ops.
     pub fn apply(&mut self, bound: BoundIds, position: Position) {
         if !bound.is_void {
             self.bind(bound.ids, position);
@@ -380,11 +386,12 @@ impl Sessions {
     }
 
     /// Forgets sessions that bound nothing for more than `idle_positions` before `ordered`, unless
-    /// `is_held` says that the replica holds records of theirs. Looks at most every sixteenth of that.
+    /// `is_held` says that the replica holds records of theirs. Looks at most every sixteenth of
+    /// that.
     ///
-    /// A replica that `follows` is behind: it does not forget where a session ended before the numbers that it waits
-    /// for have come from the leader, or the session would come back without an end. The leader forgets it in time:
-    /// shards rely on that.
+    /// A replica that `follows` is behind: it does not forget where a session ended before the
+    /// numbers that it waits for have come from the leader, or the session would come back without
+    /// an end. The leader forgets it in time: shards rely on that.
     pub fn sweep(
         &mut self,
         ordered: Position,
@@ -396,8 +403,9 @@ impl Sessions {
             return;
         }
         self.sweep_at = ordered + (idle_positions / 16).max(1);
-        // The tail at which a session was opened may lie above the positions that its records got. While
-        // number 0 of the session would be admitted, what is known of it must not be forgotten.
+        // The tail at which a session was opened may lie above the positions that its records got.
+        // While number 0 of the session would be admitted, what is known of it must not be
+        // forgotten.
         self.sessions.retain(|id, session| {
             let last = session.last_bound.max(id.opened_at());
             let waits = follows && session.end.is_some_and(|end| session.next < end);
@@ -426,8 +434,8 @@ impl Sessions {
         self.count_voids();
     }
 
-    /// Adds what `others` knows. Joining what a replica holds with what it was staged with is a mistake
-    /// that the simulator shows to be one; see [`crate::Mutation::FilterUnion`].
+    /// Adds what `others` knows. Joining what a replica holds with what it was staged with is a
+    /// mistake that the simulator shows to be one; see [`crate::Mutation::FilterUnion`].
     pub(crate) fn join(&mut self, others: Self) {
         for (id, other) in others.sessions {
             let session = self.entry(id, other.last_bound);

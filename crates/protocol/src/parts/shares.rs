@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 /// How much each holder has of a bounded resource.
 ///
-/// A holder may take more as long as it has less than is left. So one alone gets half of all, many that want all
-/// there is get the same each, and what is left is as much again: none of them keeps another from its first.
+/// A holder may take more as long as it has less than is left. So one alone gets half of all, many
+/// that want all there is get the same each, and what is left is as much again: none of them keeps
+/// another from its first.
 ///
 /// Invariant: `total` is the sum of what the listed holders have, and each of them has something.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,7 +8,8 @@ use seriatim_model::{Time, ViewNumber};
 /// After how long to repeat a question that has no answer.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 
-/// Questions by their numbers, which go up. What was answered so far, `A`, counts in the view that was asked in.
+/// Questions by their numbers, which go up. What was answered so far, `A`, counts in the view that
+/// was asked in.
 #[derive(Clone, Debug)]
 pub struct Tails<A> {
     questions: BTreeMap<u64, Question<A>>,
@@ -51,7 +52,8 @@ impl<A> Tails<A> {
         self.questions.values().map(|question| question.asked_at + ASK_AGAIN).min()
     }
 
-    /// Takes a question of `asker`, or of the client itself. `answers` knows of none, for its number. Returns that.
+    /// Takes a question of `asker`, or of the client itself. `answers` knows of none, for its
+    /// number. Returns that.
     pub fn ask(
         &mut self,
         now: Time,

@@ -8,8 +8,8 @@ pub const RESEND_FIRST: Duration = Duration::from_millis(200);
 /// The longest wait before a retransmission.
 pub const RESEND_MOST: Duration = Duration::from_secs(2);
 
-/// How long the next answer may take, after one `took` so long. Slow answers are no reason to retransmit: the
-/// timeout is twice the longest of late, and fades by an eighth with each answer.
+/// How long the next answer may take, after one `took` so long. Slow answers are no reason to
+/// retransmit: the timeout is twice the longest of late, and fades by an eighth with each answer.
 #[must_use]
 pub fn next_timeout(timeout: Duration, took: Duration) -> Duration {
     next_timeout_within(timeout, took, RESEND_FIRST..=RESEND_MOST)

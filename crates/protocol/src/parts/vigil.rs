@@ -1,10 +1,10 @@
 //! When a client that is answered asks the register nevertheless.
 //!
-//! "Not now" is an answer, and so is "here I have it" from one of several. A replica that leads no more gives such
-//! answers, too, if it does not know that, because it is cut off from all others and not from its clients. Only the
-//! end of a wait shows that a view still does its work. So a client whose oldest append has waited for long asks the
-//! register for a newer view, whatever replicas answer meanwhile, and by and by less often: most of the time its log
-//! is only busy.
+//! "Not now" is an answer, and so is "here I have it" from one of several. A replica that leads no
+//! more gives such answers, too, if it does not know that, because it is cut off from all others
+//! and not from its clients. Only the end of a wait shows that a view still does its work. So a
+//! client whose oldest append has waited for long asks the register for a newer view, whatever
+//! replicas answer meanwhile, and by and by less often: most of the time its log is only busy.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use super::lookup::LOOKUP_MOST;
 use super::timeouts::RESEND_FIRST;
 use super::{Backoff, Jitter};
 
-/// How long the oldest append waits before the client asks the register, but for jitter; doubled up to [`LOOKUP_MOST`].
-/// Where no answer comes at all, it asks sooner.
+/// How long the oldest append waits before the client asks the register, but for jitter; doubled up
+/// to [`LOOKUP_MOST`]. Where no answer comes at all, it asks sooner.
 const WAIT_FIRST: Duration = RESEND_FIRST.saturating_mul(2);
 
 /// How long the oldest of what a client waits for has been that.
@@ -48,7 +48,8 @@ impl Vigil {
         self.oldest = None;
     }
 
-    /// Whether the register is to be asked now: `oldest` is what is waited for, and has been for long.
+    /// Whether the register is to be asked now: `oldest` is what is waited for, and has been for
+    /// long.
     pub fn comes_due(&mut self, now: Time, oldest: Option<u64>) -> bool {
         let is_another = self.oldest != oldest;
         let is_due = !is_another && oldest.is_some() && self.asks.is_due(now);

@@ -1,18 +1,20 @@
-//! How many bytes a client keeps on their way to one replica: as many as are acknowledged, not as many as it has.
+//! How many bytes a client keeps on their way to one replica: as many as are acknowledged, not as
+//! many as it has.
 
 /// The largest window, in full batches.
 const MOST: usize = 16;
-/// The smallest window, as a part of a full batch. Clients share what may wait for a disk: if no window were smaller than a
-/// batch, a few of them would be told `Busy` all the time.
+/// The smallest window, as a part of a full batch. Clients share what may wait for a disk: if no
+/// window were smaller than a batch, a few of them would be told `Busy` all the time.
 const LEAST_PART: usize = 16;
 /// How many messages make a window, unless they would be longer than a full batch.
 const MESSAGES: usize = 2;
 
-/// A congestion window (as TCP's, RFC 5681): it grows with acknowledgements, and halves when the replica had no room.
-/// Without it a client that gets `Busy` sends everything again that it has, and the replica takes one batch of it.
+/// A congestion window (as TCP's, RFC 5681): it grows with acknowledgements, and halves when the
+/// replica had no room. Without it a client that gets `Busy` sends everything again that it has,
+/// and the replica takes one batch of it.
 ///
-/// It begins with one full batch: when a view begins all clients begin at once, and the first batch of each waits behind
-/// those of all others.
+/// It begins with one full batch: when a view begins all clients begin at once, and the first batch
+/// of each waits behind those of all others.
 ///
 /// Invariant: `bytes` is between a sixteenth of a batch and sixteen of them.
 #[derive(Clone, Copy, Debug)]
@@ -20,7 +22,8 @@ pub struct Window {
     /// A full batch.
     batch: usize,
     bytes: usize,
-    /// Below it the window grows by all that is acknowledged, above by the smallest window for each window's worth.
+    /// Below it the window grows by all that is acknowledged, above by the smallest window for each
+    /// window's worth.
     threshold: usize,
 }
 
@@ -31,8 +34,8 @@ impl Window {
         Self { batch, bytes: batch, threshold: MOST * batch }
     }
 
-    /// How many bytes of records the next message may have while so many are on their way; nothing if none may be sent.
-    /// One record may always be on its way, however long it is.
+    /// How many bytes of records the next message may have while so many are on their way; nothing
+    /// if none may be sent. One record may always be on its way, however long it is.
     #[must_use]
     pub fn room(&self, in_flight: usize) -> Option<usize> {
         let message = (self.bytes / MESSAGES).clamp(1, self.batch);
@@ -58,8 +61,8 @@ impl Window {
         self.halves(self.least());
     }
 
-    /// The replica is between views. A view change may wait for what goes to it, so that is at least a full batch for each
-    /// pause.
+    /// The replica is between views. A view change may wait for what goes to it, so that is at
+    /// least a full batch for each pause.
     pub fn fenced(&mut self) {
         self.halves(self.batch);
     }

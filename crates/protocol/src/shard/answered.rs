@@ -1,4 +1,5 @@
-//! Batches that were answered, until their positions are final: an answer may be asked for again, and costs no second copy.
+//! Batches that were answered, until their positions are final: an answer may be asked for again,
+//! and costs no second copy.
 
 use std::collections::{BTreeMap, BTreeSet};
 

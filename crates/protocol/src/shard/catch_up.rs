@@ -1,9 +1,11 @@
-//! Getting records from another replica of the shard. *Catch-up* gets the ones that a new replica never held, or that
-//! were bound while the replica was away; *repair* gets the ones that its disk damaged.
+//! Getting records from another replica of the shard. *Catch-up* gets the ones that a new replica
+//! never held, or that were bound while the replica was away; *repair* gets the ones that its disk
+//! damaged.
 //!
-//! These records are final: their positions are below the start of the view that the replica joined. They are
-//! stored as versions of the view that decides there, like pushed ones. One question is in flight at a time, so
-//! this takes no more than one answer's room, and appends go on beside it.
+//! These records are final: their positions are below the start of the view that the replica
+//! joined. They are stored as versions of the view that decides there, like pushed ones. One
+//! question is in flight at a time, so this takes no more than one answer's room, and appends go on
+//! beside it.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -21,15 +23,16 @@ use crate::mutation::{Mutation, Options};
 use crate::parts::timeouts::next_timeout_within;
 use crate::roles::RoleEffect;
 
-/// How long a new replica waits before it catches up: the view that names it may not last. It repairs
-/// damaged records at once: another replica has them now, and the next view may be without that one.
+/// How long a new replica waits before it catches up: the view that names it may not last. It
+/// repairs damaged records at once: another replica has them now, and the next view may be without
+/// that one.
 const NEW_REPLICA_WAITS: Duration = Duration::from_secs(1);
-/// How long to wait for an answer before asking another replica; twice what answers take of late, twice as long after
-/// each that did not come, and [`TIMEOUT_MOST`] at most.
+/// How long to wait for an answer before asking another replica; twice what answers take of late,
+/// twice as long after each that did not come, and [`TIMEOUT_MOST`] at most.
 const TIMEOUT: Duration = Duration::from_millis(500);
 const TIMEOUT_MOST: Duration = Duration::from_secs(20);
-/// While the node has more to write than it should, so many times as long as an answer took until it was written is left to others
-/// before the next question.
+/// While the node has more to write than it should, so many times as long as an answer took until
+/// it was written is left to others before the next question.
 const YIELDED: u32 = 3;
 /// How long to wait after a replica had nothing to give.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -50,8 +53,8 @@ pub(super) struct CatchUp {
     /// The question before was about one of them: what is missing has its turn.
     asked_of_damage: bool,
     question: Option<Question>,
-    /// How long an answer may take, as earlier ones taught; nothing before the first. It is measured, and so no
-    /// [`Backoff`](crate::parts::Backoff).
+    /// How long an answer may take, as earlier ones taught; nothing before the first. It is
+    /// measured, and so no [`Backoff`](crate::parts::Backoff).
     timeout: Option<Duration>,
     last_request: u64,
     /// Which of the others to ask next.
@@ -60,7 +63,8 @@ pub(super) struct CatchUp {
     retry_at: Time,
     /// ... and what is missing not before this either.
     copies_from: Time,
-    /// The replica stands in for a member that is away, and no controller asked it to hold everything: it copies nothing.
+    /// The replica stands in for a member that is away, and no controller asked it to hold
+    /// everything: it copies nothing.
     stands_by: bool,
     /// When the question was put whose answer was written last, until the next one is put.
     copied_since: Option<Time>,
@@ -68,8 +72,8 @@ pub(super) struct CatchUp {
 
 #[derive(Clone, Debug)]
 struct Question {
-    /// The number of the first message that asked it; the next numbers ask the same of others, whose answers fit as well,
-    /// however late they are.
+    /// The number of the first message that asked it; the next numbers ask the same of others,
+    /// whose answers fit as well, however late they are.
     first: u64,
     /// The replicas that were asked, in order, and when.
     asked: Vec<(NodeId, Time)>,
@@ -111,8 +115,9 @@ impl CatchUp {
         }
     }
 
-    /// A view names the replica. `stands_in`: the log assigns the shard to other nodes, and one of these is away. It may be
-    /// back soon, with all but the latest records, so that a copy of the shard would be in vain.
+    /// A view names the replica. `stands_in`: the log assigns the shard to other nodes, and one of
+    /// these is away. It may be back soon, with all but the latest records, so that a copy of the
+    /// shard would be in vain.
     pub(super) fn joins(&mut self, stands_in: bool, options: Options) {
         self.stands_by = stands_in && !options.mutates(Mutation::StandInCopies);
     }
@@ -122,7 +127,8 @@ impl CatchUp {
         self.stands_by
     }
 
-    /// A controller asks the replica to hold everything: the member that it stands in for is away for too long.
+    /// A controller asks the replica to hold everything: the member that it stands in for is away
+    /// for too long.
     pub(super) fn copy_all(&mut self) {
         self.stands_by = false;
     }
@@ -156,8 +162,8 @@ impl CatchUp {
         self.wanted(now, trim, missing).filter(|(_, about)| *about != About::Trim).map(|(range, _)| range)
     }
 
-    /// The next question that is due. What is damaged comes first, since another replica has it now; after it was asked of all in vain,
-    /// in turn with what is missing.
+    /// The next question that is due. What is damaged comes first, since another replica has it
+    /// now; after it was asked of all in vain, in turn with what is missing.
     fn wanted(
         &self,
         now: Time,
@@ -180,7 +186,8 @@ impl CatchUp {
         }
     }
 
-    /// The missing records that it is to ask for. One that stands by asks only where the trim point is.
+    /// The missing records that it is to ask for. One that stands by asks only where the trim point
+    /// is.
     fn to_copy(&self, missing: Option<MissingRange>) -> Option<MissingRange> {
         missing.filter(|_| !self.stands_by || !self.trim_is_known)
     }
@@ -202,8 +209,8 @@ impl CatchUp {
         asks_at.into_iter().chain(keeps_at).min()
     }
 
-    /// Tells replicas outside the view that they may be needed: all of them for what is missing, and for a damaged record each that may
-    /// have it.
+    /// Tells replicas outside the view that they may be needed: all of them for what is missing,
+    /// and for a damaged record each that may have it.
     pub(super) fn keep(
         &mut self,
         now: Time,
@@ -216,8 +223,8 @@ impl CatchUp {
         former.keep(now, of, may_have, out);
     }
 
-    /// The node has more to write than it should. Copying takes all the room that it is given, and who appends is refused then: so
-    /// copying leaves time.
+    /// The node has more to write than it should. Copying takes all the room that it is given, and
+    /// who appends is refused then: so copying leaves time.
     pub(super) fn yield_to_appends(&mut self, now: Time) {
         if let Some(since) = self.copied_since.take() {
             let took = now - since;
@@ -225,8 +232,9 @@ impl CatchUp {
         }
     }
 
-    /// Asks the next of the `others` for what is wanted first, unless an answer is still awaited: the view's other replicas,
-    /// and where it is about records that the view `decided_by` decides, the former ones that know them.
+    /// Asks the next of the `others` for what is wanted first, unless an answer is still awaited:
+    /// the view's other replicas, and where it is about records that the view `decided_by` decides,
+    /// the former ones that know them.
     pub(super) fn ask(
         &mut self,
         now: Time,
@@ -244,7 +252,8 @@ impl CatchUp {
         if let Some(question) = &unanswered {
             let (node, _) = question.asked.last().expect("a question was put to somebody");
             self.former.note(*node, false);
-            // A replica outside the view may be gone for good. That says nothing of how long the others take.
+            // A replica outside the view may be gone for good. That says nothing of how long the
+            // others take.
             if others.iter().any(|other| other.node == *node) {
                 self.timeout = Some((self.timeout() * 2).min(TIMEOUT_MOST));
             }
@@ -310,8 +319,8 @@ impl CatchUp {
         self.timeout = Some(timeout);
     }
 
-    /// Another replica answered with records. Returns those that are to be written and then reported with
-    /// [`written`](Self::written), and from which position on they are all.
+    /// Another replica answered with records. Returns those that are to be written and then
+    /// reported with [`written`](Self::written), and from which position on they are all.
     pub(super) fn records(
         &mut self,
         now: Time,
@@ -345,8 +354,8 @@ impl CatchUp {
         }
     }
 
-    /// Whether it may be written now that nothing is missing any more. If there is no room for that, it is
-    /// tried again later.
+    /// Whether it may be written now that nothing is missing any more. If there is no room for
+    /// that, it is tried again later.
     pub(super) fn may_finish(&mut self, now: Time) -> bool {
         let may = now >= self.retry_at;
         if may {
@@ -365,8 +374,8 @@ impl CatchUp {
         }
     }
 
-    /// Another replica does not know, or hold, what it was asked for. A position that no member of the view knows is
-    /// lost: an operator accepted that.
+    /// Another replica does not know, or hold, what it was asked for. A position that no member of
+    /// the view knows is lost: an operator accepted that.
     pub(super) fn not_there(&mut self, now: Time, request: u64) {
         let Some((Question { about: About::Trim, .. }, source, _)) = self.asked(request) else {
             return self.refused(now, request, true);
@@ -378,8 +387,8 @@ impl CatchUp {
         self.learned_trim(now, request);
     }
 
-    /// Another replica cannot help with this: for now, or because it is outside the view and `lacks` that, too. One that says so late
-    /// does not end what others are asked.
+    /// Another replica cannot help with this: for now, or because it is outside the view and
+    /// `lacks` that, too. One that says so late does not end what others are asked.
     pub(super) fn refused(&mut self, now: Time, request: u64, lacks: bool) {
         let Some((question, source, at)) = self.asked(request) else { return };
         let (range, about, decided_by) = (question.range, question.about, question.decided_by);
@@ -543,8 +552,9 @@ mod tests {
         nodes.map(|node| Member { node: NodeId(node), incarnation: Incarnation(1) })
     }
 
-    /// Node 5 says that it lacks the record; node 9, which the view does without, that it does not know it as final, unless it says nothing.
-    /// Returns how often they are asked, and how often the latter is told to stay, within so many seconds.
+    /// Node 5 says that it lacks the record; node 9, which the view does without, that it does not
+    /// know it as final, unless it says nothing. Returns how often they are asked, and how often
+    /// the latter is told to stay, within so many seconds.
     fn sought(seconds: u64, answers: bool, has: Option<u64>) -> (CatchUp, [usize; 3]) {
         let (others, left, mut catch_up) = (members([5]), members([5, 9]), CatchUp::default());
         let named = |replicas: &[Member]| ShardMembers {
@@ -616,7 +626,8 @@ mod tests {
 
     #[test]
     fn who_helps_with_what_is_damaged_is_not_who_helps_with_what_is_missing() {
-        // Node 1 has what is missing, and node 2 what is damaged: each is asked for what it has, however these take turns.
+        // Node 1 has what is missing, and node 2 what is damaged: each is asked for what it has,
+        // however these take turns.
         let others = members([1, 2]);
         let (mut catch_up, mut now) = (CatchUp { trim_is_known: true, ..CatchUp::default() }, Time::ZERO);
         (0..50).for_each(|position| catch_up.add_damaged(Position(position)));

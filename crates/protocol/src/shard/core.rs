@@ -25,8 +25,9 @@ type Out = Vec<RoleEffect>;
 
 /// A replica without what its ordering decides.
 ///
-/// Invariants: it binds only what is pushed under `memory.claim`, which is not below its view; `trim` is not above `stable`.
-/// That does not go back, unless its store had no room for what told it more.
+/// Invariants: it binds only what is pushed under `memory.claim`, which is not below its view;
+/// `trim` is not above `stable`. That does not go back, unless its store had no room for what told
+/// it more.
 #[derive(Clone, Debug)]
 pub struct Core {
     pub(super) node: NodeId,
@@ -46,8 +47,8 @@ pub struct Core {
     pub(super) leftovers: Leftovers,
     /// A trim that came while a view was being formed, below what is stable.
     pub(super) wanted_trim: Position,
-    /// The positions that it has still to get from others. An empty range: no records, but how far the log is
-    /// trimmed.
+    /// The positions that it has still to get from others. An empty range: no records, but how far
+    /// the log is trimmed.
     pub(crate) missing: Option<MissingRange>,
     pub(super) catch_up: CatchUp,
     /// After a restart everything is read once, to find what is damaged: where that goes on.
@@ -58,7 +59,8 @@ pub struct Core {
     pub(super) answered: Answered,
     /// For each view where the last of what was written under it ends.
     pub(super) ends: BTreeMap<ViewNumber, Position>,
-    /// Writes on their way, oldest first, with what to do when they are durable, and where they end.
+    /// Writes on their way, oldest first, with what to do when they are durable, and where they
+    /// end.
     pub(super) writes: VecDeque<(Ticket, Write, Position)>,
     pub(super) unstored: Unstored,
     /// The end of the highest run that was pushed. Only mutations use it.
@@ -81,8 +83,8 @@ pub(super) struct Kept {
     pub(super) of: ViewNumber,
     /// The shard has no positions from there on.
     pub(super) until: Position,
-    /// Where that begins which an operator gave up before `until`; otherwise the same. The replica has what the shard has when it knows
-    /// all below to be final.
+    /// Where that begins which an operator gave up before `until`; otherwise the same. The replica
+    /// has what the shard has when it knows all below to be final.
     pub(super) ends: Position,
     /// The replicas that keep the shard's records, or are to copy them.
     pub(super) copies: Vec<Member>,
@@ -126,8 +128,8 @@ impl Core {
         memory.incarnation = me.incarnation;
         let forgetful = options.mutates(Mutation::ConfirmBeforeSync);
         let waits = !(forgetful && memory.config.durability == Durability::Disk);
-        // Only what is stable is trimmed, and what no view decides about is: a store may have kept one of them
-        // and not the others.
+        // Only what is stable is trimmed, and what no view decides about is: a store may have kept
+        // one of them and not the others.
         let trim = recovery.trim.max(memory.history.start());
         let stable = recovery.stable.max(trim);
         Some(Self {
@@ -182,7 +184,8 @@ impl Core {
         }
     }
 
-    /// Whether it takes part in no view, and that may change. A replica of a retired shard asks as long as it may learn more.
+    /// Whether it takes part in no view, and that may change. A replica of a retired shard asks as
+    /// long as it may learn more.
     fn wants_view(&self) -> bool {
         let is_owed = |kept: &Kept| self.stable < kept.ends && self.missing.is_none() && self.is_named();
         // An earlier view left it behind, and it may hold what the copies of the shard lack.
@@ -203,7 +206,8 @@ impl Core {
         self.members().is_some_and(|members| members.replicas.contains(&self.me()))
     }
 
-    /// The retired shard that the replica keeps: it knows the last view that the shard was in, and so what it lacks.
+    /// The retired shard that the replica keeps: it knows the last view that the shard was in, and
+    /// so what it lacks.
     pub(super) fn kept(&self) -> Option<&Kept> {
         self.retired.as_ref().filter(|kept| kept.of == self.view_number())
     }
@@ -333,8 +337,8 @@ impl Core {
         }
     }
 
-    /// Primary: a batch is to be held here and on the backups. One that is sent again goes on where it is.
-    /// Says whether it is held here.
+    /// Primary: a batch is to be held here and on the backups. One that is sent again goes on where
+    /// it is. Says whether it is held here.
     pub(crate) fn begin_batch(
         &mut self,
         leader: Address,
@@ -367,7 +371,8 @@ impl Core {
         self.hold(path, write, end, StorageCommand::Bind { view, runs }, out)
     }
 
-    /// Writes a batch that reaches `end`, unless the very same write is on its way already. Returns the write if it did.
+    /// Writes a batch that reaches `end`, unless the very same write is on its way already. Returns
+    /// the write if it did.
     pub(crate) fn hold(
         &mut self,
         path: &mut dyn DataPath,
@@ -511,14 +516,16 @@ impl Core {
         self.readers.stable_advanced(&self.bounds(path), out);
     }
 
-    /// More may be predicted, or what is predicted became final: readers that take predictions are told.
+    /// More may be predicted, or what is predicted became final: readers that take predictions are
+    /// told.
     pub(crate) fn predict(&mut self, path: &dyn DataPath, out: &mut Out) {
         if self.readers.take_predictions() {
             self.readers.predicted(&self.bounds(path), out);
         }
     }
 
-    /// Has the store read `from..end` for the data path, as much as one read takes. `question` comes back with the outcome.
+    /// Has the store read `from..end` for the data path, as much as one read takes. `question`
+    /// comes back with the outcome.
     pub(crate) fn look_up(&mut self, question: u64, from: Position, end: Position, out: &mut Out) {
         self.readers.read_own(question, from, end, out);
     }

@@ -1,4 +1,5 @@
-//! The records that a replica's disk damaged: which of them is asked for next, and which replicas said that they do not have it either.
+//! The records that a replica's disk damaged: which of them is asked for next, and which replicas
+//! said that they do not have it either.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,8 +13,8 @@ const MOST: usize = 1024;
 /// How long a record is left alone after all replicas were asked for it in vain; doubled each time.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
 const PAUSE_MOST: Duration = Duration::from_secs(20);
-/// How often all members are asked for a record which nobody outside the view may have: 25 seconds. A member gets what it lacks itself
-/// meanwhile.
+/// How often all members are asked for a record which nobody outside the view may have: 25 seconds.
+/// A member gets what it lacks itself meanwhile.
 const MOST_ROUNDS: u32 = 8;
 
 /// The damaged records.
@@ -35,7 +36,8 @@ struct Sought {
     /// How many rounds came to nothing.
     rounds: u32,
     backoff: Backoff,
-    /// The view that decides about the position, once it was asked for: replicas outside the view have it only if they know that.
+    /// The view that decides about the position, once it was asked for: replicas outside the view
+    /// have it only if they know that.
     decided_by: Option<ViewNumber>,
     /// The replicas outside the view that said that they do not have it: they get nothing any more.
     lacking: BTreeSet<NodeId>,
@@ -49,7 +51,8 @@ impl Default for Sought {
 }
 
 impl Damage {
-    /// A record was found damaged. Where there is no room, it takes the place of the one that is asked for least.
+    /// A record was found damaged. Where there is no room, it takes the place of the one that is
+    /// asked for least.
     pub(super) fn add(&mut self, position: Position) {
         if self.key(position).is_some() {
             return;
@@ -77,7 +80,8 @@ impl Damage {
         self.sought.is_empty()
     }
 
-    /// Whether the replica `node` outside the view may have one of them whole. The view `last` was the last that named it.
+    /// Whether the replica `node` outside the view may have one of them whole. The view `last` was
+    /// the last that named it.
     pub(super) fn may_be_had_from(&self, node: NodeId, last: ViewNumber) -> bool {
         let may_have = |sought: &Sought| {
             !sought.lacking.contains(&node) && sought.decided_by.is_none_or(|view| view <= last)
@@ -85,8 +89,8 @@ impl Damage {
         self.sought.values().any(may_have)
     }
 
-    /// The replica to ask for this record, of the `members` and of those `outside` that answer: each in its turn, and so a round takes
-    /// all of them in.
+    /// The replica to ask for this record, of the `members` and of those `outside` that answer:
+    /// each in its turn, and so a round takes all of them in.
     pub(super) fn source(
         &mut self,
         position: Position,
@@ -112,8 +116,9 @@ impl Damage {
         }
     }
 
-    /// This record was not given out by the replica that was asked, or there is none. It is given up after some rounds if nobody of those
-    /// `outside` may have it that know what decides about it.
+    /// This record was not given out by the replica that was asked, or there is none. It is given
+    /// up after some rounds if nobody of those `outside` may have it that know what decides about
+    /// it.
     pub(super) fn in_vain(
         &mut self,
         now: Time,

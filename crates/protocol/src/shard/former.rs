@@ -1,8 +1,9 @@
-//! Replicas outside the present view that may hold a record whole which its members do not: one that stood in for another
-//! that was back soon, or one that was replaced.
+//! Replicas outside the present view that may hold a record whole which its members do not: one
+//! that stood in for another that was back soon, or one that was replaced.
 //!
-//! A member asks them for missing or damaged records after the other members, and tells them that they may be needed
-//! as long as it misses something, or has something damaged that they did not say to lack, too: so no controller dismisses them.
+//! A member asks them for missing or damaged records after the other members, and tells them that
+//! they may be needed as long as it misses something, or has something damaged that they did not
+//! say to lack, too: so no controller dismisses them.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -22,7 +23,8 @@ const MOST_UNANSWERED: u32 = 4;
 const KEEPS: u64 = 0;
 /// How often a member tells them that they may be needed.
 const KEEP_EVERY: Duration = Duration::from_millis(500);
-/// For how long after a word of a replica one counts as needed. Longer than a replica waits before it begins to copy.
+/// For how long after a word of a replica one counts as needed. Longer than a replica waits before
+/// it begins to copy.
 pub(super) const NEEDED_FOR: Duration = Duration::from_secs(3);
 const _: () = assert!(NEEDED_FOR.as_millis() > 4 * KEEP_EVERY.as_millis());
 
@@ -39,7 +41,8 @@ pub(super) struct Former {
 #[derive(Clone, Copy, Debug)]
 struct Left {
     member: Member,
-    /// The last view that named it. It knows what that view or an earlier one decides: no view gives a position two records.
+    /// The last view that named it. It knows what that view or an earlier one decides: no view
+    /// gives a position two records.
     view: ViewNumber,
     /// How many questions in a row it left unanswered.
     unanswered: u32,
@@ -68,7 +71,8 @@ impl Former {
         self.knowing(view).map(|left| left.member.node)
     }
 
-    /// The same without those that left questions unanswered: these are asked again when they are heard.
+    /// The same without those that left questions unanswered: these are asked again when they are
+    /// heard.
     pub(super) fn that_answer(&self, view: Option<ViewNumber>) -> impl Iterator<Item = NodeId> {
         let answering = self.knowing(view).filter(|left| left.unanswered < MOST_UNANSWERED);
         answering.map(|left| left.member.node)
@@ -83,8 +87,9 @@ impl Former {
         (!self.left.is_empty()).then_some(keeps_at(self.kept_at))
     }
 
-    /// This member lacks something: it tells the replicas outside the view that `may_have` it that they may be needed, now and then; also
-    /// one that does not answer, which may be back. A replica is told with the last view that named it.
+    /// This member lacks something: it tells the replicas outside the view that `may_have` it that
+    /// they may be needed, now and then; also one that does not answer, which may be back. A
+    /// replica is told with the last view that named it.
     pub(super) fn keep(
         &mut self,
         now: Time,
@@ -99,7 +104,8 @@ impl Former {
         }
     }
 
-    /// Another replica of the shard is catching up: this member tells all replicas outside the view.
+    /// Another replica of the shard is catching up: this member tells all replicas outside the
+    /// view.
     pub(super) fn keep_for_another(
         &mut self,
         now: Time,
@@ -112,7 +118,8 @@ impl Former {
         }
     }
 
-    /// The node hosts this incarnation of the shard's replica, or none (0): one that was dismissed has nothing any more.
+    /// The node hosts this incarnation of the shard's replica, or none (0): one that was dismissed
+    /// has nothing any more.
     pub(super) fn hosts(&mut self, from: Address, incarnation: Incarnation) {
         let is_gone = |left: &Left| {
             matches!(from, Address::Node(node, _) if node == left.member.node)
@@ -121,7 +128,8 @@ impl Former {
         self.left.retain(|left| !is_gone(left));
     }
 
-    /// A node answered this request. If that only told it that it may be needed, it can be asked again.
+    /// A node answered this request. If that only told it that it may be needed, it can be asked
+    /// again.
     pub(super) fn heard(&mut self, from: Address, request: u64) {
         if let (Address::Node(node, _), KEEPS) = (from, request) {
             self.note(node, true);

@@ -1,9 +1,9 @@
-//! Records by id that a store holds and its replica does not know of: they had positions that no later view counts. They would keep
-//! the segments that they are in, and all later ones, for ever.
+//! Records by id that a store holds and its replica does not know of: they had positions that no
+//! later view counts. They would keep the segments that they are in, and all later ones, for ever.
 //!
-//! A member of a view drops them whenever it is asked what its store takes, and with the first trim after a restart or in
-//! another view. A replica that a view does without, and whose
-//! node has no room, drops them when that view's replicas have trimmed: its store is asked for them then.
+//! A member of a view drops them whenever it is asked what its store takes, and with the first trim
+//! after a restart or in another view. A replica that a view does without, and whose node has no
+//! room, drops them when that view's replicas have trimmed: its store is asked for them then.
 
 use seriatim_model::{IdRun, Ticket, ViewNumber};
 
@@ -14,8 +14,8 @@ use crate::roles::RoleEffect;
 /// The knowledge that a replica outside of all views has of them.
 #[derive(Clone, Debug)]
 pub(super) struct Leftovers {
-    /// Whether there may be some although no more was trimmed: after a restart, in another view, or since there was no room to
-    /// drop them.
+    /// Whether there may be some although no more was trimmed: after a restart, in another view, or
+    /// since there was no room to drop them.
     may_be: bool,
     /// The question to the store, and the view that does without the replica.
     asked: Option<(Ticket, ViewNumber)>,
@@ -42,15 +42,16 @@ impl Leftovers {
     }
 }
 
-/// The log is trimmed, and this replica is a member of its view: asks the store what it holds, unless it did since its restart
-/// and in this view.
+/// The log is trimmed, and this replica is a member of its view: asks the store what it holds,
+/// unless it did since its restart and in this view.
 pub(super) fn ask_as_member(core: &mut Core, out: &mut Vec<RoleEffect>) {
     if std::mem::take(&mut core.leftovers.may_be) {
         core.measure(out);
     }
 }
 
-/// The replicas of this view, which does without this one, have trimmed: asks the store what it holds, if that `is_news`.
+/// The replicas of this view, which does without this one, have trimmed: asks the store what it
+/// holds, if that `is_news`.
 pub(super) fn ask(core: &mut Core, view: ViewNumber, is_news: bool, out: &mut Vec<RoleEffect>) {
     if is_news || core.leftovers.may_be {
         core.leftovers.may_be = false;

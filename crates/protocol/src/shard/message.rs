@@ -31,11 +31,12 @@ pub struct Held {
 wire_struct! { Held { view, stable, missing, trim, end, knows } }
 
 impl Held {
-    /// The positions that the replica misses as a member of a view whose flush began at `first`: the ones that it missed
-    /// before, and the ones that were bound in views that it was no member of. `history` is that of the registered
-    /// views: if it has forgotten some of those, the oldest that it knows decides from a position on that is
-    /// trimmed. An incarnation that no view named yet is complete below the stable bound that it knew when it began,
-    /// as far as no later view wrote it anew.
+    /// The positions that the replica misses as a member of a view whose flush began at `first`:
+    /// the ones that it missed before, and the ones that were bound in views that it was no member
+    /// of. `history` is that of the registered views: if it has forgotten some of those, the oldest
+    /// that it knows decides from a position on that is trimmed. An incarnation that no view named
+    /// yet is complete below the stable bound that it knew when it began, as far as no later view
+    /// wrote it anew.
     #[must_use]
     pub fn missing_from(&self, history: &ViewHistory, first: Position) -> Option<MissingRange> {
         let from = self.holds_to(history).unwrap_or(first);
@@ -48,7 +49,8 @@ impl Held {
         self.missing_from(history, first).unwrap_or(MissingRange { from: first, end: first })
     }
 
-    /// The end of what the replica holds, apart from what it misses as a member of its view; none for one that misses nothing else.
+    /// The end of what the replica holds, apart from what it misses as a member of its view; none
+    /// for one that misses nothing else.
     #[must_use]
     pub fn holds_to(&self, history: &ViewHistory) -> Option<Position> {
         let later = |than| history.steps().iter().find(|(number, _)| *number > than).map(|(_, from)| *from);
@@ -60,7 +62,8 @@ impl Held {
     }
 }
 
-/// Records that a replica of a shard has durably, in an order that all replicas of the shard have them in.
+/// Records that a replica of a shard has durably, in an order that all replicas of the shard have
+/// them in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unplaced {
     /// The view from whose start on they are counted.
@@ -163,15 +166,16 @@ pub enum Message {
         /// The bound.
         stable: Position,
     },
-    /// Primary to sequencing layer: the answer to `Stable`. Also backup to primary, when a reader asks it for
-    /// more than it knows to be final.
+    /// Primary to sequencing layer: the answer to `Stable`. Also backup to primary, when a reader
+    /// asks it for more than it knows to be final.
     StableKnown {
         /// The view that said so.
         view: ViewNumber,
         /// The bound that the shard knows.
         stable: Position,
     },
-    /// Replica to controller: fenced. Also to a sender whose view is over: the replica has seen a higher claim.
+    /// Replica to controller: fenced. Also to a sender whose view is over: the replica has seen a
+    /// higher claim.
     Fenced {
         /// The highest claim seen.
         claim: ViewNumber,
@@ -207,8 +211,8 @@ pub enum Message {
         /// The batch.
         batch: Position,
     },
-    /// Controller to replica: write what is here in `first..end` on the other replicas too, under the claim, with what clients
-    /// have for positions where nothing is, and junk for the rest.
+    /// Controller to replica: write what is here in `first..end` on the other replicas too, under
+    /// the claim, with what clients have for positions where nothing is, and junk for the rest.
     Flush {
         /// The claim.
         claim: ViewNumber,
@@ -235,7 +239,8 @@ pub enum Message {
         /// The claim.
         claim: ViewNumber,
     },
-    /// Reader to replica: records from a position on. Waits until there is one, or `wait_ms` are over.
+    /// Reader to replica: records from a position on. Waits until there is one, or `wait_ms` are
+    /// over.
     Read {
         /// Names the read.
         request: u64,
@@ -265,11 +270,12 @@ pub enum Message {
         records: Vec<Stored>,
         /// The positions in `from..upto` that belong to nobody, in order.
         empty: Vec<Span>,
-        /// Everything of this shard below it, from where the reader asked on, is in `records`, and everything of
-        /// nobody in `empty`.
+        /// Everything of this shard below it, from where the reader asked on, is in `records`, and
+        /// everything of nobody in `empty`.
         upto: Position,
     },
-    /// Replica to another one: the answer to `Read` where records are not placed by their positions.
+    /// Replica to another one: the answer to `Read` where records are not placed by their
+    /// positions.
     MappedRecords {
         /// The read answered.
         request: u64,
@@ -289,8 +295,8 @@ pub enum Message {
         /// The position after the last.
         end: Position,
     },
-    /// Replica to reader: the answer to `Map`, as far as the replica knows the owners of final positions without a
-    /// break. It may know none: what it was never told of, others know.
+    /// Replica to reader: the answer to `Map`, as far as the replica knows the owners of final
+    /// positions without a break. It may know none: what it was never told of, others know.
     Mapped {
         /// The question answered.
         request: u64,
@@ -334,7 +340,8 @@ pub enum Message {
     Deliver {
         /// The subscription.
         request: u64,
-        /// The latest view that decides about a position below `upto`: each later view starts at `upto` or above it.
+        /// The latest view that decides about a position below `upto`: each later view starts at
+        /// `upto` or above it.
         view: ViewNumber,
         /// Where this delivery starts: the `upto` of the one before.
         from: Position,
@@ -343,11 +350,13 @@ pub enum Message {
         /// Everything of this shard below it has been delivered.
         upto: Position,
     },
-    /// Replica to reader: the next records of a subscription, where some of the positions are empty.
+    /// Replica to reader: the next records of a subscription, where some of the positions are
+    /// empty.
     DeliverWith {
         /// The subscription.
         request: u64,
-        /// The latest view that decides about a position below `upto`: each later view starts at `upto` or above it.
+        /// The latest view that decides about a position below `upto`: each later view starts at
+        /// `upto` or above it.
         view: ViewNumber,
         /// Where this delivery starts: the `upto` of the one before.
         from: Position,
@@ -359,8 +368,8 @@ pub enum Message {
         /// Everything of this shard and of nobody below it has been delivered.
         upto: Position,
     },
-    /// Primary to a reader that takes them: records that are not final. No other comes to their positions unless another view
-    /// decides about these.
+    /// Primary to a reader that takes them: records that are not final. No other comes to their
+    /// positions unless another view decides about these.
     Predict {
         /// The subscription.
         request: u64,
@@ -370,13 +379,15 @@ pub enum Message {
         from: Position,
         /// The records of this shard in `from..upto`.
         records: Vec<Stored>,
-        /// The positions in `from..upto` that belong to nobody, or whose records are not wanted, in order.
+        /// The positions in `from..upto` that belong to nobody, or whose records are not wanted, in
+        /// order.
         empty: Vec<Span>,
-        /// Everything of this shard below it is told: it may be the shard's next position, far above the tail.
+        /// Everything of this shard below it is told: it may be the shard's next position, far
+        /// above the tail.
         upto: Position,
     },
-    /// Primary to a reader that takes predictions: below `upto` all that any shard predicted in this view is final, but for
-    /// what was passed over.
+    /// Primary to a reader that takes predictions: below `upto` all that any shard predicted in
+    /// this view is final, but for what was passed over.
     Holds {
         /// The subscription.
         request: u64,
@@ -386,8 +397,9 @@ pub enum Message {
         from: Position,
         /// The bound.
         upto: Position,
-        /// The positions in `from..upto` of records that were passed over, in order: these are empty. Each of these spans takes
-        /// [`SPAN_BYTES`](seriatim_model::limits::SPAN_BYTES) of the credit.
+        /// The positions in `from..upto` of records that were passed over, in order: these are
+        /// empty. Each of these spans takes [`SPAN_BYTES`](seriatim_model::limits::SPAN_BYTES) of
+        /// the credit.
         void: Vec<Span>,
     },
     /// Reader to replica: that many more bytes may be sent.
@@ -406,7 +418,8 @@ pub enum Message {
     Trim {
         /// Names the trim.
         request: u64,
-        /// The view: a replica that joins a later one asks the members of this one where the trim point is.
+        /// The view: a replica that joins a later one asks the members of this one where the trim
+        /// point is.
         view: ViewNumber,
         /// The first position to keep.
         position: Position,
@@ -440,7 +453,8 @@ pub enum Message {
     Surveyed(Surveyed),
     /// Controller to replica: keep to the log's limits.
     Retain(Retain),
-    /// Controller to replica: copy everything that a member of this view should hold, and say whether you hold it.
+    /// Controller to replica: copy everything that a member of this view should hold, and say
+    /// whether you hold it.
     AskWhole {
         /// The view.
         view: ViewNumber,
@@ -497,7 +511,8 @@ impl Family for Message {
     }
 }
 
-// Between 20 and 63, the numbers that are missing were used before version 7, and 13 and 65 before version 9. They are not used again.
+// Between 20 and 63, the numbers that are missing were used before version 7, and 13 and 65 before
+// version 9. They are not used again.
 wire_enum! {
     Message {
         1 => Bind { view, batch, backups, stable, runs },

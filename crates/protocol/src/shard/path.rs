@@ -17,21 +17,24 @@ type Out = Vec<RoleEffect>;
 
 /// The way that records take into a replica of a shard, in one ordering.
 ///
-/// The [`Core`] of the replica does what is the same for all: fence and claim, the stable bound, trims, what is missing,
-/// catch-up, readers, and batches that a primary shares with its backups. It asks its path, and tells it. A path that
-/// keeps nothing needs no method but the first: batches of records at their positions are the core's.
+/// The [`Core`] of the replica does what is the same for all: fence and claim, the stable bound,
+/// trims, what is missing, catch-up, readers, and batches that a primary shares with its backups.
+/// It asks its path, and tells it. A path that keeps nothing needs no method but the first: batches
+/// of records at their positions are the core's.
 pub trait DataPath: Debug + Send + Sync {
     /// A copy.
     fn boxed(&self) -> Box<dyn DataPath>;
 
-    /// A message that only some orderings have. A path ignores the messages of others: no client of ours
-    /// sends them.
+    /// A message that only some orderings have. A path ignores the messages of others: no client of
+    /// ours sends them.
     fn receive(&mut self, _: &mut Core, _now: Time, _from: Address, _: roles::Message, _: &mut Out) {}
 
-    /// All writes up to this ticket are durable. The batches that waited for that are answered after this.
+    /// All writes up to this ticket are durable. The batches that waited for that are answered
+    /// after this.
     fn persisted(&mut self, _: &mut Core, _: Ticket, _: &mut Out) {}
 
-    /// All writes up to this ticket are in the store. The batches that waited for that were answered before.
+    /// All writes up to this ticket are in the store. The batches that waited for that were
+    /// answered before.
     fn stored(&mut self, _: &mut Core, _: Ticket, _: &mut Out) {}
 
     /// Nothing of this write is in the store: there was no room.
@@ -40,7 +43,8 @@ pub trait DataPath: Debug + Send + Sync {
     /// A change of what the replica remembers is taken back. It had `applied` so much before.
     fn taken_back(&mut self, _: &mut Core, _applied: Option<Applied>) {}
 
-    /// A claim that is higher than the view, or a view without the replica: what was begun under another does not go on.
+    /// A claim that is higher than the view, or a view without the replica: what was begun under
+    /// another does not go on.
     fn stopped(&mut self, _: &mut Core, _: &mut Out) {}
 
     /// The replica obeys this claim from now on, and has not since its process started.
@@ -54,8 +58,8 @@ pub trait DataPath: Debug + Send + Sync {
         self.discard_unplaced(core, out);
     }
 
-    /// The positions that the replica misses as a member of this view, which the shard joined at `begins`, whatever
-    /// is trimmed.
+    /// The positions that the replica misses as a member of this view, which the shard joined at
+    /// `begins`, whatever is trimmed.
     fn missing(
         &self,
         core: &Core,
@@ -67,13 +71,14 @@ pub trait DataPath: Debug + Send + Sync {
         core.held().missing_from(history, view.first).filter(|_| begins < view.first)
     }
 
-    /// Whether the store has everything of this registered view that was there when the view began, from its first position on. Only
-    /// where versions of the view themselves tell that.
+    /// Whether the store has everything of this registered view that was there when the view began,
+    /// from its first position on. Only where versions of the view themselves tell that.
     fn has_flushed(&self, _: &Core, _: &View) -> bool {
         false
     }
 
-    /// It is known that a view was registered that the replica is a member of. It may be over already.
+    /// It is known that a view was registered that the replica is a member of. It may be over
+    /// already.
     fn learned(&mut self, _: &View) {}
 
     /// A view is registered that the replica takes no part in.
@@ -88,8 +93,8 @@ pub trait DataPath: Debug + Send + Sync {
     /// The replica takes part in a view from now on, if no higher claim came.
     fn entered(&mut self, _: &mut Core, _now: Time, _: &mut Out) {}
 
-    /// Primary: what may be told of the records that were pushed here in this view, before they are final. Nothing, where pushes do
-    /// not say that.
+    /// Primary: what may be told of the records that were pushed here in this view, before they are
+    /// final. Nothing, where pushes do not say that.
     fn predicting(&self) -> Option<&Predicting> {
         None
     }
@@ -99,8 +104,8 @@ pub trait DataPath: Debug + Send + Sync {
         None
     }
 
-    /// Primary: below it everything of this shard is known, whether it is final or may still be undone by another view. Where
-    /// nothing is known before it is final, that is what is stable.
+    /// Primary: below it everything of this shard is known, whether it is final or may still be
+    /// undone by another view. Where nothing is known before it is final, that is what is stable.
     fn predictable(&self, core: &Core) -> Position {
         self.predicting().map_or(core.stable, |predicting| predicting.end(core))
     }
@@ -110,7 +115,8 @@ pub trait DataPath: Debug + Send + Sync {
         core.stable
     }
 
-    /// Primary: where what is beyond the stable bound is read from, if that is memory. Otherwise it is in the store.
+    /// Primary: where what is beyond the stable bound is read from, if that is memory. Otherwise it
+    /// is in the store.
     fn memory(&self) -> Option<&dyn Foretold> {
         None
     }
@@ -118,8 +124,8 @@ pub trait DataPath: Debug + Send + Sync {
     /// More is final.
     fn stable_raised(&mut self, _: &mut Core, _: &mut Out) {}
 
-    /// How far its own store has everything, if each replica gives out what it has itself. Otherwise it believes its
-    /// leader what is final.
+    /// How far its own store has everything, if each replica gives out what it has itself.
+    /// Otherwise it believes its leader what is final.
     fn applied(&self) -> Option<&Applied> {
         None
     }
@@ -151,7 +157,8 @@ pub trait DataPath: Debug + Send + Sync {
     /// The store answered a question that the replica asked itself.
     fn looked_up(&mut self, _: &mut Core, _question: u64, _: OwnOutcome, _: &mut Out) {}
 
-    /// The store holds records without final positions under these ids: it is to drop those that the replica does not know of.
+    /// The store holds records without final positions under these ids: it is to drop those that
+    /// the replica does not know of.
     fn discard_unknown(&mut self, _: &mut Core, _: Vec<IdRun>, _: &mut Out) {}
 }
 
@@ -170,12 +177,13 @@ pub struct Retired {
 
 /// The records of a shard that have positions and are not in its store with them yet.
 pub trait Foretold: Debug {
-    /// Everything of this shard in `from..`, as far as it is foretold, and no more than so much; and, of what is committed, the
-    /// positions of all shards that were passed over. `from` is not below what is stable.
+    /// Everything of this shard in `from..`, as far as it is foretold, and no more than so much;
+    /// and, of what is committed, the positions of all shards that were passed over. `from` is not
+    /// below what is stable.
     fn foretold(&self, from: Position, max_records: u32, max_bytes: u32) -> Found;
 
-    /// The positions in `from..upto` of records that were passed over, of any shard: these are empty. All is committed there, and
-    /// nothing is stable.
+    /// The positions in `from..upto` of records that were passed over, of any shard: these are
+    /// empty. All is committed there, and nothing is stable.
     fn passed_over(&self, from: Position, upto: Position) -> Vec<Span>;
 }
 

@@ -1,4 +1,5 @@
-//! The positions that a primary may tell readers before they are final: those pushed to it in its view, without a gap.
+//! The positions that a primary may tell readers before they are final: those pushed to it in its
+//! view, without a gap.
 //!
 //! ```text
 //!              stable            predictable
@@ -6,8 +7,9 @@
 //!    final       |  pushed, no gap    |  unknown, or pushed beyond a gap
 //! ```
 //!
-//! It is bound here by a push of the view, and only another leader's order can change it: sequencing replicas hold it until it is
-//! stable. That it is durable, or on the backups, need not be waited for.
+//! It is bound here by a push of the view, and only another leader's order can change it:
+//! sequencing replicas hold it until it is stable. That it is durable, or on the backups, need not
+//! be waited for.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +28,8 @@ pub struct Predicting {
 }
 
 impl Predicting {
-    /// The write with this ticket holds what was pushed in `view` for `first..end`. Says whether more may be told.
+    /// The write with this ticket holds what was pushed in `view` for `first..end`. Says whether
+    /// more may be told.
     pub(crate) fn pushed(
         &mut self,
         core: &Core,
@@ -53,7 +56,8 @@ impl Predicting {
         }
     }
 
-    /// Final positions need not be predicted any more. Also when the replica enters a view, which begins there.
+    /// Final positions need not be predicted any more. Also when the replica enters a view, which
+    /// begins there.
     pub(crate) fn stable_raised(&mut self, core: &Core) {
         let stable = core.stable;
         while self.runs.first_key_value().is_some_and(|(_, (end, _))| *end <= stable) {

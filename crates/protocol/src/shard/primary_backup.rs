@@ -1,8 +1,8 @@
 //! A replica of a shard: primary or backup, as each batch says.
 //!
-//! A replica learns its part from the messages that it gets: a `Bind` names the backups of its receiver, a `Replicate`
-//! names the incarnation of the backup that is meant. Both carry the view, so backups refuse a deposed primary, and every
-//! role refuses a replica that lost its memory.
+//! A replica learns its part from the messages that it gets: a `Bind` names the backups of its
+//! receiver, a `Replicate` names the incarnation of the backup that is meant. Both carry the view,
+//! so backups refuse a deposed primary, and every role refuses a replica that lost its memory.
 //!
 //! It is a [`Core`], the same in every ordering, with the [`DataPath`] of its log's ordering.
 
@@ -106,13 +106,15 @@ impl Replica {
         self.core.missing
     }
 
-    /// Whether it is to hold what it lacks: it takes part in a view, or keeps a copy of a retired shard.
+    /// Whether it is to hold what it lacks: it takes part in a view, or keeps a copy of a retired
+    /// shard.
     #[must_use]
     pub fn gets_records(&self) -> bool {
         repair::gets_records(&self.core)
     }
 
-    /// Whether it stands in for a member that is away, and copies nothing until a controller asks it to.
+    /// Whether it stands in for a member that is away, and copies nothing until a controller asks
+    /// it to.
     #[must_use]
     pub fn stands_by(&self) -> bool {
         self.core.catch_up.stands_by()
@@ -136,7 +138,8 @@ impl Replica {
         self.core.is_open()
     }
 
-    /// Whether it has everything that it should: it takes part in a view, or its shard is retired, and it lacks nothing.
+    /// Whether it has everything that it should: it takes part in a view, or its shard is retired,
+    /// and it lacks nothing.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         let core = &self.core;
@@ -159,14 +162,15 @@ impl Replica {
         self.core.times()
     }
 
-    /// Whether a view is being formed that counts on it, or may: what is stored then, that view change brings.
+    /// Whether a view is being formed that counts on it, or may: what is stored then, that view
+    /// change brings.
     #[must_use]
     pub fn is_between_views(&self) -> bool {
         self.core.memory.claim != self.core.view_number()
     }
 
-    /// Whether replicas that took its place may still need what it holds. A view without it was not always formed because it
-    /// had nothing to give.
+    /// Whether replicas that took its place may still need what it holds. A view without it was not
+    /// always formed because it had nothing to give.
     #[must_use]
     pub fn is_needed(&self, now: Time) -> bool {
         now < self.core.needed_until && !self.core.options.mutates(Mutation::NeededRemoved)

@@ -33,7 +33,8 @@ pub enum ReadError {
         /// The stable bound.
         stable: Position,
     },
-    /// An operator accepted that what the shard held here is lost. No replica gives it out any more.
+    /// An operator accepted that what the shard held here is lost. No replica gives it out any
+    /// more.
     #[error("the record at position {position} is lost: an operator accepted that")]
     Lost {
         /// Where.
@@ -46,7 +47,8 @@ pub enum ReadError {
     Missing {
         /// Where.
         position: Position,
-        /// How many positions it has not got, this one perhaps among them: fewer from time to time, as long as it gets on.
+        /// How many positions it has not got, this one perhaps among them: fewer from time to time,
+        /// as long as it gets on.
         lacking: u64,
     },
 }

@@ -1,8 +1,8 @@
 //! The readers of a shard replica: reads that wait for positions to become final, and subscriptions
 //! that are sent them as they do.
 //!
-//! How far the log is final comes from `Core::raise_stable`: in Erwin by the leader's word, in Corfu and Scalog by the
-//! ordering's data path.
+//! How far the log is final comes from `Core::raise_stable`: in Erwin by the leader's word, in
+//! Corfu and Scalog by the ordering's data path.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -26,8 +26,8 @@ const SCRUB_BYTES: u32 = 256 << 10;
 
 /// The readers of one replica.
 ///
-/// A request number belongs to the reader that chose it; together with the reader's address it names
-/// one read or subscription.
+/// A request number belongs to the reader that chose it; together with the reader's address it
+/// names one read or subscription.
 #[derive(Clone, Debug)]
 pub(super) struct Readers {
     /// A deliberate defect.
@@ -166,8 +166,8 @@ impl Lost {
 }
 
 impl Bounds<'_> {
-    /// The part of what a read found from `from` on that holds now: positions up to `most` may have become known as lost or missing while the
-    /// read was on its way.
+    /// The part of what a read found from `from` on that holds now: positions up to `most` may have
+    /// become known as lost or missing while the read was on its way.
     fn known_of(
         &self,
         reader: Address,
@@ -189,8 +189,8 @@ impl Bounds<'_> {
         ReadError::Missing { position, lacking: self.missing.map_or(0, MissingRange::count) }
     }
 
-    /// Why there is nothing to be read at `from`, if that is so; otherwise how far a read may go from there,
-    /// if it may go to `most` at all.
+    /// Why there is nothing to be read at `from`, if that is so; otherwise how far a read may go
+    /// from there, if it may go to `most` at all.
     fn end_from(&self, reader: Address, from: Position, most: Position) -> Result<Position, ReadError> {
         let is_replica = matches!(reader, Address::Node(..));
         if !self.trim_is_known && !is_replica {
@@ -299,7 +299,8 @@ impl Readers {
         }
     }
 
-    /// A reader subscribes. Where nothing is there for it, it receives an empty delivery. Returns whether it has a subscription now.
+    /// A reader subscribes. Where nothing is there for it, it receives an empty delivery. Returns
+    /// whether it has a subscription now.
     fn subscribe(
         &mut self,
         (reader, request): (Address, u64),
@@ -332,7 +333,8 @@ impl Readers {
         self.subscriptions.contains_key(&(reader, request))
     }
 
-    /// Whether a reader may wait, or go on: one that waits for too much is in nobody's way but its own.
+    /// Whether a reader may wait, or go on: one that waits for too much is in nobody's way but its
+    /// own.
     fn has_room(&self, reader: (Address, u64)) -> bool {
         let is_known = self.waiting.contains_key(&reader) || self.subscriptions.contains_key(&reader);
         is_known || self.shares.has_room(reader.0.peer(), self.most)
@@ -351,8 +353,8 @@ impl Readers {
         }
     }
 
-    /// A subscriber has one subscription here: it asks anew when it heard nothing of the one before, which may have
-    /// come late. Says whether this is the latest.
+    /// A subscriber has one subscription here: it asks anew when it heard nothing of the one
+    /// before, which may have come late. Says whether this is the latest.
     fn end_former(&mut self, reader: Address, request: u64) -> bool {
         let own = self.subscriptions.range((reader, 0)..=(reader, u64::MAX)).map(|((_, own), _)| *own);
         let own: Vec<u64> = own.collect();
@@ -396,7 +398,8 @@ impl Readers {
         self.read_store(Reading { reader, request, kind: ReadKind::Read, range, empty_to }, out);
     }
 
-    /// Whether as many reads are on their way as there may be. A client that asks again and again adds one each time.
+    /// Whether as many reads are on their way as there may be. A client that asks again and again
+    /// adds one each time.
     fn is_busy(&self) -> bool {
         self.reading.len() as u64 >= self.most
     }
@@ -453,7 +456,8 @@ impl Readers {
         self.read_store(Reading::for_nobody(0, ReadKind::Scrub, range), out);
     }
 
-    /// Reads for the replica itself, as much as one read takes. `question` comes back with the outcome.
+    /// Reads for the replica itself, as much as one read takes. `question` comes back with the
+    /// outcome.
     pub(super) fn read_own(
         &mut self,
         question: u64,
@@ -538,8 +542,8 @@ impl Readers {
         Outcome { damaged, ..Outcome::default() }
     }
 
-    /// A reader wants to know which shards to ask: it may know of what is final, and of nothing that this replica
-    /// lacks.
+    /// A reader wants to know which shards to ask: it may know of what is final, and of nothing
+    /// that this replica lacks.
     fn map_alone(
         &mut self,
         reader: Address,
@@ -594,8 +598,8 @@ impl Readers {
         }
     }
 
-    /// Reads under way may be wrong: the store did not take what they rely on. Subscriptions go on when more is
-    /// final; readers ask again.
+    /// Reads under way may be wrong: the store did not take what they rely on. Subscriptions go on
+    /// when more is final; readers ask again.
     pub(super) fn discard_reads(&mut self) {
         self.mapping.clear();
         for Reading { reader, request, kind, .. } in std::mem::take(&mut self.reading).into_values() {
@@ -647,8 +651,8 @@ impl Readers {
         }
     }
 
-    /// The view in which something was predicted may be over: readers are told what the next one decides. Those that take
-    /// predictions learn of it by the register.
+    /// The view in which something was predicted may be over: readers are told what the next one
+    /// decides. Those that take predictions learn of it by the register.
     pub(super) fn forget_predictions(&mut self, stable: Position) {
         self.discard_reads_beyond(stable);
         for reader in &self.speculative {

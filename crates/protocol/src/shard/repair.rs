@@ -91,8 +91,8 @@ impl Core {
         self.catch_up.ask(now, self.shard, (&others, decided_by), self.trim, next, out);
     }
 
-    /// A reader asks. If the reader is a replica, it is catching up, and replicas outside the view may be all that
-    /// have what it needs.
+    /// A reader asks. If the reader is a replica, it is catching up, and replicas outside the view
+    /// may be all that have what it needs.
     pub(super) fn serve_reader(
         &mut self,
         path: &dyn DataPath,
@@ -121,7 +121,8 @@ impl Core {
         self.readers.scrub(from.max(self.trim), self.stable, out);
     }
 
-    /// A read came back: what it found damaged is got from another replica. Returns what the replica asked for itself.
+    /// A read came back: what it found damaged is got from another replica. Returns what the
+    /// replica asked for itself.
     pub(super) fn take_read(&mut self, now: Time, outcome: Outcome) -> Option<(u64, OwnOutcome)> {
         let is_needed = |position: &Position| {
             let mut gaps = self.memory.history.gaps_of(self.shard);
@@ -151,8 +152,9 @@ pub(super) fn not_got(
     let mut members = core.members().into_iter().flat_map(|members| &members.replicas);
     let is_member = matches!(from, Address::Node(node, _) if members.any(|member| member.node == node));
     match error {
-        // Not after a fence: what was answered to that counts, and it told the trim point. And only a member's: one
-        // outside the view may have missed a trim, or have trimmed positions that the log gave out again after an accepted loss.
+        // Not after a fence: what was answered to that counts, and it told the trim point. And only
+        // a member's: one outside the view may have missed a trim, or have trimmed positions that
+        // the log gave out again after an accepted loss.
         ReadError::Trimmed { first } if first <= core.stable && core.is_open() && is_member => {
             core.catch_up.learned_trim(now, request);
             core.trim_below(first, out);
@@ -169,8 +171,8 @@ pub(super) fn not_got(
     }
 }
 
-/// A copy of a retired shard that lacks all from some position on has everything below that, and gives it out. No cut tells it
-/// what is final: a copy comes from a replica that knew it to be.
+/// A copy of a retired shard that lacks all from some position on has everything below that, and
+/// gives it out. No cut tells it what is final: a copy comes from a replica that knew it to be.
 fn keeps_more(
     core: &mut Core,
     path: &mut dyn DataPath,
@@ -184,8 +186,8 @@ fn keeps_more(
     }
 }
 
-/// Whether a replica gets records from others: as part of a view; or as a copy of a retired shard, of which the others may have
-/// whole what it lacks, or what its disk damaged.
+/// Whether a replica gets records from others: as part of a view; or as a copy of a retired shard,
+/// of which the others may have whole what it lacks, or what its disk damaged.
 pub(super) fn gets_records(core: &Core) -> bool {
     core.is_open() || core.kept().is_some()
 }
@@ -196,14 +198,16 @@ pub(super) fn copies(core: &Core) -> Option<MissingRange> {
     core.missing.filter(|_| gets_records(core) && !is_left)
 }
 
-/// The replicas that it asks first: the other members of its view, or the other copies of its retired shard.
+/// The replicas that it asks first: the other members of its view, or the other copies of its
+/// retired shard.
 fn others(core: &Core) -> Vec<Member> {
     let of_view = || core.members().map(|members| &members.replicas[..]).unwrap_or_default();
     let replicas = core.kept().map_or_else(of_view, |kept| &kept.copies);
     replicas.iter().filter(|member| member.node != core.node).copied().collect()
 }
 
-/// The latest registered view that decides about positions of the next question: replicas outside the view are asked that know it.
+/// The latest registered view that decides about positions of the next question: replicas outside
+/// the view are asked that know it.
 fn decided_by(core: &Core, now: Time, missing: Option<MissingRange>) -> Option<ViewNumber> {
     // A mutation that shows only where no other replica has the record goes without them, too.
     let is_alone = [Mutation::FormerNotAsked, Mutation::RepairWaits];

@@ -1,4 +1,5 @@
-//! One subscription at a replica: how far it is, which records it gets, and what it is told before that is final.
+//! One subscription at a replica: how far it is, which records it gets, and what it is told before
+//! that is final.
 
 use std::ops::Range;
 
@@ -8,8 +9,8 @@ use seriatim_model::{Filter, Position, Span, Ticket, ViewNumber, limits};
 use super::message::Message;
 use super::readers::Bounds;
 
-/// Invariant: what was told ends at `next`; of one that takes predictions, what was told as final, or became so since, ends at
-/// `Predictions::confirmed`, which is not above.
+/// Invariant: what was told ends at `next`; of one that takes predictions, what was told as final,
+/// or became so since, ends at `Predictions::confirmed`, which is not above.
 #[derive(Clone, Debug)]
 pub(super) struct Subscription {
     pub(super) next: Position,
@@ -35,7 +36,8 @@ impl Subscription {
         Self { next: first, credit, reading: None, filter: None, predictions: None }
     }
 
-    /// The same, of the records that a filter chooses, if there is one, and before they are final if it is `speculative`.
+    /// The same, of the records that a filter chooses, if there is one, and before they are final
+    /// if it is `speculative`.
     pub(super) fn with(self, speculative: bool, filter: Option<Filter>) -> Self {
         let predictions = Predictions { confirmed: self.next, held: Position::ZERO };
         Self { filter, predictions: speculative.then_some(predictions), ..self }
@@ -49,8 +51,9 @@ impl Subscription {
         }
     }
 
-    /// The messages that tell it the next of what is foretold in memory, at most `most` bytes. None, if there is no more, it has no
-    /// credit, or it has yet to get what comes before from the store.
+    /// The messages that tell it the next of what is foretold in memory, at most `most` bytes.
+    /// None, if there is no more, it has no credit, or it has yet to get what comes before from the
+    /// store.
     pub(super) fn foretell(&mut self, request: u64, bounds: &Bounds, most: u32, early: bool) -> Vec<Message> {
         let Some(memory) = bounds.memory.filter(|_| self.predictions.is_some()) else { return vec![] };
         let is_there = bounds.readable <= self.next && self.next < bounds.predictable;
@@ -62,7 +65,8 @@ impl Subscription {
         self.found(request, found, bounds, early)
     }
 
-    /// The messages that tell it what a read found, as far as that is known still. `early` is a defect: all is said to be final.
+    /// The messages that tell it what a read found, as far as that is known still. `early` is a
+    /// defect: all is said to be final.
     pub(super) fn found(&mut self, request: u64, found: Found, bounds: &Bounds, early: bool) -> Vec<Message> {
         self.reading = None;
         let Found { records, empty, upto } = self.chosen(found);

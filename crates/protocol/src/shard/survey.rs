@@ -1,4 +1,5 @@
-//! A replica's part in keeping a log to its limits: it reports how far it is, and trims as the leader's node asks.
+//! A replica's part in keeping a log to its limits: it reports how far it is, and trims as the
+//! leader's node asks.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,15 +14,16 @@ use super::message::Message;
 use crate::mutation::Mutation;
 use crate::roles::RoleEffect;
 
-/// For how many questions at once a replica measures its store; and how many clients may wait for the answer. A
-/// client whose question finds no room asks again.
+/// For how many questions at once a replica measures its store; and how many clients may wait for
+/// the answer. A client whose question finds no room asks again.
 const MOST_MEASURED: usize = 64;
 
-/// The same while trimmed segments are being deleted: then the answer changes from moment to moment, and somebody may wait for that.
+/// The same while trimmed segments are being deleted: then the answer changes from moment to
+/// moment, and somebody may wait for that.
 const MEASURED_FOR_IF_GOING: Duration = Duration::from_millis(50);
 
-/// For how long the replica answers clients with its last measurement of the store: however many ask however often, it
-/// measures the store for them no oftener than this.
+/// For how long the replica answers clients with its last measurement of the store: however many
+/// ask however often, it measures the store for them no oftener than this.
 const MEASURED_FOR: Duration = Duration::from_secs(1);
 
 /// How far is a replica, and what does it keep?
@@ -42,8 +44,9 @@ wire_struct! { Survey { request, times, usage } }
 pub struct Surveyed {
     /// The question answered.
     pub request: u64,
-    /// The view that it takes part in. Of a retired shard, the last one that the shard was in, if the replica has all that this left or
-    /// lacks only what the ordering layer owes it. None if it takes part in none at present.
+    /// The view that it takes part in. Of a retired shard, the last one that the shard was in, if
+    /// the replica has all that this left or lacks only what the ordering layer owes it. None if it
+    /// takes part in none at present.
     pub view: ViewNumber,
     /// The stable bound that it knows. Outside of views, no more than what it has in one piece.
     pub stable: Position,
@@ -55,8 +58,8 @@ pub struct Surveyed {
     pub time_ms: u64,
     /// Which position was reached when, if that was asked.
     pub times: Option<TimeIndex>,
-    /// The room that its store takes, if that was asked. A client is told one extent: how much of it stays, and is not trimmed and
-    /// about to be deleted.
+    /// The room that its store takes, if that was asked. A client is told one extent: how much of
+    /// it stays, and is not trimmed and about to be deleted.
     pub usage: Option<StoreUse>,
 }
 
@@ -81,11 +84,13 @@ pub struct Retain {
 
 wire_struct! { Retain { request, view, trim as end, times, whole, segment_bytes } }
 
-/// How much later than the store knows a log's time may be, in milliseconds, before the replica writes it down although
-/// there is no new mark: so much younger records seem to be after all nodes were restarted.
+/// How much later than the store knows a log's time may be, in milliseconds, before the replica
+/// writes it down although there is no new mark: so much younger records seem to be after all nodes
+/// were restarted.
 const RECORD_TIME_EVERY_MS: u64 = 60_000;
 
-/// Which position was reached when, as a replica knows it, and the addresses that wait to hear what it keeps.
+/// Which position was reached when, as a replica knows it, and the addresses that wait to hear what
+/// it keeps.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Surveys {
     times: TimeIndex,
@@ -117,7 +122,8 @@ struct InAll {
 }
 
 impl InAll {
-    /// The same, as told to a client: not which positions keep it, which is long. Its one extent is what stays.
+    /// The same, as told to a client: not which positions keep it, which is long. Its one extent is
+    /// what stays.
     fn told(self) -> StoreUse {
         let stays =
             Extent { end: Position(limits::MAX_NUMBER), bytes: self.bytes.saturating_sub(self.going) };
@@ -126,7 +132,8 @@ impl InAll {
 }
 
 impl Surveys {
-    /// After a restart. Marks above what is known to be final may be of positions that were given up.
+    /// After a restart. Marks above what is known to be final may be of positions that were given
+    /// up.
     pub(super) fn recover(mut times: TimeIndex, stable: Position) -> Self {
         times.forget_above(stable);
         Self { recorded_ms: times.time_ms(), times, ..Self::default() }
@@ -167,7 +174,8 @@ impl Core {
         ticket
     }
 
-    /// A controller asks this replica to hold everything that a member of this view should. Tells the controller if it does.
+    /// A controller asks this replica to hold everything that a member of this view should. Tells
+    /// the controller if it does.
     pub(super) fn asked_whether_whole(&mut self, from: Address, view: ViewNumber, out: &mut Vec<RoleEffect>) {
         if !self.is_open() || view != self.view_number() {
             return;
@@ -178,7 +186,8 @@ impl Core {
         }
     }
 
-    /// Keeps to the log's limits, as the node that applies them says; as part of no view, or of another, it does nothing.
+    /// Keeps to the log's limits, as the node that applies them says; as part of no view, or of
+    /// another, it does nothing.
     pub(super) fn retain(&mut self, from: Address, retain: Retain, out: &mut Vec<RoleEffect>) {
         let Retain { request, view, trim, mut times, whole, segment_bytes } = retain;
         if !self.is_open() || view != self.view_number() {
@@ -211,7 +220,8 @@ impl Core {
         }
     }
 
-    /// Positions below are gone: so are marks that only tell of them, and what the store took is not true any more.
+    /// Positions below are gone: so are marks that only tell of them, and what the store took is
+    /// not true any more.
     pub(super) fn surveys_trimmed(&mut self) {
         self.surveys.times.forget_below(self.trim);
         self.surveys.clients.found = None;
@@ -231,7 +241,8 @@ fn surveyed_by_client(core: &mut Core, now: Time, from: Address, survey: Survey,
     }
 }
 
-/// The store says what it takes, as it was asked with this ticket, and how many bytes of that are about to be deleted.
+/// The store says what it takes, as it was asked with this ticket, and how many bytes of that are
+/// about to be deleted.
 pub(super) fn measured(
     core: &mut Core,
     now: Time,

@@ -1,4 +1,5 @@
-//! The trims of a replica, and their time: in a view, outside of all, or in one that is being replaced.
+//! The trims of a replica, and their time: in a view, outside of all, or in one that is being
+//! replaced.
 
 use seriatim_model::storage::StorageCommand;
 use seriatim_model::{Address, Endpoint, Position, ViewNumber};
@@ -12,7 +13,8 @@ use crate::mutation::Mutation;
 use crate::roles::RoleEffect;
 
 impl Core {
-    /// A client wants positions below to go, or the controller beside it says that they went elsewhere.
+    /// A client wants positions below to go, or the controller beside it says that they went
+    /// elsewhere.
     pub(super) fn told_to_trim(
         &mut self,
         path: &mut dyn DataPath,
@@ -79,8 +81,8 @@ impl Core {
         from == Address::Node(self.me().node, Endpoint::Controller)
     }
 
-    /// A view does without it, and that view's replicas trimmed: what it holds below goes as well, and is final there. One
-    /// that gives out what it has itself goes by its own word.
+    /// A view does without it, and that view's replicas trimmed: what it holds below goes as well,
+    /// and is final there. One that gives out what it has itself goes by its own word.
     fn trim_outside(
         &mut self,
         path: &mut dyn DataPath,
@@ -98,8 +100,8 @@ impl Core {
         let is_news = position > self.trim || position > self.stable || path.unplaced() > 0;
         self.trim_below(position, out);
         self.advance_stable(path, position, out);
-        // Records without positions would keep the segments that they are in. If it becomes a member again, it has what
-        // the members have.
+        // Records without positions would keep the segments that they are in. If it becomes a
+        // member again, it has what the members have.
         if self.memory.claim <= view {
             path.discard_unplaced(self, out);
             leftovers::ask(self, view, is_news, out);
@@ -110,8 +112,9 @@ impl Core {
         }
     }
 
-    /// The view that it is a member of is being replaced: what is wanted goes when the next attempt at that asks what it
-    /// holds. The one under way counts on what it has said, and may be waiting for room.
+    /// The view that it is a member of is being replaced: what is wanted goes when the next attempt
+    /// at that asks what it holds. The one under way counts on what it has said, and may be waiting
+    /// for room.
     fn trim_when_fenced(&mut self, view: ViewNumber, position: Position) {
         if self.is_named() && view == self.view_number() && position <= self.stable {
             self.wanted_trim = self.wanted_trim.max(position);

@@ -1,5 +1,6 @@
-//! The views of a log as one of its replicas sees them: it is fenced for one, learns that it is registered, and takes part
-//! in it. What it remembers of that is written before anything is said that relies on it.
+//! The views of a log as one of its replicas sees them: it is fenced for one, learns that it is
+//! registered, and takes part in it. What it remembers of that is written before anything is said
+//! that relies on it.
 
 use std::cmp::Ordering;
 
@@ -73,8 +74,8 @@ impl Core {
         self.readers.forget_predictions(self.stable);
     }
 
-    /// Takes note of a registered view that names it and that it was fenced for. Returns whether there was
-    /// one to take note of. The caller writes it to the hard state.
+    /// Takes note of a registered view that names it and that it was fenced for. Returns whether
+    /// there was one to take note of. The caller writes it to the hard state.
     fn learn(&mut self, path: &mut dyn DataPath, now: Time, entry: &LogEntry, out: &mut Out) -> bool {
         let Some(view) = &entry.view else { return false };
         let Some(members) = view.shard(self.shard) else { return false };
@@ -86,7 +87,8 @@ impl Core {
             self.catch_up.start_as_new(now, self.options);
         }
         self.catch_up.joins(stands_in(self, entry, members), self.options);
-        // A replica that was away may also have missed a trim: one that the history tells of, and later ones.
+        // A replica that was away may also have missed a trim: one that the history tells of, and
+        // later ones.
         self.trim_below(entry.history.start(), out);
         self.raise_stable(path, entry.history.start(), out);
         // Where the shard had not joined, the replica can miss nothing.
@@ -103,7 +105,8 @@ impl Core {
         self.take_view(view, &entry.history);
         self.catch_up.restart();
         if self.knows_trim() && self.missing.is_some_and(MissingRange::is_empty) {
-            // An operator gave up all that the replica lacked, and no replica has more: it counts, also if the next view comes at once.
+            // An operator gave up all that the replica lacked, and no replica has more: it counts,
+            // also if the next view comes at once.
             self.missing = None;
         }
         true
@@ -144,7 +147,8 @@ impl Core {
                 // That came late: a later one is known.
                 Ordering::Less => return,
                 Ordering::Equal => {}
-                // It is not counted on there: only a new view can bring it back. Those in its place may need it first.
+                // It is not counted on there: only a new view can bring it back. Those in its place
+                // may need it first.
                 Ordering::Greater => self.needed_until = now + NEEDED_FOR,
             }
             self.reports.note(now, view.number);
@@ -169,8 +173,8 @@ impl Core {
         self.raise_stable(path, view.start, out);
         path.entered(self, now, out);
         if self.is_closed() {
-            // A record that was put and is not bound by now never will be: no sequencing replica admits ids of this
-            // shard any more.
+            // A record that was put and is not bound by now never will be: no sequencing replica
+            // admits ids of this shard any more.
             path.discard_unplaced(self, out);
         }
     }
@@ -225,14 +229,15 @@ impl Core {
         }
     }
 
-    /// The replica does not know any more what came in this view: it takes part in nothing before the next one.
+    /// The replica does not know any more what came in this view: it takes part in nothing before
+    /// the next one.
     pub(crate) fn sit_out(&mut self) {
         self.restarted = true;
     }
 }
 
-/// Whether the replica is in the view in place of a member that is away: the log does not assign the shard to its node, and the
-/// view does without a node that has it assigned.
+/// Whether the replica is in the view in place of a member that is away: the log does not assign
+/// the shard to its node, and the view does without a node that has it assigned.
 fn stands_in(core: &Core, entry: &LogEntry, members: &ShardMembers) -> bool {
     let assigned = entry.shards.get(core.shard.0 as usize).map(Vec::as_slice).unwrap_or_default();
     let is_away = |node: &NodeId| members.replicas.iter().all(|member| member.node != *node);
@@ -248,10 +253,11 @@ fn remembered(view: &View, options: &Options) -> View {
     view
 }
 
-/// An earlier incarnation here was a member of the registered view, had all that it began with, and lost its memory before it heard
-/// of the registration. The store tells so: this replica knows that view as if the other had heard of it. Below where that
-/// begins to decide it has what it knows to be final, if no other view came in between. Returns where the view started: that is
-/// stable once this is remembered.
+/// An earlier incarnation here was a member of the registered view, had all that it began with, and
+/// lost its memory before it heard of the registration. The store tells so: this replica knows that
+/// view as if the other had heard of it. Below where that begins to decide it has what it knows to
+/// be final, if no other view came in between. Returns where the view started: that is stable once
+/// this is remembered.
 fn learn_flushed(core: &mut Core, path: &dyn DataPath, entry: &LogEntry) -> Option<Position> {
     let (view, known, me) = (entry.view.as_ref()?, core.view_number(), core.me());
     let is_earlier = |member: &Member| member.node == me.node && *member != me;
@@ -266,8 +272,8 @@ fn learn_flushed(core: &mut Core, path: &dyn DataPath, entry: &LogEntry) -> Opti
     Some(view.start)
 }
 
-/// A registered view does without the shard, and not without what it has. The last view that had it may have begun without
-/// this replica's hearing of it.
+/// A registered view does without the shard, and not without what it has. The last view that had it
+/// may have begun without this replica's hearing of it.
 fn learn_retired(core: &mut Core, path: &mut dyn DataPath, now: Time, entry: &LogEntry, out: &mut Out) {
     let Some(view) = &entry.view else { return };
     let Some(retired) = view.retired(core.shard) else { return };
@@ -298,8 +304,9 @@ fn learn_retired(core: &mut Core, path: &mut dyn DataPath, now: Time, entry: &Lo
     path.retired(core, now, Retired { view: view.number, leader, of, until: retired.until, ends }, out);
 }
 
-/// The replica is no member of the retired shard's last view: an earlier view named it, or it was made anew. If it is to keep a copy, the
-/// replica gets from the others all that it does not hold below the end of the shard.
+/// The replica is no member of the retired shard's last view: an earlier view named it, or it was
+/// made anew. If it is to keep a copy, the replica gets from the others all that it does not hold
+/// below the end of the shard.
 fn keep_copy(
     core: &mut Core,
     path: &mut dyn DataPath,

@@ -23,8 +23,8 @@ fn run(of: IdRun) -> String {
     format!(" {}", ids(&[of]).trim_start().replace(' ', ","))
 }
 
-/// `w0@0*4/1:s0*10@0,s1*10@0+s2*7`: its number, base, cuts and groups; of each shard that keeps a quota this, and the index where
-/// it begins; and the quotas of those that lend.
+/// `w0@0*4/1:s0*10@0,s1*10@0+s2*7`: its number, base, cuts and groups; of each shard that keeps a
+/// quota this, and the index where it begins; and the quotas of those that lend.
 fn window(of: &Window) -> String {
     let share = |share: &Share| format!("s{}*{}@{}", share.shard, share.quota, share.index);
     let shares = list(&of.shares, ",", share);

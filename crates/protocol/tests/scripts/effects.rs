@@ -1,4 +1,5 @@
-//! How effects are written. Only what a script is about is: a field that a message gains changes nothing.
+//! How effects are written. Only what a script is about is: a field that a message gains changes
+//! nothing.
 
 use std::collections::BTreeSet;
 

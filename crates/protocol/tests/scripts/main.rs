@@ -1,9 +1,11 @@
-//! Runs the scripts that stand beside each protocol in `src/**/scripts/`: a few lines in, the effects out.
+//! Runs the scripts that stand beside each protocol in `src/**/scripts/`: a few lines in, the
+//! effects out.
 //!
-//! A script starts with prose: what it shows, and a line `# Stands for:` that names the section of the
-//! paper or the rule. Then come paragraphs: commands, `----`, and the effects of one machine, or `nothing`.
-//! The commands of a paragraph are drained like an inbox: all are taken first, then the machine is woken
-//! if it asked to be. A paragraph without `----` prepares, and must have no effects.
+//! A script starts with prose: what it shows, and a line `# Stands for:` that names the section of
+//! the paper or the rule. Then come paragraphs: commands, `----`, and the effects of one machine,
+//! or `nothing`. The commands of a paragraph are drained like an inbox: all are taken first, then
+//! the machine is woken if it asked to be. A paragraph without `----` prepares, and must have no
+//! effects.
 //!
 //! ```text
 //! log sequencers=1,2,3 shards=4+5,6+7 durability=memory     what is created; shard 0 on nodes 4 and 5
@@ -27,13 +29,13 @@
 //! wait 100ms | disconnected client1 | disk full | store-failed 3
 //! ```
 //!
-//! `a0` is record 0 of session `a`, with the payload "a0" unless another is given (`a0=x`, `a0[100]` for a
-//! hundred bytes); `a@5:0` if the session was opened when the tail was 5; `a'0` in the client's next
-//! session. `7:a0` is that record at position 7; `#2` marks a second incarnation. `s1:a0` is a name that goes to
-//! shard 1, `s1:a0,a1` are two of them; `!a0` became a no-op.
+//! `a0` is record 0 of session `a`, with the payload "a0" unless another is given (`a0=x`,
+//! `a0[100]` for a hundred bytes); `a@5:0` if the session was opened when the tail was 5; `a'0` in
+//! the client's next session. `7:a0` is that record at position 7; `#2` marks a second incarnation.
+//! `s1:a0` is a name that goes to shard 1, `s1:a0,a1` are two of them; `!a0` became a no-op.
 //!
-//! `SERIATIM_SCRIPTS=write cargo test -p seriatim-protocol` writes what happens into the scripts; read the
-//! difference before you keep it.
+//! `SERIATIM_SCRIPTS=write cargo test -p seriatim-protocol` writes what happens into the scripts;
+//! read the difference before you keep it.
 
 #![expect(clippy::disallowed_methods, reason = "scripts are files, and a test may read them")]
 

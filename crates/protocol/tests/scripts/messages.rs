@@ -14,7 +14,8 @@ use seriatim_protocol::{Message, erwin, shard};
 use crate::words::{Parsed, Words, read_member, read_view};
 use crate::{chains, cuts};
 
-/// The message of kind `kind` from that incarnation of its sender; `entry` is what the register holds.
+/// The message of kind `kind` from that incarnation of its sender; `entry` is what the register
+/// holds.
 pub(crate) fn read(
     kind: &str,
     words: &mut Words,

@@ -142,7 +142,8 @@ impl Words {
         self.one("padding", read_empty).ok()
     }
 
-    /// Names with their shards; `!` for no-ops. Those that nobody has are empty, as `empty:a0` or `empty@7*5`.
+    /// Names with their shards; `!` for no-ops. Those that nobody has are empty, as `empty:a0` or
+    /// `empty@7*5`.
     pub(crate) fn ordered(&mut self) -> Vec<Ordered> {
         let runs = self.all(|word| {
             if let Some(ids) = read_empty(word) {
@@ -262,7 +263,8 @@ fn read_marked(word: &str) -> Option<(RecordId, bool)> {
     Some((read_id(name.unwrap_or(word))?, name.is_some()))
 }
 
-/// Names of positions that nobody has: `empty:a0,a1`, or `empty@7*5` for five from position 7 on without any.
+/// Names of positions that nobody has: `empty:a0,a1`, or `empty@7*5` for five from position 7 on
+/// without any.
 pub(crate) fn empty(ids: IdRun) -> String {
     match is_junk(RecordId { session: ids.session, number: ids.first }) {
         true => format!("empty@{}*{}", ids.first, ids.count),
@@ -389,7 +391,8 @@ pub(crate) fn read_member(word: &str) -> Parsed<Member> {
     Ok(Member { node: NodeId(node), incarnation: Incarnation(incarnation) })
 }
 
-/// The replicas of each shard; one that joined later is written with where it did, one that left as `-`.
+/// The replicas of each shard; one that joined later is written with where it did, one that left as
+/// `-`.
 pub(crate) fn shards(shards: &[ShardMembers]) -> String {
     let of = |shard| {
         let Some(members) = shards.iter().find(|members| members.shard == shard) else {
@@ -464,7 +467,8 @@ pub(crate) fn read_view(words: &mut Words, entry: &LogEntry) -> Parsed<View> {
     })
 }
 
-/// `0@3+5`: shard 0, which was in the view before, has positions below 3, and node 5 is to keep a copy, too.
+/// `0@3+5`: shard 0, which was in the view before, has positions below 3, and node 5 is to keep a
+/// copy, too.
 fn read_retired(words: &mut Words, entry: &LogEntry) -> Parsed<Vec<RetiredShard>> {
     let Some(text) = words.value::<String>("retired")? else { return Ok(vec![]) };
     let of = |text: &str| {
@@ -500,7 +504,8 @@ pub(crate) fn history(history: &ViewHistory) -> String {
     list(steps.chain(gaps), ",", |word| word)
 }
 
-/// The next number of each session, after `/` where it ended, after `>` in which it goes on, and where its numbers are bound, as far as it remembers; `!` for no-ops. And the floor.
+/// The next number of each session, after `/` where it ended, after `>` in which it goes on, and
+/// where its numbers are bound, as far as it remembers; `!` for no-ops. And the floor.
 pub(crate) fn sessions(sessions: &Sessions) -> String {
     let ids = (0..8).map(|letter| SessionId::new(Position(0), letter + 1));
     let known = ids.filter_map(|id| Some((id, sessions.next(id)?)));

@@ -199,7 +199,8 @@ impl World {
         limits.replace_after = replace_after.unwrap_or(limits.replace_after);
         let orphan_check_after = words.value("orphan-check-after-ms")?.map(Duration::from_millis);
         limits.orphan_check_after = orphan_check_after.unwrap_or(limits.orphan_check_after);
-        // Scripts tell of one thing after the other: nothing gathers unless it is what they are about.
+        // Scripts tell of one thing after the other: nothing gathers unless it is what they are
+        // about.
         limits.order_every = Duration::from_millis(words.value("order-every-ms")?.unwrap_or(0));
         limits.waiting_reads = words.value("waiting-reads")?.unwrap_or(limits.waiting_reads);
         limits.waiting_locates = words.value("waiting-locates")?.unwrap_or(limits.waiting_locates);
@@ -209,8 +210,8 @@ impl World {
         Ok(())
     }
 
-    /// Registers a view. `lost=0@3..5` gives up positions of a shard with it; `trimmed=7` says that every
-    /// replica has trimmed below.
+    /// Registers a view. `lost=0@3..5` gives up positions of a shard with it; `trimmed=7` says that
+    /// every replica has trimmed below.
     fn view(&mut self, words: &mut Words) -> Parsed<()> {
         let gap = words.value::<String>("lost")?.map(|word| read_gap(&word)).transpose()?;
         let trimmed = words.position("trimmed")?;

@@ -12,7 +12,8 @@ pub(crate) struct RetentionArguments {
     /// Keep records for so long, such as 7d, 12h or 90s; what is older is trimmed.
     #[arg(long, value_name = "TIME", value_parser = age)]
     pub(crate) retain_age: Option<LimitArgument>,
-    /// Keep so many bytes of records, such as 10GiB, each record counted once; the oldest beyond it are trimmed.
+    /// Keep so many bytes of records, such as 10GiB, each record counted once; the oldest beyond it
+    /// are trimmed.
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub(crate) retain_bytes: Option<LimitArgument>,
     #[arg(long, value_name = "N", value_parser = records, help = format!(
@@ -56,7 +57,8 @@ impl RetentionArguments {
 /// The word for no limit.
 const NONE: &str = "none";
 
-/// A limit that a log can have; what is wrong with it otherwise is said in the same words everywhere.
+/// A limit that a log can have; what is wrong with it otherwise is said in the same words
+/// everywhere.
 fn limit(text: &str, read: impl FnOnce(&str) -> Result<Retention, String>) -> Result<LimitArgument, String> {
     if text == NONE {
         return Ok(LimitArgument(None));
@@ -120,13 +122,14 @@ pub(crate) fn byte_count(text: &str) -> Result<u64, String> {
     whole.checked_mul(unit).and_then(|bytes| bytes.checked_add(more)).ok_or_else(wrong)
 }
 
-/// The least number of digits of a bare number of seconds since 1970: that is a time since 1973. A shorter number may be a year, or
-/// a date.
+/// The least number of digits of a bare number of seconds since 1970: that is a time since 1973. A
+/// shorter number may be a year, or a date.
 const DIGITS_OF_SECONDS: usize = 9;
 /// The end of the year 9999, in seconds since 1970.
 const LAST_SECOND: u64 = 253_402_300_799;
 
-/// An instant: a date, with a time of day if it is not midnight, in UTC or with its offset; seconds since 1970; or how long ago it was.
+/// An instant: a date, with a time of day if it is not midnight, in UTC or with its offset; seconds
+/// since 1970; or how long ago it was.
 ///
 /// # Errors
 /// Names the forms.

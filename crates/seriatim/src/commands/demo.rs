@@ -156,9 +156,9 @@ async fn wait_for_half(acknowledged: &AtomicU64, lines: u64) -> Outcome {
     Ok(())
 }
 
-/// Every acknowledged record is there once, byte for byte; positions have no gap; each client's records
-/// are in the order in which it appended them; what was acknowledged before another append began lies
-/// below it.
+/// Every acknowledged record is there once, byte for byte; positions have no gap; each client's
+/// records are in the order in which it appended them; what was acknowledged before another append
+/// began lies below it.
 fn verify(lines: &[Bytes], appended: &[Appended], delivered: &[Delivered]) -> Outcome {
     if appended.len() != lines.len() {
         return Err(Failure::new(format!("{} of {} lines were acknowledged", appended.len(), lines.len())));
@@ -245,7 +245,8 @@ impl Cluster {
         let program = std::env::current_exe()?;
         let mut command = Command::new(program);
         command.arg("dev").arg("--data").arg(data).args(["--listen", listen]);
-        // It is killed on purpose: what it tells of that would stand in the middle of what is shown.
+        // It is killed on purpose: what it tells of that would stand in the middle of what is
+        // shown.
         command.args(["--log-level", "error"]);
         let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
         let output = process.stdout.take().expect("the output is piped");

@@ -4,8 +4,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::output::{Failure, Outcome};
 
-/// The files that a node needs to have open at once, at the least: its journal and stores, its connections to other nodes, and
-/// some of clients.
+/// The files that a node needs to have open at once, at the least: its journal and stores, its
+/// connections to other nodes, and some of clients.
 const EACH_NODE: u64 = 128;
 
 /// Raises the soft limit of open files to the hard one: the usual soft limit of 1,024 is a relic of

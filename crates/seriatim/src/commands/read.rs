@@ -10,8 +10,9 @@ use crate::arguments::{PrintArguments, ReadArguments, TailArguments};
 use crate::json_record::JsonRecord;
 use crate::output::{Failure, Outcome, Printer, note};
 
-/// How long nothing may come before the tail is looked at again: a view change may have lowered it. Also
-/// how long the first look may take: a log that cannot say its tail now still gives out what is stable.
+/// How long nothing may come before the tail is looked at again: a view change may have lowered it.
+/// Also how long the first look may take: a log that cannot say its tail now still gives out what
+/// is stable.
 const QUIET: Duration = Duration::from_secs(2);
 
 /// For how long nothing may come before a reader is told what it waits for.
@@ -68,7 +69,8 @@ impl Losses {
     }
 }
 
-/// The notices for a reader to whom nothing comes: on standard error, so that what is printed are records.
+/// The notices for a reader to whom nothing comes: on standard error, so that what is printed are
+/// records.
 struct Notices {
     position: Option<Position>,
     /// Since when it has waited at this position.
@@ -81,8 +83,8 @@ impl Notices {
         Self { position: None, since: Instant::now(), told: None }
     }
 
-    /// Tells what a subscription waits for to which nothing has come for a while. That nothing follows is worth a word only if something
-    /// `is_owed`, or cannot come.
+    /// Tells what a subscription waits for to which nothing has come for a while. That nothing
+    /// follows is worth a word only if something `is_owed`, or cannot come.
     async fn quiet(&mut self, events: &Subscription, is_owed: bool) {
         let Some(awaited) = events.awaited().await else { return };
         let cannot_come = !awaited.shards.is_empty() || awaited.unavailable.is_some();
@@ -114,8 +116,8 @@ fn failed(cause: ReadError) -> Failure {
     }
 }
 
-/// Prints as many records as are wanted, of those below `end`. Nothing need be at the positions before the end: the
-/// subscription says when it is reached.
+/// Prints as many records as are wanted, of those below `end`. Nothing need be at the positions
+/// before the end: the subscription says when it is reached.
 async fn print_until(
     log: &Log,
     mut next: Position,

@@ -71,7 +71,8 @@ async fn run_node(arguments: &ServeArguments, reports: &Reports) -> Outcome {
     stop(node, bound, signals).await
 }
 
-/// Looks whether the address that the node gives to others leads to it. Warns if no node answers there: others may reach it all the same.
+/// Looks whether the address that the node gives to others leads to it. Warns if no node answers
+/// there: others may reach it all the same.
 async fn find_itself(node: &Node) -> Result<(), Misdirected> {
     if let Some(cause) = node.reach_itself().await? {
         tracing::warn!(

@@ -5,8 +5,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::output::{Failure, Outcome};
 
-/// From here on a write beyond the limit of file sizes (`ulimit -f`) is an error of that write. Without this the operating system
-/// ends the process, which says nothing. To be called within a runtime.
+/// From here on a write beyond the limit of file sizes (`ulimit -f`) is an error of that write.
+/// Without this the operating system ends the process, which says nothing. To be called within a
+/// runtime.
 ///
 /// # Errors
 /// If the operating system refuses it.

@@ -5,10 +5,12 @@ use std::time::Duration;
 use seriatim_node::Awaits;
 use tokio::sync::watch;
 
-/// After how long a server that has not started says what it waits for, and how often it looks whether that changed.
+/// After how long a server that has not started says what it waits for, and how often it looks
+/// whether that changed.
 const EXPLAIN_EVERY: Duration = Duration::from_secs(3);
 
-/// Says what the start waits for, and again whenever that is something else; never ends. `register` says which register.
+/// Says what the start waits for, and again whenever that is something else; never ends. `register`
+/// says which register.
 pub(super) async fn explain_late(register: String, awaited: watch::Receiver<Awaits>) {
     let mut told = String::new();
     loop {

@@ -22,7 +22,8 @@ pub(super) struct Bound {
 }
 
 impl Bound {
-    /// The end takes at most `most` from now on. The last of that belongs to the last lines of the server.
+    /// The end takes at most `most` from now on. The last of that belongs to the last lines of the
+    /// server.
     ///
     /// # Panics
     /// If `most` is not longer than [`LAST_LINES`].
@@ -56,7 +57,8 @@ impl Bound {
     }
 }
 
-/// Waits for an orderly end, says what it waits for, and gives up at the bound: then it is as if the process had been killed.
+/// Waits for an orderly end, says what it waits for, and gives up at the bound: then it is as if
+/// the process had been killed.
 pub(super) async fn stop_within<E: std::error::Error>(
     bound: Bound,
     stopping: Vec<Stopping>,

@@ -34,7 +34,8 @@ async fn use_of(client: &Client, name: &str) -> Result<LogUse, Failure> {
     Ok(client.log_use(&entry).await)
 }
 
-/// Waits until the nodes that answer have deleted what is trimmed. Says what the log takes then, and whether they have.
+/// Waits until the nodes that answer have deleted what is trimmed. Says what the log takes then,
+/// and whether they have.
 async fn freed(client: &Client, name: &str) -> Result<(LogUse, bool), Failure> {
     let began = tokio::time::Instant::now();
     let mut again = tokio::time::interval(LOOK_EVERY);

@@ -1,4 +1,5 @@
-//! A node that is away for less time than `replace_after_ms`: another one takes new records in its place, and copies nothing.
+//! A node that is away for less time than `replace_after_ms`: another one takes new records in its
+//! place, and copies nothing.
 
 use std::time::Duration;
 

@@ -43,7 +43,8 @@ pub(crate) async fn goes_on_from_its_first_session(order: Order) {
         options.resume = first;
         let log = client.log_with(name, options).await.expect("it is there");
         let session = log.session().await.expect("it has a session");
-        // From the start, again and again, and each time one more. The answers that an earlier run got stay true.
+        // From the start, again and again, and each time one more. The answers that an earlier run
+        // got stay true.
         for line in 0..runs {
             match log.append_sync(format!("line {line}")).await {
                 // Where cuts order, the end of each session takes a position as well.

@@ -1,5 +1,5 @@
-//! The command line as a bridge: a program in any language drives it by its standard input and output, and goes on
-//! after an interruption.
+//! The command line as a bridge: a program in any language drives it by its standard input and
+//! output, and goes on after an interruption.
 
 use std::fs;
 use std::path::Path;
@@ -56,7 +56,8 @@ async fn each_receipt_is_printed_when_it_is_known() {
     .await;
 }
 
-/// Complete records are in the log while the end of the next one is still to come, and an interrupt names that one.
+/// Complete records are in the log while the end of the next one is still to come, and an interrupt
+/// names that one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn complete_records_are_appended_before_the_next_one_is_complete() {
     with_log("erwin-st", async |cli, scratch| {
@@ -104,7 +105,8 @@ async fn complete_records_are_appended_before_the_next_one_is_complete() {
     .await;
 }
 
-/// More is given to the command than may be in flight at once, and then nothing is acknowledged any more: what was is printed.
+/// More is given to the command than may be in flight at once, and then nothing is acknowledged any
+/// more: what was is printed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn receipts_do_not_wait_for_room_to_submit_more() {
     let members = Members::start(1).await;
@@ -182,8 +184,9 @@ async fn records_may_have_lines_of_their_own() {
     .await;
 }
 
-/// Runs a command again until all that can be is in the log; the lines that are not, counted from 1. In `erwin-st` a client
-/// that is killed may have named a record that never reached its shard.
+/// Runs a command again until all that can be is in the log; the lines that are not, counted
+/// from 1. In `erwin-st` a client that is killed may have named a record that never reached its
+/// shard.
 async fn gone_on(cli: &CommandLine, append: &[&str]) -> Vec<usize> {
     loop {
         let output = cli.run(append).await;
@@ -252,8 +255,8 @@ pub(crate) async fn interrupted(order: Order) {
     .await;
 }
 
-/// A run that resumes a session of `scalog` leaves a no-op, also where it has nothing to append: the last position of the
-/// log has no record then.
+/// A run that resumes a session of `scalog` leaves a no-op, also where it has nothing to append:
+/// the last position of the log has no record then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_log_is_read_to_its_end_where_that_has_no_record_and_records_are_counted() {
     with_log("scalog", async |cli, scratch| {
@@ -291,8 +294,9 @@ impl Events {
         serde_json::from_str(&line.expect("it can be read").expect("a line")).expect("a line of JSON")
     }
 
-    /// The next event that does more than confirm. Positions behind the last record that stay empty become
-    /// final after it, and are confirmed when they are, be it long before the next record or not at all.
+    /// The next event that does more than confirm. Positions behind the last record that stay empty
+    /// become final after it, and are confirmed when they are, be it long before the next record or
+    /// not at all.
     async fn next_record(&mut self) -> Value {
         loop {
             let event = self.next().await;
@@ -433,7 +437,8 @@ async fn a_tail_that_nobody_reads_holds_little_and_slows_no_other() {
 
 /// Lines of 4000 bytes: so many that it shows if a tail holds all of them.
 const LINES: usize = 20_000;
-/// The bytes that a tail may hold: what each shard sends ahead, what waits for the program, and the program itself.
+/// The bytes that a tail may hold: what each shard sends ahead, what waits for the program, and the
+/// program itself.
 const TAIL_BYTES: u64 = 48 << 20;
 const _: () = assert!(TAIL_BYTES < LINES as u64 * 4000);
 

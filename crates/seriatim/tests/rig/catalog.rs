@@ -1,5 +1,5 @@
-//! Kills while logs are created and deleted: each is done wholly or not at all, and what is deleted stays
-//! deleted.
+//! Kills while logs are created and deleted: each is done wholly or not at all, and what is deleted
+//! stays deleted.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -62,8 +62,8 @@ async fn doomed(cluster: &Cluster) -> Client {
     cluster.client(BRIEF).await
 }
 
-/// Kills the cluster while a client asks for something, and starts it again. The answer, if there was one in
-/// time: whether there is is left to chance, and both must be right.
+/// Kills the cluster while a client asks for something, and starts it again. The answer, if there
+/// was one in time: whether there is is left to chance, and both must be right.
 async fn cut_short<T: Send + 'static>(
     cluster: &mut Cluster,
     after: Duration,
@@ -130,7 +130,8 @@ async fn kill_while_deleting(cluster: &mut Cluster, after: Duration) {
     }
 }
 
-/// It is not there, not after a kill either; its files go, and it can be told from a new one of its name.
+/// It is not there, not after a kill either; its files go, and it can be told from a new one of its
+/// name.
 async fn gone_for_good(name: &str, entry: &LogEntry, cluster: &mut Cluster) {
     let client = cluster.client(DEADLINE).await;
     let old = client.log(name).await.expect_err("it is deleted");

@@ -33,7 +33,8 @@ impl Reader {
         Self { options, has, task }
     }
 
-    /// Compares this subscription with one that begins now and ends at the tail: this one has the same records.
+    /// Compares this subscription with one that begins now and ends at the tail: this one has the
+    /// same records.
     async fn has_all(self, log: &Log, tail: Position) {
         let Self { options, has, task } = self;
         let after = Arc::default();
@@ -87,7 +88,8 @@ async fn append_on(cli: CommandLine, name: String) {
     }
 }
 
-/// One more shard joins. Returns the log as it is before the shard has joined, unless that is over too soon.
+/// One more shard joins. Returns the log as it is before the shard has joined, unless that is over
+/// too soon.
 async fn joins(client: &Client, name: &str) -> (ShardId, Option<Log>) {
     let before = client.lookup(name).await.expect("the log is there").shards.len();
     let adding = tokio::spawn({
@@ -105,7 +107,8 @@ async fn joins(client: &Client, name: &str) -> (ShardId, Option<Log>) {
     (adding.await.expect("it is added"), found)
 }
 
-/// Programs read some shards while others join, and subscribe to shards that are about to join: each has every record of its shards.
+/// Programs read some shards while others join, and subscribe to shards that are about to join:
+/// each has every record of its shards.
 pub(crate) async fn read_while_others_join(order: Order) {
     let members = Members::start(3).await;
     let client = members.client(DEADLINE).await;

@@ -1,4 +1,5 @@
-//! A real cluster: the binary's `dev` in a process of its own, with its data in a directory of its own.
+//! A real cluster: the binary's `dev` in a process of its own, with its data in a directory of its
+//! own.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -115,8 +116,8 @@ impl Cluster {
         said(&self.words())
     }
 
-    /// The complaints it made. That a node was lost, or a log unavailable, is no complaint: tests do that to it, and so
-    /// does a busy machine.
+    /// The complaints it made. That a node was lost, or a log unavailable, is no complaint: tests
+    /// do that to it, and so does a busy machine.
     pub(crate) fn complaints(&self) -> String {
         let said = self.says();
         let passing = [" INFO ", "is taken for gone", " unavailable: ", " slow disk: ", " still stopping: "];

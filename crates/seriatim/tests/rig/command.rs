@@ -63,7 +63,8 @@ impl CommandLine {
         output.stdout
     }
 
-    /// Runs a command that must fail with one line on standard error; what it printed, and that line.
+    /// Runs a command that must fail with one line on standard error; what it printed, and that
+    /// line.
     pub(crate) async fn bad(&self, arguments: &[&str]) -> (Vec<u8>, String) {
         let output = self.run(arguments).await;
         let said = text(&output.stderr).to_owned();
@@ -88,7 +89,8 @@ impl CommandLine {
         self.command(arguments).stdin(Stdio::null()).spawn().expect("the binary starts")
     }
 
-    /// Runs a server that waits in vain for what another process holds; the last line on its standard error.
+    /// Runs a server that waits in vain for what another process holds; the last line on its
+    /// standard error.
     pub(crate) async fn held_up(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments).await;
         let said = text(&output.stderr);

@@ -1,8 +1,10 @@
-//! The scenarios that a log of each ordering passes with real processes, one after the other. An ordering is in them by
-//! being in [`Order::ALL`]; a scenario that cannot be for some of them says which property they lack, and why it matters.
+//! The scenarios that a log of each ordering passes with real processes, one after the other. An
+//! ordering is in them by being in [`Order::ALL`]; a scenario that cannot be for some of them says
+//! which property they lack, and why it matters.
 //!
-//! Scenarios in which logs of all orderings share one cluster are with their like, in [`serve`], [`kill`](crate::kill),
-//! [`failover`](crate::failover), [`departures`](crate::departures) and [`disks`](crate::disks).
+//! Scenarios in which logs of all orderings share one cluster are with their like, in [`serve`],
+//! [`kill`](crate::kill), [`failover`](crate::failover), [`departures`](crate::departures) and
+//! [`disks`](crate::disks).
 
 use std::time::Duration;
 
@@ -13,7 +15,8 @@ use crate::{acceptance, bridge, chosen_shards, losses, serve, shards};
 /// A property that an ordering needs for a scenario, and why there is nothing to try without it.
 type Need = (fn(Order) -> bool, &'static str);
 
-/// The test of each scenario: how long it may take for one ordering, in seconds, and what an ordering needs for it.
+/// The test of each scenario: how long it may take for one ordering, in seconds, and what an
+/// ordering needs for it.
 macro_rules! scenarios {
     ($($name:ident: $scenario:path, $seconds:literal $(, needs $property:expr, $why:literal)?;)*) => {$(
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,4 +1,5 @@
-//! Nodes come and go: drained, replaced, removed, and restarted one after the other, as `docs/operations.md` has it, under load.
+//! Nodes come and go: drained, replaced, removed, and restarted one after the other, as
+//! `docs/operations.md` has it, under load.
 
 use std::fs::File;
 use std::io::Write;
@@ -51,7 +52,8 @@ async fn acknowledged_more(logs: &[Workload]) {
     }
 }
 
-/// A node is drained under load, lost with all that it had, and removed; nothing is missing, and it does not come back.
+/// A node is drained under load, lost with all that it had, and removed; nothing is missing, and it
+/// does not come back.
 async fn leaves_for_good(register: Register) {
     let mut members = Members::start_on(register, 5).await;
     let client = members.client(DEADLINE).await;
@@ -138,7 +140,8 @@ async fn one_node_takes_over_from_another_that_is_dead() {
         assert_eq!(nodes(&view.sequencers), [1, 3, 4]);
         assert_eq!(nodes(&view.shards[0].replicas), [3, 4]);
         seriatim.good(&["admin", "remove", "2"]).await;
-        // The records that node 4 took over are whole: without the other replica everything is there.
+        // The records that node 4 took over are whole: without the other replica everything is
+        // there.
         members.kill(THREE).await;
         let read = log.read(Position(0), 200, Duration::from_secs(20)).await;
         assert!(!read.expect("it can be read").is_empty());
@@ -208,8 +211,8 @@ async fn what_cannot_be_is_said_in_words() {
     .await;
 }
 
-/// Appends to a log of this order, several at a time, until it is told to stop. How many there were, and the longest that one
-/// took.
+/// Appends to a log of this order, several at a time, until it is told to stop. How many there
+/// were, and the longest that one took.
 async fn append(servers: String, order: Order, stop: watch::Receiver<bool>) -> (Order, u64, Duration) {
     // With the deadline that everybody has who does not say.
     let client = Client::connect_with(&servers, ClientOptions::default()).await.expect("the cluster serves");

@@ -97,7 +97,8 @@ impl Drop for Mount {
     }
 }
 
-/// Three nodes, one of which has a small file system of its own. None where this process may not mount one, which says so.
+/// Three nodes, one of which has a small file system of its own. None where this process may not
+/// mount one, which says so.
 pub(crate) async fn with_a_small_disk() -> Option<(Members, Mount)> {
     with_a_disk_of(ROOM_MIB).await
 }
@@ -178,8 +179,8 @@ async fn a_disk_that_fills_up_is_reported_before_it_is_full() {
     told(|| members.says(), &[" INFO ", "% of the disk, ", " MiB, is free again"]).await;
 }
 
-/// How many views a full disk costs at most, until the node is back: one without it, one with it, and what a node that is busy
-/// may add.
+/// How many views a full disk costs at most, until the node is back: one without it, one with it,
+/// and what a node that is busy may add.
 const MOST_VIEWS: u64 = 6;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -251,7 +252,8 @@ async fn a_disk_that_fills_up_and_is_trimmed_again_and_again_loses_nothing() {
             let kept = appended - A_FEW;
             log.trim(Position(kept)).await.expect("what makes room needs none");
             disk.make_room();
-            // It may take its time to be taken back: a node that is full again and again waits longer each time.
+            // It may take its time to be taken back: a node that is full again and again waits
+            // longer each time.
             until_full(&client, false).await;
             more_records(&log, &mut appended).await;
             for position in kept..appended {
@@ -363,7 +365,8 @@ async fn a_disk_that_is_set_back_is_noticed_and_loses_nothing() {
     members.restart(RESTORED).await;
     more(&logs, 1000).await;
     assert!(members.says().contains(SET_BACK), "it is told of: {}", members.says());
-    // The restored node got from the others what it holds now, and goes on holding it as one of two.
+    // The restored node got from the others what it holds now, and goes on holding it as one of
+    // two.
     members.kill(NodeId(2)).await;
     more(&logs, 300).await;
     for log in logs {
@@ -403,7 +406,8 @@ async fn bytes_that_change_on_one_disk_are_read_from_another_and_repaired() {
         until_written(&members.data(primary), bytes).await;
         flip(&members.data(primary));
         until_readable(&log, RECORDS).await;
-        // Now from the damaged disk alone. It is repaired behind that read, and nothing tells when it is done.
+        // Now from the damaged disk alone. It is repaired behind that read, and nothing tells when
+        // it is done.
         let hasty = members.client(Duration::from_secs(2)).await.log("orders").await.expect("it is there");
         let others = || members.numbers().filter(|node| *node != primary);
         loop {

@@ -1,4 +1,5 @@
-//! The events that servers tell an operator on standard error: the story of a failover can be read from them.
+//! The events that servers tell an operator on standard error: the story of a failover can be read
+//! from them.
 
 use std::time::Duration;
 
@@ -50,7 +51,8 @@ async fn the_story_of_a_failover_is_told() {
     told(|| members.says(), &[" INFO ", "log=\"orders\"", "3 of 3 sequencing replicas", "3 of 3 replicas"])
         .await;
 
-    // That it is back says that it was heard: of a process that ends before its first heartbeat only silence tells.
+    // That it is back says that it was heard: of a process that ends before its first heartbeat
+    // only silence tells.
     let gone = [" WARN ", "node 3 is taken for gone: "];
     members.kill(THREE).await;
     let losses = told(|| members.says(), &gone).await.len();

@@ -1,5 +1,5 @@
-//! Nodes are lost while programs append and read: the log goes on with those that are left, and is whole
-//! again when they are back. Whatever was acknowledged is there, once, and stays where it is.
+//! Nodes are lost while programs append and read: the log goes on with those that are left, and is
+//! whole again when they are back. Whatever was acknowledged is there, once, and stays where it is.
 //!
 //! With the register in node 1, that node is spared. With etcd, nobody is.
 //!
@@ -74,8 +74,9 @@ impl Whom {
     }
 }
 
-/// Creates a log of each order that has `whom`, such that it is on the same nodes for all, and not on that of the
-/// register. With etcd, which has a test of its own for all orders, lazy ones only: the machine is busy enough.
+/// Creates a log of each order that has `whom`, such that it is on the same nodes for all, and not
+/// on that of the register. With etcd, which has a test of its own for all orders, lazy ones only:
+/// the machine is busy enough.
 async fn create(
     client: &Client,
     members: &Members,
@@ -140,8 +141,8 @@ impl Logs {
         }
     }
 
-    /// Waits until each log has as many members of each kind as it should, none of them on a node that is
-    /// `gone`.
+    /// Waits until each log has as many members of each kind as it should, none of them on a node
+    /// that is `gone`.
     async fn whole(&self, client: &Client, gone: &[NodeId], members: &Members) {
         for (entry, _) in &self.logs {
             whole(client, entry, gone, &self.what, members).await;
@@ -204,8 +205,8 @@ async fn lose_and_find(register: Register, whom: Whom, blow: Blow, what: &str) {
     logs.finish(&members).await;
 }
 
-/// Waits until the log has as many members of each kind as it should, none of them on a node that is `gone`.
-/// Another node has the place of a lost one after a while, if there is one.
+/// Waits until the log has as many members of each kind as it should, none of them on a node that
+/// is `gone`. Another node has the place of a lost one after a while, if there is one.
 async fn whole(client: &Client, entry: &LogEntry, gone: &[NodeId], what: &str, members: &Members) {
     let (meant, replicas) = (entry.config.sequencers as usize, entry.config.replicas as usize);
     let sequencers = meant.min(members.numbers().filter(|node| !gone.contains(node)).count());

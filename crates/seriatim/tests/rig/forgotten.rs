@@ -1,4 +1,5 @@
-//! The network forgets connections of a client without a reset, and new connections work, as where a firewall loses its state.
+//! The network forgets connections of a client without a reset, and new connections work, as where
+//! a firewall loses its state.
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! `README.md` and `docs/cluster.md` do what they say: their commands are run as they stand there, in order, by one shell, and print
-//! what stands below them.
+//! `README.md` and `docs/cluster.md` do what they say: their commands are run as they stand there,
+//! in order, by one shell, and print what stands below them.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -74,7 +74,8 @@ pub(crate) async fn run(commands: &str, directory: &Path) -> (bool, String) {
     shell(&["-e", "-u", "-x", "-o", "pipefail"], commands, directory).await
 }
 
-/// Has a `bash` with these options read commands as if they were pasted: a command that reads its standard input gets those after it.
+/// Has a `bash` with these options read commands as if they were pasted: a command that reads its
+/// standard input gets those after it.
 async fn shell(options: &[&str], commands: &str, directory: &Path) -> (bool, String) {
     let binaries = Path::new(BINARY).parent().expect("it is in a folder").display();
     let path = format!("{}:{binaries}:{}", directory.display(), std::env::var("PATH").unwrap_or_default());
@@ -104,7 +105,8 @@ const NEXT: &str = "--- next block ---";
 /// The beginning of the line that the shell prints when a command fails.
 const FAILED: &str = "--- failed: line ";
 
-/// Pastes the blocks of a page into one shell without pauses; compares what each prints with the page, and which lines fail.
+/// Pastes the blocks of a page into one shell without pauses; compares what each prints with the
+/// page, and which lines fail.
 async fn paste(page: &str, directory: &Path) {
     let blocks = blocks(page);
     let mut script = format!("set -o pipefail; trap 'echo \"{FAILED}$LINENO\"' ERR\n");
@@ -136,7 +138,8 @@ async fn paste(page: &str, directory: &Path) {
     }
 }
 
-/// Lines without blank ones; those of servers that have started, which come at any moment, first and sorted.
+/// Lines without blank ones; those of servers that have started, which come at any moment, first
+/// and sorted.
 fn in_order<'a>(lines: &[&'a str]) -> Vec<&'a str> {
     let lines = lines.iter().copied().filter(|line| !line.is_empty());
     let (mut ready, others): (Vec<&str>, Vec<&str>) = lines.partition(|line| line.starts_with("ready "));
@@ -144,7 +147,8 @@ fn in_order<'a>(lines: &[&'a str]) -> Vec<&'a str> {
     ready.into_iter().chain(others).collect()
 }
 
-/// Whether lines are as the page has them: `…` stands for any text, and alone in a line for any lines. Blanks do not count.
+/// Whether lines are as the page has them: `…` stands for any text, and alone in a line for any
+/// lines. Blanks do not count.
 fn is_like(page: &[&str], lines: &[&str]) -> bool {
     match (page, lines) {
         ([], lines) => lines.is_empty(),
@@ -177,7 +181,8 @@ fn a_line_that_differs_from_the_page_is_noticed() {
     assert!(!is_like(&[], &["more"]));
 }
 
-/// A `cargo` that compiles nothing: it links the binary under test, and skips the other packages that the page runs.
+/// A `cargo` that compiles nothing: it links the binary under test, and skips the other packages
+/// that the page runs.
 const CARGO: &str = r#"#!/bin/sh
 case "$*" in
     "build --release") mkdir -p target/release && ln -sf "$SERIATIM" target/release/seriatim ;;
@@ -195,7 +200,8 @@ async fn the_readme_works_as_it_is_pasted() {
     let cargo = directory.path().join("cargo");
     fs::write(&cargo, CARGO.replace("$SERIATIM", BINARY)).expect("a stand-in for cargo");
     fs::set_permissions(&cargo, fs::Permissions::from_mode(0o755)).expect("it can be run");
-    // Another host of this machine, so that no port is taken, and a folder for the reader's own files.
+    // Another host of this machine, so that no port is taken, and a folder for the reader's own
+    // files.
     let (host, folder) = (own_host(), directory.path().join("tmp"));
     fs::create_dir(&folder).expect("a folder");
     let dev = format!("seriatim dev --limit {NO_DISK_WARNING} --listen {host}:7700");

@@ -1,7 +1,9 @@
-//! The requests of clients, the answers that they got, and what readers saw; and what must hold of it.
+//! The requests of clients, the answers that they got, and what readers saw; and what must hold of
+//! it.
 //!
-//! Moments are counted, not timed: of two events the one with the lower moment happened first. A read is
-//! compared at once with what was read at that position before, so that nothing need be kept twice.
+//! Moments are counted, not timed: of two events the one with the lower moment happened first. A
+//! read is compared at once with what was read at that position before, so that nothing need be
+//! kept twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -48,7 +50,8 @@ struct Inner {
     /// Questions for the tail: when they were asked, and the answers.
     tails: Vec<(u64, Position)>,
     seen: BTreeMap<Position, Seen>,
-    /// The positions that a subscriber was not given on its way: from the first to the one after the last.
+    /// The positions that a subscriber was not given on its way: from the first to the one after
+    /// the last.
     skipped: BTreeSet<(Position, Position)>,
     /// Violations that were found while they happened.
     violations: Vec<String>,
@@ -190,9 +193,9 @@ impl Inner {
         self.moment
     }
 
-    /// Every position below the end holds a record, and none above it. Where clients put records on shards
-    /// themselves there are no-ops too, at least: one for each append that failed for certain, and for each name under
-    /// which one was appended in vain.
+    /// Every position below the end holds a record, and none above it. Where clients put records on
+    /// shards themselves there are no-ops too, at least: one for each append that failed for
+    /// certain, and for each name under which one was appended in vain.
     fn no_gap(&self, end: Position, wrong: &mut Vec<String>) {
         let mut next = Position(0);
         let mut missing = 0;
@@ -211,7 +214,8 @@ impl Inner {
         let least: u64 = self.appends.iter().map(no_ops).sum();
         let is_open = |append: &&Append| append.acknowledged.is_none() && !append.refused;
         let open = self.appends.iter().filter(is_open).count() as u64;
-        // An append that gets its position first may take several before one is its own, and turns have any length.
+        // An append that gets its position first may take several before one is its own, and turns
+        // have any length.
         let is_bounded = !self.order.places_first() && !self.order.has_quotas();
         let most = if is_bounded { least + open } else { u64::MAX };
         if may_have_no_ops(self.order) && !(least..=most).contains(&missing) {
@@ -242,7 +246,8 @@ impl Inner {
         places
     }
 
-    /// An acknowledged record is there, under the name and at the position that was told; a failed one is not.
+    /// An acknowledged record is there, under the name and at the position that was told; a failed
+    /// one is not.
     fn durable_and_named(&self, places: &BTreeMap<usize, Position>, wrong: &mut Vec<String>) {
         for (index, append) in self.appends.iter().enumerate() {
             if append.refused && places.contains_key(&index) {
@@ -284,8 +289,8 @@ impl Inner {
         }
     }
 
-    /// The numbers of a session are in the log from 0 on without gaps, in their order. A missing one is a
-    /// no-op: between its neighbours there is a position for it.
+    /// The numbers of a session are in the log from 0 on without gaps, in their order. A missing
+    /// one is a no-op: between its neighbours there is a position for it.
     fn session_numbers(&self, wrong: &mut Vec<String>) {
         let mut next = BTreeMap::new();
         for (held, (position, Seen { id, .. })) in self.seen.iter().enumerate() {
@@ -300,13 +305,14 @@ impl Inner {
     }
 }
 
-/// Whether positions may hold nothing in logs of this order: a no-op, or what a shard did not bring to its turn.
+/// Whether positions may hold nothing in logs of this order: a no-op, or what a shard did not bring
+/// to its turn.
 pub(crate) fn may_have_no_ops(order: Order) -> bool {
     order.properties().fills_late || order.has_quotas()
 }
 
-/// An append that was acknowledged before another was asked for has the lower position. Scanned from the end: no
-/// record may have been asked for after something behind it was acknowledged.
+/// An append that was acknowledged before another was asked for has the lower position. Scanned
+/// from the end: no record may have been asked for after something behind it was acknowledged.
 fn real_time_order(order: &[(Position, &Append)], wrong: &mut Vec<String>) {
     let mut earliest: Option<(u64, Position)> = None;
     for (position, append) in order.iter().rev() {
@@ -409,7 +415,8 @@ mod tests {
         assert!(history.check(Position(3)).join("; ").contains("position 1 changed"));
     }
 
-    /// A session whose second append failed and whose third was appended again, with the no-ops in between.
+    /// A session whose second append failed and whose third was appended again, with the no-ops in
+    /// between.
     fn with_no_ops(order: Order) -> History {
         let history = History::new(order);
         let appends: Vec<usize> = (0..3).map(|number| history.invoke(1, payload(number))).collect();

@@ -1,7 +1,7 @@
 //! Kill loops: clients append, a subscriber reads along, the cluster is killed and comes back.
 //!
-//! `SERIATIM_RIG_LOOPS` repeats each loop with other seeds; `SERIATIM_RIG_SEED` replays the schedule of
-//! one seed, as far as the scheduling of real processes lets it be replayed.
+//! `SERIATIM_RIG_LOOPS` repeats each loop with other seeds; `SERIATIM_RIG_SEED` replays the
+//! schedule of one seed, as far as the scheduling of real processes lets it be replayed.
 
 use std::time::{Duration, Instant};
 
@@ -38,8 +38,8 @@ fn plan(name: &str, order: Order, shape: (u32, u32, u32, u64), styles: &[Style])
     Plan { name: name.to_owned(), config: config.fitted(), styles: styles.into() }
 }
 
-/// Logs of all orders and of several shapes, with every kind of program. Which order has the rarer shapes is
-/// left to the seed.
+/// Logs of all orders and of several shapes, with every kind of program. Which order has the rarer
+/// shapes is left to the seed.
 fn many_logs(seed: u64) -> Vec<Plan> {
     let stripes = [64, 4, 16, 8].into_iter().cycle();
     let usual = Order::ALL.into_iter().zip(stripes).map(|(order, stripe)| {
@@ -173,7 +173,8 @@ async fn run(options: &'static [&'static str], plans: Vec<Plan>, faults: &[Fault
     tally
 }
 
-/// Waits until each log has acknowledged so many appends more: a log that does not come back is found here.
+/// Waits until each log has acknowledged so many appends more: a log that does not come back is
+/// found here.
 async fn more_acknowledged(logs: &[Workload], count: u64) {
     for log in logs {
         // The smallest log appends one by one: it is not waited for as long.
@@ -212,13 +213,15 @@ async fn a_client_that_was_idle_finds_the_nodes_that_moved() {
     let test = async {
         let mut cluster = Cluster::start(&[]).await;
         let mut logs = vec![];
-        // Each is a program of its own, which learns nothing from the others. Each has its only sequencing replica on another node. After a restart all but the first node
-        // listen somewhere else, and nothing was under way that would have had the client ask where.
+        // Each is a program of its own, which learns nothing from the others. Each has its only
+        // sequencing replica on another node. After a restart all but the first node listen
+        // somewhere else, and nothing was under way that would have had the client ask where.
         let one = |order: Order| plan(order.properties().name, order, (1, 1, 1, 1), &[]);
         for plan in Order::ALL.map(one) {
             let client = cluster.client(Duration::from_secs(20)).await;
             client.create(&plan.name, plan.config.clone()).await.expect("the log is created");
-            // A record may miss the shard that has moved, while its name or its position finds its way.
+            // A record may miss the shard that has moved, while its name or its position finds its
+            // way.
             let may_miss = plan.config.order.properties().fills_late;
             let options = if may_miss { LogOptions::unordered(1) } else { LogOptions::default() };
             let log = client.log_with(&plan.name, options).await.expect("it is there");

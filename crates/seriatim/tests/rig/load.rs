@@ -1,10 +1,12 @@
-//! More load than the machine can carry: the log slows down, and nothing else happens. No append fails, no view changes,
-//! memory and disk stay within their bounds, and everything is there afterwards. So it is on a machine with nothing else
-//! to do, on one core beside a busy loop, and when one node's disk is slow; and when the leader is killed in the middle,
-//! one second is all that is lost.
+//! More load than the machine can carry: the log slows down, and nothing else happens. No append
+//! fails, no view changes, memory and disk stay within their bounds, and everything is there
+//! afterwards. So it is on a machine with nothing else to do, on one core beside a busy loop, and
+//! when one node's disk is slow; and when the leader is killed in the middle, one second is all
+//! that is lost.
 //!
-//! The corners run with all tests, for a second each. `SERIATIM_RIG_LOAD_SECONDS` runs the whole matrix, so long for each
-//! cell, and prints it as a table (`cargo xtask soak` does). `SERIATIM_RIG_LOAD_ONLY` picks the rows that begin with it.
+//! The corners run with all tests, for a second each. `SERIATIM_RIG_LOAD_SECONDS` runs the whole
+//! matrix, so long for each cell, and prints it as a table (`cargo xtask soak` does).
+//! `SERIATIM_RIG_LOAD_ONLY` picks the rows that begin with it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,7 +28,8 @@ use crate::surroundings::{BusyLoop, Surroundings};
 
 /// The memory that a cluster of three nodes may use, whatever it is given to do.
 const MEMORY_BYTES: u64 = 768 << 20;
-/// The disk space of three nodes beside the copies of records, at most: journals, and what is preallocated.
+/// The disk space of three nodes beside the copies of records, at most: journals, and what is
+/// preallocated.
 const DISK_BYTES: u64 = 3 << 30;
 /// How long an append may take before that counts as a failure.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -193,7 +196,8 @@ async fn append(log: Log, record_bytes: usize, until: Instant, course: Course) -
     acknowledged.await.expect("the task of acknowledgements ends")
 }
 
-/// Creates a log that is led by another node than the one that has the register, and that is spared.
+/// Creates a log that is led by another node than the one that has the register, and that is
+/// spared.
 async fn create(client: &Client, config: LogConfig) -> LogEntry {
     for number in 0..8 {
         let name = format!("load-{number}");
@@ -270,8 +274,8 @@ fn bytes_below(directory: &Path) -> u64 {
         .sum()
 }
 
-/// The rule that the outcome of a load breaks, if it breaks one. How long it stalled counts only where there is time to
-/// make good what the start took.
+/// The rule that the outcome of a load breaks, if it breaks one. How long it stalled counts only
+/// where there is time to make good what the start took.
 fn objection(cell: Cell, outcome: &Outcome, is_long: bool) -> Option<&'static str> {
     // Two copies, and what surrounds short records.
     let records = 2 * outcome.appended * (cell.record_bytes as u64 + 200);
@@ -316,7 +320,8 @@ fn corners() -> Vec<Cell> {
     short.into_iter().chain(large).chain(on_one_core).chain(slow_sync).chain(killed).collect()
 }
 
-/// All sizes, numbers of clients, orders and durabilities, in each setting; of these the rows that begin so.
+/// All sizes, numbers of clients, orders and durabilities, in each setting; of these the rows that
+/// begin so.
 fn all_cells(only: Option<&str>) -> Vec<Cell> {
     let mut cells = vec![];
     let settings = [Setting::Alone, Setting::OneCore, Setting::SlowSync, Setting::LeaderKilled];

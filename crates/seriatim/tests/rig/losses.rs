@@ -1,5 +1,6 @@
-//! The losses that a kill inflicts on a log at durability `memory`, what it leaves, and how the log says so; and
-//! that the rig's lossy disk really loses unsynced writes, without which its kill loops prove nothing.
+//! The losses that a kill inflicts on a log at durability `memory`, what it leaves, and how the log
+//! says so; and that the rig's lossy disk really loses unsynced writes, without which its kill
+//! loops prove nothing.
 
 use std::time::Duration;
 
@@ -44,8 +45,8 @@ async fn filled(client: &Client, name: &str, order: Order, durability: Durabilit
     log
 }
 
-/// Reads from the beginning what the shards give out, and compares it with what was appended. How far it
-/// came, and what ended it if that was an error. Records below `expected` are waited for.
+/// Reads from the beginning what the shards give out, and compares it with what was appended. How
+/// far it came, and what ended it if that was an error. Records below `expected` are waited for.
 async fn read_prefix(log: &Log, expected: u64) -> (u64, Option<String>) {
     read_run(log, Position(0), 0..expected).await
 }
@@ -86,7 +87,8 @@ pub(crate) async fn lose_memory(order: Order) {
     let mut cluster = Cluster::start(&[]).await;
     let client = cluster.client(BRIEF).await;
     let log = filled(&client, "m", order, Durability::Memory).await;
-    // A final record survives a kill once it is written behind, within 10 ms unless the machine is busy.
+    // A final record survives a kill once it is written behind, within 10 ms unless the machine is
+    // busy.
     tokio::time::sleep(Duration::from_millis(200)).await;
     for round in 0..2 {
         if round == 0 {
@@ -126,12 +128,13 @@ async fn append_to(cli: &CommandLine, order: Order, shard: &str, numbers: std::o
     let lines: Vec<Bytes> = numbers.flat_map(|number| [payload(number), "\n".into()]).collect();
     let chosen = if order.places_by_position() { &[][..] } else { &["--shard", shard] };
     cli.good_on(&[&["append", "x", "--sync"], chosen].concat(), &lines.concat()).await;
-    // A final record survives a kill once it is written behind, within 10 ms unless the machine is busy.
+    // A final record survives a kill once it is written behind, within 10 ms unless the machine is
+    // busy.
     tokio::time::sleep(Duration::from_millis(200)).await;
 }
 
-/// A shard that joined late keeps its final records when every process is killed: they can be read, and an operator who accepts
-/// the loss of the rest loses none of them.
+/// A shard that joined late keeps its final records when every process is killed: they can be read,
+/// and an operator who accepts the loss of the rest loses none of them.
 pub(crate) async fn keep_an_added_shard(order: Order) {
     let mut cluster = Cluster::start(&["--nodes", "4"]).await;
     let cli = CommandLine::new(cluster.address());
@@ -153,8 +156,8 @@ pub(crate) async fn keep_an_added_shard(order: Order) {
     assert_eq!(read_prefix(&log, 1400).await, (1400, None), "{order}");
 }
 
-/// A shard loses all that it has, and an operator accepts that. When every process is killed some time later, the shard keeps what it
-/// got since.
+/// A shard loses all that it has, and an operator accepts that. When every process is killed some
+/// time later, the shard keeps what it got since.
 pub(crate) async fn keep_what_follows_a_loss(order: Order) {
     let mut cluster = Cluster::start(&["--nodes", "4"]).await;
     let cli = CommandLine::new(cluster.address());
@@ -185,8 +188,8 @@ async fn lose_shard_0(cluster: &mut Cluster) {
     cluster.ready().await;
 }
 
-/// A log loses all that it has, and continues at position 0. The readers that have more end, and say where to read on; a reader that
-/// begins there gets the new records.
+/// A log loses all that it has, and continues at position 0. The readers that have more end, and
+/// say where to read on; a reader that begins there gets the new records.
 pub(crate) async fn end_readers_beyond_a_loss(order: Order) {
     let mut cluster = Cluster::start(&["--nodes", "4"]).await;
     let cli = CommandLine::new(cluster.address());
@@ -221,7 +224,8 @@ pub(crate) async fn end_readers_beyond_a_loss(order: Order) {
     assert_eq!(read_run(&log, Position(0), 400..600).await, (600, None), "{order}");
 }
 
-/// Records that are certain can be read all the time while a loss is accepted, although replicas copy them first.
+/// Records that are certain can be read all the time while a loss is accepted, although replicas
+/// copy them first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_certain_can_be_read_while_a_loss_is_accepted() {
     let test = async {
@@ -233,7 +237,8 @@ async fn what_is_certain_can_be_read_while_a_loss_is_accepted() {
             positions_of.push(positions(&log).await);
             drop(log.submit(payload(FINAL)).await.expect("there is room"));
         }
-        // A final record is safe from a kill once it is written behind, within 10 ms unless the machine is busy.
+        // A final record is safe from a kill once it is written behind, within 10 ms unless the
+        // machine is busy.
         tokio::time::sleep(Duration::from_millis(200)).await;
         cluster.kill_and_restart().await;
         let client = cluster.client(Duration::from_secs(20)).await;
@@ -260,7 +265,8 @@ async fn what_is_certain_can_be_read_while_a_loss_is_accepted() {
                 told(|| cluster.says(), &[" WARN ", "a loss was accepted, and the log goes on: "]).await;
             }
         }
-        // The nodes that were started anew tell each other of views that they formed before, and nobody else.
+        // The nodes that were started anew tell each other of views that they formed before, and
+        // nobody else.
         let first_views = cluster.says().matches("because it is the first").count();
         assert_eq!(first_views, Order::ALL.len(), "{}", cluster.says());
     };
@@ -315,7 +321,8 @@ async fn the_lossy_disk_loses_what_is_only_in_memory_and_keeps_what_is_on_disk()
             let last = on_disk.append_sync(payload(FINAL)).await.expect("it is appended");
             assert!(last == tail || last > tail && order.has_quotas(), "{order}: {last} of {tail}");
             assert_eq!(read_prefix(&on_disk, FINAL + 1).await, (FINAL + 1, None));
-            // The page cache would have saved these: that they are gone is what the other tests rely on.
+            // The page cache would have saved these: that they are gone is what the other tests
+            // rely on.
             let in_memory = client.log(&format!("in-memory-{order}")).await.expect("it is listed");
             let (end, _) = read_prefix(&in_memory, 0).await;
             assert!(end < FINAL, "nothing was lost");

@@ -7,14 +7,16 @@
 //! * [`serve`]: nodes as processes of their own;
 //! * [`failover`]: nodes killed and paused, in every role, while the log goes on;
 //! * [`shards`]: shards that join and leave under load;
-//! * [`departures`]: nodes that are drained, replaced, removed, and restarted one after the other under load;
+//! * [`departures`]: nodes that are drained, replaced, removed, and restarted one after the other
+//!   under load;
 //! * [`ends`]: what starts and ends wait for, and how long;
 //! * [`unread`]: servers whose output no process reads;
 //! * [`status`]: what `status` says is so;
 //! * [`identity`]: a number of a node belongs to one data directory;
 //! * [`events`]: what servers tell an operator;
 //! * [`disks`]: a disk that fills up, and the warnings before; bytes that change;
-//! * [`moved`]: data directories that move or disappear under a node, and those that cannot be used;
+//! * [`moved`]: data directories that move or disappear under a node, and those that cannot be
+//!   used;
 //! * [`quiet`]: readers of logs to which no client appends;
 //! * [`small_records`]: readers of logs of very small records;
 //! * [`retention`]: limits of what a log keeps, and positions by time;
@@ -22,7 +24,8 @@
 //! * [`load`]: more load than the machine can carry, also beside a busy loop ([`surroundings`]);
 //! * [`guide`]: the commands of `README.md` and `docs/cluster.md`, and their output;
 //! * [`bench`]: what `seriatim bench` writes;
-//! * [`acceptance`], [`output`], [`bridge`]: the command line, as scripts and programs in other languages use it.
+//! * [`acceptance`], [`output`], [`bridge`]: the command line, as scripts and programs in other
+//!   languages use it.
 //!
 //! Every cluster has a directory and an address of its own and dies with its test. Nothing waits by
 //! sleeping: each wait is for an event and has a deadline.

@@ -1,5 +1,5 @@
-//! A real cluster of several processes: each node is a `serve` of its own, which can be killed, paused and
-//! started again alone.
+//! A real cluster of several processes: each node is a `serve` of its own, which can be killed,
+//! paused and started again alone.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -54,7 +54,8 @@ impl Members {
         Self::begin(count, Register::First, BTreeMap::new(), prepare).await
     }
 
-    /// Starts `count` nodes, the first of which has the register, some of them in other surroundings than the others.
+    /// Starts `count` nodes, the first of which has the register, some of them in other
+    /// surroundings than the others.
     pub(crate) async fn start_in(count: u32, surroundings: BTreeMap<NodeId, Surroundings>) -> Self {
         Self::begin(count, Register::First, surroundings, |_, _| {}).await
     }
@@ -189,8 +190,8 @@ impl Members {
         self.take(node).end(cause, at_most).await
     }
 
-    /// Sends a node a signal: STOP stops it in the middle of whatever it does, while its connections stay
-    /// open, and CONT lets it go on.
+    /// Sends a node a signal: STOP stops it in the middle of whatever it does, while its
+    /// connections stay open, and CONT lets it go on.
     pub(crate) fn signal(&self, node: NodeId, signal: Signal) {
         self.processes[node.0 as usize - 1].as_ref().expect("it runs").signal(signal);
     }
@@ -260,7 +261,8 @@ impl Etcd {
     }
 }
 
-/// Whether tests with etcd can run here. Says so if not; with `SERIATIM_REQUIRE_ETCD=1` that is a failure.
+/// Whether tests with etcd can run here. Says so if not; with `SERIATIM_REQUIRE_ETCD=1` that is a
+/// failure.
 #[expect(clippy::print_stderr, reason = "a test that is skipped must not look like one that passed")]
 pub(crate) fn has_etcd(test: &str) -> bool {
     let found = std::process::Command::new("etcd").arg("--version").stdout(Stdio::null()).status();

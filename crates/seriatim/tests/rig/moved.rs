@@ -1,4 +1,5 @@
-//! Data directories that move or disappear while a node uses them, and those with which no node can start.
+//! Data directories that move or disappear while a node uses them, and those with which no node can
+//! start.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -16,7 +17,8 @@ use crate::process::{BINARY, NO_DISK_WARNING};
 use crate::surroundings::Surroundings;
 use crate::workload::{DEADLINE, Style, Workload};
 
-/// Within how long a node ends whose files have lost their names: it looks every second, and a busy machine takes its time.
+/// Within how long a node ends whose files have lost their names: it looks every second, and a busy
+/// machine takes its time.
 const ENDS_WITHIN: Duration = Duration::from_secs(15);
 
 const THREE: NodeId = NodeId(3);
@@ -174,7 +176,8 @@ async fn start_on(data: &Path) -> String {
     CommandLine::new("unused").bad(&arguments).await.1
 }
 
-/// The one line with which `serve` refuses to start on this directory. It says so although no register answers.
+/// The one line with which `serve` refuses to start on this directory. It says so although no
+/// register answers.
 async fn serve_on(data: &Path, scratch: &Path) -> String {
     let config = scratch.join("node.toml");
     let register = "[register]\nnode = 1\naddress = \"127.0.0.1:1\"\n";

@@ -19,7 +19,8 @@ pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_seriatim");
 /// How long a start, or an orderly end, may take on a busy machine.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The limit with which a node does not warn that its disk fills up: the disk of the machine that tests may be nearly full.
+/// The limit with which a node does not warn that its disk fills up: the disk of the machine that
+/// tests may be nearly full.
 pub(crate) const NO_DISK_WARNING: &str = "disk_warn_percent=0";
 
 /// A process of the program under test. Dropping it kills it.
@@ -95,7 +96,8 @@ impl Process {
     }
 }
 
-/// The most memory that the process with this number ever had, in bytes, where the operating system tells.
+/// The most memory that the process with this number ever had, in bytes, where the operating system
+/// tells.
 pub(crate) fn peak_memory(id: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -108,8 +110,8 @@ pub(crate) fn said(words: &Path) -> String {
     fs::read_to_string(words).unwrap_or_default()
 }
 
-/// An address of this machine that no other cluster of the rig uses, where that is possible: while a
-/// cluster is down nobody else can then be given its ports.
+/// An address of this machine that no other cluster of the rig uses, where that is possible: while
+/// a cluster is down nobody else can then be given its ports.
 pub(crate) fn own_host() -> String {
     if cfg!(target_os = "linux") {
         let [a, b, c] = rand::random::<[u8; 3]>();

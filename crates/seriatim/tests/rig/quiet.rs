@@ -1,4 +1,5 @@
-//! Readers of a log to which no client appends. They print nothing while all replicas answer, and otherwise name the silent nodes.
+//! Readers of a log to which no client appends. They print nothing while all replicas answer, and
+//! otherwise name the silent nodes.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,8 @@ use crate::command::CommandLine;
 use crate::members::Members;
 use crate::workload::DEADLINE;
 
-/// How long the logs are quiet. A reader that took silence for a failure printed its notice after 4 to 6 s.
+/// How long the logs are quiet. A reader that took silence for a failure printed its notice after 4
+/// to 6 s.
 const QUIET_FOR: Duration = Duration::from_secs(12);
 
 /// A `tail`, and the lines that it prints.
@@ -76,7 +78,8 @@ async fn a_tail_of_a_quiet_log_says_nothing_in_each_ordering() {
     }
 }
 
-/// The words with which a client names the register that is missing, instead of the healthy nodes that wait for it.
+/// The words with which a client names the register that is missing, instead of the healthy nodes
+/// that wait for it.
 const NO_VIEW: &str = "no view: node 1 holds the register and is down";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

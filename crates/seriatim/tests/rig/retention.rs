@@ -16,7 +16,8 @@ use crate::workload::DEADLINE;
 
 /// How often it is looked whether something has happened.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How long limits may take to be applied: while nothing is appended, a round that failed is followed by another after a minute.
+/// How long limits may take to be applied: while nothing is appended, a round that failed is
+/// followed by another after a minute.
 const APPLIED_WITHIN: Duration = Duration::from_secs(150);
 
 const MIB: u64 = 1 << 20;
@@ -84,7 +85,8 @@ async fn a_limit_of_bytes_bounds_what_a_long_append_takes() {
         let usage = use_when(&client, "small", "the limit is kept", |usage| usage.once <= MIB + slack).await;
         assert!(usage.once >= MIB / 2, "no more is trimmed than has to be: {usage:?}");
         let directory = format!("logs/{:016x}", entry.id.0);
-        // Trimmed files are deleted once the trim is durable. After its restart a replica may have some records twice.
+        // Trimmed files are deleted once the trim is durable. After its restart a replica may have
+        // some records twice.
         until("two replicas have deleted what was trimmed", async || {
             let nodes = fs::read_dir(cluster.data()).expect("the nodes' data").flatten();
             let on_disk: u64 = nodes.map(|node| bytes_in(&node.path().join(&directory))).sum();

@@ -1,4 +1,5 @@
-//! Copies of a retired shard: what `status` says of them, and that the next lost disk takes no record.
+//! Copies of a retired shard: what `status` says of them, and that the next lost disk takes no
+//! record.
 
 use std::time::Duration;
 
@@ -8,7 +9,8 @@ use crate::command::{CommandLine, text};
 use crate::members::{Members, configure};
 use crate::workload::DEADLINE;
 
-/// Five nodes, and a log `x` of two shards with two replicas each: shard 0 has the records 1 to 400, and shard 1 those up to 1,000.
+/// Five nodes, and a log `x` of two shards with two replicas each: shard 0 has the records 1 to
+/// 400, and shard 1 those up to 1,000.
 struct Cluster {
     members: Members,
     client: Client,

@@ -1,4 +1,5 @@
-//! `seriatim serve`: nodes as processes of their own, and clients that outlive the one they talk to.
+//! `seriatim serve`: nodes as processes of their own, and clients that outlive the one they talk
+//! to.
 
 use std::fs;
 use std::time::Duration;
@@ -86,7 +87,8 @@ fn segments(members: &Members, node: NodeId) -> usize {
     found
 }
 
-/// Large records fill segments while nodes are killed: the log goes on, and keeps every position that a receipt had.
+/// Large records fill segments while nodes are killed: the log goes on, and keeps every position
+/// that a receipt had.
 pub(crate) async fn keeps_positions_through_segments(order: Order) {
     let mut members = Members::start(3).await;
     let client = members.client(DEADLINE).await;

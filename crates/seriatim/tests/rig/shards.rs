@@ -1,4 +1,5 @@
-//! Shards join and leave while programs append and read, and while a node that has some of them is killed.
+//! Shards join and leave while programs append and read, and while a node that has some of them is
+//! killed.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,8 @@ use crate::events::told;
 use crate::members::{Members, Register};
 use crate::workload::{DEADLINE, Workload, all_styles};
 
-/// How long a change of shards may take on a busy machine. It takes a fraction of a second on an idle one.
+/// How long a change of shards may take on a busy machine. It takes a fraction of a second on an
+/// idle one.
 const CHANGED_WITHIN: Duration = Duration::from_secs(4);
 
 /// How many appends more show that a log goes on: more than are in flight.
@@ -58,8 +60,8 @@ pub(crate) async fn change_shards_of(order: Order) {
     let outcome = log.finish().await;
     outcome.unwrap_or_else(|violations| panic!("{violations:?}; {}", members.says()));
 
-    // The first shards leave with the next view after all their replicas know of the trim. The replica of a node that was away may
-    // learn of it later than the trim is confirmed.
+    // The first shards leave with the next view after all their replicas know of the trim. The
+    // replica of a node that was away may learn of it later than the trim is confirmed.
     let log = client.log(&name).await.expect("the log opens");
     let tail = log.check_tail().await.expect("it has a tail");
     log.trim(tail).await.expect("it is trimmed");
@@ -77,8 +79,9 @@ pub(crate) async fn change_shards_of(order: Order) {
     assert_eq!(numbers[..3], [2, 3, 4]);
 }
 
-/// An operator changes the shards of a log many times in a row. No change waits for the changes before: a pause that doubles
-/// with each of them would be longer than 10 s with the eighth, and the command would fail.
+/// An operator changes the shards of a log many times in a row. No change waits for the changes
+/// before: a pause that doubles with each of them would be longer than 10 s with the eighth, and
+/// the command would fail.
 pub(crate) async fn change_shards_in_a_row(order: Order) {
     let cluster = Cluster::start(&["--nodes", "4"]).await;
     let cli = CommandLine::new(cluster.address());
@@ -97,8 +100,8 @@ pub(crate) async fn change_shards_in_a_row(order: Order) {
     assert_eq!(view.expect("it has a view").open_shards(), [ShardId(8), ShardId(9)]);
 }
 
-/// All nodes of a shard are killed while programs append and speculate: the log goes on without the shard, and has all that it
-/// held when they are back.
+/// All nodes of a shard are killed while programs append and speculate: the log goes on without the
+/// shard, and has all that it held when they are back.
 pub(crate) async fn lose_a_shard_of(order: Order) {
     let mut members = Members::start_on(Register::Etcd, 6).await;
     let client = members.client(DEADLINE).await;
@@ -123,7 +126,8 @@ pub(crate) async fn lose_a_shard_of(order: Order) {
     let shown = cli.good(&["log", "show", &name]).await;
     let end = view.retired[0].until;
     assert!(text(&shown).contains(&format!("retired; its records lie below {end}")), "{}", text(&shown));
-    // The nodes report to the one that is asked every so often: its first answer may be older than the view.
+    // The nodes report to the one that is asked every so often: its first answer may be older than
+    // the view.
     let says_so =
         async || text(&cli.run(&["status"]).await.stdout).contains("shard 0 is retired, without node");
     until("the status names the retired shard", says_so).await;
@@ -137,8 +141,9 @@ pub(crate) async fn lose_a_shard_of(order: Order) {
     outcome.unwrap_or_else(|violations| panic!("{violations:?}; {}", members.says()));
 }
 
-/// The node of a shard is gone, and the log goes on without the shard; then the node's disk is gone, too. An operator is told what that
-/// loses, and nothing while the node still has it; and gives it up. Readers are told what is lost, and have all the rest.
+/// The node of a shard is gone, and the log goes on without the shard; then the node's disk is
+/// gone, too. An operator is told what that loses, and nothing while the node still has it; and
+/// gives it up. Readers are told what is lost, and have all the rest.
 pub(crate) async fn give_up_a_shard_of(order: Order) {
     let mut members = Members::start_on(Register::Etcd, 4).await;
     let client = members.client(DEADLINE).await;
@@ -220,7 +225,8 @@ async fn says_that_it_waits(reader: &mut Child, node: NodeId) {
     assert!(said.starts_with("waits at position ") && said.ends_with(&why), "{said}");
 }
 
-/// The records of shard 1 and one more are left. A reader that skips what is lost gets them, and is told of the rest.
+/// The records of shard 1 and one more are left. A reader that skips what is lost gets them, and is
+/// told of the rest.
 async fn skip_what_is_lost(cli: &CommandLine, name: &str) {
     let expected = format!("{}more\n", "1\n".repeat(15));
     let tail = cli.good(&["check-tail", name]).await;

@@ -1,5 +1,5 @@
-//! A reader of a log of very small records: its memory, while its output is read and while it is not; and the appends to another log
-//! beside it.
+//! A reader of a log of very small records: its memory, while its output is read and while it is
+//! not; and the appends to another log beside it.
 
 use std::time::{Duration, Instant};
 
@@ -14,14 +14,16 @@ use crate::workload::DEADLINE;
 
 /// How many empty records the log has.
 const RECORDS: usize = 1_000_000;
-/// The memory that a reader may take, in bytes. Where structures are not counted, a reader of this log takes four times as much.
+/// The memory that a reader may take, in bytes. Where structures are not counted, a reader of this
+/// log takes four times as much.
 const MEMORY_BYTES: u64 = 64 << 20;
 /// How many records are appended to another log while the reader's output is not read.
 const BESIDE: usize = 100;
 /// The longest that one of these appends may take, on a machine that other tests keep busy.
 const LONGEST_APPEND: Duration = Duration::from_secs(2);
 
-/// Reads all output of the reader. Returns how many lines there were, and the most memory that the reader took.
+/// Reads all output of the reader. Returns how many lines there were, and the most memory that the
+/// reader took.
 async fn drain(reader: &mut Child) -> (usize, u64) {
     let id = reader.id().expect("it runs");
     let mut output = reader.stdout.take().expect("it is piped");

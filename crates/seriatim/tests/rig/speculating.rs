@@ -1,4 +1,5 @@
-//! A program that computes on records before they are final, and writes down what was confirmed to it.
+//! A program that computes on records before they are final, and writes down what was confirmed to
+//! it.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,5 @@
-//! `seriatim status` tells the truth: what is well, what is not, and why; in words, as JSON, and with its exit status.
+//! `seriatim status` tells the truth: what is well, what is not, and why; in words, as JSON, and
+//! with its exit status.
 
 use std::time::Duration;
 

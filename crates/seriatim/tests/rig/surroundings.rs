@@ -1,4 +1,5 @@
-//! The conditions that a server process has to put up with: a processor that it shares, a disk that is slow.
+//! The conditions that a server process has to put up with: a processor that it shares, a disk that
+//! is slow.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,8 +18,8 @@ pub(crate) struct Surroundings {
 }
 
 impl Surroundings {
-    /// A process whose `fdatasync` takes 50 ms longer. The library is built into this directory, by the compiler that
-    /// links Rust programs, too.
+    /// A process whose `fdatasync` takes 50 ms longer. The library is built into this directory, by
+    /// the compiler that links Rust programs, too.
     pub(crate) fn slow_sync(directory: &Path) -> Self {
         Self::with_sync(directory, &[])
     }
@@ -64,7 +65,8 @@ fn stay_on_one_core() {
     sched_setaffinity(None, &one).expect("one of its cores");
 }
 
-/// A thread that does nothing, as fast as it can, on the core of processes that have one core. Dropping it ends it.
+/// A thread that does nothing, as fast as it can, on the core of processes that have one core.
+/// Dropping it ends it.
 pub(crate) struct BusyLoop {
     is_over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,

@@ -1,4 +1,5 @@
-//! A trim frees space on real disks: of a log to which nothing is appended, on full disks, and in the journals.
+//! A trim frees space on real disks: of a log to which nothing is appended, on full disks, and in
+//! the journals.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +19,8 @@ const FREED_WITHIN: Duration = Duration::from_secs(5);
 const LIMITED_WITHIN: Duration = Duration::from_secs(70);
 /// The replicas of a trimmed log take at most this on a node, in bytes.
 const EMPTY_BYTES: u64 = 1 << 20;
-/// How many records a test appends to each log, and how long they are: more than what an empty replica may take.
+/// How many records a test appends to each log, and how long they are: more than what an empty
+/// replica may take.
 const LINES: u32 = 4000;
 const LINE_BYTES: usize = 1000;
 
@@ -69,8 +71,8 @@ async fn trim_to_tail(cli: &CommandLine, name: &str) {
     assert!(text(&said).starts_with("trimmed to ") && text(&said).contains(": freed "), "{}", text(&said));
 }
 
-/// How long a log is quiet before it is trimmed, in milliseconds, unless the environment says otherwise. By then the nodes
-/// have noted up to where it is final.
+/// How long a log is quiet before it is trimmed, in milliseconds, unless the environment says
+/// otherwise. By then the nodes have noted up to where it is final.
 const PAUSE_MS: u64 = 2000;
 
 fn pause() -> Duration {
@@ -139,7 +141,8 @@ async fn a_trim_after_a_restart_and_a_limit_free_the_room_of_a_log() {
 
 /// A test appends this, and after a trim no file has it.
 const SECRET: &str = "SECRETxyz";
-/// How long it may be there after a trim: the pause of the nodes, and a checkpoint on a busy machine.
+/// How long it may be there after a trim: the pause of the nodes, and a checkpoint on a busy
+/// machine.
 const FORGOTTEN_WITHIN: Duration = Duration::from_secs(15);
 
 /// The files below a directory that have these bytes somewhere.
@@ -169,7 +172,8 @@ async fn trimmed_and_deleted_records_leave_the_journals_of_idle_nodes() {
     let data = cluster.data();
     let found = files_with(&data, SECRET.as_bytes());
     assert!(found.iter().any(|file| file.contains("/journal/")), "{found:?}");
-    // All at once: what is trimmed after the nodes forgot stays until they do so again, which takes minutes.
+    // All at once: what is trimmed after the nodes forgot stays until they do so again, which takes
+    // minutes.
     let mut tasks = tokio::task::JoinSet::new();
     for (place, name) in names.into_iter().enumerate() {
         let cli = cli.clone();

@@ -1,5 +1,5 @@
-//! Programs that append to a log and read it while its cluster is killed and started again, and that
-//! write down in a [`History`] what they see.
+//! Programs that append to a log and read it while its cluster is killed and started again, and
+//! that write down in a [`History`] what they see.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -81,8 +81,8 @@ impl Workload {
         Self { name: name.to_owned(), history, stop, writers, address: address.to_owned() }
     }
 
-    /// Lets every program finish what it began, reads the whole log, and checks everything. How many
-    /// appends were acknowledged.
+    /// Lets every program finish what it began, reads the whole log, and checks everything. How
+    /// many appends were acknowledged.
     pub(crate) async fn finish(mut self) -> Result<u64, Vec<String>> {
         self.stop.send_replace(true);
         while let Some(ended) = self.writers.join_next().await {
@@ -123,8 +123,9 @@ pub(crate) async fn open(address: &str, name: &str) -> Log {
     connect(address, DEADLINE).await.log(name).await.expect("the log is there")
 }
 
-/// Reads from `next` to the tail, and expects everything without gaps. Where it ended. The tail is a bound: while
-/// replicas disagree it lies above the last record, and is asked for again when nothing comes.
+/// Reads from `next` to the tail, and expects everything without gaps. Where it ended. The tail is
+/// a bound: while replicas disagree it lies above the last record, and is asked for again when
+/// nothing comes.
 async fn read_to(
     log: &Log,
     events: &mut Subscription,
@@ -316,8 +317,8 @@ impl Writer {
         }
     }
 
-    /// One run, of so many acknowledgements. `known` is the session and the first number that was not
-    /// seen acknowledged.
+    /// One run, of so many acknowledgements. `known` is the session and the first number that was
+    /// not seen acknowledged.
     async fn live(
         &mut self,
         client: &Client,

@@ -1,13 +1,13 @@
-//! Nodes write and send each accepted record a bounded number of times, view changes included: only records that
-//! were in doubt are sent or written again, once.
+//! Nodes write and send each accepted record a bounded number of times, view changes included: only
+//! records that were in doubt are sent or written again, once.
 
 use super::Finding;
 use crate::history::{History, Load, Outcome};
 
 /// How many times as much as the least possible.
 const TIMES: u64 = 2;
-/// The cost of each record besides its bytes, on each disk and each way, in bytes: names, positions, framing, and
-/// messages that carry no record.
+/// The cost of each record besides its bytes, on each disk and each way, in bytes: names,
+/// positions, framing, and messages that carry no record.
 const OVERHEAD: u64 = 150;
 /// The bytes that a node writes and sends in a second, whatever clients ask for.
 const IDLE: u64 = 50_000;

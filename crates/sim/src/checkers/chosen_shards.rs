@@ -1,5 +1,5 @@
-//! A subscription to chosen shards has, below the bound up to which it says to have everything, each record of these shards that any
-//! reader saw, and no other.
+//! A subscription to chosen shards has, below the bound up to which it says to have everything,
+//! each record of these shards that any reader saw, and no other.
 
 use std::collections::BTreeMap;
 

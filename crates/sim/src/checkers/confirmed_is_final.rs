@@ -1,5 +1,5 @@
-//! A subscription that takes predictions was told, below a bound that it was told to be confirmed, what the log has there, and
-//! all of it; and all of that was final at that moment.
+//! A subscription that takes predictions was told, below a bound that it was told to be confirmed,
+//! what the log has there, and all of it; and all of that was final at that moment.
 
 use std::collections::BTreeMap;
 

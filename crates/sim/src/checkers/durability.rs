@@ -1,5 +1,6 @@
-//! Every acknowledged append is in the log at the end, or was there and lies below the trim point. What limits trimmed nobody
-//! may have seen: then there are as many positions of which nobody saw anything.
+//! Every acknowledged append is in the log at the end, or was there and lies below the trim point.
+//! What limits trimmed nobody may have seen: then there are as many positions of which nobody saw
+//! anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,6 +1,6 @@
-//! A log of which little is asked does not wait for what others are asked for: its appends take no longer than the
-//! cluster does for what a single sequencing replica holds of another log, which is far less than clients of that wait
-//! for.
+//! A log of which little is asked does not wait for what others are asked for: its appends take no
+//! longer than the cluster does for what a single sequencing replica holds of another log, which is
+//! far less than clients of that wait for.
 
 use super::Finding;
 use crate::history::History;

@@ -1,5 +1,5 @@
-//! Where the positions of records are given in advance, a cut has what its window says, and a primary predicts that: the slots of
-//! a window are written down one after the other, and compared.
+//! Where the positions of records are given in advance, a cut has what its window says, and a
+//! primary predicts that: the slots of a window are written down one after the other, and compared.
 
 use std::collections::BTreeMap;
 

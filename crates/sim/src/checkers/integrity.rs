@@ -9,8 +9,8 @@ use crate::excuses::Excuse;
 use crate::history::{History, Moment};
 
 pub(super) fn check(history: &History) -> Finding {
-    // How many appends of an application came before number 0 of a session: an application that is restarted may go on
-    // in another one.
+    // How many appends of an application came before number 0 of a session: an application that is
+    // restarted may go on in another one.
     let mut earlier = BTreeMap::new();
     for append in &history.appends {
         if append.ids.len() > 1 {

@@ -1,4 +1,5 @@
-//! A log that nothing disturbs keeps to its limits in the end; and marks of time reach all that is final.
+//! A log that nothing disturbs keeps to its limits in the end; and marks of time reach all that is
+//! final.
 
 use super::Finding;
 use crate::history::History;

@@ -1,6 +1,6 @@
 //! Once nothing goes wrong any more, everything comes to an end in bounded time: each append is
-//! acknowledged, each question answered, each member takes part, everything is readable. A log that lost
-//! more than it can bear says so instead.
+//! acknowledged, each question answered, each member takes part, everything is readable. A log that
+//! lost more than it can bear says so instead.
 
 use super::Finding;
 use crate::excuses::Excuse;

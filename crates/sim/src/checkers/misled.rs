@@ -1,5 +1,5 @@
-//! A subscription that still runs at the end has the records of the log up to its position, and no others, also where an operator
-//! accepted a loss and other records got the positions of lost ones.
+//! A subscription that still runs at the end has the records of the log up to its position, and no
+//! others, also where an operator accepted a loss and other records got the positions of lost ones.
 
 use seriatim_model::{Position, RecordId};
 

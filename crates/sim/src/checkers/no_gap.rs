@@ -1,6 +1,7 @@
-//! A shard gives out each of its positions: an answer for a range holds all of the shard's positions in that
-//! range, in order, and no others. A position that anybody calls empty is never given out. A subscription delivers one position after the other, and so does a read of
-//! the whole log. A client that is told which shard has a position is told the truth.
+//! A shard gives out each of its positions: an answer for a range holds all of the shard's
+//! positions in that range, in order, and no others. A position that anybody calls empty is never
+//! given out. A subscription delivers one position after the other, and so does a read of the whole
+//! log. A client that is told which shard has a position is told the truth.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +17,8 @@ pub(super) fn check(history: &History) -> Finding {
     }
     if history.config.order.places_by_position() {
         let placement = history.placement();
-        // The shard that had a position which was given again later may not be the one to have it now.
+        // The shard that had a position which was given again later may not be the one to have it
+        // now.
         let last = |served: &Served| Position(served.upto.0.saturating_sub(1));
         let was_lost = |served: &Served| history.was_lost(last(served), served.at, Moment::MAX);
         history.served.iter().try_for_each(|served| {
@@ -33,7 +35,8 @@ pub(super) fn check(history: &History) -> Finding {
     stays_empty(history, &empty)?;
     delivered_in_order(history, &empty)?;
     let End::AtRest { trim, tail } = history.end else { return Ok(()) };
-    // The record at a position counts, also if the position was empty until an operator accepted a loss.
+    // The record at a position counts, also if the position was empty until an operator accepted a
+    // loss.
     let pass = |mut position: Position, end: Position| {
         let is_passed =
             |position| empty.has(position) || history.excuse(Excuse::Gap, history.is_in_gap(position));
@@ -112,7 +115,8 @@ fn stays_empty(history: &History, empty: &Empty) -> Finding {
     Ok(())
 }
 
-/// A reader of the whole log gets every position but the no-ops and the empty ones, one after the other.
+/// A reader of the whole log gets every position but the no-ops and the empty ones, one after the
+/// other.
 fn delivered_in_order(history: &History, empty: &Empty) -> Finding {
     let end = match history.end {
         End::AtRest { trim, .. } => trim,

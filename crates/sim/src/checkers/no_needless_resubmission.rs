@@ -1,5 +1,5 @@
-//! A record that a shard's replicas have durably when a view ends, and keep into the next, is in the log when that begins:
-//! its client need not submit it again.
+//! A record that a shard's replicas have durably when a view ends, and keep into the next, is in
+//! the log when that begins: its client need not submit it again.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,8 @@ pub(super) fn check(history: &History) -> Finding {
         // Its place below the view's start was one of those that an operator gave up.
         let is_lost =
             |kept: &Kept| kept.start > Position::ZERO && history.may_be_gone(Position(kept.start.0 - 1));
-        // The record is there, and here once more: with the memory that an operator gave up went the duplicate filter.
+        // The record is there, and here once more: with the memory that an operator gave up went
+        // the duplicate filter.
         let is_again = |kept: &Kept| {
             let mut below = history.last.range(..kept.start);
             history.may_be_again(*position, Moment::MAX)

@@ -1,4 +1,5 @@
-//! A busy node is not a dead one: as long as nothing fails, no load and no slow disk changes a view, or makes anybody try.
+//! A busy node is not a dead one: as long as nothing fails, no load and no slow disk changes a
+//! view, or makes anybody try.
 
 use super::Finding;
 use crate::history::History;

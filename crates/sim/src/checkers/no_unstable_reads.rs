@@ -1,6 +1,7 @@
 //! Nothing is given out before it is final. A position is final when it lies below the start of a
-//! registered view, or when every sequencing replica of a registered view has ordered it; in a log that is ordered first,
-//! when every replica of its shard has it and all positions of the shard below.
+//! registered view, or when every sequencing replica of a registered view has ordered it; in a log
+//! that is ordered first, when every replica of its shard has it and all positions of the shard
+//! below.
 
 use super::Finding;
 use crate::history::History;

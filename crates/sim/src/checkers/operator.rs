@@ -1,6 +1,6 @@
-//! An operator is told nothing that is not so: a log's status says of no replica that it has what it has not, and counts each
-//! once; the view with which a log is said to go on is one that the register has; and of what nodes know of the log it is told the
-//! newest.
+//! An operator is told nothing that is not so: a log's status says of no replica that it has what
+//! it has not, and counts each once; the view with which a log is said to go on is one that the
+//! register has; and of what nodes know of the log it is told the newest.
 
 use seriatim_model::ViewNumber;
 use seriatim_protocol::control::LogEntry;

@@ -1,5 +1,5 @@
-//! Nothing that was appended at a time that is asked for, or later, lies below the answer: everything below it was final
-//! before, by the true time and as far as clocks were behind.
+//! Nothing that was appended at a time that is asked for, or later, lies below the answer:
+//! everything below it was final before, by the true time and as far as clocks were behind.
 
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
-//! A second after a load has ended, or as soon after that as what is on its way can be done with, everything that was
-//! asked for is acknowledged or refused. A view change may bring over what the sequencing replicas held, once more.
+//! A second after a load has ended, or as soon after that as what is on its way can be done with,
+//! everything that was asked for is acknowledged or refused. A view change may bring over what the
+//! sequencing replicas held, once more.
 
 use std::time::Duration;
 

@@ -1,7 +1,8 @@
-//! Limits trim nothing that is younger than they allow, by the true time, and nothing that is not final.
+//! Limits trim nothing that is younger than they allow, by the true time, and nothing that is not
+//! final.
 //!
-//! The slack that is stated: a record may go when ten elevenths of its age have truly passed; and by a limit of bytes when
-//! what is kept and one part of a segment of each shard are more than it.
+//! The slack that is stated: a record may go when ten elevenths of its age have truly passed; and
+//! by a limit of bytes when what is kept and one part of a segment of each shard are more than it.
 
 use std::time::Duration;
 
@@ -13,10 +14,10 @@ use crate::history::{History, Retained};
 
 /// For how long limits may still be applied that were changed: whoever applies them asked before.
 const APPLIED_LATE: Duration = Duration::from_secs(5);
-/// The bytes that go with the last position that has to go, on each shard: one part of a segment at most.
-/// A store divides its segments into parts of 1 KiB or a 32nd of where they end, and long writes into pieces
-/// of less than twice that; segments here are no longer than 50,000 bytes and one write, of 100,000 in a burst.
-/// A quarter more is for what binding logs say of it.
+/// The bytes that go with the last position that has to go, on each shard: one part of a segment at
+/// most. A store divides its segments into parts of 1 KiB or a 32nd of where they end, and long
+/// writes into pieces of less than twice that; segments here are no longer than 50,000 bytes and
+/// one write, of 100,000 in a burst. A quarter more is for what binding logs say of it.
 const PART_BYTES: u64 = 12_288;
 
 pub(super) fn check(history: &History) -> Finding {

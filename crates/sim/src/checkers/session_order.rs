@@ -1,5 +1,5 @@
-//! A session's appends are in the log in the order in which they were submitted, without gaps. One that is appended
-//! again was submitted when it got its last name.
+//! A session's appends are in the log in the order in which they were submitted, without gaps. One
+//! that is appended again was submitted when it got its last name.
 
 use std::collections::BTreeMap;
 
@@ -60,7 +60,8 @@ pub(super) fn check(history: &History) -> Finding {
     Ok(())
 }
 
-/// Where a record takes its position first, those may be missing whose clients were told so, or do not know.
+/// Where a record takes its position first, those may be missing whose clients were told so, or do
+/// not know.
 fn numbers_rise(history: &History, trim: Position) -> Finding {
     let mut of_log: BTreeMap<SessionId, Vec<(Position, u64)>> = BTreeMap::new();
     for (position, (id, _)) in history.last.range(trim..).filter(|(_, (id, _))| !is_junk(*id)) {
@@ -73,7 +74,8 @@ fn numbers_rise(history: &History, trim: Position) -> Finding {
     })
 }
 
-/// Whether something of a session may be missing before this position, or be there again: a part of it was lost.
+/// Whether something of a session may be missing before this position, or be there again: a part of
+/// it was lost.
 fn is_part_lost(history: &History, position: Position) -> bool {
     let is_so = |loss: &Acceptance| position >= loss.certain || !loss.gaps.is_empty();
     history.excuse(Excuse::SessionForgotten, history.accepted.as_ref().is_some_and(is_so))

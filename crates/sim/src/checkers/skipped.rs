@@ -1,5 +1,5 @@
-//! A reader that skips what is lost skips nothing else: no record that is in the log in the end lies there, unless more was
-//! given up later, and other records were given these positions.
+//! A reader that skips what is lost skips nothing else: no record that is in the log in the end
+//! lies there, unless more was given up later, and other records were given these positions.
 
 use seriatim_model::Position;
 

@@ -1,11 +1,14 @@
-//! A prediction of an ordering that orders later fails only with the view's leader: not if its process goes on to lead the next view, and,
-//! where clients put records on the shards themselves, the primaries' go on as well. A process that comes back with its memory is the
-//! same member, and does not know what it had bound. A leader that is cut off while its view is sealed goes on without what it had
-//! bound: another member is chosen, and if that is not there for the new view, the old leader may lead it. One that chose
-//! shards is also told that a record fails if the next view gives its position to another shard.
+//! A prediction of an ordering that orders later fails only with the view's leader: not if its
+//! process goes on to lead the next view, and, where clients put records on the shards themselves,
+//! the primaries' go on as well. A process that comes back with its memory is the same member, and
+//! does not know what it had bound. A leader that is cut off while its view is sealed goes on
+//! without what it had bound: another member is chosen, and if that is not there for the new view,
+//! the old leader may lead it. One that chose shards is also told that a record fails if the next
+//! view gives its position to another shard.
 //!
-//! Where positions are given in advance it fails only with all of its shard: not if the process of one of its replicas goes on into the
-//! next view. But a name that a cut passes over keeps its position, without a record.
+//! Where positions are given in advance it fails only with all of its shard: not if the process of
+//! one of its replicas goes on into the next view. But a name that a cut passes over keeps its
+//! position, without a record.
 
 use seriatim_model::{Announced, Member, NodeId, Position, ShardId, View, ViewNumber};
 
@@ -25,7 +28,8 @@ pub(super) fn check(history: &History) -> Finding {
             if matches!(next, Some(Foretelling::Trimmed(first)) if *first > after) {
                 continue;
             }
-            // The record that failed was told in this view, or by a primary of the one before that had not heard of it.
+            // The record that failed was told in this view, or by a primary of the one before that
+            // had not heard of it.
             let earlier = speculation.told[..index].iter().rev();
             let since = earlier.filter_map(|earlier| match earlier.what {
                 Foretelling::Record { position, .. } if position >= after => Some(earlier.at),
@@ -51,7 +55,8 @@ fn holds(
         history.views.values().filter(|registered| registered.at <= at).collect();
     let before = history.views.values().filter(|registered| registered.at <= since).count();
     let from = before.saturating_sub(2);
-    // A record that was predicted stays at its position, and another shard may have that in the next view.
+    // A record that was predicted stays at its position, and another shard may have that in the
+    // next view.
     let moves = |before: &View, next: &View| {
         speculation.wanted.shards.is_some() && before.open_shards() != next.open_shards()
     };
@@ -66,7 +71,8 @@ fn holds(
     ))
 }
 
-/// Judges a failure where positions are given in advance: of what was predicted at its position, or in vain to be empty.
+/// Judges a failure where positions are given in advance: of what was predicted at its position, or
+/// in vain to be empty.
 fn holds_with_its_shard(
     history: &History,
     speculation: &Speculation,

@@ -1,5 +1,6 @@
-//! A subscription that takes predictions is told records in order, each once unless it was taken back; no no-op; and nothing
-//! is taken back below what was confirmed, nor at a position where nothing turned out different.
+//! A subscription that takes predictions is told records in order, each once unless it was taken
+//! back; no no-op; and nothing is taken back below what was confirmed, nor at a position where
+//! nothing turned out different.
 
 use std::collections::BTreeMap;
 
@@ -50,7 +51,8 @@ fn follow(history: &History, speculation: &Speculation) -> Finding {
                     ));
                 }
                 turned_out_different(history, speculation, at, (after, void.get(&after).copied()))?;
-                // Below it a record may come where none was predicted, as long as all that stands comes before.
+                // Below it a record may come where none was predicted, as long as all that stands
+                // comes before.
                 next = standing.keys().next_back().map_or(confirmed, |last| last.next()).min(after);
             }
             Foretelling::Trimmed(first) => {
@@ -77,8 +79,8 @@ fn follow(history: &History, speculation: &Speculation) -> Finding {
     Ok(())
 }
 
-/// Nothing that is in the log in the end was taken back, unless a view began below it: then nobody could know yet that it would come there
-/// again.
+/// Nothing that is in the log in the end was taken back, unless a view began below it: then nobody
+/// could know yet that it would come there again.
 fn turned_out_different(
     history: &History,
     speculation: &Speculation,

@@ -1,5 +1,5 @@
-//! A record that was read at a position is there for every reader after, and in the end. Once one reader was told
-//! that a position is lost, no reader that asks later gets it.
+//! A record that was read at a position is there for every reader after, and in the end. Once one
+//! reader was told that a position is lost, no reader that asks later gets it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -55,11 +55,12 @@ pub(super) fn check(history: &History) -> Finding {
     Ok(())
 }
 
-/// A record that was read from a log that lost memory, and no disk, stays readable: also while the log is unavailable,
-/// and whatever is accepted. A prediction may be confirmed by the word of another shard, before its own shard knows
-/// that it is final; and a replica writes behind only what it knows to be final. A replica that gave it out may be left behind
-/// by a view whose replicas hear only then that it is final. Killed processes lose nothing here that they wrote: so what a view wrote
-/// anew is kept from the first, and not only after [`WRITTEN_WITHIN`].
+/// A record that was read from a log that lost memory, and no disk, stays readable: also while the
+/// log is unavailable, and whatever is accepted. A prediction may be confirmed by the word of
+/// another shard, before its own shard knows that it is final; and a replica writes behind only
+/// what it knows to be final. A replica that gave it out may be left behind by a view whose
+/// replicas hear only then that it is final. Killed processes lose nothing here that they wrote: so
+/// what a view wrote anew is kept from the first, and not only after [`WRITTEN_WITHIN`].
 fn still_readable(history: &History, first: &BTreeMap<Position, &Observation>) -> Finding {
     if history.disks_failed {
         return Ok(());
@@ -96,8 +97,9 @@ fn still_readable(history: &History, first: &BTreeMap<Position, &Observation>) -
     }
 }
 
-/// Whether a replica of the position's shard, in the view whose memory was lost, had it and knew it to be final early enough to
-/// write it behind. Where it is not known whose position it is, one of each shard.
+/// Whether a replica of the position's shard, in the view whose memory was lost, had it and knew it
+/// to be final early enough to write it behind. Where it is not known whose position it is, one of
+/// each shard.
 fn was_known(history: &History, position: Position) -> bool {
     let Some(registered) = history.views.get(&history.lost_in) else { return true };
     let by = history.lost_at.before(WRITTEN_WITHIN);

@@ -1,15 +1,16 @@
-//! The cost of a view change is bounded by the bytes that were on their way when it began, not by how long it
-//! takes: however many attempts it needs, each replica of a shard writes and journals those once. Each attempt
-//! may send again at most what a sequencing replica holds.
+//! The cost of a view change is bounded by the bytes that were on their way when it began, not by
+//! how long it takes: however many attempts it needs, each replica of a shard writes and journals
+//! those once. Each attempt may send again at most what a sequencing replica holds.
 //!
-//! Where only heartbeats pass between nodes, and nobody knows that yet, a claim gets nowhere while the view that it is to
-//! replace goes on: the appends of that time are no cost of it, and cannot be told from it. Such runs are not judged.
+//! Where only heartbeats pass between nodes, and nobody knows that yet, a claim gets nowhere while
+//! the view that it is to replace goes on: the appends of that time are no cost of it, and cannot
+//! be told from it. Such runs are not judged.
 
 use super::Finding;
 use crate::history::History;
 
-/// How often a replica writes what it keeps: to its store, and to the journal; and as much again for checkpoints that
-/// fall into a view change, and what sequencing replicas journal.
+/// How often a replica writes what it keeps: to its store, and to the journal; and as much again
+/// for checkpoints that fall into a view change, and what sequencing replicas journal.
 const COPIES: u64 = 2 * 2;
 
 pub(super) fn check(history: &History) -> Finding {

@@ -1,5 +1,5 @@
-//! Plans in which a part of what one disk holds is gone, clients append what disks hold, messages come back late, other logs
-//! come and go, and what goes wrong lasts.
+//! Plans in which a part of what one disk holds is gone, clients append what disks hold, messages
+//! come back late, other logs come and go, and what goes wrong lasts.
 
 use seriatim_model::Durability;
 
@@ -8,8 +8,8 @@ use crate::coverage::FaultKind;
 use crate::plan::{Plan, Reshape, Target, Trigger, Workload};
 use crate::random::Random;
 
-/// A node comes back without its journal, or without one file of its stores, and later another is killed, or a
-/// connection breaks.
+/// A node comes back without its journal, or without one file of its stores, and later another is
+/// killed, or a connection breaks.
 pub(super) fn part_losses(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x9A47);
     let mut plan = disk_losses(seed);
@@ -18,8 +18,8 @@ pub(super) fn part_losses(seed: u64) -> Plan {
     plan
 }
 
-/// A disk says for a while that it has synced, and has not; then its node loses power. All others saw more of it than it has,
-/// and are there to tell it.
+/// A disk says for a while that it has synced, and has not; then its node loses power. All others
+/// saw more of it than it has, and are there to tell it.
 pub(super) fn lying_disks(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x11E5);
     let mut plan = disk_losses(seed);
@@ -30,8 +30,8 @@ pub(super) fn lying_disks(seed: u64) -> Plan {
     plan
 }
 
-/// Clients append what the disks of nodes hold: headers and whole batches of journals, frames, segments. Nodes restart, and
-/// read all of that.
+/// Clients append what the disks of nodes hold: headers and whole batches of journals, frames,
+/// segments. Nodes restart, and read all of that.
 pub(super) fn own_bytes(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x0B17);
     let mut plan = quiet(seed);
@@ -54,8 +54,8 @@ pub(super) fn own_bytes(seed: u64) -> Plan {
     plan
 }
 
-/// Connections between nodes break again and again, nodes restart, and many messages come a second time: up to 600 ms
-/// later, over another connection, or to another incarnation.
+/// Connections between nodes break again and again, nodes restart, and many messages come a second
+/// time: up to 600 ms later, over another connection, or to another incarnation.
 pub(super) fn echoes(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xEC40);
     let mut plan = quiet(seed);
@@ -77,8 +77,8 @@ pub(super) fn echoes(seed: u64) -> Plan {
     plan
 }
 
-/// Other logs are created and deleted on the same nodes, several at a time, while nodes restart, connections break, and
-/// messages come late and twice.
+/// Other logs are created and deleted on the same nodes, several at a time, while nodes restart,
+/// connections break, and messages come late and twice.
 pub(super) fn fleeting_logs(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xF1EE);
     let mut plan = echoes(seed);
@@ -99,8 +99,9 @@ pub(super) fn fleeting_logs(seed: u64) -> Plan {
     plan
 }
 
-/// Clients die and go on with their sessions, which end, while more memory is lost than the log can bear: what an ended
-/// session was given may be gone after that, and its positions are given out again.
+/// Clients die and go on with their sessions, which end, while more memory is lost than the log can
+/// bear: what an ended session was given may be gone after that, and its positions are given out
+/// again.
 pub(super) fn resumed_losses(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x5E10);
     let mut plan = accepted_losses(seed);
@@ -120,9 +121,10 @@ pub(super) fn long_faults(seed: u64) -> Plan {
     Plan::from_seed(seed).lengthened()
 }
 
-/// Shards join and leave a log that keeps its records in memory. Then every process is killed at once, up to three times: the
-/// log has lost more memory than it can bear. Each shard, also one that joined late, still has all records that were stable for
-/// long enough before the first of these kills.
+/// Shards join and leave a log that keeps its records in memory. Then every process is killed at
+/// once, up to three times: the log has lost more memory than it can bear. Each shard, also one
+/// that joined late, still has all records that were stable for long enough before the first of
+/// these kills.
 pub(super) fn reshaped_losses(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x4A11);
     let mut plan = reshaped(seed);

@@ -1,4 +1,5 @@
-//! Plans with one thing that goes wrong early and stays so, or for seconds: what clients want is done all the same.
+//! Plans with one thing that goes wrong early and stays so, or for seconds: what clients want is
+//! done all the same.
 
 use std::time::Duration;
 
@@ -11,9 +12,9 @@ use crate::coverage::FaultKind;
 use crate::plan::{Clocks, Departure, DiskPlan, Fault, Plan, Reshape, Target, Workload};
 use crate::random::Random;
 
-/// A node is cut off from all other nodes for good, but not from the clients: connections stand while nothing passes, or
-/// are reset. It has little room, so that it is soon full of what it cannot get rid of. Everything that clients want is
-/// done without it.
+/// A node is cut off from all other nodes for good, but not from the clients: connections stand
+/// while nothing passes, or are reset. It has little room, so that it is soon full of what it
+/// cannot get rid of. Everything that clients want is done without it.
 pub(super) fn cut_off(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xC07);
     let mut plan = quiet(seed);
@@ -38,8 +39,9 @@ pub(super) fn cut_off(seed: u64) -> Plan {
     plan
 }
 
-/// One node is lost for good, in any of the ways in which a node is lost, while most of the work is still to be done: a disk
-/// that is full for good is one of them. Everything that clients want is done without it.
+/// One node is lost for good, in any of the ways in which a node is lost, while most of the work is
+/// still to be done: a disk that is full for good is one of them. Everything that clients want is
+/// done without it.
 pub(super) fn lost_for_good(seed: u64) -> Plan {
     let kinds = [
         FaultKind::Kill,
@@ -72,8 +74,8 @@ fn for_good(seed: u64, kinds: &[FaultKind]) -> Plan {
     plan
 }
 
-/// An operator looks how far the log is, and replicas of shards are away for longer than it takes to find that they do not
-/// answer; most of them are the only ones of their shards.
+/// An operator looks how far the log is, and replicas of shards are away for longer than it takes
+/// to find that they do not answer; most of them are the only ones of their shards.
 pub(super) fn absent_primaries(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xAB57);
     let mut plan = quiet(seed);
@@ -95,8 +97,9 @@ pub(super) fn absent_primaries(seed: u64) -> Plan {
     plan
 }
 
-/// All disks are small and full again and again, while what was read is trimmed, other logs come and go, and nodes restart.
-/// Nobody makes room but by trims and deletions, and everything that clients want is done all the same.
+/// All disks are small and full again and again, while what was read is trimmed, other logs come
+/// and go, and nodes restart. Nobody makes room but by trims and deletions, and everything that
+/// clients want is done all the same.
 pub(super) fn small_disks(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x5D15);
     let mut plan = quiet(seed);
@@ -147,7 +150,8 @@ pub(super) fn small_disks(seed: u64) -> Plan {
     plan
 }
 
-/// A log has small limits, which are changed, while nodes' clocks differ and jump, replicas come and go, and nodes restart.
+/// A log has small limits, which are changed, while nodes' clocks differ and jump, replicas come
+/// and go, and nodes restart.
 pub(super) fn limited(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x11A1);
     let mut plan = quiet(seed);
@@ -215,8 +219,9 @@ pub(super) fn limited(seed: u64) -> Plan {
     plan
 }
 
-/// Nodes leave, one after the other or two at once: they are drained, or replaced when they are lost already, and then are
-/// gone for good and removed; or they stay after all. Meanwhile other nodes restart, are cut off or lose messages.
+/// Nodes leave, one after the other or two at once: they are drained, or replaced when they are
+/// lost already, and then are gone for good and removed; or they stay after all. Meanwhile other
+/// nodes restart, are cut off or lose messages.
 pub(super) fn departures(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xDE9A);
     let mut plan = quiet(seed);

@@ -13,7 +13,8 @@ use crate::history::STAYS_AWAY;
 use crate::plan::{Fault, NetworkPlan, Plan, Target, Workload};
 use crate::random::Random;
 
-/// A hundredth of a disk has small sectors, too. A piece of a checkpoint is some of them long: it is padded to a whole one.
+/// A hundredth of a disk has small sectors, too. A piece of a checkpoint is some of them long: it
+/// is padded to a whole one.
 const BLOCK_BYTES: u64 = 512;
 /// How long clients ask for more.
 const LOAD_FOR: Duration = Duration::from_millis(2500);
@@ -23,16 +24,18 @@ const UNHEARD_FOR: Duration = Duration::from_millis(400);
 /// How long an attempt at a view goes on without progress, where one takes much longer in all.
 const ATTEMPT_FOR: Duration = Duration::from_millis(100);
 
-/// How long the thread of heartbeats is not scheduled now and then. A plan's other choices do not depend on it.
+/// How long the thread of heartbeats is not scheduled now and then. A plan's other choices do not
+/// depend on it.
 fn beats_stall(seed: u64) -> Duration {
     Random::new(seed ^ 0xBEA7).pick(&[0, 150].map(Duration::from_millis))
 }
 
-/// Three nodes with everything on each of them, as `seriatim dev` has them, at about a hundredth of what they can do and
-/// of what they may hold.
+/// Three nodes with everything on each of them, as `seriatim dev` has them, at about a hundredth of
+/// what they can do and of what they may hold.
 fn small(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x10AD);
-    // Either the disk or the processor is what there is too little of. A ring is some tenths of a second's work.
+    // Either the disk or the processor is what there is too little of. A ring is some tenths of a
+    // second's work.
     let (disk_bytes, byte_ns, message_ns, ring_bytes) = random.pick(&[
         (500_000, 30, 5_000, 64 << 10),
         (2_000_000, 30, 10_000, 256 << 10),
@@ -110,8 +113,9 @@ fn small_journal(ring_bytes: usize) -> JournalOptions {
     }
 }
 
-/// All faults, on nodes whose processors, disks and links take their time, and that are not scheduled now and then: messages
-/// queue, and what comes in one order without that comes in another.
+/// All faults, on nodes whose processors, disks and links take their time, and that are not
+/// scheduled now and then: messages queue, and what comes in one order without that comes in
+/// another.
 pub(super) fn taking_time(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x7173);
     let mut plan = Plan::from_seed(seed);
@@ -159,8 +163,9 @@ pub(super) fn burst(seed: u64) -> Plan {
     plan
 }
 
-/// Clients that are not scheduled for most of a second now and then, with records that have positions already, or that have
-/// links over which a record takes as long. Nothing failed, so they are waited for.
+/// Clients that are not scheduled for most of a second now and then, with records that have
+/// positions already, or that have links over which a record takes as long. Nothing failed, so they
+/// are waited for.
 pub(super) fn slow_clients(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x510C);
     let mut plan = within_capacity(seed);
@@ -179,7 +184,8 @@ pub(super) fn slow_clients(seed: u64) -> Plan {
     plan
 }
 
-/// A node dies while records are on their way from clients to several shards, over links on which that takes a while.
+/// A node dies while records are on their way from clients to several shards, over links on which
+/// that takes a while.
 pub(super) fn death_amid_writes(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xDEAD);
     let mut plan = within_capacity(seed);
@@ -196,7 +202,8 @@ pub(super) fn death_amid_writes(seed: u64) -> Plan {
     plan
 }
 
-/// One session asks for more than there is, where each sync takes long: what it does one after the other shows.
+/// One session asks for more than there is, where each sync takes long: what it does one after the
+/// other shows.
 pub(super) fn one_session(seed: u64) -> Plan {
     let mut plan = small(seed);
     let ring_bytes = plan.options.limits.ring_bytes as u64;
@@ -231,7 +238,8 @@ pub(super) fn mute(seed: u64) -> Plan {
     plan
 }
 
-/// A sequencing replica dies when so much is on its way that to bring it over into the next view takes seconds.
+/// A sequencing replica dies when so much is on its way that to bring it over into the next view
+/// takes seconds.
 pub(super) fn long_view_change(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x51F);
     let mut plan = small(seed);
@@ -248,8 +256,9 @@ pub(super) fn long_view_change(seed: u64) -> Plan {
     plan
 }
 
-/// The same as [`overload`], and clients lose their connections all the time: they send again whatever they do not know to
-/// be held. How much comes of it is not judged: half of the time clients wait before they connect anew.
+/// The same as [`overload`], and clients lose their connections all the time: they send again
+/// whatever they do not know to be held. How much comes of it is not judged: half of the time
+/// clients wait before they connect anew.
 pub(super) fn overload_resets(seed: u64) -> Plan {
     let mut plan = small(seed);
     plan.capacity = plan.capacity.map(|capacity| Capacity { saturates: false, ..capacity });
@@ -269,12 +278,14 @@ pub(super) fn overload_slow_disk(seed: u64) -> Plan {
 pub(super) fn two_logs(seed: u64) -> Plan {
     let mut plan = small(seed);
     plan.second_log_every = Some(Duration::from_millis(100));
-    // The note that another file follows takes a block of each journal file. The logs share what is left as before.
+    // The note that another file follows takes a block of each journal file. The logs share what is
+    // left as before.
     plan.journal.file_bytes += BLOCK_BYTES;
     plan
 }
 
-/// Many small records, of which few are on their way at once: a log that is long beside everything that is bounded.
+/// Many small records, of which few are on their way at once: a log that is long beside everything
+/// that is bounded.
 pub(super) fn long_log(seed: u64) -> Plan {
     let mut plan = small(seed);
     // Each record is a run of its own, in all that replicas of shards keep of positions.

@@ -1,5 +1,5 @@
-//! Every profile by its name, with the property of an ordering that it needs, and how many seeds of it each ordering that
-//! has it must pass.
+//! Every profile by its name, with the property of an ordering that it needs, and how many seeds of
+//! it each ordering that has it must pass.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ pub struct Profile {
     pub make: fn(u64) -> Plan,
     /// The property that an ordering needs for such plans to say something about it.
     pub needs: Option<Need>,
-    /// How many seeds, from 0, each such ordering must pass before a change goes in. A profile whose plans take longer has
-    /// fewer.
+    /// How many seeds, from 0, each such ordering must pass before a change goes in. A profile
+    /// whose plans take longer has fewer.
     pub seeds: u64,
 }
 
@@ -31,7 +31,8 @@ pub struct Need {
     pub why_not: &'static str,
 }
 
-/// How long after a trim or a deletion nodes remove what is left of it from their files, by turns of the seed.
+/// How long after a trim or a deletion nodes remove what is left of it from their files, by turns
+/// of the seed.
 const FORGET_AFTER: [Duration; 3] =
     [Duration::from_millis(20), Duration::from_millis(300), Duration::from_secs(5)];
 
@@ -44,7 +45,8 @@ impl Profile {
     pub fn plan(&self, seed: u64, order: Order) -> Plan {
         assert_eq!(self.unfit(order), None, "{} is not for {order}", self.name);
         let mut plan = (self.make)(seed).ordered(order);
-        // A run lasts seconds: some nodes forget what was trimmed while much else happens, and some not before the end.
+        // A run lasts seconds: some nodes forget what was trimmed while much else happens, and some
+        // not before the end.
         let limits = &mut plan.options.limits;
         limits.forget_after = FORGET_AFTER[(seed % FORGET_AFTER.len() as u64) as usize];
         limits.forget_every = 4 * limits.forget_after;

@@ -1,4 +1,5 @@
-//! The cost of view changes: all that nodes send, write and journal while a view is claimed and not registered.
+//! The cost of view changes: all that nodes send, write and journal while a view is claimed and not
+//! registered.
 
 use super::scene::Scene;
 use super::truth::{Nodes, Truth};

@@ -24,7 +24,8 @@ use crate::trimmer::Trimmer;
 /// Clients that live on have numbers above.
 const SURVIVORS: u32 = 20_000;
 
-/// All clients: those whose processes run, those that died and start again, and what their processes have to do.
+/// All clients: those whose processes run, those that died and start again, and what their
+/// processes have to do.
 #[derive(Debug, Default)]
 pub(super) struct Clients {
     up: BTreeMap<u32, Client>,
@@ -291,7 +292,8 @@ impl Clients {
         cluster.scene.coverage.expired += producers.map(Producer::expired).sum::<u64>();
     }
 
-    /// Whether every subscription has delivered everything below `end`, and every read through the log too.
+    /// Whether every subscription has delivered everything below `end`, and every read through the
+    /// log too.
     pub(super) fn have_delivered(&self, end: Position) -> bool {
         let subscriptions = self.up.values().filter_map(|client| client.subscription.as_ref());
         let mut lookups = self.up.values().filter_map(|client| client.lookups.as_ref());
@@ -435,7 +437,8 @@ impl Clients {
         self.desks.stalls_until(number, cluster.scene.now)
     }
 
-    /// A client's process gets to what it was sent. Gives the message that it takes, unless it is not scheduled at present.
+    /// A client's process gets to what it was sent. Gives the message that it takes, unless it is
+    /// not scheduled at present.
     pub(super) fn takes(&mut self, cluster: &mut Cluster, number: u32) -> Option<Flight> {
         if let Some(until) = self.stalls_until(cluster, number) {
             cluster.scene.schedule(until, Happening::ClientReads(number));
@@ -513,7 +516,8 @@ pub(super) fn machine_config(scene: &mut Scene, resume: Option<(SessionId, u64)>
     LogClientConfig { control: CONTROL, random: scene.random.draw(), resume, options: scene.plan.options }
 }
 
-/// Somebody looks at a disk: from a block, or from a byte that is the journal's or a store's own on.
+/// Somebody looks at a disk: from a block, or from a byte that is the journal's or a store's own
+/// on.
 fn take_a_piece(cluster: &mut Cluster) {
     let node = cluster.scene.random.pick(&cluster.ids());
     let disk = cluster.node(node).disk.clone();

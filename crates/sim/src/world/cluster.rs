@@ -1,4 +1,5 @@
-//! The cluster: its nodes, the wires between them and to their clients, and what is seen of all that.
+//! The cluster: its nodes, the wires between them and to their clients, and what is seen of all
+//! that.
 
 mod heartbeats;
 mod processes;
@@ -32,10 +33,12 @@ use crate::pipes::Way;
 use crate::plan::Plan;
 use crate::random::Random;
 
-/// For how long nothing has gone wrong any more when an operator is called who is not there from the beginning.
+/// For how long nothing has gone wrong any more when an operator is called who is not there from
+/// the beginning.
 const CALLED_AFTER: Duration = Duration::from_secs(5);
 
-/// The nodes of a run on their scene. Clients, faults and operators do to it what they want, from outside.
+/// The nodes of a run on their scene. Clients, faults and operators do to it what they want, from
+/// outside.
 #[derive(Debug)]
 pub(super) struct Cluster {
     pub(super) scene: Scene,
@@ -223,7 +226,8 @@ impl Cluster {
         self.witness.damage.judge_withheld(&mut self.scene, &self.nodes, damaged);
     }
 
-    /// Whether a run may end without what is damaged, because that is nowhere else among the members.
+    /// Whether a run may end without what is damaged, because that is nowhere else among the
+    /// members.
     pub(super) fn excuses_damage(&mut self) -> bool {
         let damaged = self.disks.damaged_node();
         self.witness.damage.excuses_end(&mut self.scene, &self.nodes, damaged)
@@ -239,8 +243,9 @@ impl Cluster {
         self.disks.excuse(&mut self.scene, &self.nodes);
     }
 
-    /// Whether a shard that is retired waits for what went with a disk in the middle of a view change, and nobody is there to give
-    /// that up. The log goes on without it, and so does not say that it has lost something.
+    /// Whether a shard that is retired waits for what went with a disk in the middle of a view
+    /// change, and nobody is there to give that up. The log goes on without it, and so does not say
+    /// that it has lost something.
     pub(super) fn misses_operator(&self) -> bool {
         let scene = &self.scene;
         let is_due = scene.history.calm_since.is_some_and(|since| scene.now >= since + CALLED_AFTER);
@@ -259,7 +264,8 @@ impl Cluster {
         self.disks.spoil(&mut self.scene, Spoiled { node, incarnations, kind });
     }
 
-    /// From now on nothing goes wrong any more, and what went wrong is put right. Gives the nodes that are down.
+    /// From now on nothing goes wrong any more, and what went wrong is put right. Gives the nodes
+    /// that are down.
     pub(super) fn calm(&mut self) -> Vec<NodeId> {
         self.scene.tell(format_args!("calm"));
         self.scene.history.calm_since = Some(self.scene.now);
@@ -273,7 +279,8 @@ impl Cluster {
         down
     }
 
-    /// A node's disk is gone. It has an empty one, or its own as that was some time ago, if the plan wants that.
+    /// A node's disk is gone. It has an empty one, or its own as that was some time ago, if the
+    /// plan wants that.
     pub(super) fn replace_disk(&mut self, id: NodeId) {
         let goes_back = self.scene.plan.disk_goes_back;
         let disk = if goes_back { self.disks.past_of(&mut self.scene, id) } else { MemoryDisk::new() };
@@ -290,7 +297,8 @@ impl Cluster {
         self.truth().is_at_rest(leavers, &self.witness.copies)
     }
 
-    /// The state of all nodes, for a person, and which stores are there although their replicas were dismissed.
+    /// The state of all nodes, for a person, and which stores are there although their replicas
+    /// were dismissed.
     pub(super) fn state(&self) -> Vec<String> {
         let (truth, scene) = (self.truth(), &self.scene);
         let nodes = self.nodes.values().flat_map(|node| node.state(scene.log, scene.history.shards()));

@@ -1,10 +1,12 @@
 //! Records that are damaged on one disk, and when the log may be without them.
 //!
-//! The log bears damage on one disk because others hold the same. It does not bear that, of the others, some lose their
-//! memory or are too slow for a view, and are left out of it: a replica that is left out cannot know whether what it has
-//! beyond its stable bound became final, and counts for nothing there until it has copied it, which only the damaged one
-//! could give it. Nor does it bear damage that is found only when the others are being copied to. But damage that was
-//! found while a member had the record is mended from there, and not waited with until a view does without that member.
+//! The log bears damage on one disk because others hold the same. It does not bear that, of the
+//! others, some lose their memory or are too slow for a view, and are left out of it: a replica
+//! that is left out cannot know whether what it has beyond its stable bound became final, and
+//! counts for nothing there until it has copied it, which only the damaged one could give it. Nor
+//! does it bear damage that is found only when the others are being copied to. But damage that was
+//! found while a member had the record is mended from there, and not waited with until a view does
+//! without that member.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +23,8 @@ pub(super) struct Damage {
     whole: BTreeSet<(NodeId, ShardId, Position)>,
     /// Such records of replicas that were dismissed.
     thrown_away: BTreeSet<(ShardId, Position)>,
-    /// Records among the thrown away ones that a replica said again to be damaged: it had not mended them.
+    /// Records among the thrown away ones that a replica said again to be damaged: it had not
+    /// mended them.
     missed: BTreeSet<(ShardId, Position)>,
 }
 
@@ -74,7 +77,8 @@ impl Damage {
         }
     }
 
-    /// Whether a run may end without what is damaged, because that is nowhere else among the members.
+    /// Whether a run may end without what is damaged, because that is nowhere else among the
+    /// members.
     pub(super) fn excuses_end(&self, scene: &mut Scene, nodes: &Nodes, damaged: Option<NodeId>) -> bool {
         let (Some(node), Some(view)) = (damaged, scene.latest_view()) else { return false };
         let is_alone = !(Truth { nodes, scene }).is_complete_without(view, &[node]);
@@ -86,7 +90,8 @@ impl Damage {
         scene.history.excuse(Excuse::DamagedEnd, is_excused)
     }
 
-    /// Whether a record was told to be damaged, and every other member of its shard runs and lacks it.
+    /// Whether a record was told to be damaged, and every other member of its shard runs and lacks
+    /// it.
     fn is_alone_at(truth: Truth<'_>, damaged: Option<NodeId>, shard: ShardId, position: Position) -> bool {
         let (Some(node), Some(view)) = (damaged, truth.scene.latest_view()) else {
             return false;

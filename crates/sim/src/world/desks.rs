@@ -21,7 +21,8 @@ struct Desk {
 }
 
 impl Desks {
-    /// A message waits until the process gets to it. Says when it begins to read, unless it does already.
+    /// A message waits until the process gets to it. Says when it begins to read, unless it does
+    /// already.
     pub(super) fn put(&mut self, client: u32, flight: Flight) -> Option<Time> {
         let desk = self.0.entry(client).or_default();
         desk.inbox.push_back(flight);

@@ -39,7 +39,8 @@ struct Past {
 /// The fate of the disks of a run.
 #[derive(Debug, Default)]
 pub(super) struct Disks {
-    /// The nodes whose disks were lost, or may have been damaged. That happens to one node of a run, or to all that have a retired shard.
+    /// The nodes whose disks were lost, or may have been damaged. That happens to one node of a
+    /// run, or to all that have a retired shard.
     spoiled: Vec<Spoiled>,
     /// How the disks were, where one of them goes back.
     pasts: Vec<Past>,
@@ -73,8 +74,8 @@ impl Disks {
         self.spoiled.iter().any(|spoiled| spoiled.node == node && is_so(spoiled.kind))
     }
 
-    /// A disk may be lost while a view is being formed that counts on it alone: then the log did not bear
-    /// as much as it seemed to.
+    /// A disk may be lost while a view is being formed that counts on it alone: then the log did
+    /// not bear as much as it seemed to.
     pub(super) fn excuse(&self, scene: &mut Scene, nodes: &Nodes) {
         let is_too_much = !scene.history.lost_too_much && self.are_too_many(scene, nodes);
         if scene.history.excuse(Excuse::SpoiledInViewChange, is_too_much) {
@@ -82,7 +83,8 @@ impl Disks {
         }
     }
 
-    /// Whether the latest view, or a shard that is retired in it, counts on a disk that was lost, and on nobody else.
+    /// Whether the latest view, or a shard that is retired in it, counts on a disk that was lost,
+    /// and on nobody else.
     pub(super) fn are_too_many(&self, scene: &Scene, nodes: &Nodes) -> bool {
         let ([spoiled], Some(view)) = (&self.spoiled[..], scene.latest_view()) else {
             return false;
@@ -118,7 +120,8 @@ impl Disks {
         }
     }
 
-    /// A disk as it was some time ago, and as if the power had failed then: an empty one, if nothing is known of it.
+    /// A disk as it was some time ago, and as if the power had failed then: an empty one, if
+    /// nothing is known of it.
     pub(super) fn past_of(&self, scene: &mut Scene, node: NodeId) -> MemoryDisk {
         let now = scene.now;
         let is_old = |past: &&Past| past.node == node && past.at + BACK_BY <= now;

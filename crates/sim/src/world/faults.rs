@@ -28,7 +28,8 @@ pub(super) enum Mend {
     Lie(NodeId, Duration),
 }
 
-/// The faults of a run: those that wait for their step, and how long it takes until those that struck are over.
+/// The faults of a run: those that wait for their step, and how long it takes until those that
+/// struck are over.
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     pending: Vec<Fault>,
@@ -217,10 +218,11 @@ impl Faults {
         nodes
     }
 
-    /// Whether a fault of this kind may strike these nodes: they are there for it, and the log bears it.
+    /// Whether a fault of this kind may strike these nodes: they are there for it, and the log
+    /// bears it.
     pub(super) fn may_strike(cluster: &Cluster, kind: FaultKind, victims: &[NodeId]) -> bool {
-        // Loss and damage together are more than anybody was told to expect, also of an operator. A view that is formed
-        // without the other replicas is left with the damaged ones.
+        // Loss and damage together are more than anybody was told to expect, also of an operator. A
+        // view that is formed without the other replicas is left with the damaged ones.
         let is_damaged = cluster.disks().damaged_node().is_some();
         let bears_it = !kind.loses_memory()
             || !is_damaged && (cluster.scene.history.is_on_disk() || cluster.scene.plan.may_lose_too_much)
@@ -234,7 +236,8 @@ impl Faults {
         };
         let spared = match kind {
             kind if kind.loses_disk() || kind == FaultKind::BitRot => {
-                // A replica that goes away before it knows the view counts for nothing when it is back.
+                // A replica that goes away before it knows the view counts for nothing when it is
+                // back.
                 Self::may_spoil(cluster, kind, victims, |truth, view| {
                     truth.survives_knowing(view, victims, view.number)
                 })
@@ -244,13 +247,15 @@ impl Faults {
         bears_it && reachable && spared
     }
 
-    /// Whether all replicas of a retired shard may lose their disks: everything else is there without them.
+    /// Whether all replicas of a retired shard may lose their disks: everything else is there
+    /// without them.
     fn may_lose_retired(cluster: &Cluster, victims: &[NodeId]) -> bool {
         let survives = |truth: &Truth<'_>, view: &View| truth.survives_losing_retired(view, victims);
         !victims.contains(&CONTROL) && Self::may_spoil(cluster, FaultKind::DiskLoss, victims, survives)
     }
 
-    /// Whether what these nodes' disks hold may be lost or damaged, if the log `survives` without it.
+    /// Whether what these nodes' disks hold may be lost or damaged, if the log `survives` without
+    /// it.
     fn may_spoil(
         cluster: &Cluster,
         kind: FaultKind,
@@ -344,8 +349,8 @@ impl Faults {
         cluster.scene.schedule(cluster.scene.now + fault.lasting, Happening::Mend(end));
     }
 
-    /// The power fails that uncovers what a disk did not sync; all of its journal since then is lost, and any part of the
-    /// rest. If the log could not bear that by now, it was all true.
+    /// The power fails that uncovers what a disk did not sync; all of its journal since then is
+    /// lost, and any part of the rest. If the log could not bear that by now, it was all true.
     fn end_to_lie(cluster: &mut Cluster, id: NodeId, down_for: Duration) {
         cluster.node(id).disk.lie(false);
         let is_calm = cluster.scene.history.calm_since.is_some();

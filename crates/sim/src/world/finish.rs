@@ -11,15 +11,15 @@ use super::{CONTROL, JUDGE, TIMEOUT, World};
 use crate::history::End;
 use crate::reader::{Reader, Style};
 
-/// How long it may take until others have the places of a node that has been away for long enough: views that only grow have
-/// pauses between them.
+/// How long it may take until others have the places of a node that has been away for long enough:
+/// views that only grow have pauses between them.
 const WHOLE_WITHIN: Duration = Duration::from_secs(60);
 /// How long reading one replica may take.
 const READING_FOR: Duration = Duration::from_secs(20);
 
 impl World {
-    /// Where the plan wants that, everything that clients asked for has its answer, and they have read everything, although
-    /// what went wrong stays so.
+    /// Where the plan wants that, everything that clients asked for has its answer, and they have
+    /// read everything, although what went wrong stays so.
     pub(super) fn come_to_an_end_before_calm(&mut self) {
         let Some(within) = self.cluster.scene.plan.done_without_calm else { return };
         let is_served = |world: &Self| {
@@ -33,7 +33,8 @@ impl World {
         self.become_whole();
     }
 
-    /// Where a node is dead for good and the others are enough, they have its roles in the end: the next loss is borne, too.
+    /// Where a node is dead for good and the others are enough, they have its roles in the end: the
+    /// next loss is borne, too.
     fn become_whole(&mut self) {
         let alive = self.cluster.truth().nodes.values().filter(|node| node.host.is_some()).count();
         let Some(config) = self.cluster.entry().map(|entry| entry.config.clone()) else { return };
@@ -88,7 +89,8 @@ impl World {
         }
     }
 
-    /// Waits until everything is at rest, or the log says that it has lost too much. Says whether one of these came in time.
+    /// Waits until everything is at rest, or the log says that it has lost too much. Says whether
+    /// one of these came in time.
     fn come_to_rest(&mut self) -> bool {
         let is_over = |world: &Self| world.is_at_rest() || world.cluster.truth().has_given_up();
         let misses_operator = |world: &Self| world.cluster.misses_operator();
@@ -112,8 +114,8 @@ impl World {
             && self.leavers.are_over(&self.cluster)
     }
 
-    /// Whether the nodes are done, and clients have read everything that they were to. Where an operator accepted a loss, no reader is still
-    /// in a view before it.
+    /// Whether the nodes are done, and clients have read everything that they were to. Where an
+    /// operator accepted a loss, no reader is still in a view before it.
     pub(super) fn nodes_are_at_rest(&self) -> bool {
         let truth = self.cluster.truth();
         let has_lost = self.cluster.scene.history.accepted.is_some();
@@ -143,8 +145,8 @@ impl World {
         lines.join("\n  ")
     }
 
-    /// Reads every replica of every shard from the beginning. Returns the trim point, and whether every one could be
-    /// read to the end.
+    /// Reads every replica of every shard from the beginning. Returns the trim point, and whether
+    /// every one could be read to the end.
     fn read_everything(&mut self) -> Option<(Position, bool)> {
         let entry = self.cluster.entry()?.clone();
         let shards = self.cluster.scene.history.shards().collect();
@@ -164,7 +166,8 @@ impl World {
         for shard in shards {
             let mut replicas = self.cluster.truth().stored_to_read(entry.id, &view, shard);
             if let Some(retired) = view.retired(shard).filter(|_| replicas.len() > 1) {
-                // Replicas of a retired shard do not mend each other: what one cannot read another gives out.
+                // Replicas of a retired shard do not mend each other: what one cannot read another
+                // gives out.
                 let damaged = self.cluster.disks().damaged_node();
                 replicas.retain(|place| Some(retired.copies().replicas[*place].node) != damaged);
             }
@@ -193,7 +196,8 @@ impl World {
         Some((trim, complete))
     }
 
-    /// Lets a client with nothing but a reader read, until that has all, but not longer than `most`.
+    /// Lets a client with nothing but a reader read, until that has all, but not longer than
+    /// `most`.
     fn read_with(&mut self, number: u32, reader: Reader, most: Duration) -> Reader {
         self.clients.add_reader(&mut self.cluster, number, reader);
         self.run_until(most, |world| world.clients.has_read(number));

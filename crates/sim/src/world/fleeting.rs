@@ -1,4 +1,5 @@
-//! Logs that come and go beside the tested one: once their deletion is confirmed they are gone, on every node and for good.
+//! Logs that come and go beside the tested one: once their deletion is confirmed they are gone, on
+//! every node and for good.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,8 +28,8 @@ struct Fleeting {
     is_gone: bool,
 }
 
-/// All of them, by number: which are there, which are to go, and what the register is asked for them until it has confirmed
-/// that.
+/// All of them, by number: which are there, which are to go, and what the register is asked for
+/// them until it has confirmed that.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fleet(BTreeMap<u64, Fleeting>);
 
@@ -99,7 +100,8 @@ impl Fleet {
         Some(control::Message::Create { request, name, config: config.clone() })
     }
 
-    /// A log is to go, as soon as it is there. Says whether it has not gone yet, and what the register is asked for that.
+    /// A log is to go, as soon as it is there. Says whether it has not gone yet, and what the
+    /// register is asked for that.
     fn goes(&mut self, number: u64) -> Option<Option<control::Message>> {
         let fleeting = self.0.entry(number).or_default();
         fleeting.is_unwanted = true;

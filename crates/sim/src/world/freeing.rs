@@ -1,4 +1,5 @@
-//! Where disks are small the whole log is trimmed in the end, and each of its replicas gives its room back.
+//! Where disks are small the whole log is trimmed in the end, and each of its replicas gives its
+//! room back.
 
 use std::time::Duration;
 
@@ -14,7 +15,8 @@ const FREED_WITHIN: Duration = Duration::from_secs(5);
 const PART_OF_A_SEGMENT: u64 = 4;
 
 impl World {
-    /// Trims the log to its tail, and waits until its stores are small. Notes what stands in the way if they are not.
+    /// Trims the log to its tail, and waits until its stores are small. Notes what stands in the
+    /// way if they are not.
     pub(super) fn free_everything(&mut self) {
         let plan = &self.cluster.scene.plan;
         if plan.disk.most.is_none() || !plan.workload.trims {

@@ -62,7 +62,8 @@ impl Leavers {
         let there = cluster.ids().iter().filter(|node| !self.0.contains_key(node)).count();
         let config = &cluster.scene.plan.config;
         let can_leave = there >= config.sequencers.max(config.replicas) as usize;
-        // An earlier log has one replica of everything: what that one forgot holds it up, for an operator to say what is lost.
+        // An earlier log has one replica of everything: what that one forgot holds it up, for an
+        // operator to say what is lost.
         let is_held_up = |node: NodeId| {
             let mut has = cluster.entries().filter(|entry| !parting::is_rid_of(entry, node));
             has.any(|entry| entry.id != cluster.scene.log && entry.unavailable.is_some())
@@ -110,7 +111,8 @@ impl Leavers {
         let by = nodes.iter().copied().filter(|_| departure.has_successor).find(is_free);
         // Of an earlier log there is one replica.
         let bears_it = |entry: &LogEntry| entry.id == cluster.scene.log || parting::is_rid_of(entry, node);
-        // Without enough others a node keeps what it has; but what a lost one had, nobody could have.
+        // Without enough others a node keeps what it has; but what a lost one had, nobody could
+        // have.
         let config = &cluster.scene.plan.config;
         let suffice = cluster.ids().len() > self.0.len() + config.sequencers.max(config.replicas) as usize;
         if !suffice && self.0.values().any(|leaver| leaver.is_gone) {
@@ -142,8 +144,9 @@ impl Leavers {
         }
     }
 
-    /// In the view that first does without a drained node as many of the others as the log is to have hold everything. What
-    /// they lack they find out when they start it. One that is drained, too, and still there counts.
+    /// In the view that first does without a drained node as many of the others as the log is to
+    /// have hold everything. What they lack they find out when they start it. One that is drained,
+    /// too, and still there counts.
     fn note_left(&self, cluster: &mut Cluster, node: NodeId) {
         for (shard, view) in self.0[&node].left.clone() {
             let registered =
@@ -161,7 +164,8 @@ impl Leavers {
         }
     }
 
-    /// The positions below the start of its view that a member lacks. What a drained node held is below it.
+    /// The positions below the start of its view that a member lacks. What a drained node held is
+    /// below it.
     fn missing_in(
         cluster: &Cluster,
         member: Member,

@@ -1,4 +1,5 @@
-//! A log with limits: clocks on walls that differ and jump, changes of the limits, and what truly became of them.
+//! A log with limits: clocks on walls that differ and jump, changes of the limits, and what truly
+//! became of them.
 
 use std::time::Duration;
 
@@ -15,8 +16,8 @@ use crate::history::{Retained, Sought};
 pub(crate) const BEGAN_MS: u64 = 1_700_000_000_000;
 /// How often somebody asks for the position of a time.
 const SEEK_EVERY: Duration = Duration::from_millis(150);
-/// How long it may take until a log keeps to its limits once nothing disturbs it any more: what clocks lost they catch up
-/// with by a tenth.
+/// How long it may take until a log keeps to its limits once nothing disturbs it any more: what
+/// clocks lost they catch up with by a tenth.
 const KEPT_WITHIN: Duration = Duration::from_secs(120);
 
 /// The last that was seen, for those who only look now and then.
@@ -79,8 +80,8 @@ impl Limits {
         Some(times.position_at(wall_ms))
     }
 
-    /// How many bytes of files the log takes that nothing written before keeps, one replica of each shard counted, the one that
-    /// has least.
+    /// How many bytes of files the log takes that nothing written before keeps, one replica of each
+    /// shard counted, the one that has least.
     fn used_bytes(&self, truth: Truth<'_>) -> u64 {
         Self::least_bytes(truth, |usage| usage.bytes - usage.held_bytes(self.trim))
     }
@@ -90,7 +91,8 @@ impl Limits {
         Self::least_bytes(truth, |usage| usage.kept_bytes(trim))
     }
 
-    /// A part of what the stores of each shard's replicas take, summed up over shards: of replicas the least.
+    /// A part of what the stores of each shard's replicas take, summed up over shards: of replicas
+    /// the least.
     fn least_bytes(truth: Truth<'_>, part: impl Fn(&StoreUse) -> u64) -> u64 {
         let shards = truth.scene.latest_view().into_iter().flat_map(|view| &view.shards);
         let of_shard = |members: &ShardMembers| {
@@ -102,8 +104,8 @@ impl Limits {
         shards.map(of_shard).sum()
     }
 
-    /// How many bytes a log may have beyond its limit: on each shard the segment that is written to, one of which a part is
-    /// trimmed, and what binding logs start with.
+    /// How many bytes a log may have beyond its limit: on each shard the segment that is written
+    /// to, one of which a part is trimmed, and what binding logs start with.
     fn slack_bytes(truth: Truth<'_>) -> u64 {
         u64::from(truth.scene.history.shard_count)
             * (2 * truth.scene.plan.shard_options.segment_bytes + 16_384)

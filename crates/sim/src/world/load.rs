@@ -26,7 +26,8 @@ impl World {
 }
 
 impl Cluster {
-    /// Where work takes time, nodes are not scheduled now and then, and a load may begin. Says whether one does.
+    /// Where work takes time, nodes are not scheduled now and then, and a load may begin. Says
+    /// whether one does.
     fn begin_load(&mut self) -> bool {
         let Some(capacity) = self.scene.plan.capacity else { return false };
         self.ids().into_iter().for_each(|node| self.schedule_stall(node));

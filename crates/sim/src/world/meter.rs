@@ -2,7 +2,8 @@
 
 use seriatim_store::MemoryDisk;
 
-/// How far a node's counters were looked at: what they count beyond is work that it is to be charged for.
+/// How far a node's counters were looked at: what they count beyond is work that it is to be
+/// charged for.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
     /// How much was written to its disk, and given to its journal.
@@ -23,8 +24,8 @@ pub(super) struct Work {
 }
 
 impl Meter {
-    /// The work since the last call, of a node with so many bytes on their way to its journal, whose stores have visited so
-    /// many entries.
+    /// The work since the last call, of a node with so many bytes on their way to its journal,
+    /// whose stores have visited so many entries.
     pub(super) fn work(&mut self, journal: u64, visits: u64, disk: &MemoryDisk) -> Work {
         let counters = disk.counters();
         Work {

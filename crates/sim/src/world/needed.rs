@@ -10,7 +10,8 @@ use seriatim_protocol::{Message, shard};
 use super::scene::Scene;
 use super::truth::Nodes;
 
-/// For how long after an answer to another replica one is needed: less than the replicas themselves say, whose clocks differ.
+/// For how long after an answer to another replica one is needed: less than the replicas themselves
+/// say, whose clocks differ.
 const NEEDED_FOR: Duration = Duration::from_secs(2);
 
 /// When each replica outside the view last answered another replica that reads of it.

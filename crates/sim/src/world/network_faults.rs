@@ -13,7 +13,8 @@ const SPARED_PERCENT: u64 = 30;
 
 type Link = (Party, Party);
 
-/// Strikes the network, and nothing else: chooses the links that are cut, slow or mute, or how much is lost.
+/// Strikes the network, and nothing else: chooses the links that are cut, slow or mute, or how much
+/// is lost.
 pub(super) struct NetworkFaults<'a> {
     pub(super) network: &'a mut Network,
     pub(super) random: &'a mut Random,

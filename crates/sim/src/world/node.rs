@@ -25,9 +25,11 @@ pub(super) struct Node {
     /// Counts its starts and ends, so that what belongs to an earlier incarnation is recognised.
     pub(super) incarnation: u64,
     pub(super) inbox: VecDeque<Waiting>,
-    /// Events that are taken before the inbox, where work takes time: what the disk did, and what became of nodes.
+    /// Events that are taken before the inbox, where work takes time: what the disk did, and what
+    /// became of nodes.
     pub(super) urgent: VecDeque<Waiting>,
-    /// It works until then, and its disk until then, and it is not scheduled until then, where work takes time.
+    /// It works until then, and its disk until then, and it is not scheduled until then, where work
+    /// takes time.
     pub(super) busy_until: Time,
     pub(super) stalled_until: Time,
     /// The thread of its heartbeats is not scheduled until then, whatever the others do.
@@ -55,8 +57,8 @@ pub(super) struct Node {
     pub(super) start_failure: Option<String>,
 }
 
-/// The incarnations of the tested log's roles on one node, apart from replicas that lack something. Of
-/// replicas of shards also the latest view that they know.
+/// The incarnations of the tested log's roles on one node, apart from replicas that lack something.
+/// Of replicas of shards also the latest view that they know.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Incarnations {
     pub(super) sequencer: Option<Incarnation>,

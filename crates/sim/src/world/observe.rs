@@ -1,5 +1,5 @@
-//! The true events inside the nodes, for the checkers: which views are registered, how far each member
-//! got, and for which view it speaks.
+//! The true events inside the nodes, for the checkers: which views are registered, how far each
+//! member got, and for which view it speaks.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,8 @@ use super::truth::{self, Nodes, Truth};
 use super::{CONTROL, changing};
 use crate::history::{Claimed, RegisteredView};
 
-/// The witness of everything that nodes do and say. It tells the history, and nobody of those that it looks at.
+/// The witness of everything that nodes do and say. It tells the history, and nobody of those that
+/// it looks at.
 #[derive(Debug, Default)]
 pub(super) struct Witness {
     promises: Promises,

@@ -33,8 +33,8 @@ pub(super) fn looks(operator: &mut Operator, cluster: &mut Cluster, clients: &mu
     take_outcomes(operator, cluster, sends, outcomes);
 }
 
-/// Asks what is lost if the log says so, or if a shard has been retired for as long as nothing goes wrong any more; then the operator
-/// accepts what it was told.
+/// Asks what is lost if the log says so, or if a shard has been retired for as long as nothing goes
+/// wrong any more; then the operator accepts what it was told.
 fn recovers(operator: &mut Operator, cluster: &mut Cluster, clients: &mut Clients) {
     let Some(entry) = cluster.entry().cloned() else { return };
     let says_so = entry.unavailable.as_ref().is_some_and(|why| why.contains("admin recover"));
@@ -154,7 +154,8 @@ fn known_beside_truth(cluster: &Cluster, first: FirstAsked, known: Known) -> Tol
     }
 }
 
-/// The primaries of a view that are there, each with its incarnation and with how often its node was started and ended.
+/// The primaries of a view that are there, each with its incarnation and with how often its node
+/// was started and ended.
 fn primaries<'a>(
     cluster: &'a Cluster,
     view: &'a View,

@@ -1,7 +1,8 @@
 //! The promises that replicas gave to controllers, and whether they keep them.
 //!
-//! An answer to a seal or a fence promises to obey no older view any more, in all of this incarnation of the
-//! replica: also after a restart, if it comes back as the same. Others than controllers are only told.
+//! An answer to a seal or a fence promises to obey no older view any more, in all of this
+//! incarnation of the replica: also after a restart, if it comes back as the same. Others than
+//! controllers are only told.
 
 use std::collections::BTreeMap;
 
@@ -42,7 +43,8 @@ impl Promises {
         self.given.get(&(node, role, incarnation)).copied().unwrap_or(ViewNumber::NONE)
     }
 
-    /// Notes what a message of an incarnation of a replica promises. Says so if it breaks what was promised before.
+    /// Notes what a message of an incarnation of a replica promises. Says so if it breaks what was
+    /// promised before.
     fn say(&mut self, node: NodeId, incarnation: Incarnation, outgoing: &Outgoing) -> Option<String> {
         let confirmed = match &outgoing.message {
             Message::Control(
@@ -64,7 +66,8 @@ impl Promises {
         })
     }
 
-    /// An incarnation of a replica remembers a claim after a restart. Says so if it promised a higher one.
+    /// An incarnation of a replica remembers a claim after a restart. Says so if it promised a
+    /// higher one.
     fn remember(
         &self,
         node: NodeId,

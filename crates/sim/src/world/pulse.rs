@@ -5,7 +5,8 @@ use seriatim_model::limits::Limits;
 use seriatim_model::{NodeId, Time};
 use seriatim_protocol::control::{Ailment, Heartbeat};
 
-/// The detector of one node, when it is to be woken, and what came for it while the process was not scheduled.
+/// The detector of one node, when it is to be woken, and what came for it while the process was not
+/// scheduled.
 ///
 /// All times are those of the node's own clock, but for when it is woken.
 #[derive(Debug)]
@@ -73,7 +74,8 @@ impl Pulse {
         self.beat_at = None;
     }
 
-    /// Takes what was kept, and gives the heartbeats that are due. Suspects those whose answers are overdue.
+    /// Takes what was kept, and gives the heartbeats that are due. Suspects those whose answers are
+    /// overdue.
     pub(super) fn beat(
         &mut self,
         clock: Time,
@@ -89,7 +91,8 @@ impl Pulse {
         (changes, beats)
     }
 
-    /// When it is to be woken, if that is sooner than was planned. `when` says when a time of its clock is.
+    /// When it is to be woken, if that is sooner than was planned. `when` says when a time of its
+    /// clock is.
     pub(super) fn plan(&mut self, when: impl FnOnce(Time) -> Time) -> Option<Time> {
         let at = when(self.detector.deadline()?);
         let is_sooner = self.beat_at.is_none_or(|planned| at < planned);

@@ -44,7 +44,8 @@ impl Reached {
         Some(views.get(&view)?.view.sequencers.iter().map(reached).min().unwrap_or_default())
     }
 
-    /// Notes how far a shard's chain is written at a replica. Says what is final, if it got further.
+    /// Notes how far a shard's chain is written at a replica. Says what is final, if it got
+    /// further.
     pub(super) fn note_written(
         &mut self,
         node: NodeId,

@@ -13,7 +13,8 @@ use crate::coverage::Step;
 
 /// How long a log must have been saying that it is unavailable.
 const UNAVAILABLE_FOR: Duration = Duration::from_secs(5);
-/// And where work takes time: it says so until a view is registered, and forming one may take that long.
+/// And where work takes time: it says so until a view is registered, and forming one may take that
+/// long.
 const UNAVAILABLE_UNDER_LOAD_FOR: Duration = Duration::from_secs(60);
 
 impl Truth<'_> {
@@ -23,7 +24,8 @@ impl Truth<'_> {
         Some(self.nodes[&view.leader].sequencer(self.scene.log)?.ordered())
     }
 
-    /// Whether the latest view has as many members as the log is meant to have, none of them on a node that is dead.
+    /// Whether the latest view has as many members as the log is meant to have, none of them on a
+    /// node that is dead.
     pub(super) fn is_restored(&self) -> bool {
         let (Some(entry), Some(view)) = (self.entry(), self.scene.latest_view()) else {
             return false;
@@ -36,8 +38,8 @@ impl Truth<'_> {
             && view.shards.iter().all(|members| is_full(&members.replicas, entry.config.replicas))
     }
 
-    /// Whether the log has been saying for a while that it is unavailable, and no view is being made: it says so until one is
-    /// registered.
+    /// Whether the log has been saying for a while that it is unavailable, and no view is being
+    /// made: it says so until one is registered.
     pub(super) fn has_given_up(&self) -> bool {
         let calm = self.scene.history.calm_since.unwrap_or(Time(u64::MAX));
         let says_so = self.entry().is_some_and(|entry| entry.unavailable.is_some());
@@ -52,8 +54,8 @@ impl Truth<'_> {
         steps.any(|step| step >= Step::Flush)
     }
 
-    /// Whether every member of the latest view takes part, all of them have everything, and nodes have no roles but theirs, apart
-    /// from those that have left for good.
+    /// Whether every member of the latest view takes part, all of them have everything, and nodes
+    /// have no roles but theirs, apart from those that have left for good.
     pub(super) fn is_at_rest(&self, leavers: &Leavers, copies: &Copies) -> bool {
         let (Some(view), Some(ordered)) = (self.scene.latest_view(), self.leader_ordered()) else {
             return false;
@@ -103,7 +105,8 @@ impl Truth<'_> {
             && members.replicas.iter().all(is_whole)
     }
 
-    /// Whether every copy of a retired shard whose node is there has everything that the shard has, unless a part was given up.
+    /// Whether every copy of a retired shard whose node is there has everything that the shard has,
+    /// unless a part was given up.
     fn is_kept(&self, retired: &RetiredShard, leavers: &Leavers) -> bool {
         let back = self.that_are_back(self.scene.log, retired);
         let is_given_up = self.entry().is_some_and(|entry| retired.given_up(&entry.history).is_some());

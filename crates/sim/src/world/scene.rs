@@ -1,4 +1,5 @@
-//! The scene of a run: its plan, its time and what is going to happen, its chance, and the record of what happened.
+//! The scene of a run: its plan, its time and what is going to happen, its chance, and the record
+//! of what happened.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -18,7 +19,8 @@ use crate::plan::{Clocks, Departure, Fault, Plan, Reshape};
 use crate::random::Random;
 use crate::trace::Trace;
 
-/// How many events a run may have, apart from what clients want by themselves: more is a storm of messages.
+/// How many events a run may have, apart from what clients want by themselves: more is a storm of
+/// messages.
 const MOST_EVENTS: u64 = 1_000_000;
 /// How many a run may have in all.
 const MOST_EVENTS_AND_WAKES: u64 = 5_000_000;
@@ -163,7 +165,8 @@ impl Scene {
         of_protocols > MOST_EVENTS || self.coverage.events > MOST_EVENTS_AND_WAKES
     }
 
-    /// The number of a question to the register, which is not that of an earlier one unless both are asked at once.
+    /// The number of a question to the register, which is not that of an earlier one unless both
+    /// are asked at once.
     pub(super) fn question(&self) -> u64 {
         self.sequence
     }
@@ -183,7 +186,8 @@ impl Scene {
         self.history.views.values().next_back().map(|registered| &registered.view)
     }
 
-    /// The time by a node's clock on the wall, in milliseconds since 1970, if the plan has such clocks.
+    /// The time by a node's clock on the wall, in milliseconds since 1970, if the plan has such
+    /// clocks.
     pub(super) fn wall_ms(&self, node: NodeId) -> Option<u64> {
         let clocks = self.plan.clocks.as_ref()?;
         let right = BEGAN_MS + (self.now - Time::ZERO).as_millis() as u64;

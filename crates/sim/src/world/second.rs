@@ -1,4 +1,5 @@
-//! A second log beside the tested one, of which little is asked: what the first is asked for must not be felt there.
+//! A second log beside the tested one, of which little is asked: what the first is asked for must
+//! not be felt there.
 
 use std::collections::BTreeMap;
 

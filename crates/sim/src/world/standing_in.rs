@@ -41,8 +41,8 @@ impl StandingIn {
         self.assigned.get(&shard).is_none_or(|nodes| nodes.contains(&node))
     }
 
-    /// Whether nodes of a shard are away, and none of them for longer than a replica may be. Others take over from a drained node
-    /// at once, also where a third one is away.
+    /// Whether nodes of a shard are away, and none of them for longer than a replica may be. Others
+    /// take over from a drained node at once, also where a third one is away.
     fn is_soon_back(&self, scene: &Scene, shard: ShardId) -> bool {
         let away = self.away_since.iter().filter(|((of, _), _)| *of == shard);
         let longest = away.map(|(_, since)| scene.now - *since).max();
@@ -50,8 +50,9 @@ impl StandingIn {
         scene.plan.departures.is_empty() && longest.is_some_and(|longest| longest < patience)
     }
 
-    /// A replica may ask another for records. One that stands in for a node copies its shard only when that node has been away for
-    /// longer than a replica may be. A question for one position may be about a record that is damaged.
+    /// A replica may ask another for records. One that stands in for a node copies its shard only
+    /// when that node has been away for longer than a replica may be. A question for one position
+    /// may be about a record that is damaged.
     pub(super) fn sent(&self, scene: &mut Scene, nodes: &Nodes, id: NodeId, outgoing: &Outgoing) {
         let (Endpoint::Shard(shard), Endpoint::Shard(_)) = (outgoing.from, outgoing.to) else { return };
         let Message::Shard(shard::Message::Read { from, end, .. }) = &outgoing.message else { return };

@@ -1,5 +1,5 @@
-//! The records that replicas of shards have durably when a view ends, by their own word to the leader: what survives of them
-//! is in the log when the next view begins.
+//! The records that replicas of shards have durably when a view ends, by their own word to the
+//! leader: what survives of them is in the log when the next view begins.
 
 use std::collections::BTreeMap;
 
@@ -49,9 +49,9 @@ impl Survivors {
         self.starts.get(&id).copied().unwrap_or_default()
     }
 
-    /// A view is registered after `old`: notes what its shards have kept of that. As much counts as all replicas of a shard
-    /// had that are in both views, if the process of one of them took part in the old one; what an operator gave up,
-    /// or a disk had no room for, does not.
+    /// A view is registered after `old`: notes what its shards have kept of that. As much counts as
+    /// all replicas of a shard had that are in both views, if the process of one of them took part
+    /// in the old one; what an operator gave up, or a disk had no room for, does not.
     pub(super) fn registered(&mut self, scene: &mut Scene, old: &View, view: &View) {
         if scene.history.accepted.is_none() && !scene.history.disks_failed {
             for members in &view.shards {

@@ -15,8 +15,8 @@ use crate::plan::Target;
 /// All nodes, with their disks and their processes.
 pub(super) type Nodes = BTreeMap<NodeId, Node>;
 
-/// All that is so just now, of the tested log unless said otherwise: what the register knows, where a view change is, and what
-/// would be left if nodes lost what they have.
+/// All that is so just now, of the tested log unless said otherwise: what the register knows, where
+/// a view change is, and what would be left if nodes lost what they have.
 #[derive(Clone, Copy)]
 pub(super) struct Truth<'a> {
     pub(super) nodes: &'a Nodes,
@@ -54,17 +54,19 @@ impl<'a> Truth<'a> {
         self.entry().is_some_and(|entry| entry.claimed > entry.view_number())
     }
 
-    /// Whether a view would still have a sequencing replica, and a replica of each shard, that did not
-    /// lose its memory, if these nodes lost theirs.
+    /// Whether a view would still have a sequencing replica, and a replica of each shard, that did
+    /// not lose its memory, if these nodes lost theirs.
     pub(super) fn survives(&self, view: &View, without: &[NodeId]) -> bool {
-        // A node that was no member of the view before has to learn first what it lacks. A shard that joins lacks nothing.
+        // A node that was no member of the view before has to learn first what it lacks. A shard
+        // that joins lacks nothing.
         let before =
             self.scene.history.views.range(..view.number).next_back().map(|(_, before)| &before.view);
         let least = |shard| before.filter(|before| before.shard(shard).is_some()).map(|before| before.number);
         self.survives_each(view, without, |shard| least(shard).unwrap_or(ViewNumber::NONE))
     }
 
-    /// Whether the log survives without these nodes, but for what the retired shard has of which they are replicas.
+    /// Whether the log survives without these nodes, but for what the retired shard has of which
+    /// they are replicas.
     pub(super) fn survives_losing_retired(&self, view: &View, without: &[NodeId]) -> bool {
         let mut view = view.clone();
         let is_theirs = |retired: &RetiredShard| {
@@ -111,8 +113,8 @@ impl<'a> Truth<'a> {
             && view.retired.iter().all(retired)
     }
 
-    /// Whether what is flushed for a view that is being formed reaches a replica on another node: where the
-    /// flush went, only its versions count once the view is registered.
+    /// Whether what is flushed for a view that is being formed reaches a replica on another node:
+    /// where the flush went, only its versions count once the view is registered.
     pub(super) fn flush_survives(&self, without: &[NodeId]) -> bool {
         let controllers =
             self.nodes.values().filter_map(|node| node.host.as_ref()?.controller(self.scene.log));
@@ -133,9 +135,10 @@ impl<'a> Truth<'a> {
         })
     }
 
-    /// Where records are bound where they were put, a flush brings none: who misses it, because it is away or only slow,
-    /// has none of what it binds afterwards. If what is damaged stays a member, somebody else is to have all of it with
-    /// its positions already. Where cuts order, somebody else is to be there, whatever is lost.
+    /// Where records are bound where they were put, a flush brings none: who misses it, because it
+    /// is away or only slow, has none of what it binds afterwards. If what is damaged stays a
+    /// member, somebody else is to have all of it with its positions already. Where cuts order,
+    /// somebody else is to be there, whatever is lost.
     pub(super) fn is_all_elsewhere(&self, is_damaged: bool, view: &View, victims: &[NodeId]) -> bool {
         let order = self.order();
         if !order.has_cuts() && (order.places_by_position() || !is_damaged) {

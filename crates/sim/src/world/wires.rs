@@ -1,4 +1,5 @@
-//! The wires between processes: what goes over a connection, how long that takes, and what is lost with it.
+//! The wires between processes: what goes over a connection, how long that takes, and what is lost
+//! with it.
 
 use std::time::Duration;
 
@@ -10,7 +11,8 @@ use crate::capacity::Capacity;
 use crate::network::{Connection, Lane, Network, Party};
 use crate::pipes::{Bounds, Pipes, Way};
 
-/// The network, and the frames that are on their way within the bounds of connections, where the plan has a capacity.
+/// The network, and the frames that are on their way within the bounds of connections, where the
+/// plan has a capacity.
 #[derive(Debug)]
 pub(super) struct Wires {
     pub(super) network: Network,
@@ -22,8 +24,9 @@ impl Wires {
         Self { network, pipes: Pipes::default() }
     }
 
-    /// Puts a frame that is ready at `ready` onto the connection between two parties. Gives that connection if it is to be
-    /// broken, because too much waits there for a client that does not read.
+    /// Puts a frame that is ready at `ready` onto the connection between two parties. Gives that
+    /// connection if it is to be broken, because too much waits there for a client that does not
+    /// read.
     pub(super) fn send(
         &mut self,
         scene: &mut Scene,
@@ -78,7 +81,8 @@ impl Wires {
         }
     }
 
-    /// A message is about to arrive. Gives it back if it does: its connection stands, or broke too late for it.
+    /// A message is about to arrive. Gives it back if it does: its connection stands, or broke too
+    /// late for it.
     pub(super) fn arrives(&mut self, scene: &mut Scene, flight: Flight) -> Option<Flight> {
         if flight.straggles || self.network.stands(flight.connection) {
             return Some(flight);

@@ -15,7 +15,8 @@ pub(crate) const APPENDER: u64 = 1;
 pub(crate) const READER: u64 = 2;
 /// The client that is handed every record.
 const SUBSCRIBER: u64 = 3;
-/// How often everything is measured, each time at another moment: what waits for a timer may wait for the whole of it.
+/// How often everything is measured, each time at another moment: what waits for a timer may wait
+/// for the whole of it.
 const TIMES: u64 = 16;
 /// By then everything is over that nothing fails in the way of, and nothing was said twice.
 const SOON: Duration = Duration::from_millis(50);
@@ -66,8 +67,8 @@ impl Costs {
     }
 }
 
-/// A log with three sequencing replicas and three replicas of its shard, no two on one node; a client of each kind;
-/// and a first record that was read by all of them.
+/// A log with three sequencing replicas and three replicas of its shard, no two on one node; a
+/// client of each kind; and a first record that was read by all of them.
 pub(crate) fn prepared(pace: Pace, order: Order, durability: Durability) -> (Lab, View) {
     let mut lab = Lab::new(pace);
     let config = LogConfig { order, durability, replicas: 3, sequencers: 3, ..LogConfig::default() };
@@ -105,7 +106,8 @@ pub(crate) fn measure(order: Order, durability: Durability) -> Costs {
     Costs { foretold, confirmed, ..costs }
 }
 
-/// How long it takes at most until a subscriber that takes predictions has a record, and until it knows that it is final.
+/// How long it takes at most until a subscriber that takes predictions has a record, and until it
+/// knows that it is final.
 fn measure_predictions(order: Order, durability: Durability) -> (Spent, Spent) {
     let mut lab = Lab::new(Pace::COUNTED);
     let config = LogConfig { order, durability, replicas: 3, sequencers: 3, ..LogConfig::default() };

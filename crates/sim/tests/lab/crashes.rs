@@ -96,16 +96,17 @@ impl Recovery {
     }
 }
 
-/// The worst that happens in a log of this order, over the moments at which it can strike; nothing if the order has no
-/// such role. If `is_noticed` the victim's process dies, otherwise it falls silent.
+/// The worst that happens in a log of this order, over the moments at which it can strike; nothing
+/// if the order has no such role. If `is_noticed` the victim's process dies, otherwise it falls
+/// silent.
 pub(crate) fn measure(order: Order, victim: Victim, is_noticed: bool) -> Option<Recovery> {
     let crashes = (0..MOMENTS).flat_map(|moment| [(moment, false), (moment, true)]);
     let recoveries = crashes.map(|(moment, half)| crash(order, victim, is_noticed, moment, half));
     recoveries.reduce(|worst, recovery| Some(worst?.or_worse(recovery?))).flatten()
 }
 
-/// A client that dies may have told some of those that it tells at the same time, and not the others: `half` says
-/// which.
+/// A client that dies may have told some of those that it tells at the same time, and not the
+/// others: `half` says which.
 fn crash(order: Order, victim: Victim, is_noticed: bool, moment: u64, half: bool) -> Option<Recovery> {
     let (mut lab, view) = prepared(Pace::DELAYS, order, Durability::Memory);
     strike(&mut lab, &view, victim, is_noticed, (moment, half), 0)
@@ -154,8 +155,8 @@ fn strike(
     Some(outcome(lab, victim, struck, &sent))
 }
 
-/// How long an append takes at most that is made while the victim, whose process died, returns; nothing if the order has
-/// no such role, or nothing of it returns.
+/// How long an append takes at most that is made while the victim, whose process died, returns;
+/// nothing if the order has no such role, or nothing of it returns.
 pub(crate) fn measure_return(order: Order, victim: Victim) -> Option<Spent> {
     let (mut lab, view) = prepared(Pace::DELAYS, order, Durability::Memory);
     let node = node_of(victim, &view).filter(|_| !matches!(victim, Victim::Client | Victim::Controller))?;
@@ -232,7 +233,8 @@ fn outcome(lab: &mut Lab, victim: Victim, struck: Time, sent: &[u64]) -> Recover
 /// The client that takes predictions.
 const SPECULATOR: u64 = 5;
 
-/// A loss of one process takes back nothing that was told before it was ordered, whichever it is and whenever it strikes.
+/// A loss of one process takes back nothing that was told before it was ordered, whichever it is
+/// and whenever it strikes.
 #[test]
 fn where_positions_are_given_in_advance_a_crash_takes_back_nothing() {
     let orders = Order::ALL.into_iter().filter(|order| order.has_quotas());
@@ -249,8 +251,8 @@ fn where_positions_are_given_in_advance_a_crash_takes_back_nothing() {
     }
 }
 
-/// A client that had nothing on its way when it lost a connection finds the new view as soon as one that had: it remembers the
-/// loss.
+/// A client that had nothing on its way when it lost a connection finds the new view as soon as one
+/// that had: it remembers the loss.
 #[test]
 fn a_client_that_was_idle_when_a_process_died_does_not_wait_for_a_retransmission() {
     let victims = [Victim::Leader, Victim::Follower, Victim::Primary, Victim::Backup];

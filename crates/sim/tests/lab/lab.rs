@@ -1,4 +1,5 @@
-//! The laboratory: nodes and clients whose messages and syncs take a unit of time each, and nothing else takes any.
+//! The laboratory: nodes and clients whose messages and syncs take a unit of time each, and nothing
+//! else takes any.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,9 +19,11 @@ use crate::spent::Pace;
 
 /// The node of the register. It hosts nothing else of a log that [`Lab::open_apart`] made.
 pub(crate) const REGISTER: NodeId = NodeId(4);
-/// How many nodes there are: one for each of three sequencing replicas, three replicas of a shard, and the register.
+/// How many nodes there are: one for each of three sequencing replicas, three replicas of a shard,
+/// and the register.
 const NODES: u32 = 7;
-/// By then a log has the backup again that was left out of its view for a moment, however often its views changed before.
+/// By then a log has the backup again that was left out of its view for a moment, however often its
+/// views changed before.
 const GROWN: Duration = Duration::from_secs(2);
 /// The connection between any two parties.
 const VIA: Via = Via(1);
@@ -64,8 +67,8 @@ pub(crate) struct Lab {
     disks: BTreeMap<NodeId, MemoryDisk>,
     /// The nodes whose journal is being written.
     writing: BTreeSet<NodeId>,
-    /// The nodes that do nothing any more, and whether that can be noticed: a process that died closes its
-    /// connections, a node that fell silent does not.
+    /// The nodes that do nothing any more, and whether that can be noticed: a process that died
+    /// closes its connections, a node that fell silent does not.
     away: BTreeMap<NodeId, bool>,
     programs: BTreeMap<u64, Program>,
     happenings: BTreeMap<(Time, u64), Happening>,
@@ -118,9 +121,9 @@ impl Lab {
         self.create(LogConfig { shards: 1, ..config })
     }
 
-    /// Creates a log with one shard, no two of whose replicas share a node: neither with each other nor with the
-    /// register. Its shard is the last of four that overlap with the sequencing replicas less and less; the others
-    /// leave it again, before anything is in it.
+    /// Creates a log with one shard, no two of whose replicas share a node: neither with each other
+    /// nor with the register. Its shard is the last of four that overlap with the sequencing
+    /// replicas less and less; the others leave it again, before anything is in it.
     pub(crate) fn open_apart(&mut self, config: LogConfig) -> LogEntry {
         let replicas = config.replicas as usize;
         let entry = self.create(LogConfig { shards: 4, ..config });
@@ -129,8 +132,9 @@ impl Lab {
             self.say(OPERATOR, REGISTER, Endpoint::Register, LogId(0), message.into());
             self.wait(Duration::from_millis(100));
         }
-        // A shard that leaves is gone from the second view after that: one without a backup for a moment, and one with
-        // it again. That one waits the longer, the more views there were before it that did not last.
+        // A shard that leaves is gone from the second view after that: one without a backup for a
+        // moment, and one with it again. That one waits the longer, the more views there were
+        // before it that did not last.
         self.tell(NodeId(1), Event::Disconnected(Peer::Node(NodeId(NODES))));
         self.wait(GROWN);
         let entry = self.look_up();
@@ -243,7 +247,8 @@ impl Lab {
         self.now = end;
     }
 
-    /// Lets time pass until something is true, but not longer than `most`. Says whether it became true.
+    /// Lets time pass until something is true, but not longer than `most`. Says whether it became
+    /// true.
     pub(crate) fn wait_until(&mut self, most: Duration, is_true: impl Fn(&Self) -> bool) -> bool {
         let end = self.now + most;
         self.run(end, &is_true);
@@ -396,7 +401,8 @@ impl Lab {
         self.post(Flight { source: Party::Node(node), target, log, from, to, message });
     }
 
-    /// The process of a node ends, and those that it was connected to notice; or it falls silent, and nobody does.
+    /// The process of a node ends, and those that it was connected to notice; or it falls silent,
+    /// and nobody does.
     pub(crate) fn stop_node(&mut self, node: NodeId, is_noticed: bool) {
         self.hosts.remove(&node);
         self.away.insert(node, is_noticed);
@@ -409,8 +415,8 @@ impl Lab {
         }
     }
 
-    /// The process of a client ends, and the nodes notice; or it falls silent, and they do not. Of what it has on its
-    /// way that is lost which `loses` says.
+    /// The process of a client ends, and the nodes notice; or it falls silent, and they do not. Of
+    /// what it has on its way that is lost which `loses` says.
     pub(crate) fn stop_client(&mut self, client: u64, is_noticed: bool, loses: impl Fn(&Flight) -> bool) {
         self.programs.remove(&client);
         let is_lost = |what: &Happening| matches!(what, Happening::Arrive(flight) if flight.source == Party::Client(client) && loses(flight));

@@ -19,8 +19,8 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// A delay is a nanosecond, a sync a thousand of them, and every timer more than all of these: the digits of a
-    /// span of time say how often each was waited for.
+    /// A delay is a nanosecond, a sync a thousand of them, and every timer more than all of these:
+    /// the digits of a span of time say how often each was waited for.
     pub(crate) const COUNTED: Self = Self { delay: 1, sync: SYNC };
     /// The same without syncs.
     pub(crate) const DELAYS: Self = Self { delay: 1, sync: 0 };
@@ -41,7 +41,8 @@ impl Spent {
 
 impl fmt::Display for Spent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A timer that began some delays before the span did is over as many delays before a whole number of its units.
+        // A timer that began some delays before the span did is over as many delays before a whole
+        // number of its units.
         let delays = self.0 % SYNC;
         let (delays, nanos) = if delays > SYNC / 2 { (0, self.0 + SYNC - delays) } else { (delays, self.0) };
         let syncs = nanos % TIMER / SYNC;

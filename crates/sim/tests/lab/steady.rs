@@ -1,4 +1,5 @@
-//! Shards that have quotas, under a load that goes on: few positions stay empty, and records are early.
+//! Shards that have quotas, under a load that goes on: few positions stay empty, and records are
+//! early.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -136,12 +137,14 @@ fn appended(stored: &Stored) -> (u64, u64) {
     (client.parse().expect("it is a number"), token.parse().expect("it is a number"))
 }
 
-/// SpecLog §3.2 and §6.2: every record is delivered before it is final, much sooner than where nothing is known in advance, and an
-/// append takes as long. Records here come as they like. The fewer of them a turn has, and the more shards there are, the
-/// more turns are met late, and of these the rest stays empty.
+/// SpecLog §3.2 and §6.2: every record is delivered before it is final, much sooner than where
+/// nothing is known in advance, and an append takes as long. Records here come as they like. The
+/// fewer of them a turn has, and the more shards there are, the more turns are met late, and of
+/// these the rest stays empty.
 #[test]
 fn under_a_steady_load_few_positions_stay_empty_and_every_record_is_early() {
-    // How many in a thousand positions may be empty; and how much of the time until a record is delivered may be left.
+    // How many in a thousand positions may be empty; and how much of the time until a record is
+    // delivered may be left.
     let cases = [(1, 4000, 30, 0.34), (2, 20_000, 50, 0.6), (4, 20_000, 120, 0.65)];
     for (shards, per_second, per_mille, part) in cases {
         let [late, early] = [Order::Scalog, Order::Belfast].map(|order| load(order, shards, per_second));
@@ -153,9 +156,10 @@ fn under_a_steady_load_few_positions_stay_empty_and_every_record_is_early() {
     }
 }
 
-/// A disk that takes many intervals to write brings records in groups. What is in the making needs no empty positions behind it, and a
-/// shard whose disk is as slow as all others is not late. A record is delivered when it is durable, without waiting for what is
-/// written to the leader's disk then.
+/// A disk that takes many intervals to write brings records in groups. What is in the making needs
+/// no empty positions behind it, and a shard whose disk is as slow as all others is not late. A
+/// record is delivered when it is durable, without waiting for what is written to the leader's disk
+/// then.
 #[test]
 fn where_disks_are_slow_few_positions_stay_empty_and_every_record_is_early() {
     for (sync_ms, shards, per_second) in [(2, 2, 4000), (5, 1, 4000), (5, 2, 20_000), (20, 2, 4000)] {

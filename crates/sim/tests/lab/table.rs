@@ -1,6 +1,8 @@
-//! The tables of `docs/protocols.md` with what is measured, written anew and compared with what stands there.
+//! The tables of `docs/protocols.md` with what is measured, written anew and compared with what
+//! stands there.
 //!
-//! `SERIATIM_TABLE=write cargo test -p seriatim-sim --test lab` writes what is measured into the page.
+//! `SERIATIM_TABLE=write cargo test -p seriatim-sim --test lab` writes what is measured into the
+//! page.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -105,7 +107,8 @@ fn cost_table() -> String {
     table("", rows)
 }
 
-/// The effects of each victim's crash in logs of each order, if its process dies and if it falls silent.
+/// The effects of each victim's crash in logs of each order, if its process dies and if it falls
+/// silent.
 type Measured = Vec<(Victim, Vec<Option<(Recovery, Recovery)>>)>;
 
 fn crash_tables() -> String {

@@ -32,8 +32,8 @@ pub(crate) use by_digest;
 
 /// A message that was sent.
 ///
-/// It is a fact: it may arrive at any later time, any number of times, or never. So there is no loss, no
-/// duplication and no reordering to model besides.
+/// It is a fact: it may arrive at any later time, any number of times, or never. So there is no
+/// loss, no duplication and no reordering to model besides.
 #[derive(Clone)]
 pub(crate) struct Sent<P> {
     pub(crate) from: P,
@@ -65,8 +65,8 @@ pub(crate) fn digest(text: &str) -> u64 {
 /// Outcomes of inputs, by the digests of the machine and of the input.
 pub(crate) type Seen<O> = RefCell<BTreeMap<(u64, u64), Arc<O>>>;
 
-/// Machines are deterministic: what was seen to happen once need not be worked out again. `panicked` is the outcome if an assertion
-/// is found broken.
+/// Machines are deterministic: what was seen to happen once need not be worked out again.
+/// `panicked` is the outcome if an assertion is found broken.
 pub(crate) fn remembered<O>(
     seen: &'static LocalKey<Seen<O>>,
     key: (u64, u64),
@@ -81,7 +81,8 @@ pub(crate) fn remembered<O>(
     outcome
 }
 
-/// Steps a machine until it has nothing to do at this time. Writes are done at once; what it reads takes longer than anything.
+/// Steps a machine until it has nothing to do at this time. Writes are done at once; what it reads
+/// takes longer than anything.
 pub(crate) fn run<M: Machine>(
     machine: &mut M,
     now: Time,

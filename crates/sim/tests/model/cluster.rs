@@ -36,7 +36,8 @@ pub(crate) struct Cluster {
     pub(crate) replicas: u32,
     /// Clients that append one record each.
     pub(crate) records: u64,
-    /// Whether a record may be appended after another was acknowledged, or all are at the beginning.
+    /// Whether a record may be appended after another was acknowledged, or all are at the
+    /// beginning.
     pub(crate) staggered: bool,
     /// Questions for the tail.
     pub(crate) tails: u64,
@@ -74,7 +75,8 @@ impl Debug for State {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Action {
     Deliver(Arc<Packet>),
-    /// A client hears what every member of its view answered. Fewer answers change nothing that can be seen.
+    /// A client hears what every member of its view answered. Fewer answers change nothing that can
+    /// be seen.
     Hear(usize),
     /// A client begins its append, or asks for the tail.
     Begin(usize),
@@ -371,7 +373,8 @@ impl State {
         self.next_controller = next.filter(|next| matches!(next, Place::Controller(_)));
     }
 
-    /// A controller has waited long enough for more answers than it needs. Says whether anything changed.
+    /// A controller has waited long enough for more answers than it needs. Says whether anything
+    /// changed.
     pub(crate) fn gathered(&mut self, index: usize) -> bool {
         let at = self.machines[index].clock + limits::ATTEMPT_FOR / 2;
         self.tell(index, &Told::Late(at))
@@ -385,13 +388,14 @@ impl State {
 
     /// Tells a machine something. Says whether anything changed.
     ///
-    /// The register is linearizable: a question and its answer are one moment, and so are a change and its
-    /// answer. What a controller wants to change is on its way for a time, like any other message.
+    /// The register is linearizable: a question and its answer are one moment, and so are a change
+    /// and its answer. What a controller wants to change is on its way for a time, like any other
+    /// message.
     ///
-    /// Answers to a controller arrive at once. It does nothing then but ask others, and that may take
-    /// as long as it likes; and a replica that obeyed it already but was not heard yet does nothing that it
-    /// could not do by being slow. The same holds of what followers confirm: it only lets the leader say what
-    /// is stable.
+    /// Answers to a controller arrive at once. It does nothing then but ask others, and that may
+    /// take as long as it likes; and a replica that obeyed it already but was not heard yet does
+    /// nothing that it could not do by being slow. The same holds of what followers confirm: it
+    /// only lets the leader say what is stable.
     pub(crate) fn tell(&mut self, index: usize, told: &Told) -> bool {
         let outcome = self.machines[index].tell(told);
         let mut changed = outcome.placed.digest != self.machines[index].digest || outcome.panicked;

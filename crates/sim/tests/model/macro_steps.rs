@@ -1,30 +1,34 @@
-//! The same log in macro steps: what may as well happen together is one action, so larger models come to an end.
+//! The same log in macro steps: what may as well happen together is one action, so larger models
+//! come to an end.
 //!
-//! A macro step is a run of small steps in which nothing that happens meanwhile makes a difference. For every run
-//! of small steps there is one of macro_steps that finds the same log and promised at least as much: [`sights`]
-//! compares the two where both come to an end, and what the arguments below count on is itself checked in
-//! every state ([`rules::DEAF`], [`rules::ANEW`]).
+//! A macro step is a run of small steps in which nothing that happens meanwhile makes a difference.
+//! For every run of small steps there is one of macro_steps that finds the same log and promised at
+//! least as much: [`sights`] compares the two where both come to an end, and what the arguments
+//! below count on is itself checked in every state ([`rules::DEAF`], [`rules::ANEW`]).
 //!
-//! * **A view is over for everyone when the first attempt recovers it.** After that its messages reach others
-//!   than the sealed replica and the fenced shard only. What these do then touches neither of the two, so it
-//!   may as well have happened before.
-//! * **[`Recover`](Stride::Recover) is one macro step.** From the seal on, the chosen replica does nothing but what
-//!   the attempt asks, and so does the shard from the fence on. If a higher claim comes in between, the attempt
-//!   comes to nothing, and all that it did was to freeze: a frozen replica does nothing that it could not do
-//!   by being slow. A claim may as well be made when it is first used.
-//! * **Only the chosen replica is sealed.** The attempt goes on as soon as it has one to choose. To seal another
-//!   only freezes it.
-//! * **[`Register`](Stride::Register) is one macro step.** To stage a replica freezes it, until its view is registered
-//!   or it obeys a higher claim. What an attempt that is over staged matters only to the replica sealed or staged
-//!   next, and arrives just before that, if at all.
-//! * **A named replica starts at once**, and may then be slow. Before anyone starts, the rules are checked as well.
-//! * **Clients learn of a view at once**, and do not notice that all members acknowledged their record, although
-//!   everyone else does: their appends may be on their way in each view, and need not arrive.
-//! * **`Bound` arrives with `Bind`, or not at all.** Until the leader hears of it, or the shard is fenced, a
-//!   batch on the shard makes no difference. `Stable` arrives at once: a shard that knows more has more to
-//!   answer for, and nobody goes by what it knows.
-//! * **A replica restarts just before it is staged.** Without being staged, a new incarnation does nothing that the old
-//!   one could not do by being slow.
+//! * **A view is over for everyone when the first attempt recovers it.** After that its messages
+//!   reach others than the sealed replica and the fenced shard only. What these do then touches
+//!   neither of the two, so it may as well have happened before.
+//! * **[`Recover`](Stride::Recover) is one macro step.** From the seal on, the chosen replica does
+//!   nothing but what the attempt asks, and so does the shard from the fence on. If a higher claim
+//!   comes in between, the attempt comes to nothing, and all that it did was to freeze: a frozen
+//!   replica does nothing that it could not do by being slow. A claim may as well be made when it
+//!   is first used.
+//! * **Only the chosen replica is sealed.** The attempt goes on as soon as it has one to choose. To
+//!   seal another only freezes it.
+//! * **[`Register`](Stride::Register) is one macro step.** To stage a replica freezes it, until its
+//!   view is registered or it obeys a higher claim. What an attempt that is over staged matters
+//!   only to the replica sealed or staged next, and arrives just before that, if at all.
+//! * **A named replica starts at once**, and may then be slow. Before anyone starts, the rules are
+//!   checked as well.
+//! * **Clients learn of a view at once**, and do not notice that all members acknowledged their
+//!   record, although everyone else does: their appends may be on their way in each view, and need
+//!   not arrive.
+//! * **`Bound` arrives with `Bind`, or not at all.** Until the leader hears of it, or the shard is
+//!   fenced, a batch on the shard makes no difference. `Stable` arrives at once: a shard that knows
+//!   more has more to answer for, and nobody goes by what it knows.
+//! * **A replica restarts just before it is staged.** Without being staged, a new incarnation does
+//!   nothing that the old one could not do by being slow.
 //!
 //! [`sights`]: crate::sights
 
@@ -53,8 +57,9 @@ pub(crate) enum MacroStep {
     Deliver(Arc<Packet>),
     /// A client begins.
     Begin(usize),
-    /// A controller claims a number, a replica is sealed, the shard fenced, and what the replica holds flushed.
-    /// Just before, some batches reach the shard, and what was staged late may reach the replica.
+    /// A controller claims a number, a replica is sealed, the shard fenced, and what the replica
+    /// holds flushed. Just before, some batches reach the shard, and what was staged late may reach
+    /// the replica.
     Recover {
         controller: usize,
         chosen: usize,
@@ -169,7 +174,8 @@ fn recoveries(state: &State, view: &View, controller: usize, actions: &mut Vec<M
 }
 
 impl MacroSteps {
-    /// Clients that begin together are all alike: the first leader hears of the first of them first.
+    /// Clients that begin together are all alike: the first leader hears of the first of them
+    /// first.
     fn may_be_next(&self, state: &State, view: &View, packet: &Packet) -> bool {
         let is_first_view = view.number == ViewNumber(1) && !self.0.staggered;
         if !is_first_view || packet.to != Place::Sequencer(view.leader) {
@@ -221,8 +227,8 @@ impl MacroSteps {
         Some(())
     }
 
-    /// Whether those that an attempt froze, or will have frozen, take nothing from the view that it ends; and
-    /// whether new incarnations take no part in it.
+    /// Whether those that an attempt froze, or will have frozen, take nothing from the view that it
+    /// ends; and whether new incarnations take no part in it.
     fn are_deaf(&self, state: &State, chosen: usize) -> bool {
         let claimed = state.entry().claimed;
         let message = control::Message::Registered { entry: state.entry().clone() };
@@ -300,10 +306,10 @@ impl MacroSteps {
 
     /// Forgets what counts for nothing once a view is registered.
     ///
-    /// Controllers keep nothing that matters. Who starts a view keeps nothing of its own, so a replica that the
-    /// view does without may as well be a new one; but for its incarnation, which the next view may name. A version of
-    /// a position that is not valid now never will be. And when there are no more claims to come, nothing that
-    /// earlier ones left behind arrives.
+    /// Controllers keep nothing that matters. Who starts a view keeps nothing of its own, so a
+    /// replica that the view does without may as well be a new one; but for its incarnation, which
+    /// the next view may name. A version of a position that is not valid now never will be. And
+    /// when there are no more claims to come, nothing that earlier ones left behind arrives.
     fn tidy(&self, state: &mut State) {
         self.renew_controllers(state);
         let Some(view) = state.entry().view.clone() else { return };
@@ -397,7 +403,8 @@ fn claim(state: &mut State, controller: usize) -> Option<ViewNumber> {
     Some(state.entry().claimed)
 }
 
-/// Has the register's entry changed. A proposal made before that comes to nothing: it again, for one.
+/// Has the register's entry changed. A proposal made before that comes to nothing: it again, for
+/// one.
 fn propose(state: &mut State) -> Option<()> {
     let packet = take(state, |packet| packet.to == Place::Register)?;
     deliver(state, Arc::clone(&packet));

@@ -1,15 +1,18 @@
-//! The view change, checked in every reachable state, over the machines themselves (docs/design/views.md, "View change").
+//! The view change, checked in every reachable state, over the machines themselves
+//! (docs/design/views.md, "View change").
 //!
-//! A state is the machines of one log, and the messages between them. Messages arrive at any time, in any
-//! order, any number of times, or never; controllers stop at any point; replicas lose their memory. What is
-//! checked is in [`rules`]; what is taken together, and why nothing is lost by that, beside what takes it
-//! together: [`cluster::State::tell`], [`packet::Packet`], [`place::Placed`]. Small models come to an end in these
-//! small steps; larger ones in [`macro_steps`], which [`sights`] compares with small steps.
+//! A state is the machines of one log, and the messages between them. Messages arrive at any time,
+//! in any order, any number of times, or never; controllers stop at any point; replicas lose their
+//! memory. What is checked is in [`rules`]; what is taken together, and why nothing is lost by
+//! that, beside what takes it together: [`cluster::State::tell`], [`packet::Packet`],
+//! [`place::Placed`]. Small models come to an end in these small steps; larger ones in
+//! [`macro_steps`], which [`sights`] compares with small steps.
 //!
-//! [`windows`] has another model: of the windows of a log with quotas, in one view and however that is closed.
+//! [`windows`] has another model: of the windows of a log with quotas, in one view and however that
+//! is closed.
 //!
-//! Not modelled: liveness, trim, batches of more than one record, sessions of more than one record, durability
-//! `disk`, restarts of shard replicas, several shards.
+//! Not modelled: liveness, trim, batches of more than one record, sessions of more than one record,
+//! durability `disk`, restarts of shard replicas, several shards.
 #![expect(clippy::print_stdout, reason = "how large a model is says what it is worth")]
 
 mod alike;
@@ -98,11 +101,13 @@ const REFUTED: [(Mutation, &str, Cluster); 17] = [
     (Mutation::FlushReversed, rules::REAL_TIME, Cluster { staggered: true, ..TWO_RECORDS }),
 ];
 
-/// Defects of clients that take note of answers which come to nothing, and of a shard with two replicas.
+/// Defects of clients that take note of answers which come to nothing, and of a shard with two
+/// replicas.
 const NEEDS_SMALL_STEPS: [Mutation; 3] =
     [Mutation::MixedViews, Mutation::TailFromLeader, Mutation::BackupsSkipped];
 
-/// The full model, which a view change is to survive: two attempts that race, two records, and a crash.
+/// The full model, which a view change is to survive: two attempts that race, two records, and a
+/// crash.
 const FULL: Cluster = Cluster { sequencers: 3, least: 2, records: 2, crashes: 1, ..RACE };
 
 /// The models that a test has time for, in macro_steps.
@@ -191,7 +196,8 @@ fn every_macro_step_is_sound() {
     }
 }
 
-/// If `SERIATIM_MODEL_MINUTES` is set: macro_steps to their end, then the rest for as long as it says.
+/// If `SERIATIM_MODEL_MINUTES` is set: macro_steps to their end, then the rest for as long as it
+/// says.
 #[test]
 fn every_state_of_larger_models_is_sound() {
     let Ok(minutes) = std::env::var("SERIATIM_MODEL_MINUTES") else { return };

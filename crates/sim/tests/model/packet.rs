@@ -31,8 +31,9 @@ pub(crate) enum Part {
 impl Packet {
     /// Nothing if it cannot change what is held or promised.
     ///
-    /// Left out is what only makes things happen sooner, or again: a controller is woken by an action of the
-    /// model, a client learns of a view by one, and an attempt that was preempted may stop at any time anyway.
+    /// Left out is what only makes things happen sooner, or again: a controller is woken by an
+    /// action of the model, a client learns of a view by one, and an attempt that was preempted may
+    /// stop at any time anyway.
     pub(crate) fn new(from: Place, to: Place, mut message: Message) -> Option<Self> {
         use {Place as To, control::Message as Control, erwin::Message as Erwin, shard::Message as Shard};
         let matters = match (&message, to) {
@@ -90,14 +91,15 @@ impl Packet {
         matches!(self.message, Message::Control(control::Message::Seal { .. }))
     }
 
-    /// Whether it asks for the tail. Another answer to the same question would only take the place of the first.
+    /// Whether it asks for the tail. Another answer to the same question would only take the place
+    /// of the first.
     pub(crate) fn is_question(&self) -> bool {
         matches!(self.message, Message::Sequencing(sequencing::Message::CheckTail { .. }))
     }
 
-    /// Whether it can never change anything any more, given the one that it goes to: its view or its step
-    /// is over, and neither comes back. After a crash a replica is as if nothing had happened, so `crashes`
-    /// says whether there may still be one.
+    /// Whether it can never change anything any more, given the one that it goes to: its view or
+    /// its step is over, and neither comes back. After a crash a replica is as if nothing had
+    /// happened, so `crashes` says whether there may still be one.
     pub(crate) fn is_spent(&self, to: &Placed, mutation: Option<Mutation>, crashes: bool) -> bool {
         use {control::Message as Control, erwin::Message as Erwin, shard::Message as Shard};
         match (&self.message, &to.role) {

@@ -64,7 +64,8 @@ pub(crate) enum Role {
     Client(Box<LogClient>),
 }
 
-/// The records given to a shard replica: for each position, the versions by the view that pushed them.
+/// The records given to a shard replica: for each position, the versions by the view that pushed
+/// them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Store {
     versions: BTreeMap<Position, BTreeMap<ViewNumber, RecordId>>,
@@ -119,12 +120,13 @@ pub(crate) struct Placed {
     pub(crate) idles: bool,
     /// Stands for everything that decides what the machine will do.
     ///
-    /// It is a hash of the machine's `Debug` text, so no field can be forgotten. What cannot decide anything
-    /// is left out of the text. Instants: the clocks of all but controllers stand still; a controller is only
-    /// woken when whatever it waits for is over, and whatever it compares with the clock while it gathers began
-    /// at its present time. Tickets: every write is durable at once. When the steps of a view change were done
-    /// is for people. Slots of a ring count from its first: nobody goes by more than their order. That a view
-    /// went on without a sequencing replica means nothing to it once it takes part in that view or a later one.
+    /// It is a hash of the machine's `Debug` text, so no field can be forgotten. What cannot decide
+    /// anything is left out of the text. Instants: the clocks of all but controllers stand still; a
+    /// controller is only woken when whatever it waits for is over, and whatever it compares with
+    /// the clock while it gathers began at its present time. Tickets: every write is durable at
+    /// once. When the steps of a view change were done is for people. Slots of a ring count from
+    /// its first: nobody goes by more than their order. That a view went on without a sequencing
+    /// replica means nothing to it once it takes part in that view or a later one.
     pub(crate) digest: u64,
 }
 

@@ -1,8 +1,8 @@
 //! The rules that must hold in every state, as `Erwin.tla` has them.
 //!
-//! The model asks a replica itself what a view change would bring back from it: it seals and flushes a copy. A
-//! view change may recover from any of the replicas that the registered view names, alone, at any time; so what
-//! must survive must survive in each of them.
+//! The model asks a replica itself what a view change would bring back from it: it seals and
+//! flushes a copy. A view change may recover from any of the replicas that the registered view
+//! names, alone, at any time; so what must survive must survive in each of them.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -125,7 +125,8 @@ impl Ghost {
     }
 }
 
-/// A replica's state that a view change would recover: its `ordered`, and what it would flush from there.
+/// A replica's state that a view change would recover: its `ordered`, and what it would flush from
+/// there.
 type Recoverable = Option<(Position, Vec<RecordId>)>;
 
 thread_local! {
@@ -177,7 +178,8 @@ pub(crate) fn broken(state: &State, mutation: Option<Mutation>) -> u16 {
     broken
 }
 
-/// The replicas that a view change could start from, each with its `ordered` and what it would flush from there.
+/// The replicas that a view change could start from, each with its `ordered` and what it would
+/// flush from there.
 fn recoveries(
     state: &State,
     view: &View,
@@ -210,7 +212,8 @@ impl Prospect {
     }
 }
 
-/// The promises made when a view change would find that: the acknowledged records, and the final ones.
+/// The promises made when a view change would find that: the acknowledged records, and the final
+/// ones.
 pub(crate) type Promises = (BTreeSet<RecordId>, Vec<Option<RecordId>>);
 
 /// The states that a view change could find now, and the promises made.

@@ -1,4 +1,5 @@
-//! Whether macro_steps lose anything: what small steps lead to, they lead to as well, with the same promises or more.
+//! Whether macro_steps lose anything: what small steps lead to, they lead to as well, with the same
+//! promises or more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -75,7 +76,8 @@ where
     seen.clone()
 }
 
-/// Fails if small steps lead to something that macro_steps do not lead to with at least the same promises.
+/// Fails if small steps lead to something that macro_steps do not lead to with at least the same
+/// promises.
 pub(crate) fn compare(name: &str, cluster: Cluster) {
     let (steps, macro_steps) = (sights(cluster, cluster), sights(MacroSteps(cluster), cluster));
     let covers =

@@ -1,7 +1,7 @@
 //! The share of a long list of runs that one execution of the tests takes, on all processors.
 //!
-//! `cargo test` takes a quarter of each list: another quarter each day, so that four days take all of it. With `SERIATIM_ALL_SEEDS=1`,
-//! as in `.ci/run`, it takes everything.
+//! `cargo test` takes a quarter of each list: another quarter each day, so that four days take all
+//! of it. With `SERIATIM_ALL_SEEDS=1`, as in `.ci/run`, it takes everything.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,8 @@ const ALL: &str = "SERIATIM_ALL_SEEDS";
 const SHARES: u64 = 4;
 const DAY_S: u64 = 24 * 60 * 60;
 
-/// Does `run` for each of the items of today's share, in parallel. Returns the results in no particular order.
+/// Does `run` for each of the items of today's share, in parallel. Returns the results in no
+/// particular order.
 pub(crate) fn run_share<T: Sync, R: Send>(items: &[T], run: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is after 1970");
     let wants_all = std::env::var(ALL).is_ok_and(|value| !value.is_empty() && value != "0");

@@ -8,8 +8,8 @@ use bytes::Bytes;
 
 use super::{BytesBehind, Disk, is_within, renamed};
 
-/// A disk with a bound: a file that would grow beyond it is refused with [`io::ErrorKind::StorageFull`]. What is written
-/// over bytes that are there needs no room.
+/// A disk with a bound: a file that would grow beyond it is refused with
+/// [`io::ErrorKind::StorageFull`]. What is written over bytes that are there needs no room.
 #[derive(Debug)]
 pub struct BoundedDisk<D> {
     below: D,

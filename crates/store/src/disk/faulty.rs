@@ -76,8 +76,9 @@ impl MemoryDisk {
         Self { state: Arc::new(Mutex::new(self.lock().clone())) }
     }
 
-    /// The power fails: each sector of each unsynced write is kept or lost, and each file whose name is
-    /// not durable may vanish, as `seed` says. Requested failures of writes and syncs are forgotten.
+    /// The power fails: each sector of each unsynced write is kept or lost, and each file whose
+    /// name is not durable may vanish, as `seed` says. Requested failures of writes and syncs are
+    /// forgotten.
     pub fn crash(&self, seed: u64) {
         let mut state = self.lock();
         let mut random = SplitMix(seed);
@@ -124,8 +125,8 @@ impl MemoryDisk {
             .for_each(|(_, file)| file.crash(|| false));
     }
 
-    /// Limits the sum of all file lengths, in bytes. A write that does not fit is done in part, then
-    /// fails with [`io::ErrorKind::StorageFull`].
+    /// Limits the sum of all file lengths, in bytes. A write that does not fit is done in part,
+    /// then fails with [`io::ErrorKind::StorageFull`].
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.lock().capacity = bytes;
     }
@@ -154,8 +155,8 @@ impl MemoryDisk {
         }
     }
 
-    /// Makes the sector with the byte at `offset` bad: reads of it fail with `EIO` until it is written again. Does nothing
-    /// beyond the file's end.
+    /// Makes the sector with the byte at `offset` bad: reads of it fail with `EIO` until it is
+    /// written again. Does nothing beyond the file's end.
     pub fn spoil_sector(&self, name: &str, offset: u64) {
         if let Some(file) = self.lock().files.get_mut(name)
             && offset < file.content.len() as u64
@@ -164,7 +165,8 @@ impl MemoryDisk {
         }
     }
 
-    /// Puts other sectors, which hold zeros, in place of the bad ones, as an operator has a disk do it. Returns how many.
+    /// Puts other sectors, which hold zeros, in place of the bad ones, as an operator has a disk do
+    /// it. Returns how many.
     pub fn replace_bad_sectors(&self) -> usize {
         let mut state = self.lock();
         let mut replaced = 0;

@@ -1,5 +1,5 @@
-//! A disk that keeps unsynced writes in the memory of its process, so that `kill -9` loses them. The
-//! page cache of the operating system survives a killed process and would hide a missing sync.
+//! A disk that keeps unsynced writes in the memory of its process, so that `kill -9` loses them.
+//! The page cache of the operating system survives a killed process and would hide a missing sync.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,20 +1,22 @@
 //! The layout of a journal file.
 //!
-//! A file is a header (512 bytes, see `format.rs`, with [`FileIdentity`] as its body) and batches. A
-//! batch starts at a multiple of the file's block and is padded with zeros to the next. A block is 4096 bytes, so that no
-//! sector of any disk holds parts of two batches: one that the power fails under may be lost as a whole.
+//! A file is a header (512 bytes, see `format.rs`, with [`FileIdentity`] as its body) and batches.
+//! A batch starts at a multiple of the file's block and is padded with zeros to the next. A block
+//! is 4096 bytes, so that no sector of any disk holds parts of two batches: one that the power
+//! fails under may be lost as a whole.
 //!
 //! ```text
 //! magic (4) · 0 (4) · mark (8) · first lsn (8) · entries (4) · body length (4) · body crc (4) ·
 //! crc of the 36 bytes before (4) · body · padding
 //! ```
 //!
-//! A batch without entries says that the journal continues in another file, which was durable before. It is the last of its
-//! file, and not there if the node was killed between the two.
+//! A batch without entries says that the journal continues in another file, which was durable
+//! before. It is the last of its file, and not there if the node was killed between the two.
 //!
-//! The body checksum covers the padding too, so every bit of a batch is checked. The mark says of which use of the
-//! file the batch is: it is the salt in the file's header (`secret.rs`), and in files of the versions before
-//! [`SALTED_JOURNALS`](crate::format::SALTED_JOURNALS), which have none, the sequence number.
+//! The body checksum covers the padding too, so every bit of a batch is checked. The mark says of
+//! which use of the file the batch is: it is the salt in the file's header (`secret.rs`), and in
+//! files of the versions before [`SALTED_JOURNALS`](crate::format::SALTED_JOURNALS), which have
+//! none, the sequence number.
 
 use bytes::Bytes;
 use seriatim_model::NodeId;
@@ -23,7 +25,8 @@ use seriatim_model::wire::{Decoder, Encoder, Wire, WireError, wire_enum, wire_st
 use super::{Lsn, RoleKey};
 use crate::format::{Magic, u32_at, u64_at};
 
-/// The block of files whose headers name none, which were written before format version 4; every other one is a multiple.
+/// The block of files whose headers name none, which were written before format version 4; every
+/// other one is a multiple.
 pub(super) const LEAST_BLOCK_BYTES: u64 = 512;
 
 /// The first bytes of a journal file.
@@ -38,7 +41,8 @@ const BATCH_MAGIC: u32 = u32::from_le_bytes(*b"SJBT");
 /// How long a batch's header is, in bytes.
 const BATCH_HEADER_BYTES: usize = 40;
 
-/// How much an entry that is alone in its batch takes besides its bytes and padding at most: both headers.
+/// How much an entry that is alone in its batch takes besides its bytes and padding at most: both
+/// headers.
 pub(super) const MOST_FRAMING_BYTES: u64 = 128;
 
 /// The contents of a journal file's header.
@@ -52,7 +56,8 @@ pub(super) struct FileIdentity {
     pub(super) first: u64,
     /// The mark of the file's batches. The headers of versions that had none have zeros there.
     pub(super) salt: u64,
-    /// The batches start at multiples of this, in bytes. The headers of versions that had none have zeros there.
+    /// The batches start at multiples of this, in bytes. The headers of versions that had none have
+    /// zeros there.
     pub(super) block: u64,
 }
 
@@ -63,12 +68,13 @@ wire_struct! { FileIdentity { cluster, node, sequence, first, salt, block } }
 pub(super) enum Entry {
     /// The bytes that a role appended.
     Ordinary { key: RoleKey, bytes: Bytes },
-    /// A piece of a role's snapshot, of the checkpoint that starts at `start`: as the role was there. Versions before
-    /// the fifth wrote it.
+    /// A piece of a role's snapshot, of the checkpoint that starts at `start`: as the role was
+    /// there. Versions before the fifth wrote it.
     SnapshotOfStart { start: u64, key: RoleKey, bytes: Bytes },
     /// All snapshots of the checkpoint that starts at `start` stand before this.
     End { start: u64 },
-    /// A piece of a role's snapshot, of the checkpoint that starts at `start`: as the role was where its first piece stands.
+    /// A piece of a role's snapshot, of the checkpoint that starts at `start`: as the role was
+    /// where its first piece stands.
     Snapshot { start: u64, key: RoleKey, bytes: Bytes },
 }
 
@@ -85,8 +91,8 @@ wire_enum! {
 }
 
 impl Entry {
-    /// Appends an ordinary entry whose bytes, `len` in all, are in `chunks`: the same as encoding an
-    /// [`Entry::Ordinary`], without joining them first.
+    /// Appends an ordinary entry whose bytes, `len` in all, are in `chunks`: the same as encoding
+    /// an [`Entry::Ordinary`], without joining them first.
     pub(super) fn encode_ordinary(key: RoleKey, len: usize, chunks: &[Bytes], out: &mut Encoder) {
         TAG_ORDINARY.encode(out);
         key.encode(out);
@@ -145,7 +151,8 @@ impl PendingBatch {
         padded(self.body.len(), block)
     }
 
-    /// The bytes that go to the disk, as a part of the file whose batches have this mark and start at multiples of `block`.
+    /// The bytes that go to the disk, as a part of the file whose batches have this mark and start
+    /// at multiples of `block`.
     pub(super) fn seal(self, mark: u64, block: u64) -> Vec<Bytes> {
         let header = BatchHeader {
             mark,
@@ -203,7 +210,8 @@ impl BatchHeader {
         })
     }
 
-    /// How many bytes the batch takes on disk, in a file whose batches start at multiples of `block`.
+    /// How many bytes the batch takes on disk, in a file whose batches start at multiples of
+    /// `block`.
     pub(super) fn padded_bytes(&self, block: u64) -> u64 {
         padded(self.body_len as usize, block)
     }
@@ -221,7 +229,8 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// The batch at `offset` of a file's bytes, if a whole and valid one is there. Batches start at multiples of `block`.
+    /// The batch at `offset` of a file's bytes, if a whole and valid one is there. Batches start at
+    /// multiples of `block`.
     pub(super) fn at(file: &Bytes, offset: u64, block: u64) -> Option<Self> {
         let start = usize::try_from(offset).ok()?;
         let header = BatchHeader::decode(file.get(start..)?)?;

@@ -38,7 +38,8 @@ impl LiveFile {
         self.salt.unwrap_or(self.sequence)
     }
 
-    /// The mark of the next batch, unless the file has other blocks or is of an older version and takes no more.
+    /// The mark of the next batch, unless the file has other blocks or is of an older version and
+    /// takes no more.
     fn takes_batches(&self, block: u64) -> Option<u64> {
         self.salt.filter(|_| self.is_newest && self.block == block)
     }
@@ -111,14 +112,16 @@ impl Files {
         self.doomed.drain(..).map(|number| Step::Delete { name: file_name(number) }).collect()
     }
 
-    /// Deletes what is superfluous, where no batch is to be written; nothing if there is no such file.
+    /// Deletes what is superfluous, where no batch is to be written; nothing if there is no such
+    /// file.
     pub(super) fn delete_doomed(&mut self) -> Option<JournalWrite> {
         let steps = self.deletions();
         (!steps.is_empty()).then_some(JournalWrite { steps, next_file: None })
     }
 
-    /// The file that is needed when this one is full. Zeros that are written when a batch waits for them hold up
-    /// everyone; so another file is thought of early in one, and grows as this one fills.
+    /// The file that is needed when this one is full. Zeros that are written when a batch waits for
+    /// them hold up everyone; so another file is thought of early in one, and grows as this one
+    /// fills.
     fn next_file(&mut self) -> Option<Preparation> {
         if self.spare.is_empty() && self.end > self.file_bytes / PREPARED_FROM {
             let file = self.new_file();
@@ -139,7 +142,8 @@ impl Files {
         self.spare.iter().filter(|file| file.preparation.is_none()).count()
     }
 
-    /// Keeps so many of the files that are ready for their next use, and deletes the others with the next write.
+    /// Keeps so many of the files that are ready for their next use, and deletes the others with
+    /// the next write.
     pub(super) fn keep_spares(&mut self, most: usize) {
         let mut ready = 0;
         let doomed = &mut self.doomed;
@@ -153,7 +157,8 @@ impl Files {
         });
     }
 
-    /// Has the next batch begin a file without an earlier use, and deletes the files that are ready for another one.
+    /// Has the next batch begin a file without an earlier use, and deletes the files that are ready
+    /// for another one.
     pub(super) fn begin_anew(&mut self) {
         self.begins_anew = true;
         self.keep_spares(0);
@@ -188,10 +193,11 @@ impl Files {
         steps.extend(note);
     }
 
-    /// Notes at the end of the last file that another file follows, whose first entry is `first`. The journal writes the note
-    /// when the new file is durable: a recovery that finds the note and no next file knows that files are missing. No sync
-    /// waits for the note: a power loss may take it, and recovery then judges by the files alone. A file that has no room for
-    /// the note, or takes no batches, gets none.
+    /// Notes at the end of the last file that another file follows, whose first entry is `first`.
+    /// The journal writes the note when the new file is durable: a recovery that finds the note and
+    /// no next file knows that files are missing. No sync waits for the note: a power loss may take
+    /// it, and recovery then judges by the files alone. A file that has no room for the note, or
+    /// takes no batches, gets none.
     fn note_of_follower(&self, first: Lsn) -> Option<Step> {
         let file = self.live.back()?;
         let mark = file.takes_batches(self.block).filter(|_| self.end + self.block <= self.file_bytes)?;
@@ -199,7 +205,8 @@ impl Files {
         Some(Step::Write { name, offset: self.end, chunks })
     }
 
-    /// Frees the files whose entries are all below `start`: `spares` of them stay for their next use.
+    /// Frees the files whose entries are all below `start`: `spares` of them stay for their next
+    /// use.
     pub(super) fn release_below(&mut self, start: Lsn, spares: usize) {
         while self.live.get(1).is_some_and(|second| second.first <= start) {
             let file = self.live.pop_front().expect("there are two");

@@ -1,24 +1,24 @@
 //! The contents of a journal after a crash.
 //!
-//! The files with the highest sequence numbers, without a gap, are read in order. Entry numbers must
-//! have no gap either:
+//! The files with the highest sequence numbers, without a gap, are read in order. Entry numbers
+//! must have no gap either:
 //!
-//! - The last batch may be torn: then nothing with a higher entry number follows it, in its file or in a
-//!   later one, because one batch was on its way at a time. It is cut off.
+//! - The last batch may be torn: then nothing with a higher entry number follows it, in its file or
+//!   in a later one, because one batch was on its way at a time. It is cut off.
 //! - The last file must not say that another one follows.
 //! - Anything else that is missing is damage, unless a checkpoint has made it superfluous.
 //!
 //! An accepted batch must not disappear later, and a batch that was cut off must not come back:
 //!
-//! - The last batch is written again and synced. Its bytes may so far exist in the page cache alone,
-//!   even without being marked for writing (after a sync that failed).
+//! - The last batch is written again and synced. Its bytes may so far exist in the page cache
+//!   alone, even without being marked for writing (after a sync that failed).
 //! - The start of what was cut off is overwritten with zeros, so that its header cannot meet
 //!   fitting remains of its body when a later batch at that place is torn.
 //!
-//! The bytes read may have come from a client: behind the last batch lie the remains of an earlier use, or of a
-//! torn batch. Recovery believes none of them without the salt of the file's use. So remains in a file whose
-//! header never became durable are harmless, too: the next use has another salt, if with the same sequence
-//! number.
+//! The bytes read may have come from a client: behind the last batch lie the remains of an earlier
+//! use, or of a torn batch. Recovery believes none of them without the salt of the file's use. So
+//! remains in a file whose header never became durable are harmless, too: the next use has another
+//! salt, if with the same sequence number.
 
 use std::collections::BTreeMap;
 

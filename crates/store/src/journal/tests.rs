@@ -90,7 +90,8 @@ fn a_journal_that_forgets_has_nothing_in_any_file_of_what_was_before() {
     for _ in 0..30 {
         store(&mut journal, &disk, &secret);
     }
-    // An ordinary checkpoint frees files and keeps some of them as they are, and the one that is written to.
+    // An ordinary checkpoint frees files and keeps some of them as they are, and the one that is
+    // written to.
     let id = journal.begin_checkpoint();
     journal.add_snapshot(id, KEY, &[Bytes::from_static(b"before")]);
     journal.finish_checkpoint(id);
@@ -353,8 +354,8 @@ fn damage_before_the_last_batch_is_named() {
     assert!(journal.files.live.len() >= 3);
     let last = files::file_name(journal.files.live.back().unwrap().number);
     for name in disk.files() {
-        // Each file holds six batches of one block behind its header. Where another file follows, no recovery needs the note
-        // that says so.
+        // Each file holds six batches of one block behind its header. Where another file follows,
+        // no recovery needs the note that says so.
         let end = if name == last { journal.files.end } else { OPTIONS.file_bytes } - BLOCK_BYTES;
         for offset in (0..batch::FILE_HEADER_BYTES).step_by(7).chain((BLOCK_BYTES..end).step_by(97)) {
             let damaged = disk.fork();
@@ -507,7 +508,8 @@ struct Soak {
     disk: MemoryDisk,
     random: u64,
     journal: Journal,
-    /// The entries that the last complete or possibly complete checkpoint stands for, then all entries in order.
+    /// The entries that the last complete or possibly complete checkpoint stands for, then all
+    /// entries in order.
     entries: Vec<Vec<u8>>,
     /// How many of them a snapshot must or may cover, and the entry that completes it.
     checkpoints: Vec<(usize, Lsn)>,
@@ -562,7 +564,8 @@ impl Soak {
         bytes.extend_from_slice(&self.disk.read_at(name, offset, 1500).unwrap());
     }
 
-    /// The snapshot is the number of entries that it stands for. Its pieces come between others' entries.
+    /// The snapshot is the number of entries that it stands for. Its pieces come between others'
+    /// entries.
     fn checkpoint_goes_on(&mut self) {
         match self.under_way.take() {
             None => {

@@ -1,4 +1,5 @@
-//! One write of the journal: the steps that make a batch durable; and what can be done before there is a batch.
+//! One write of the journal: the steps that make a batch durable; and what can be done before there
+//! is a batch.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,7 +13,8 @@ use crate::error::write_advice;
 /// Zeros are written in pieces of this size, in bytes.
 const ZEROS: usize = 1 << 20;
 
-/// The work that makes a batch durable. It can be performed anywhere, and again after the disk was full.
+/// The work that makes a batch durable. It can be performed anywhere, and again after the disk was
+/// full.
 #[derive(Clone, Debug)]
 pub struct JournalWrite {
     pub(super) steps: Vec<Step>,
@@ -69,16 +71,19 @@ impl JournalWrite {
         self.steps.iter().map(Step::bytes).sum()
     }
 
-    /// A file that will be needed soon, for whoever has time to make it ready; each is given out once.
+    /// A file that will be needed soon, for whoever has time to make it ready; each is given out
+    /// once.
     #[must_use]
     pub fn take_preparation(&self) -> Option<Preparation> {
         self.next_file.clone().filter(|file| !file.is_taken.swap(true, Ordering::Relaxed))
     }
 }
 
-/// The next file is prepared from the first of so many parts of a file on, so that a node that writes little has one file.
+/// The next file is prepared from the first of so many parts of a file on, so that a node that
+/// writes little has one file.
 pub(super) const PREPARED_FROM: u64 = 4;
-/// It is there once one of so many parts more is full: what is left of the file is room for its sync.
+/// It is there once one of so many parts more is full: what is left of the file is room for its
+/// sync.
 const PREPARED_WITHIN: u64 = 2;
 
 /// How far a [`Preparation`] is.
@@ -92,8 +97,8 @@ pub enum Advance {
     Ended,
 }
 
-/// A file of zeros, so that syncs of what is written over them find the file's blocks in place. Whoever needs it waits
-/// for whoever makes it.
+/// A file of zeros, so that syncs of what is written over them find the file's blocks in place.
+/// Whoever needs it waits for whoever makes it.
 #[derive(Clone, Debug)]
 pub struct Preparation {
     pub(super) name: String,
@@ -102,7 +107,8 @@ pub struct Preparation {
     is_taken: Arc<AtomicBool>,
     /// How long it should be by now, in bytes: it grows as the file before it fills.
     wanted: Arc<AtomicU64>,
-    /// Held by whoever writes a piece of it. Why it is not to be used, once a sync has failed: that is final.
+    /// Held by whoever writes a piece of it. Why it is not to be used, once a sync has failed: that
+    /// is final.
     failure: Arc<Mutex<Option<String>>>,
 }
 
@@ -111,14 +117,16 @@ impl Preparation {
         Self { name, len, is_taken: Arc::default(), wanted: Arc::default(), failure: Arc::default() }
     }
 
-    /// The file before it is filled to `end` of `len` bytes: once it is nearly full, this one should be there.
+    /// The file before it is filled to `end` of `len` bytes: once it is nearly full, this one
+    /// should be there.
     pub(super) fn keep_up_with(&self, end: u64, len: u64) {
         let within = len / PREPARED_WITHIN;
         let filled = end.saturating_sub(len / PREPARED_FROM).min(within);
         self.wanted.store(self.len * filled / within.max(1), Ordering::Relaxed);
     }
 
-    /// Writes the next piece of the file, or syncs it if that was the last. What fails shows when the file is needed.
+    /// Writes the next piece of the file, or syncs it if that was the last. What fails shows when
+    /// the file is needed.
     #[must_use]
     pub fn advance(&self, disk: &dyn Disk) -> Advance {
         let mut failure = self.failure();
@@ -146,7 +154,8 @@ impl Preparation {
         Ok(())
     }
 
-    /// Extends the file with zeros that are written, not implied, and says how long it is then. Nothing if it is long enough.
+    /// Extends the file with zeros that are written, not implied, and says how long it is then.
+    /// Nothing if it is long enough.
     fn write_piece(&self, disk: &dyn Disk) -> io::Result<Option<u64>> {
         let offset = match disk.len(&self.name) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => disk.create(&self.name).map(|()| 0)?,

@@ -1,9 +1,9 @@
 //! Records that come with their positions.
 //!
-//! Records that the view has already are not written again. Records that another view has at the same positions,
-//! one for one, are not either: the store binds them where they are, and the journal keeps which view has them
-//! ([`StorageCommand::Rebind`]). So the attempts of a view change, each of which pushes again what is not stable,
-//! cost a few bytes for each run.
+//! Records that the view has already are not written again. Records that another view has at the
+//! same positions, one for one, are not either: the store binds them where they are, and the
+//! journal keeps which view has them ([`StorageCommand::Rebind`]). So the attempts of a view
+//! change, each of which pushes again what is not stable, cost a few bytes for each run.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -57,7 +57,8 @@ impl ShardStore {
         if self.binds_ids() {
             return self.bind_named(view, runs, &fresh);
         }
-        // Where runs overlap, the last one counts, and how much of a run counts is not known before.
+        // Where runs overlap, the last one counts, and how much of a run counts is not known
+        // before.
         let is_plain = runs.windows(2).all(|pair| pair[0].end() <= pair[1].first);
         let (fresh, same) = if is_plain { self.compare(view, fresh) } else { (fresh, vec![]) };
         if fresh.is_empty() && same.is_empty() {
@@ -97,7 +98,8 @@ impl ShardStore {
         Ok(Kept::Command)
     }
 
-    /// Binds runs where another view has them, and the rest anew: what [`ShardStore::bind_runs`] left for the journal.
+    /// Binds runs where another view has them, and the rest anew: what [`ShardStore::bind_runs`]
+    /// left for the journal.
     pub(super) fn rebind(
         &mut self,
         view: ViewNumber,
@@ -208,8 +210,8 @@ impl ShardStore {
         (fresh, same)
     }
 
-    /// The views whose versions may be the same, and where: the latest that may still be registered, and those that
-    /// decide already.
+    /// The views whose versions may be the same, and where: the latest that may still be
+    /// registered, and those that decide already.
     fn candidates(&self, view: ViewNumber, part: BindPart<'_>) -> Vec<(ViewNumber, Position, Position)> {
         let Some(history) = self.contents.history() else { return vec![] };
         let claims = self.contents.index.views_after(history.latest()).filter(|claim| *claim != view);
@@ -218,8 +220,8 @@ impl ShardStore {
         claims.chain(decided.map(|span| (span.view, span.from, span.end))).collect()
     }
 
-    /// Adds the records of a part that a view has, each of them whole and byte for byte the same, as far as they were
-    /// not found before.
+    /// Adds the records of a part that a view has, each of them whole and byte for byte the same,
+    /// as far as they were not found before.
     fn compare_with(
         &self,
         of: ViewNumber,

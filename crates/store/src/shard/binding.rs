@@ -8,7 +8,8 @@ use super::Remembered;
 use super::index::IndexRun;
 use super::segment::Written;
 
-/// An entry of a binding log. Written as in `packed.rs`; logs of version 1 have frames as in `format.rs`.
+/// An entry of a binding log. Written as in `packed.rs`; logs of version 1 have frames as in
+/// `format.rs`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Binding {
     /// The records in `bytes` bytes of `segment` from `offset` on are versions of `view` at `count`
@@ -20,22 +21,24 @@ pub(super) enum Binding {
     Remember(HardState),
     /// The same, with what it lacks.
     RememberMissing { memory: HardState, missing: Option<MissingRange> },
-    /// The records in `bytes` bytes of `segment` from `offset` on are held by id: `count` numbers of the
-    /// session from `first` on.
+    /// The records in `bytes` bytes of `segment` from `offset` on are held by id: `count` numbers
+    /// of the session from `first` on.
     Put { session: SessionId, first: u64, count: u16, segment: u32, offset: u32, bytes: u32 },
-    /// The shards that the positions from `first` on belong to, as versions of `view`, and where the shard's own
-    /// records are.
+    /// The shards that the positions from `first` on belong to, as versions of `view`, and where
+    /// the shard's own records are.
     Order { view: ViewNumber, first: Position, parts: Vec<OrderPart> },
     /// The ids at the positions from `first` on, which are versions of `view`.
     Ids { view: ViewNumber, first: Position, ids: IdRun, is_void: bool },
     /// Which shards the positions from `first` on belong to, as versions of `view`.
     Map { view: ViewNumber, first: Position, owned: Vec<Owned> },
-    /// The ids among these that have no position are held no longer. None had one when this was written, except in
-    /// logs of earlier builds.
+    /// The ids among these that have no position are held no longer. None had one when this was
+    /// written, except in logs of earlier builds.
     Discard(IdRun),
-    /// The records of a run are versions of `view` at the positions from `first` on, and of another view as well.
+    /// The records of a run are versions of `view` at the positions from `first` on, and of another
+    /// view as well.
     Refer { view: ViewNumber, first: Position, run: IndexRun },
-    /// Ids of the session from `first` on that are held, told again because a log is packed that told them.
+    /// Ids of the session from `first` on that are held, told again because a log is packed that
+    /// told them.
     Held { session: SessionId, first: u64, run: IndexRun },
     /// Which position was reached when: all that is known, or what is added.
     Times { times: TimeIndex, whole: bool },

@@ -8,12 +8,15 @@ use super::contents::Contents;
 use super::runs::Stretch;
 
 impl Contents {
-    /// The lowest position below the stable bound that is a hole, or the stable bound if there is none. A position is a hole
-    /// if it is the shard's and there is no valid version of it, or if the store does not know its owner.
+    /// The lowest position below the stable bound that is a hole, or the stable bound if there is
+    /// none. A position is a hole if it is the shard's and there is no valid version of it, or if
+    /// the store does not know its owner.
     ///
-    /// The search begins at the highest of three positions: the trim point, the start of the history (everything below it is
-    /// trimmed), and the position at which the shard joined (a replica learns no owners below it). No hole is a position that the
-    /// replica knows to be missing, or that the shard lost: the replica gets no record there, and need not learn the owner.
+    /// The search begins at the highest of three positions: the trim point, the start of the
+    /// history (everything below it is trimmed), and the position at which the shard joined (a
+    /// replica learns no owners below it). No hole is a position that the replica knows to be
+    /// missing, or that the shard lost: the replica gets no record there, and need not learn the
+    /// owner.
     pub(super) fn first_hole(&self, trim: Position) -> Position {
         let Remembered { memory, stable, missing, .. } = &self.remembered;
         let Some(HardState { view: Some(view), history, config, .. }) = memory else { return *stable };
@@ -45,8 +48,8 @@ impl Contents {
         *stable
     }
 
-    /// The first position of a range, which one view decides about, that has no owner, or the shard for its owner
-    /// and no version.
+    /// The first position of a range, which one view decides about, that has no owner, or the shard
+    /// for its owner and no version.
     fn hole_in(
         &self,
         view: Option<ViewNumber>,

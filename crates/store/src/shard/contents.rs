@@ -1,6 +1,7 @@
 //! The contents of a store, in memory: everything that its binding logs say, entry by entry.
 //!
-//! The same entries lead to the same contents, whether they are being written or read at an opening.
+//! The same entries lead to the same contents, whether they are being written or read at an
+//! opening.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,12 +22,14 @@ use super::usage::Parts;
 #[derive(Debug)]
 pub(super) struct Contents {
     shard: ShardId,
-    /// While the entries are read: up to where they are to be believed when they say what is stable.
+    /// While the entries are read: up to where they are to be believed when they say what is
+    /// stable.
     believed: Position,
     pub(super) remembered: Remembered,
     pub(super) index: Index,
     pub(super) map: Map,
-    /// The part of the map that belongs to nobody, once more: so a read finds it without looking at the rest.
+    /// The part of the map that belongs to nobody, once more: so a read finds it without looking at
+    /// the rest.
     empty: Map,
     pub(super) held: HeldIds,
     /// Invariant: nothing in it is below the stable bound.
@@ -42,9 +45,11 @@ pub(super) struct Contents {
 /// The need for a segment, besides the ids whose records it holds.
 #[derive(Clone, Debug, Default)]
 struct Need {
-    /// A bound above all positions that its records ever had, and all that its binding log says the owners of.
+    /// A bound above all positions that its records ever had, and all that its binding log says the
+    /// owners of.
     positions: Position,
-    /// A bound above all positions that its binding log says the ids of, which matter until they are final.
+    /// A bound above all positions that its binding log says the ids of, which matter until they
+    /// are final.
     ids: Position,
     /// A bound above all positions that its binding log tells anything of.
     told: Position,
@@ -97,8 +102,8 @@ impl Contents {
         self.segments.keys().copied()
     }
 
-    /// The number after the last segment of the oldest ones, all below `limit`, that are not needed when everything below
-    /// `trim` is gone; 0 if the oldest one is needed.
+    /// The number after the last segment of the oldest ones, all below `limit`, that are not needed
+    /// when everything below `trim` is gone; 0 if the oldest one is needed.
     pub(super) fn dead_to(&self, limit: u32, trim: Position) -> u32 {
         let stable = self.remembered.stable;
         let is_dead = |(number, need): &(&u32, &Need)| {
@@ -108,7 +113,8 @@ impl Contents {
         seen.take_while(is_dead).last().map_or(0, |(number, _)| number + 1)
     }
 
-    /// Whether a segment tells of nothing from the trim point on: a cheap first look at what [`Contents::dead_to`] says.
+    /// Whether a segment tells of nothing from the trim point on: a cheap first look at what
+    /// [`Contents::dead_to`] says.
     pub(super) fn is_below(&self, number: u32, trim: Position) -> bool {
         self.segments.get(&number).is_some_and(|need| need.positions <= trim)
     }
@@ -119,7 +125,8 @@ impl Contents {
         self.segments.get(&number).is_some_and(|need| need.told <= stable && need.ids <= stable)
     }
 
-    /// The positions that keep the records of each segment, and a bound above all positions that keep the segment.
+    /// The positions that keep the records of each segment, and a bound above all positions that
+    /// keep the segment.
     pub(super) fn parts(&self) -> impl DoubleEndedIterator<Item = (u32, &Parts, Position)> {
         self.segments.iter().map(|(number, need)| (*number, &need.parts, need.positions))
     }
@@ -132,18 +139,19 @@ impl Contents {
         self.segments.remove(&number);
     }
 
-    /// The entries that a new binding log starts with: what would be missing if earlier ones were gone.
+    /// The entries that a new binding log starts with: what would be missing if earlier ones were
+    /// gone.
     ///
-    /// Where a record is stands in the log of its segment or in a later one, whose a position is in a log that
-    /// stays until the position is trimmed, and what it is called in one that stays until the position is final.
-    /// So what a new log starts with does not grow with the others.
+    /// Where a record is stands in the log of its segment or in a later one, whose a position is in
+    /// a log that stays until the position is trimmed, and what it is called in one that stays
+    /// until the position is final. So what a new log starts with does not grow with the others.
     pub(super) fn initial_bindings(&self) -> Vec<Binding> {
         self.remembered.bindings()
     }
 
-    /// The ids that are going to be forgotten when everything below `position` is final, and whose records were
-    /// put, or told, again since they got their positions. What gave them these may go before the records do: it has to be
-    /// told again, or they would come back.
+    /// The ids that are going to be forgotten when everything below `position` is final, and whose
+    /// records were put, or told, again since they got their positions. What gave them these may go
+    /// before the records do: it has to be told again, or they would come back.
     pub(super) fn put_again_below(&self, position: Position) -> Vec<Binding> {
         let mut again = vec![];
         for (view, first, named) in self.given.versions().below(position) {
@@ -181,7 +189,8 @@ impl Contents {
         given.map(entry).collect()
     }
 
-    /// The entries that would tell where all positions are, and what those are called that are not final.
+    /// The entries that would tell where all positions are, and what those are called that are not
+    /// final.
     pub(super) fn all_bindings(&self) -> Vec<Binding> {
         let places = self.index.iter().map(|(view, first, run)| Binding::Refer { view, first, run });
         places.chain(self.given_bindings()).collect()
@@ -193,8 +202,8 @@ impl Contents {
         index.visited() + map.visited() + empty.visited() + held.visited() + given.visited() + visits.count()
     }
 
-    /// Takes an entry of the binding log of segment `log`. What it says of the records of segments that were
-    /// deleted does not count.
+    /// Takes an entry of the binding log of segment `log`. What it says of the records of segments
+    /// that were deleted does not count.
     pub(super) fn take(&mut self, binding: Binding, log: u32) {
         match binding {
             Binding::Bind { view, first, count, segment, offset, bytes } => {
@@ -236,7 +245,8 @@ impl Contents {
         }
     }
 
-    /// Whether it is known that the view gave these names these positions, as far as that still matters.
+    /// Whether it is known that the view gave these names these positions, as far as that still
+    /// matters.
     pub(super) fn knows_ids(&self, view: ViewNumber, first: Position, named: BoundIds) -> bool {
         let final_count = self.remembered.stable.since(first).min(named.count());
         let (bound, rest) = (named.head(final_count), named.tail(final_count));
@@ -279,7 +289,8 @@ impl Contents {
         })
     }
 
-    /// The positions in `from..end` that belong to nobody by the valid versions, in up to so many spans.
+    /// The positions in `from..end` that belong to nobody by the valid versions, in up to so many
+    /// spans.
     pub(super) fn empty_within(&self, from: Position, end: Position, most: usize) -> Vec<Span> {
         let mut empty: Vec<Span> = vec![];
         for (first, count) in self.nobodys(from, end) {
@@ -398,7 +409,8 @@ impl Contents {
         self.raise_stable(start);
     }
 
-    /// Forgets the ids of final positions. A version that is not valid says nothing of the fate of its ids.
+    /// Forgets the ids of final positions. A version that is not valid says nothing of the fate of
+    /// its ids.
     fn drop_final(&mut self, bound: Vec<(ViewNumber, Position, BoundIds)>) {
         let mut forgotten = vec![];
         for (view, first, named) in bound {
@@ -422,8 +434,8 @@ impl Contents {
     /// The runs of these ids that have no position, if any id of the run is held.
     ///
     /// An entry that discards ids lists only these. Those that have positions are told by earlier
-    /// logs, which may be gone when it is read: by then the positions are final, but a newer view or order may have
-    /// given them to other ids.
+    /// logs, which may be gone when it is read: by then the positions are final, but a newer view
+    /// or order may have given them to other ids.
     pub(super) fn discarded(&self, ids: IdRun) -> Vec<IdRun> {
         let mut without = self.given.without_position(ids);
         without.retain(|ids| self.held.within(*ids).next().is_some());
@@ -445,7 +457,8 @@ impl Contents {
         in_order(above.collect())
     }
 
-    /// For each view of which there are versions the position after the last of them, whichever shard it is on.
+    /// For each view of which there are versions the position after the last of them, whichever
+    /// shard it is on.
     pub(super) fn ends(&self) -> Vec<(ViewNumber, Position)> {
         let mut ends: BTreeMap<ViewNumber, Position> = BTreeMap::new();
         for (view, end) in self.index.ends().into_iter().chain(self.map.ends()) {

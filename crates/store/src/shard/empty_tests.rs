@@ -187,7 +187,8 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
-    /// Next to a map with an entry for each position, through views, trims, checkpoints and restarts.
+    /// Next to a map with an entry for each position, through views, trims, checkpoints and
+    /// restarts.
     #[test]
     fn it_knows_what_a_map_of_positions_knows(steps in prop::collection::vec(step(), 1..60), seed in any::<u64>()) {
         let disk = MemoryDisk::new();

@@ -225,7 +225,8 @@ struct Fates {
     commands: Vec<StorageCommand>,
     /// The part of each command that the journal has.
     journal: Vec<Option<StorageCommand>>,
-    /// The ids that each of the commands made the model forget, because they were final or discarded.
+    /// The ids that each of the commands made the model forget, because they were final or
+    /// discarded.
     forgotten: Vec<BTreeSet<RecordId>>,
     model: Model,
     /// The last checkpoint, and how many commands it covers, and what they led to.
@@ -335,7 +336,8 @@ impl Fates {
         StorageCommand::Put(records)
     }
 
-    /// An order of the latest registered view, or of one that is being attempted, from what is not final on.
+    /// An order of the latest registered view, or of one that is being attempted, from what is not
+    /// final on.
     fn order(&mut self) -> StorageCommand {
         let latest = self.model.history.latest();
         let (view, lowest) = match self.below(4) {
@@ -383,7 +385,8 @@ impl Fates {
         StorageCommand::Order { view, first, runs }
     }
 
-    /// The next view starts somewhere above what is stable; often what was attempted is what is registered.
+    /// The next view starts somewhere above what is stable; often what was attempted is what is
+    /// registered.
     fn register(&mut self) -> StorageCommand {
         let number = self.attempt.max(self.model.history.latest().next());
         let first = self.between(self.model.stable, self.model.known_to().max(self.model.stable));
@@ -396,7 +399,8 @@ impl Fates {
         memory(&history, start)
     }
 
-    /// A replica that was away takes over what another one holds: records at positions, and the map.
+    /// A replica that was away takes over what another one holds: records at positions, and the
+    /// map.
     fn copy(&mut self) -> StorageCommand {
         let view = self.model.history.latest();
         let first = self.model.known_to().max(self.model.history.steps().last().unwrap().1);
@@ -452,7 +456,8 @@ impl Fates {
         let (lost, forgotten) = (self.commands.split_off(kept), self.forgotten.split_off(kept));
         self.journal.truncate(kept);
         self.store = open(&self.disk, OpenMode::Journaled { checkpoint }).unwrap();
-        // The trim point was there before the commands that are executed again, not before the others.
+        // The trim point was there before the commands that are executed again, not before the
+        // others.
         let trim = self.store.recovery().trim;
         let mut kept_trim = model.trim;
         self.model = Model { trim, ..model };
@@ -467,8 +472,9 @@ impl Fates {
         }
         let is_overtaken = kept_trim < trim;
         if is_overtaken {
-            // Nor had the journal to keep what made ids final, or discarded them, before that trim took them. They
-            // may be gone even if they were put again: the journal lost that as well, so it was never persisted.
+            // Nor had the journal to keep what made ids final, or discarded them, before that trim
+            // took them. They may be gone even if they were put again: the journal lost that as
+            // well, so it was never persisted.
             let raised = lost.iter().position(|command| *command == StorageCommand::Trim(trim));
             let raised = raised.expect("what the journal lost raised the trim point");
             let ids: BTreeSet<_> = self.store.recovery().put.iter().flat_map(|ids| ids.ids()).collect();
@@ -528,8 +534,8 @@ fn without_a_journal_a_killed_process_loses_no_name() {
     assert!(packed > 50, "{packed}");
 }
 
-/// An incarnation without a journal that ends with a power cut: the store, how many of its commands were synced, and what
-/// opens afterwards.
+/// An incarnation without a journal that ends with a power cut: the store, how many of its commands
+/// were synced, and what opens afterwards.
 fn cut_power(seed: u64) -> (Fates, usize, Option<ShardStore>) {
     let mut fates = Fates::new(seed, OpenMode::WriteBehind);
     let mut synced = 0;
@@ -552,7 +558,8 @@ fn remove_all(store: &mut ShardStore, disk: &MemoryDisk) {
     }
 }
 
-/// After a power cut a store holds what some of its commands, from the first on, led to; and all that was synced.
+/// After a power cut a store holds what some of its commands, from the first on, led to; and all
+/// that was synced.
 #[test]
 fn without_a_journal_power_cuts_leave_what_was_and_no_wrong_name() {
     let (mut opened, mut cut, mut packed) = (0, 0, 0);
@@ -571,8 +578,8 @@ fn without_a_journal_power_cuts_leave_what_was_and_no_wrong_name() {
     assert!(opened > 200 && cut > 100 && packed > 50, "{opened} {cut} {packed}");
 }
 
-/// The trim point survives this cut, and the view whose start made ids final, so that the first segment was not needed,
-/// does not.
+/// The trim point survives this cut, and the view whose start made ids final, so that the first
+/// segment was not needed, does not.
 #[test]
 fn without_a_journal_no_segment_goes_before_what_made_its_names_final() {
     let (fates, synced, store) = cut_power(182108);
@@ -637,8 +644,8 @@ fn what_a_killed_process_did_not_sync_is_gone_and_nothing_else() {
     }
 }
 
-/// Single entries of a command may be there without the others, if it is not an order: so it is each id, each
-/// position and each owner that is looked at.
+/// Single entries of a command may be there without the others, if it is not an order: so it is
+/// each id, each position and each owner that is looked at.
 fn check_some_prefix(store: &ShardStore, commands: &[StorageCommand], synced: usize, seed: u64) {
     let recovery = store.recovery();
     let explains = |count: usize| {

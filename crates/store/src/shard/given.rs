@@ -12,8 +12,9 @@ use super::runs::Visits;
 #[derive(Debug, Default)]
 pub(super) struct Given {
     versions: Versions<BoundIds>,
-    /// The ids in order, once they were asked for. A replica that leaves a view discards many runs of ids, one command
-    /// after the other, and none of these gives a position: so all of them look at everything that is given once, not each.
+    /// The ids in order, once they were asked for. A replica that leaves a view discards many runs
+    /// of ids, one command after the other, and none of these gives a position: so all of them look
+    /// at everything that is given once, not each.
     in_order: OnceCell<Vec<IdRun>>,
     visits: Visits,
 }

@@ -77,7 +77,8 @@ fn most((entries, bytes): (u64, u64), other: (u64, u64)) -> (u64, u64) {
     (entries.max(other.0), bytes.max(other.1))
 }
 
-/// The most that a command costs while a log of many segments is ordered of which nothing becomes final.
+/// The most that a command costs while a log of many segments is ordered of which nothing becomes
+/// final.
 fn worst_of_ordering(options: ShardOptions) -> (u64, u64) {
     let disk = MemoryDisk::new();
     let arc = Arc::new(disk.clone());
@@ -335,8 +336,8 @@ fn what_newer_views_hide_goes_without_a_trim_and_no_step_grows() {
     assert_eq!(content(&open(&disk, OpenMode::WriteBehind)), expected);
 }
 
-/// The most that a command costs while ids of one session have positions and those of another wait for theirs:
-/// one record, or many, of each with a command.
+/// The most that a command costs while ids of one session have positions and those of another wait
+/// for theirs: one record, or many, of each with a command.
 fn worst_beside_waiting_names(together: u64) -> (u64, u64) {
     let disk = MemoryDisk::new();
     let mut store = open(&disk, OpenMode::Journaled { checkpoint: None });

@@ -1,10 +1,11 @@
 //! Ids whose fate is not final: which records are held by id, and which positions ids were given.
 //!
-//! Records that wait for their positions cost 32 bytes for each run, or a few where a session has many: what one append
-//! leaves of its consecutive numbers, in pieces of about 4 KiB. So records of 100 bytes that are appended together cost
-//! one byte each at most. Ids that have positions which are not final cost 64 bytes for each run of both, or a few
-//! where there are many. All that is forgotten when the position is final: what is here is what is on its way, and what
-//! clients that died left behind until it is discarded.
+//! Records that wait for their positions cost 32 bytes for each run, or a few where a session has
+//! many: what one append leaves of its consecutive numbers, in pieces of about 4 KiB. So records of
+//! 100 bytes that are appended together cost one byte each at most. Ids that have positions which
+//! are not final cost 64 bytes for each run of both, or a few where there are many. All that is
+//! forgotten when the position is final: what is here is what is on its way, and what clients that
+//! died left behind until it is discarded.
 
 use std::collections::BTreeMap;
 
@@ -75,7 +76,8 @@ impl HeldIds {
     }
 }
 
-/// An entry tells of its ids: they are void; of another session than the last ones; do not follow these; are several.
+/// An entry tells of its ids: they are void; of another session than the last ones; do not follow
+/// these; are several.
 const VOID: u8 = 1;
 const OTHER_SESSION: u8 = 2;
 const ELSEWHERE: u8 = 4;

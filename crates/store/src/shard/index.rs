@@ -1,7 +1,8 @@
 //! Where the versions of positions are, in memory.
 //!
-//! For each view a list of runs: consecutive positions whose records follow one another in a segment. Most of them are
-//! packed (`runs.rs`). Ten million records in stripes of 64 are 160,000 runs.
+//! For each view a list of runs: consecutive positions whose records follow one another in a
+//! segment. Most of them are packed (`runs.rs`). Ten million records in stripes of 64 are 160,000
+//! runs.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -14,11 +15,12 @@ use super::numbers::{Input, put_difference, put_number};
 use super::runs::{Runs, Stretch, Visits};
 use super::segment::Written;
 
-/// Neighbouring runs are joined up to this length, in bytes: what may have to be read to find one record.
+/// Neighbouring runs are joined up to this length, in bytes: what may have to be read to find one
+/// record.
 pub(super) const MAX_RUN_BYTES: u32 = 64 << 10;
 
-/// How a run's place is told: it follows the last one and is like it; it follows; it is somewhere else, but like the
-/// last one; somewhere else; a part of something.
+/// How a run's place is told: it follows the last one and is like it; it follows; it is somewhere
+/// else, but like the last one; somewhere else; a part of something.
 const FOLLOWS_ALIKE: u8 = 1;
 const FOLLOWS: u8 = 2;
 const APART_ALIKE: u8 = 3;
@@ -35,8 +37,9 @@ const FAR_SHARD: u32 = 15;
 /// Consecutive places (positions, or numbers of a session) whose records follow one another.
 ///
 /// `frames` records lie in `bytes` bytes from `offset` on. The run's places are `count` of them,
-/// after the first `skip`. (Where a part of a run was bound anew, or is bound apart from the rest, the parts
-/// keep their place, because the boundaries between their records are known only to the segment.)
+/// after the first `skip`. (Where a part of a run was bound anew, or is bound apart from the rest,
+/// the parts keep their place, because the boundaries between their records are known only to the
+/// segment.)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct IndexRun {
     pub(super) segment: u32,
@@ -217,8 +220,8 @@ pub(super) struct Versions<T: Copy> {
 /// Where the versions are.
 pub(super) type Index = Versions<IndexRun>;
 
-/// Which shard holds which position: two bytes or three for each run of positions of one shard. Where appends to several
-/// shards alternate, that is so much for each record of the log.
+/// Which shard holds which position: two bytes or three for each run of positions of one shard.
+/// Where appends to several shards alternate, that is so much for each record of the log.
 pub(super) type Map = Versions<Owned>;
 
 impl<T: Copy> Default for Versions<T> {
@@ -243,7 +246,8 @@ impl<T: Stretch> Versions<T> {
         }
     }
 
-    /// The view's runs that hold a position in `from..end`, cut to it, with their first positions, in order.
+    /// The view's runs that hold a position in `from..end`, cut to it, with their first positions,
+    /// in order.
     pub(super) fn within(
         &self,
         view: ViewNumber,
@@ -255,8 +259,8 @@ impl<T: Stretch> Versions<T> {
         found.map(|(first, run)| (Position(first), run))
     }
 
-    /// Whether the view has something at each of `count` positions from `first` on, and all of it `is_it`: a run,
-    /// and how many positions lie before it.
+    /// Whether the view has something at each of `count` positions from `first` on, and all of it
+    /// `is_it`: a run, and how many positions lie before it.
     pub(super) fn covers(
         &self,
         view: ViewNumber,
@@ -315,7 +319,8 @@ impl<T: Stretch> Versions<T> {
         self.trim_some(trim, &mut all);
     }
 
-    /// Drops what lies below `trim`, up to `most` runs, and counts these off. Returns whether that is all.
+    /// Drops what lies below `trim`, up to `most` runs, and counts these off. Returns whether that
+    /// is all.
     pub(super) fn trim_some(&mut self, trim: Position, most: &mut usize) -> bool {
         let before = *most;
         let is_done = self.views.values_mut().all(|runs| runs.drop_below(trim.0, most, &self.visits));

@@ -58,7 +58,8 @@ fn appended(order: Order, durability: Durability) -> Vec<StorageCommand> {
     commands
 }
 
-/// The state that a store knows, without the ends of versions: those of trimmed ones go with the next commands.
+/// The state that a store knows, without the ends of versions: those of trimmed ones go with the
+/// next commands.
 fn known(store: &ShardStore) -> ShardRecovery {
     ShardRecovery { ends: vec![], ..store.recovery() }
 }

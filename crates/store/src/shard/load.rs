@@ -88,8 +88,8 @@ pub(super) fn open(place: Place, mode: OpenMode, options: ShardOptions) -> Resul
     })
 }
 
-/// Loads what is whole. What is remembered as stable is believed as far as the rest shows it, and what became of
-/// the ids of later positions is not.
+/// Loads what is whole. What is remembered as stable is believed as far as the rest shows it, and
+/// what became of the ids of later positions is not.
 fn load_what_is_shown(place: Place, trim: &TrimFile) -> Result<(Loader, ActiveSegment), OpenError> {
     let load = |believed| {
         let mut loader = Loader::new(place.clone(), trim, believed);
@@ -329,8 +329,8 @@ impl Loader {
         }
     }
 
-    /// Takes the entries of a segment's binding log up to the first that is not whole. Returns how many there
-    /// were, and where it stopped before the end.
+    /// Takes the entries of a segment's binding log up to the first that is not whole. Returns how
+    /// many there were, and where it stopped before the end.
     fn take_bindings(&mut self, number: u32, bytes: &Bytes) -> (u64, Option<Stop>) {
         let (mut offset, mut entries) = (HEADER_BYTES as usize, 0);
         let (mut batches, mut batch) = (Batches::of(bytes), vec![]);
@@ -355,8 +355,8 @@ impl Loader {
         self.contents.add_segment(number);
     }
 
-    /// Whether an entry can be true: it names no records that are missing, and no positions or names that
-    /// cannot be.
+    /// Whether an entry can be true: it names no records that are missing, and no positions or
+    /// names that cannot be.
     fn check(&self, binding: &Binding) -> Option<()> {
         match binding {
             Binding::Bind { first, count, segment, offset, bytes, .. } => {
@@ -442,8 +442,8 @@ impl Loader {
         Ok(active)
     }
 
-    /// Whether the newest records have their footer. The power may have failed before that was durable; then what
-    /// looks like one may be the end of the last record, as a client sent it.
+    /// Whether the newest records have their footer. The power may have failed before that was
+    /// durable; then what looks like one may be the end of the last record, as a client sent it.
     fn records_are_sealed(&self, name: &str) -> Result<bool, OpenError> {
         let Some(trusted) = self.footer(name, self.place.len(name)?)? else { return Ok(false) };
         let bytes = self.place.read(name, 0, trusted.len)?;
@@ -499,8 +499,8 @@ impl Loader {
         HEADER_BYTES + Expected::default().batch(&self.contents.initial_bindings()).len() as u64
     }
 
-    /// A file goes on as it began: one of an older version takes no more entries. Its segment is sealed, durably, and
-    /// the next one made.
+    /// A file goes on as it began: one of an older version takes no more entries. Its segment is
+    /// sealed, durably, and the next one made.
     fn succeed_old(&mut self, active: &ActiveSegment) -> Result<Option<ActiveSegment>, OpenError> {
         let name = active.bindings.name();
         if version_of(&self.place.read(name, 0, HEADER_BYTES)?) >= TIMED_BINDINGS {
@@ -546,7 +546,8 @@ impl Batches {
         }
     }
 
-    /// Adds the entries at an offset of the file, if they are whole. Returns how many bytes they take.
+    /// Adds the entries at an offset of the file, if they are whole. Returns how many bytes they
+    /// take.
     pub(super) fn next(&mut self, file: &Bytes, offset: usize, batch: &mut Vec<Binding>) -> Option<usize> {
         match self {
             Self::Packed(expected) => expected.take_batch(&file[offset..], batch),

@@ -17,8 +17,9 @@ struct Plan {
     no_ops: Vec<(usize, Vec<(RecordId, Record)>)>,
 }
 
-/// Records that are put make up runs of at most this length, in bytes, or of one record: what may have to be read
-/// to find a record whose neighbours were ordered elsewhere. Runs that get positions one after another are joined.
+/// Records that are put make up runs of at most this length, in bytes, or of one record: what may
+/// have to be read to find a record whose neighbours were ordered elsewhere. Runs that get
+/// positions one after another are joined.
 const MAX_PUT_BYTES: u32 = 4 << 10;
 
 /// How many bytes an order's entry takes at most for each part, and for the whole.
@@ -138,8 +139,9 @@ impl ShardStore {
         self.plan_damaged(view, first + (rest.first - ids.first), rest, plan)
     }
 
-    /// Leaves ids that are not held where they are, if what the view has at their positions is damaged. Which
-    /// records these were is not known, but when the order was executed first, they were the right ones.
+    /// Leaves ids that are not held where they are, if what the view has at their positions is
+    /// damaged. Which records these were is not known, but when the order was executed first, they
+    /// were the right ones.
     fn plan_damaged(
         &self,
         view: ViewNumber,

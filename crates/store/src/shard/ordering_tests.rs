@@ -153,8 +153,8 @@ fn view_of(store: &ShardStore) -> impl PartialEq + std::fmt::Debug + use<> {
     (recovery, content(store), held, store.map(trim, Position(1000)))
 }
 
-/// A replica goes by where the versions of a view end here, though none of them are its own, to tell what it lacks of that
-/// view's first positions.
+/// A replica goes by where the versions of a view end here, though none of them are its own, to
+/// tell what it lacks of that view's first positions.
 #[test]
 fn versions_end_where_others_positions_end() {
     let disk = MemoryDisk::default();
@@ -258,7 +258,8 @@ fn what_is_discarded_goes_and_what_is_ordered_stays() {
 #[test]
 fn what_a_discard_spared_stays_when_the_log_is_gone_that_told_its_position() {
     let disk = MemoryDisk::new();
-    // An id gets a position as a no-op, and its record comes late: it is in a later segment than the order.
+    // An id gets a position as a no-op, and its record comes late: it is in a later segment than
+    // the order.
     let mut store = journaled(&disk, None);
     execute(
         &mut store,
@@ -459,7 +460,8 @@ fn without_the_map_nothing_is_believed_stable() {
     let mut store = filled(&disk, &[put(5, 0..4), order(1, 0, &[data(5, 0, 2)])]);
     execute(&mut store, &[order(1, 4, &[data(5, 2, 2)]), stable(6)]);
     assert_eq!(store.recovery().put, []);
-    // Nor what became of the ids of the positions that are not stable then, however often it is opened.
+    // Nor what became of the ids of the positions that are not stable then, however often it is
+    // opened.
     let mut cut_back = write_behind(&disk.fork());
     for _ in 0..2 {
         let recovery = cut_back.recovery();
@@ -577,7 +579,8 @@ proptest! {
     }
 }
 
-/// The stable bound that a store believes after an end that is not orderly. It remembers `memory`, and has executed `commands`.
+/// The stable bound that a store believes after an end that is not orderly. It remembers `memory`,
+/// and has executed `commands`.
 fn believed(memory: &StorageCommand, commands: &[StorageCommand]) -> u64 {
     let disk = MemoryDisk::new();
     let mut store = write_behind(&disk);
@@ -621,7 +624,8 @@ fn a_store_is_complete_although_it_lost_a_trim_that_its_history_tells_of() {
     assert_eq!(believed(&remember_joined(&[(2, 3)], 4, Some(0)), &whole), 3, "it had to know the owner of 3");
 }
 
-/// An operator accepted that the shard lost some positions. No replica gets anything there any more.
+/// An operator accepted that the shard lost some positions. No replica gets anything there any
+/// more.
 #[test]
 fn a_store_is_complete_although_its_shard_lost_positions() {
     let commands = [put(5, 0..5), order(1, 0, &[data(5, 0, 2)]), order(1, 6, &[data(5, 2, 3)]), stable(9)];

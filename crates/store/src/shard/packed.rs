@@ -1,5 +1,5 @@
-//! Entries of a binding log as bytes: what is written together is a batch, and an entry says only in what it differs
-//! from what the entries before it lead to expect.
+//! Entries of a binding log as bytes: what is written together is a batch, and an entry says only
+//! in what it differs from what the entries before it lead to expect.
 //!
 //! ```text
 //! batch    crc (4) · length of the entries · entries        the checksum covers all that follows it
@@ -7,14 +7,16 @@
 //!
 //! Numbers and differences are those of [`super::numbers`]. What is expected:
 //!
-//! - positions go on after those of the last entry of the same kind, or leave out as many as were left out last
-//!   (other shards' stripes);
-//! - numbers of a session go on, and sessions are named by their place among those that were seen lately;
-//! - records lie behind those of the last entry, and are as many and as long; or they are the next ones of the
-//!   stretch in which those of the session were last.
+//! - positions go on after those of the last entry of the same kind, or leave out as many as were
+//!   left out last (other shards' stripes);
+//! - numbers of a session go on, and sessions are named by their place among those that were seen
+//!   lately;
+//! - records lie behind those of the last entry, and are as many and as long; or they are the next
+//!   ones of the stretch in which those of the session were last.
 //!
-//! So a run that follows stripes takes a byte if its records are as long as those before it, and some four if not.
-//! After a batch that could not be written, or an opening, the next one starts with [`ANEW`]: nothing is expected.
+//! So a run that follows stripes takes a byte if its records are as long as those before it, and
+//! some four if not. After a batch that could not be written, or an opening, the next one starts
+//! with [`ANEW`]: nothing is expected.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +38,8 @@ const MAX_SESSIONS: usize = 1024;
 /// How many bytes a checksum takes.
 const CRC_BYTES: usize = 4;
 
-/// The first byte of an entry: a `Bind`, with how its positions (2 bits) and its place (3) are told.
+/// The first byte of an entry: a `Bind`, with how its positions (2 bits) and its place (3) are
+/// told.
 const BIND: u8 = 0x80;
 /// A `Put`, with how its ids (2 bits) and its place (3) are told.
 const PUT: u8 = 0x40;
@@ -55,20 +58,22 @@ const HELD: u8 = 9;
 const TIMES: u8 = 10;
 const ALL_TIMES: u8 = 11;
 
-/// How positions are told: they go on, leave out as many as before, leave out so many, are of another view as well.
+/// How positions are told: they go on, leave out as many as before, leave out so many, are of
+/// another view as well.
 const GOES_ON: u8 = 0;
 const STEPS_ON: u8 = 1;
 const STEPS: u8 = 2;
 const OF_VIEW: u8 = 3;
 
-/// How ids are told: the last session goes on; one seen lately goes on; it continues elsewhere; it is not known.
+/// How ids are told: the last session goes on; one seen lately goes on; it continues elsewhere; it
+/// is not known.
 const SAME_SESSION: u8 = 0;
 const KNOWN_SESSION: u8 = 1;
 const ELSEWHERE_IN_SESSION: u8 = 2;
 const NEW_SESSION: u8 = 3;
 
-/// How the place of an order's part is told, besides what [`Stretch::put_after`] says of it: there is none; it is the
-/// next part of what the session had last; one record of that.
+/// How the place of an order's part is told, besides what [`Stretch::put_after`] says of it: there
+/// is none; it is the next part of what the session had last; one record of that.
 const NOWHERE: u8 = 0;
 const NEXT_PART: u8 = 6;
 const NEXT_RECORD: u8 = 7;
@@ -145,7 +150,8 @@ impl Sessions {
     }
 }
 
-/// The expectations that the entries so far lead to: the same for the writer of a log and its reader.
+/// The expectations that the entries so far lead to: the same for the writer of a log and its
+/// reader.
 #[derive(Debug, Default)]
 pub(super) struct Expected {
     /// Whether a batch was written that says that nothing is expected before it.
@@ -373,7 +379,8 @@ impl Expected {
 
 /// Reading. What cannot be meant is nothing; what cannot be true is found elsewhere.
 impl Expected {
-    /// Adds the entries of the batch at the front of `bytes`, if there is a valid one. Returns its length.
+    /// Adds the entries of the batch at the front of `bytes`, if there is a valid one. Returns its
+    /// length.
     pub(super) fn take_batch(&mut self, bytes: &[u8], out: &mut Vec<Binding>) -> Option<usize> {
         let mut input = Input::new(bytes.get(CRC_BYTES..)?);
         let len = usize::try_from(input.number()?).ok()?;

@@ -50,8 +50,8 @@ impl Extent {
         Some(extent)
     }
 
-    /// Where it is when it holds a run as well, if that makes it no longer than `most` bytes, with no more of what
-    /// nobody wants than the longest run takes.
+    /// Where it is when it holds a run as well, if that makes it no longer than `most` bytes, with
+    /// no more of what nobody wants than the longest run takes.
     fn grown(&self, run: &IndexRun, most: u32) -> Option<(u32, u32)> {
         let offset = self.offset.min(run.offset);
         let end = (self.offset + self.bytes).max(run.offset + run.bytes);
@@ -64,13 +64,16 @@ impl Extent {
 }
 
 impl ShardStore {
-    /// Reads the valid records of a range, and tells which of its positions belong to nobody. It stops early only when
-    /// `max_records` records, or `max_bytes` bytes of records ([`Record::memory`](seriatim_model::Record::memory)), are
-    /// there, or [`limits::READ_SPANS`] spans, or before a record that is damaged. The last span is told as far as it reaches, also
-    /// beyond the range: who reads a few positions gets over a long one at once. Positions below the trim point are left out.
+    /// Reads the valid records of a range, and tells which of its positions belong to nobody. It
+    /// stops early only when `max_records` records, or `max_bytes` bytes of records
+    /// ([`Record::memory`](seriatim_model::Record::memory)), are there, or [`limits::READ_SPANS`]
+    /// spans, or before a record that is damaged. The last span is told as far as it reaches, also
+    /// beyond the range: who reads a few positions gets over a long one at once. Positions below
+    /// the trim point are left out.
     ///
     /// # Errors
-    /// If the first record of the range is damaged, or where the disk cannot read it, or if the disk fails otherwise.
+    /// If the first record of the range is damaged, or where the disk cannot read it, or if the
+    /// disk fails otherwise.
     pub fn read(&self, range: ReadRange) -> ReadOutcome {
         let from = range.from.max(self.trim.position());
         let mut found = Reading::new(range);
@@ -107,8 +110,8 @@ impl ShardStore {
         found
     }
 
-    /// Which shards hold the positions from `from` on, by the valid versions, up to `end` or the first position of
-    /// which that is not known. Nothing is known below the trim point.
+    /// Which shards hold the positions from `from` on, by the valid versions, up to `end` or the
+    /// first position of which that is not known. Nothing is known below the trim point.
     #[must_use]
     pub fn map(&self, from: Position, end: Position) -> Vec<Owned> {
         let mut owners: Vec<Owned> = vec![];
@@ -129,8 +132,8 @@ impl ShardStore {
         owners
     }
 
-    /// At which of `count` positions from `first` on, counted from there, the view has a record that `is_it` accepts.
-    /// It is shown no record where that is damaged.
+    /// At which of `count` positions from `first` on, counted from there, the view has a record
+    /// that `is_it` accepts. It is shown no record where that is damaged.
     pub(super) fn held(
         &self,
         view: ViewNumber,
@@ -174,7 +177,8 @@ impl ShardStore {
         self.contents.index.within(view, from, end).map(|(first, run)| Piece { first, run })
     }
 
-    /// The bytes of a run. There are none where the disk cannot read them: all of its records are damaged.
+    /// The bytes of a run. There are none where the disk cannot read them: all of its records are
+    /// damaged.
     fn read_run(&self, run: IndexRun) -> Result<Bytes, StoreError> {
         let bytes = self.read_bytes(run.segment, run.offset, run.bytes).map_err(|source| {
             let file = self.place.records_file(run.segment);
@@ -244,7 +248,8 @@ fn records_of(piece: &Piece, bytes: Bytes) -> impl Iterator<Item = (Position, Re
     })
 }
 
-/// The whole records of the ids of a run, the first of which is `first`; each with its place in `ids`.
+/// The whole records of the ids of a run, the first of which is `first`; each with its place in
+/// `ids`.
 fn records_of_ids(
     ids: IdRun,
     first: u64,
@@ -289,7 +294,8 @@ impl Reading {
         wanted.min(MAX_EXTENT_BYTES)
     }
 
-    /// Adds the records of a piece until there are enough, or one is damaged: nobody goes without those before it.
+    /// Adds the records of a piece until there are enough, or one is damaged: nobody goes without
+    /// those before it.
     fn add(&mut self, piece: &Piece, bytes: Bytes) -> Result<(), ReadFailure> {
         for (position, stored) in records_of(piece, bytes) {
             if self.is_enough() {

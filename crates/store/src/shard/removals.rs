@@ -9,22 +9,23 @@ use super::{Place, Rewriting};
 /// How many segments are deleted at once. A file of 64 MiB takes a few milliseconds.
 pub(super) const REMOVED_AT_ONCE: u32 = 8;
 
-/// The files that a store leaves to a thread that may wait: those that are to be deleted, a few at a time, and those that
-/// have to be durable before.
+/// The files that a store leaves to a thread that may wait: those that are to be deleted, a few at
+/// a time, and those that have to be durable before.
 ///
 /// Invariant: `removed_to` ≤ the trim file's first segment ≤ `dead_to`.
 #[derive(Debug)]
 pub(super) struct Removals {
     /// The segments below this one have no files any more.
     removed_to: u32,
-    /// Of the segments below this one nothing is needed. Without a journal the trim file says so once all that this
-    /// relies on is durable.
+    /// Of the segments below this one nothing is needed. Without a journal the trim file says so
+    /// once all that this relies on is durable.
     dead_to: u32,
     /// The segments whose packed binding logs count, and whose old ones are to be deleted.
     replaced: VecDeque<u32>,
     /// The removal that was named last.
     under_way: Option<UnderWay>,
-    /// Whether there is no journal that would repeat what is lost: then what made segments dead is synced first.
+    /// Whether there is no journal that would repeat what is lost: then what made segments dead is
+    /// synced first.
     is_write_behind: bool,
 }
 
@@ -39,8 +40,8 @@ enum UnderWay {
     Sync(Synced),
 }
 
-/// All is durable that the packed logs of segments below one rely on, and that says that nothing is needed of the segments
-/// below another one.
+/// All is durable that the packed logs of segments below one rely on, and that says that nothing is
+/// needed of the segments below another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Synced {
     pub(super) written_to: u32,
@@ -48,8 +49,8 @@ pub(super) struct Synced {
 }
 
 impl Removals {
-    /// The removals of a store that is opened: files are there from the segment `removed_to` on, and nothing is needed of
-    /// those below `dead_to`.
+    /// The removals of a store that is opened: files are there from the segment `removed_to` on,
+    /// and nothing is needed of those below `dead_to`.
     pub(super) fn new(removed_to: u32, dead_to: u32, replaced: VecDeque<u32>, is_write_behind: bool) -> Self {
         Self { removed_to, dead_to, replaced, under_way: None, is_write_behind }
     }
@@ -122,8 +123,8 @@ impl Removals {
             }
             UnderWay::Sync(_) => vec![],
         };
-        // Without a journal, what made the names final that old logs tell is in later ones: it must not be lost
-        // alone.
+        // Without a journal, what made the names final that old logs tell is in later ones: it must
+        // not be lost alone.
         let sync = match self.is_write_behind {
             true => unsynced.iter().cloned().chain([trim.name().to_owned()]).collect(),
             false => vec![trim.name().to_owned()],

@@ -118,7 +118,8 @@ impl Restarts {
         let recovery = store.recovery();
         let (from, end) = (recovery.trim, recovery.stable);
         let range = ReadRange { from, end, max_records: u32::MAX, max_bytes: u32::MAX };
-        // A record may be damaged: then the read says so, or comes up to there, and the next one says so.
+        // A record may be damaged: then the read says so, or comes up to there, and the next one
+        // says so.
         let Ok(found) = store.read(range) else { return };
         let upto = found.upto;
         if upto < end {

@@ -1,20 +1,23 @@
-//! Binding logs of sealed segments are rewritten once, as soon as all positions that they tell are final: without the
-//! versions that a newer view hides, without what is trimmed, without the ids of records that have their positions,
-//! and with neighbours as one run. So what superseded versions took is free again, and a long log is opened quickly.
+//! Binding logs of sealed segments are rewritten once, as soon as all positions that they tell are
+//! final: without the versions that a newer view hides, without what is trimmed, without the ids of
+//! records that have their positions, and with neighbours as one run. So what superseded versions
+//! took is free again, and a long log is opened quickly.
 //!
 //! ```text
 //! seg-N.bindings ──a piece with each command──▶ seg-N.packed ──what it relies on is durable──▶ trim: packed to N + 1
 //!                                                                                   └──▶ seg-N.bindings is deleted
 //! ```
 //!
-//! Which of the two files of a segment counts, the trim file says: below its bound the packed one. A packed log leaves
-//! out what commands after it led to, so the bound is raised only when these are durable as well: with a journal, when
-//! a checkpoint is durable that was taken after the rewriting; without one, when all files were synced. A crash before
-//! that leaves the old log as it was, and the rewriting is begun anew.
+//! Which of the two files of a segment counts, the trim file says: below its bound the packed one.
+//! A packed log leaves out what commands after it led to, so the bound is raised only when these
+//! are durable as well: with a journal, when a checkpoint is durable that was taken after the
+//! rewriting; without one, when all files were synced. A crash before that leaves the old log as it
+//! was, and the rewriting is begun anew.
 //!
-//! A packed log tells nothing of ids. Those that the old one told and that are held still are told again in the
-//! active log, before the packed one is whole. Segments are rewritten in order, so what a packed log leaves out of the
-//! fate of an id concerns only what earlier ones left out as well.
+//! A packed log tells nothing of ids. Those that the old one told and that are held still are told
+//! again in the active log, before the packed one is whole. Segments are rewritten in order, so
+//! what a packed log leaves out of the fate of an id concerns only what earlier ones left out as
+//! well.
 
 use std::collections::VecDeque;
 use std::io;
@@ -34,26 +37,29 @@ use super::{Place, ShardStore, StoreError, mark};
 /// How much of a log is read with a command, in bytes, unless a single batch is longer.
 const PIECE_BYTES: u64 = if cfg!(test) { 400 } else { 4 << 10 };
 
-/// How many runs of what was read are rewritten with a command: one that is longer than all of them alone. A command leaves
-/// no more than one for each 4 KiB of its records, and commands come in threes (put, order, stable), so this keeps up.
+/// How many runs of what was read are rewritten with a command: one that is longer than all of them
+/// alone. A command leaves no more than one for each 4 KiB of its records, and commands come in
+/// threes (put, order, stable), so this keeps up.
 const RUNS_AT_ONCE: usize = if cfg!(test) { 64 } else { 512 };
 
 /// How many runs of ids that are held are told again with a command.
 const TOLD_AT_ONCE: usize = if cfg!(test) { 4 } else { 64 };
 
-/// A log whose segment has records that are held by id waits until so many newer ones are there: most of these ids are
-/// final by then, and need not be told again.
+/// A log whose segment has records that are held by id waits until so many newer ones are there:
+/// most of these ids are final by then, and need not be told again.
 const WAITS_FOR: u32 = 4;
 
 /// A map of more parts is not carried over to the next piece.
 const MAX_MAP_PARTS: usize = 64;
 
-/// After a failure, such as a full disk, so many commands pass before the next attempt; twice as many each time.
+/// After a failure, such as a full disk, so many commands pass before the next attempt; twice as
+/// many each time.
 const FIRST_PAUSE: u64 = 1000;
 
 /// How far the rewriting of binding logs is.
 ///
-/// Invariant: `sure_to` ≤ `covered_to` ≤ `written_to`, and the trim file's `packed_to` is never above `sure_to`.
+/// Invariant: `sure_to` ≤ `covered_to` ≤ `written_to`, and the trim file's `packed_to` is never
+/// above `sure_to`.
 #[derive(Debug)]
 pub(super) struct Rewriting {
     /// Logs below this are rewritten, durably or not.
@@ -127,8 +133,8 @@ impl Rewriting {
 }
 
 impl ShardStore {
-    /// Goes on with the rewriting of binding logs, by a piece at most. What fails is tried again later: the old logs
-    /// are still there.
+    /// Goes on with the rewriting of binding logs, by a piece at most. What fails is tried again
+    /// later: the old logs are still there.
     pub(super) fn rewrite_some(&mut self) -> Result<(), StoreError> {
         if self.rewriting.sure_to > self.trim.packed_to() {
             return self.use_packed_logs();

@@ -1,14 +1,16 @@
-//! Things that belong to consecutive places, in memory: one entry for each run of them, most of them packed.
+//! Things that belong to consecutive places, in memory: one entry for each run of them, most of
+//! them packed.
 //!
 //! ```text
 //! blocks   first place ──▶ bytes, or for the one that was changed last, entries
 //! tail     entries                                        the last ones, where most is added
 //! ```
 //!
-//! A block is some [`BLOCK_ENTRIES`] entries, each told by how it differs from the one before it (`runs/block.rs`): a
-//! record that is a run of its own takes two bytes, or up to ten if nothing about it can be expected. A change unpacks
-//! the block that it is about, and packs the one that was changed before. So what is added, replaced, looked up or
-//! dropped touches as many blocks as it has entries, and one or two more, however many there are.
+//! A block is some [`BLOCK_ENTRIES`] entries, each told by how it differs from the one before it
+//! (`runs/block.rs`): a record that is a run of its own takes two bytes, or up to ten if nothing
+//! about it can be expected. A change unpacks the block that it is about, and packs the one that
+//! was changed before. So what is added, replaced, looked up or dropped touches as many blocks as
+//! it has entries, and one or two more, however many there are.
 
 mod block;
 mod open;
@@ -20,7 +22,8 @@ use super::numbers::Input;
 use block::{Finger, Packed};
 use open::Open;
 
-/// How many entries a block has that was filled from one side. It never has more than twice as many.
+/// How many entries a block has that was filled from one side. It never has more than twice as
+/// many.
 pub(super) const BLOCK_ENTRIES: usize = if cfg!(test) { 4 } else { 64 };
 
 /// A value that belongs to consecutive places (positions of the log, or numbers of a session).
@@ -40,15 +43,17 @@ pub(super) trait Stretch: Copy {
     /// This stretch and the one at the places after it as one, if one can stand for both.
     fn join(self, next: Self) -> Option<Self>;
 
-    /// Writes in what it differs from the one before it. How that is to be read is the number returned, below 64.
+    /// Writes in what it differs from the one before it. How that is to be read is the number
+    /// returned, below 64.
     fn put_after(self, last: Self, out: &mut Vec<u8>) -> u8;
 
     /// Reads what was written.
     fn take_after(last: Self, how: u8, input: &mut Input<'_>) -> Option<Self>;
 }
 
-/// Counts the entries that were looked at: what no command may do more of because the log is long. One is looked at
-/// when it is found, packed or unpacked, and when it is passed over on the way to another one in its block.
+/// Counts the entries that were looked at: what no command may do more of because the log is long.
+/// One is looked at when it is found, packed or unpacked, and when it is passed over on the way to
+/// another one in its block.
 #[derive(Debug, Default)]
 pub(super) struct Visits(Cell<u64>);
 
@@ -67,13 +72,15 @@ impl Visits {
 /// Stretches that do not overlap, by the first of their places.
 #[derive(Debug)]
 pub(super) struct Runs<T: Copy> {
-    /// Invariant: each is at the first place of its first entry, and all of them are before the tail.
+    /// Invariant: each is at the first place of its first entry, and all of them are before the
+    /// tail.
     blocks: BTreeMap<u64, Block<T>>,
     /// Which block is not packed, if any.
     unpacked: Option<u64>,
     /// Invariant: it has entries unless there are none at all.
     tail: Open<T>,
-    /// Where the last look into a packed block began. Looks that go on from there pass over nothing twice.
+    /// Where the last look into a packed block began. Looks that go on from there pass over nothing
+    /// twice.
     finger: Cell<Option<Finger<T>>>,
 }
 
@@ -95,7 +102,8 @@ impl<T: Stretch> Runs<T> {
         self.insert_with(first, stretch, visits, |open| open.insert(first, stretch));
     }
 
-    /// The same, and the stretch stays apart from those at its sides. Returns what was at its places, in order.
+    /// The same, and the stretch stays apart from those at its sides. Returns what was at its
+    /// places, in order.
     pub(super) fn insert_apart(&mut self, first: u64, stretch: T, visits: &Visits) -> Vec<T> {
         self.insert_with(first, stretch, visits, |open| open.insert_apart(first, stretch))
     }
@@ -174,7 +182,8 @@ impl<T: Stretch> Runs<T> {
         })
     }
 
-    /// Frees the places below `end`, up to `most` stretches, and counts these off. Returns whether that is all.
+    /// Frees the places below `end`, up to `most` stretches, and counts these off. Returns whether
+    /// that is all.
     pub(super) fn drop_below(&mut self, end: u64, most: &mut usize, visits: &Visits) -> bool {
         while let Some((key, len)) = self.blocks.first_key_value().map(|(key, block)| (*key, block.len())) {
             if key >= end {

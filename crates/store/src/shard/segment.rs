@@ -64,8 +64,8 @@ pub(super) fn records_bytes(records: &[(RecordId, Record)]) -> u64 {
     records.iter().map(|(_, record)| (FRAME_HEADER_BYTES + record.size()) as u64).sum()
 }
 
-/// The frames of all parts, and for each part where its stretches of at most `most` bytes (or one record) lie when
-/// the first frame is written at `offset`.
+/// The frames of all parts, and for each part where its stretches of at most `most` bytes (or one
+/// record) lie when the first frame is written at `offset`.
 pub(super) fn encode_records<'a>(
     parts: impl Iterator<Item = &'a [(RecordId, Record)]>,
     offset: u64,
@@ -140,11 +140,11 @@ impl Frames {
 
     /// The next record and its name, checked.
     ///
-    /// Frames say nothing of their positions: which one a frame is follows from those before it. A frame
-    /// that is damaged may say a wrong length. After one, the others count only if there are as many as
-    /// there have to be, and each that is damaged is followed by a whole one or by the end: then none of
-    /// them covers more, or less, than itself. A payload may hold what looks like frames, so no other place may lead
-    /// to the end as well.
+    /// Frames say nothing of their positions: which one a frame is follows from those before it. A
+    /// frame that is damaged may say a wrong length. After one, the others count only if there are
+    /// as many as there have to be, and each that is damaged is followed by a whole one or by the
+    /// end: then none of them covers more, or less, than itself. A payload may hold what looks like
+    /// frames, so no other place may lead to the end as well.
     pub(super) fn next(&mut self) -> Result<(RecordId, Record), DamagedFrame> {
         if self.is_aligned == Some(false) {
             return Err(DamagedFrame);
@@ -183,7 +183,8 @@ impl Frames {
         self.remaining() == 0
     }
 
-    /// Where the frame after this one could start: from there whole frames, all that are left, lead to the end.
+    /// Where the frame after this one could start: from there whole frames, all that are left, lead
+    /// to the end.
     fn places_of_the_next(&self) -> impl Iterator<Item = usize> {
         let (at, end, left) = (self.at, self.bytes.len(), self.count - 1);
         // How many whole frames lead from a place to the end.
@@ -333,8 +334,8 @@ impl AppendFile {
             .map_err(StoreError::at(&self.name))
     }
 
-    /// Gives back the room of what was written and does not count; durably, so that it cannot come back
-    /// under what is going to be written there.
+    /// Gives back the room of what was written and does not count; durably, so that it cannot come
+    /// back under what is going to be written there.
     fn cut_back(&self, disk: &dyn Disk) -> Result<(), StoreError> {
         // Even an error that says that there is no room may have lost something.
         let failed = |source| StoreError::Failed { file: self.name.clone(), source };
@@ -368,8 +369,8 @@ pub(super) struct ActiveSegment {
     pub(super) bindings: AppendFile,
     /// The expectations that the entries of the binding log lead to.
     pub(super) expected: Expected,
-    /// How long the binding log was when the segment was made, or a store was opened with it, if it could have
-    /// been made anew then.
+    /// How long the binding log was when the segment was made, or a store was opened with it, if it
+    /// could have been made anew then.
     pub(super) bindings_began: u64,
 }
 
@@ -385,8 +386,8 @@ impl ActiveSegment {
         Ok(Self { number, records, bindings, expected, bindings_began })
     }
 
-    /// Whether as much was added to the binding log as a new one starts with: otherwise a store that remembers much would
-    /// make a new one at every step.
+    /// Whether as much was added to the binding log as a new one starts with: otherwise a store
+    /// that remembers much would make a new one at every step.
     pub(super) fn is_worth_a_new_log(&self, contents: &Contents, options: ShardOptions) -> bool {
         let start = match options.measures_by_encoding {
             false => self.bindings_began,

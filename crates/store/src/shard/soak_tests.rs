@@ -138,7 +138,8 @@ impl Soak {
         }
     }
 
-    /// An attempt at a view pushes again what is at some positions; what is damaged by then, or lost, is another record.
+    /// An attempt at a view pushes again what is at some positions; what is damaged by then, or
+    /// lost, is another record.
     fn flush(&mut self) -> StorageCommand {
         let first = self.next.saturating_sub(self.below(40));
         let mut runs: Vec<Run> = vec![];

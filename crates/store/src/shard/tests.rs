@@ -530,8 +530,8 @@ proptest! {
     }
 }
 
-/// A store whose first segment, with one record, is sealed, and whose power failed before the next was made: the footer
-/// of the records is lost. Returns where it stood.
+/// A store whose first segment, with one record, is sealed, and whose power failed before the next
+/// was made: the footer of the records is lost. Returns where it stood.
 fn half_sealed(payload: &[u8]) -> (MemoryDisk, u64) {
     let disk = MemoryDisk::new();
     let run = Run { first: Position(0), records: vec![(id(0), Record::new(payload, 0))] };

@@ -1,11 +1,14 @@
-//! The trim point, in a file of its own that is overwritten in place; and which binding logs are packed ones.
+//! The trim point, in a file of its own that is overwritten in place; and which binding logs are
+//! packed ones.
 //!
-//! It needs no room once it exists, so a full disk can be trimmed. It fits into one sector, so it is
-//! never torn. It is synced before the first segment goes ([`Removal`]): a segment that is missing was trimmed.
+//! It needs no room once it exists, so a full disk can be trimmed. It fits into one sector, so it
+//! is never torn. It is synced before the first segment goes ([`Removal`]): a segment that is
+//! missing was trimmed.
 //!
-//! Which segment is the oldest depends on more than the trim point: on names that are final or discarded, which the
-//! last binding log says. Without a journal the two files may survive a power cut one without the other, so the trim
-//! point is written at once, and the oldest segment only when what it relies on is durable.
+//! Which segment is the oldest depends on more than the trim point: on names that are final or
+//! discarded, which the last binding log says. Without a journal the two files may survive a power
+//! cut one without the other, so the trim point is written at once, and the oldest segment only
+//! when what it relies on is durable.
 
 use std::io;
 
@@ -24,8 +27,8 @@ const MAGIC: Magic = *b"SERIATRM";
 /// How long the file is, in bytes.
 const FILE_BYTES: usize = 64;
 
-/// Files that are to be deleted, a few of them, and what has to be durable first. It takes as long as the disk takes,
-/// so the store leaves it to a thread that may wait.
+/// Files that are to be deleted, a few of them, and what has to be durable first. It takes as long
+/// as the disk takes, so the store leaves it to a thread that may wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Removal {
     sync: Vec<String>,

@@ -1,4 +1,5 @@
-//! The room that a store takes on its disk, which positions keep it there, and which position was reached when.
+//! The room that a store takes on its disk, which positions keep it there, and which position was
+//! reached when.
 
 use seriatim_model::retention::{Extent, MOST_EXTENTS, StoreUse};
 use seriatim_model::{IdRun, Position, TimeIndex};
@@ -19,18 +20,20 @@ const LEAST_PART_BYTES: u64 = 1 << 10;
 
 /// Which positions keep which records of a segment.
 ///
-/// Invariant: parts lie one behind the other, without gaps. No part is longer than [`part_bytes`] of where it ends, or than
-/// the one piece of a run that it is, or what lies between runs.
+/// Invariant: parts lie one behind the other, without gaps. No part is longer than [`part_bytes`]
+/// of where it ends, or than the one piece of a run that it is, or what lies between runs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Parts {
-    /// Up to where in the segment each one goes, and a bound above its positions; zero where there are none.
+    /// Up to where in the segment each one goes, and a bound above its positions; zero where there
+    /// are none.
     parts: Vec<(u64, Position)>,
 }
 
 impl Parts {
     /// The records of a run have the positions from `first` on.
     pub(super) fn bound(&mut self, run: IndexRun, first: Position) {
-        // Where records of one run lie in its bytes only the segment knows: they are taken for equally long.
+        // Where records of one run lie in its bytes only the segment knows: they are taken for
+        // equally long.
         let (count, frames) = (run.count(), u64::from(run.frames.max(1)));
         let before = |frame: u64| u64::from(run.bytes) * frame / frames;
         let begins = u64::from(run.offset) + before(run.skip.into());
@@ -55,7 +58,8 @@ impl Parts {
         self.join(first.saturating_sub(1), last + 1);
     }
 
-    /// From now on a part ends at this offset, unless one lies there that keeps something: that is not divided.
+    /// From now on a part ends at this offset, unless one lies there that keeps something: that is
+    /// not divided.
     fn divide_at(&mut self, offset: u64) {
         let index = self.parts.partition_point(|(upto, _)| *upto < offset);
         match self.parts.get(index) {
@@ -90,20 +94,22 @@ fn part_bytes(offset: u64) -> u64 {
     (offset / PARTS_OF_A_SEGMENT).max(LEAST_PART_BYTES)
 }
 
-/// The room that segments take, the oldest first, and which positions keep it. Parts that are trimmed keep none, unless
-/// one before them is kept.
+/// The room that segments take, the oldest first, and which positions keep it. Parts that are
+/// trimmed keep none, unless one before them is kept.
 struct Measured {
     usage: StoreUse,
     trim: Position,
 }
 
 impl Measured {
-    /// A segment of these parts, whose positions end at `end`. It has so many bytes of records, and of all its files.
+    /// A segment of these parts, whose positions end at `end`. It has so many bytes of records, and
+    /// of all its files.
     fn add(&mut self, parts: &[(u64, Position)], end: Position, (records, bytes): (u64, u64)) {
         self.usage.bytes += bytes;
         let mut told = 0;
         for (upto, end) in parts {
-            // Bindings go with the records that they tell of. Records behind the last part have no positions.
+            // Bindings go with the records that they tell of. Records behind the last part have no
+            // positions.
             let until = u128::from(bytes) * u128::from(*upto) / u128::from(records.max(*upto).max(1));
             let part = Extent { end: *end, bytes: until as u64 - told };
             told = until as u64;
@@ -143,7 +149,8 @@ impl ShardStore {
         measured.finish()
     }
 
-    /// How many of these bytes are in segments without a needed record: the store deletes them as soon as the disk allows.
+    /// How many of these bytes are in segments without a needed record: the store deletes them as
+    /// soon as the disk allows.
     #[must_use]
     pub fn going_bytes(&self) -> u64 {
         let can_leave = leaving::can_leave(self, leaving::worth_leaving(self));
@@ -163,7 +170,8 @@ impl ShardStore {
     pub(super) fn segment_bytes(&self) -> u64 {
         let usual = self.options.segment_bytes;
         let memory = self.contents.remembered.memory.as_ref();
-        // Until it is told of the log's limits, those count that the log had when the replica heard of it last.
+        // Until it is told of the log's limits, those count that the log had when the replica heard
+        // of it last.
         let known = memory.and_then(|memory| {
             let shards = memory.view.as_ref().map_or(memory.config.shards as usize, |view| view.shards.len());
             memory.config.retention.segment_bytes(shards)

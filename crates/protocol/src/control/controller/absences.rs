@@ -30,8 +30,8 @@ impl Absences {
         !self.kinds.is_empty()
     }
 
-    /// The replicas that are to copy their shard: as many of those that stand in for a node of the shard as there are nodes of it
-    /// that have been away for as long as they may be.
+    /// The replicas that are to copy their shard: as many of those that stand in for a node of the
+    /// shard as there are nodes of it that have been away for as long as they may be.
     pub(super) fn overdue_stand_ins<'a>(
         &'a self,
         now: Time,
@@ -51,8 +51,8 @@ impl Absences {
         })
     }
 
-    /// The kinds of roles of which the view has too few, where one of the roles is overdue; or where none is away and the view has
-    /// had too few for that long.
+    /// The kinds of roles of which the view has too few, where one of the roles is overdue; or
+    /// where none is away and the view has had too few for that long.
     pub(super) fn overdue_kinds(&self, now: Time, patience: Duration) -> impl Iterator<Item = Endpoint> {
         let overdue = self.kinds.iter().filter(move |(kind, short_since)| {
             let is_of_kind = |role: &Address| matches!(role, Address::Node(_, endpoint) if endpoint == *kind);

@@ -25,7 +25,8 @@ impl Controller {
         if is_older && self.orders.accepts_at(now) && matches!(blocked, Blocked::Lost(_)) {
             return self.rest(now, Duration::ZERO);
         }
-        // It is the turn of the controllers that stand back for this claim: they may hear nodes that this one does not.
+        // It is the turn of the controllers that stand back for this claim: they may hear nodes
+        // that this one does not.
         let turn = self.pace.backoff_after(entry.claimed, entry.view_number()) * 3;
         let why = blocked.to_string();
         for node in &entry.sequencers {

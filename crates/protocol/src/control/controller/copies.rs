@@ -9,10 +9,12 @@ use super::{Controller, STAGGER};
 use crate::control::members::Wish;
 use crate::control::retiring::stand_ins;
 
-/// How long the controller waits at least before it looks again whether a node can stand in for one that stays away.
+/// How long the controller waits at least before it looks again whether a node can stand in for one
+/// that stays away.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// The nodes that have not answered for as long as a replica may be away before another node replaces it.
+/// The nodes that have not answered for as long as a replica may be away before another node
+/// replaces it.
 pub(super) fn lost(controller: &Controller, now: Time) -> BTreeSet<NodeId> {
     let is_lost = |since: &Time| now >= *since + controller.options.limits.replace_after;
     let silent = controller.silent_since.iter().filter(|(_, since)| is_lost(since));
@@ -26,8 +28,9 @@ pub(super) fn can_copy(controller: &Controller, now: Time, entry: &LogEntry) -> 
     retired.into_iter().any(|retired| !stand_ins(retired, entry, &lost, controller.liveness()).is_empty())
 }
 
-/// A copy of a retired shard is on a node that does not answer: looks, when that has been so for long enough, whether another
-/// node can keep one instead. The controller drops what it knows of keepers that the present entry does not ask for.
+/// A copy of a retired shard is on a node that does not answer: looks, when that has been so for
+/// long enough, whether another node can keep one instead. The controller drops what it knows of
+/// keepers that the present entry does not ask for.
 pub(super) fn look_after_copies(controller: &mut Controller, now: Time) {
     let Some(entry) = &controller.current else { return };
     controller.keepers.retain(|replica| Wish::of(entry, *replica) == Wish::Keep);

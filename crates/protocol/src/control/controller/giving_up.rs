@@ -1,4 +1,5 @@
-//! An operator asks what is lost of a log whose view stands: what its retired shards had, and none of their replicas has.
+//! An operator asks what is lost of a log whose view stands: what its retired shards had, and none
+//! of their replicas has.
 //!
 //! ```text
 //!  operator      controller      replicas of retired shards
@@ -11,8 +12,9 @@
 //!
 //! Where no view can be formed, the operator also sees, and accepts, the whole loss at once.
 //!
-//! With the operator's word a view is formed that gives this up: the log's history says that it is lost. A shard of which nothing is
-//! left is in that view no more. A replica of it that comes back has nothing that counts.
+//! With the operator's word a view is formed that gives this up: the log's history says that it is
+//! lost. A shard of which nothing is left is in that view no more. A replica of it that comes back
+//! has nothing that counts.
 
 use std::convert::Infallible;
 
@@ -29,7 +31,8 @@ use crate::mutation::{Mutation, Options};
 use crate::roles::{self, RoleEffect};
 use crate::shard::{self, Survey, Surveyed};
 
-/// In the number of a question, tells these from those of the controller that keeps the log to its limits.
+/// In the number of a question, tells these from those of the controller that keeps the log to its
+/// limits.
 const OF_RETIRED: u64 = 1 << 63;
 
 /// The question to all replicas of retired shards of a view what they have.
@@ -63,7 +66,8 @@ impl Inquiry {
 }
 
 impl Controller {
-    /// The view stands. An operator who waits is told that nothing is lost, or first the replicas of its retired shards are asked.
+    /// The view stands. An operator who waits is told that nothing is lost, or first the replicas
+    /// of its retired shards are asked.
     pub(super) fn answer_of_retired(&mut self, now: Time, entry: &LogEntry, out: &mut Vec<RoleEffect>) {
         if !self.orders.is_pending()
             || self.inquiry.as_ref().is_some_and(|inquiry| inquiry.view() == entry.view_number())
@@ -109,7 +113,8 @@ impl Controller {
         }
     }
 
-    /// Steps the question to replicas. When it is over, the operator is answered, or a view is formed that gives up what was accepted.
+    /// Steps the question to replicas. When it is over, the operator is answered, or a view is
+    /// formed that gives up what was accepted.
     pub(super) fn inquire(
         &mut self,
         now: Time,
@@ -133,7 +138,8 @@ impl Controller {
         self.current.as_ref().is_some_and(|entry| entry.view_number() == view)
     }
 
-    /// The log has a view, and needs no recovery. The answer to a repeated question names the view that came of the first one.
+    /// The log has a view, and needs no recovery. The answer to a repeated question names the view
+    /// that came of the first one.
     fn answer_whole(&mut self, entry: &LogEntry, out: &mut Vec<RoleEffect>) {
         let mut text = format!("view {} stands; there is nothing to recover", entry.view_number());
         if let Some((after, start)) = entry.history.last_reassigned() {
@@ -142,7 +148,8 @@ impl Controller {
         self.answer_orders((true, false), text, out);
     }
 
-    /// A view is registered. Says whether an operator still waits to hear of the shards that it is without.
+    /// A view is registered. Says whether an operator still waits to hear of the shards that it is
+    /// without.
     pub(super) fn answer_registered(
         &mut self,
         attempt: &Attempt,
@@ -174,8 +181,8 @@ impl Controller {
     }
 }
 
-/// Asks the replicas of retired shards before an attempt, if the operator accepts a loss without which there is no view, and it is
-/// not known yet what retired shards lost. Says whether it asks.
+/// Asks the replicas of retired shards before an attempt, if the operator accepts a loss without
+/// which there is no view, and it is not known yet what retired shards lost. Says whether it asks.
 pub(super) fn asks_of_retired_first(
     controller: &mut Controller,
     now: Time,
@@ -192,7 +199,8 @@ pub(super) fn asks_of_retired_first(
     accepts && is_unknown
 }
 
-/// The controller answers the operator with what the replicas of retired shards lack, or forms a view that gives it up.
+/// The controller answers the operator with what the replicas of retired shards lack, or forms a
+/// view that gives it up.
 fn judge(controller: &mut Controller, now: Time, answers: &Answers, out: &mut Vec<RoleEffect>) {
     let Some(inquiry) = controller.inquiry.take() else { return };
     let Some(view) = inquiry.entry.view.as_ref().filter(|view| controller.stands(view.number)) else {
@@ -233,8 +241,8 @@ fn judge(controller: &mut Controller, now: Time, answers: &Answers, out: &mut Ve
     controller.answer_orders((false, true), text, out);
 }
 
-/// The positions of a retired shard that no replica that answered has. One that lacks no more than what the ordering layer owes it has
-/// everything.
+/// The positions of a retired shard that no replica that answered has. One that lacks no more than
+/// what the ordering layer owes it has everything.
 fn lost_of(retired: &RetiredShard, entry: &LogEntry, answers: &Answers, options: Options) -> Option<Gap> {
     let RetiredShard { shard, last, .. } = retired;
     let mut held = entry.history.start().max(retired.members().begins);

@@ -48,7 +48,8 @@ impl Controller {
         })
     }
 
-    /// Asks the replicas that stand in for drained nodes, and for nodes that are away for too long, to hold everything.
+    /// Asks the replicas that stand in for drained nodes, and for nodes that are away for too long,
+    /// to hold everything.
     pub(super) fn ask_whether_whole(&self, now: Time, out: &mut Vec<RoleEffect>) {
         let Some(entry) = self.current.as_deref().filter(|_| self.rank() == 0) else { return };
         let view = entry.view_number();

@@ -1,4 +1,5 @@
-//! Telling roles which view stands: roles that it does without, and roles that may not know that it names them.
+//! Telling roles which view stands: roles that it does without, and roles that may not know that it
+//! names them.
 
 use seriatim_model::{Address, NodeId, Time, ViewNumber};
 
@@ -6,7 +7,8 @@ use super::{Controller, Message, left_out, named, retired, send};
 use crate::roles::RoleEffect;
 
 impl Controller {
-    /// Tells the roles that the view does without: a role that was cut off may think that its old view goes on.
+    /// Tells the roles that the view does without: a role that was cut off may think that its old
+    /// view goes on.
     pub(super) fn remind(&self, now: Time, out: &mut Vec<RoleEffect>) {
         let Some(entry) = &self.current else { return };
         self.full.ask_for_trims(self.node, entry, out);
@@ -14,8 +16,9 @@ impl Controller {
         self.tell(left_out(entry).chain(self.dropped.iter().copied()).collect(), out);
     }
 
-    /// Tells the roles that the view names of it, if it is newer than the one that this node knew: the
-    /// controller that registered it may be gone. A role that lost its disk since does not know that it is a member.
+    /// Tells the roles that the view names of it, if it is newer than the one that this node knew:
+    /// the controller that registered it may be gone. A role that lost its disk since does not know
+    /// that it is a member.
     pub(super) fn pass_on_news(&self, known: Option<ViewNumber>, out: &mut Vec<RoleEffect>) {
         if let Some(entry) = self.current.as_ref().filter(|entry| Some(entry.view_number()) > known) {
             self.tell(named(entry).chain(retired(entry)).collect(), out);
@@ -36,7 +39,8 @@ impl Controller {
         !self.dropped.is_empty() || self.current.iter().any(|entry| left_out(entry).next().is_some())
     }
 
-    /// The time before which no view takes back all roles of this node that the latest view does without.
+    /// The time before which no view takes back all roles of this node that the latest view does
+    /// without.
     #[must_use]
     pub fn takes_back_at(&self, node: NodeId) -> Time {
         let away = self.current.iter().flat_map(|entry| left_out(entry));

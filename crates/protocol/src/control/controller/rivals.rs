@@ -1,4 +1,5 @@
-//! Claims of other controllers: how long they are left alone, and how they hear that this one gets on.
+//! Claims of other controllers: how long they are left alone, and how they hear that this one gets
+//! on.
 
 use seriatim_model::{Address, Endpoint, LogEntry, Time};
 
@@ -6,8 +7,9 @@ use super::{Controller, Message, Phase, send};
 use crate::roles::RoleEffect;
 
 impl Controller {
-    /// Another controller has claimed, and gets its time, once. As long as its node is alive that is as long as an
-    /// attempt may make no progress, for it gives up itself, and says when there is some; else it is a moment.
+    /// Another controller has claimed, and gets its time, once. As long as its node is alive that
+    /// is as long as an attempt may make no progress, for it gives up itself, and says when there
+    /// is some; else it is a moment.
     pub(super) fn stand_back(&mut self, now: Time, entry: &LogEntry, out: &mut Vec<RoleEffect>) {
         self.stood_back_for = entry.claimed;
         let (node, backoff) =
@@ -16,7 +18,8 @@ impl Controller {
         self.rest(now, if is_heard { backoff + self.options.limits.attempt_for } else { backoff });
         self.rival = is_heard.then_some(node);
         if is_heard {
-            // One that was started anew since has forgotten that it claimed, and has perhaps no other reason to look.
+            // One that was started anew since has forgotten that it claimed, and has perhaps no
+            // other reason to look.
             send(Address::Node(node, Endpoint::Controller), Message::Get { log: self.log }, out);
         }
     }

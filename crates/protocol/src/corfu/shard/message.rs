@@ -10,10 +10,11 @@ use crate::shard;
 /// Messages about positions that clients write themselves.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
-    /// Client to each replica of a position's chain in turn, head first: write these. A position is written once.
-    /// Also primary to replica, when it fills a hole.
+    /// Client to each replica of a position's chain in turn, head first: write these. A position is
+    /// written once. Also primary to replica, when it fills a hole.
     Write {
-        /// The view whose sequencer gave the positions, or in which a client asks what became of them.
+        /// The view whose sequencer gave the positions, or in which a client asks what became of
+        /// them.
         view: ViewNumber,
         /// The records.
         runs: Vec<Run>,
@@ -27,7 +28,8 @@ pub enum Message {
         /// The positions among them that hold something else, and what that is called.
         others: Vec<(Position, RecordId)>,
     },
-    /// Replica to the writer: these are written, but this replica cannot tell with what. Another may.
+    /// Replica to the writer: these are written, but this replica cannot tell with what. Another
+    /// may.
     Unreadable {
         /// The view that this counts in.
         view: ViewNumber,
@@ -43,8 +45,8 @@ pub enum Message {
         /// Whether the disk is full; otherwise the replica does not know the view yet.
         disk_full: bool,
     },
-    /// Replica to client: what it wrote is taken, and more waits for the disk here than should. It has a position, so
-    /// it is not refused; whatever comes next may come slower.
+    /// Replica to client: what it wrote is taken, and more waits for the disk here than should. It
+    /// has a position, so it is not refused; whatever comes next may come slower.
     Pressed {
         /// The view that was written in.
         view: ViewNumber,
@@ -57,7 +59,8 @@ pub enum Message {
         session: SessionId,
         /// The first position.
         from: Position,
-        /// The position after the last. Below it everything is to be final; otherwise there is no answer yet.
+        /// The position after the last. Below it everything is to be final; otherwise there is no
+        /// answer yet.
         end: Position,
     },
     /// Replica to client: the answer to `Seek`.
@@ -79,7 +82,8 @@ pub enum Message {
     FillRequest {
         /// The view.
         view: ViewNumber,
-        /// Some shard has written everything that it holds below: so far this view places positions for good.
+        /// Some shard has written everything that it holds below: so far this view places positions
+        /// for good.
         written: Position,
         /// Positions below that are not written are to be filled.
         overdue: Position,
@@ -98,7 +102,8 @@ pub enum Message {
         /// The records that the head holds.
         run: Run,
     },
-    /// Replica to client: the view `old` is over, and at these positions nothing is; what does the client have for them?
+    /// Replica to client: the view `old` is over, and at these positions nothing is; what does the
+    /// client have for them?
     Vacant {
         /// The claim that they are flushed under.
         claim: ViewNumber,
@@ -107,7 +112,8 @@ pub enum Message {
         /// The positions.
         spans: Vec<Span>,
     },
-    /// Client to replica: this is what it has for vacant positions. It takes no other positions in that view.
+    /// Client to replica: this is what it has for vacant positions. It takes no other positions in
+    /// that view.
     Offer {
         /// The claim.
         claim: ViewNumber,

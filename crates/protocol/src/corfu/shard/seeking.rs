@@ -1,7 +1,8 @@
-//! Where the records of a session are, for a run that goes on with another one's session where no role remembers which
-//! positions that was granted.
+//! Where the records of a session are, for a run that goes on with another one's session where no
+//! role remembers which positions that was granted.
 //!
-//! A replica looks at final records only, and reads them: their ids are with them. It answers how far it has everything.
+//! A replica looks at final records only, and reads them: their ids are with them. It answers how
+//! far it has everything.
 
 use seriatim_model::{Address, Position, SessionId, ViewNumber};
 
@@ -12,7 +13,8 @@ use crate::roles::RoleEffect;
 use crate::shard::{Core, OwnOutcome, send};
 
 impl Chain {
-    /// A client looks for the records of a session. While what it asks about is not final, it asks again.
+    /// A client looks for the records of a session. While what it asks about is not final, it asks
+    /// again.
     pub(super) fn seek(
         &mut self,
         core: &mut Core,
@@ -36,7 +38,8 @@ impl Chain {
     }
 }
 
-/// The replica read what a client looks for. It cannot tell what is in its missing range, or damaged.
+/// The replica read what a client looks for. It cannot tell what is in its missing range, or
+/// damaged.
 pub(super) fn sought(
     core: &Core,
     client: Address,

@@ -1,15 +1,16 @@
 //! Positions that a view's end finds vacant, and the clients that were about to write there.
 //!
-//! A shard that flushes itself writes junk where nothing is. A record that was on its way there when its view
-//! ended would lose its position, and its append would fail if a later one of its session is in the log. So the shard
-//! first asks the clients that wrote here in that view: each offers its records for the vacant positions, and the
-//! shard flushes them as if they had arrived in time. That is safe because a position has one client, which uses it
-//! for one record; because that client, once it is asked, takes no other position in that view; and because each claim
+//! A shard that flushes itself writes junk where nothing is. A record that was on its way there
+//! when its view ended would lose its position, and its append would fail if a later one of its
+//! session is in the log. So the shard first asks the clients that wrote here in that view: each
+//! offers its records for the vacant positions, and the shard flushes them as if they had arrived
+//! in time. That is safe because a position has one client, which uses it for one record; because
+//! that client, once it is asked, takes no other position in that view; and because each claim
 //! decides once what to flush.
 //!
-//! The shard waits for the clients as long as it hears of any. A replica that started anew in that view does not know
-//! which clients wrote to it: it waits a moment for clients that come again. A position whose client says nothing, or
-//! did not write here before, gets junk.
+//! The shard waits for the clients as long as it hears of any. A replica that started anew in that
+//! view does not know which clients wrote to it: it waits a moment for clients that come again. A
+//! position whose client says nothing, or did not write here before, gets junk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -31,7 +32,8 @@ pub(super) struct Writers {
 }
 
 impl Writers {
-    /// A client writes. Of more than so many the rest are not asked: one connection may have any number.
+    /// A client writes. Of more than so many the rest are not asked: one connection may have any
+    /// number.
     pub(super) fn note(&mut self, from: Address, most: usize) {
         if matches!(from, Address::Client(..)) && self.clients.len() < most {
             self.clients.insert(from);
@@ -69,7 +71,8 @@ pub(super) struct Vacancy {
     waiting: BTreeSet<Address>,
     /// Clients that are not known yet may come.
     may_come: bool,
-    /// When all were asked, and when one that is waited for was heard last; nothing before the clock was looked at.
+    /// When all were asked, and when one that is waited for was heard last; nothing before the
+    /// clock was looked at.
     asked_at: Option<Time>,
     heard_at: Time,
 }
@@ -161,7 +164,8 @@ impl Vacancy {
         self.waiting.retain(|client| client.peer() != peer);
     }
 
-    /// When it is decided without those that have not answered. One that is there and says nothing for this long is not waited for.
+    /// When it is decided without those that have not answered. One that is there and says nothing
+    /// for this long is not waited for.
     pub(super) fn deadline(&self, timeout: Duration) -> Time {
         let Some(asked_at) = self.asked_at else { return Time::ZERO };
         let come_until = if self.may_come { asked_at + limits::WRITERS_COME_WITHIN } else { Time::ZERO };

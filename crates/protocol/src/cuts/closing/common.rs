@@ -6,7 +6,8 @@ use crate::parts::IdSet;
 /// The records of a shard that all of its replicas have, as far as they have answered.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Common {
-    /// The part of the local log that all those replicas have that know its order: the index of its first record, and ids.
+    /// The part of the local log that all those replicas have that know its order: the index of its
+    /// first record, and ids.
     ordered: Option<(u64, Vec<Submitted>)>,
     /// The records that each of the others holds, by their ids.
     held: Vec<IdSet>,
@@ -26,8 +27,8 @@ impl Common {
         }
     }
 
-    /// The ids of the local log that no cut is known to decide about: replicas that let go of something knew that it is
-    /// decided, and the member may hold cuts that they were not told of.
+    /// The ids of the local log that no cut is known to decide about: replicas that let go of
+    /// something knew that it is decided, and the member may hold cuts that they were not told of.
     pub(super) fn undecided(&self, decided: u64) -> Vec<Submitted> {
         let Some((from, names)) = &self.ordered else { return vec![] };
         part_of((*from, names), decided, u64::MAX)
@@ -38,7 +39,8 @@ impl Common {
         self.ordered.as_ref().map(length)
     }
 
-    /// The ids from one index to before another, as far as these are known: the index of the first, and all.
+    /// The ids from one index to before another, as far as these are known: the index of the first,
+    /// and all.
     pub(super) fn within(&self, from: u64, end: u64) -> (u64, Vec<Submitted>) {
         let Some((first, names)) = &self.ordered else { return (from, vec![]) };
         (from.max(*first), part_of((*first, names), from, end))

@@ -1,8 +1,9 @@
 //! The content of a closing cut: which positions it gives to the rests of the shards.
 //!
-//! Without windows it is one cut of all rests, a shard's behind the other. Where positions are given in advance, it goes on
-//! with the cuts of the windows that the member knows, up to the last one in which something of a rest lies: every shard has
-//! its slots in these, whether or not anything is there to fill them.
+//! Without windows it is one cut of all rests, a shard's behind the other. Where positions are
+//! given in advance, it goes on with the cuts of the windows that the member knows, up to the last
+//! one in which something of a rest lies: every shard has its slots in these, whether or not
+//! anything is there to fill them.
 //!
 //! ```text
 //! two shards with quotas 2 and 3; cut 0 is made, and the rests reach to index 4 of shard a, and to index 7 of b:
@@ -12,15 +13,18 @@
 //!   index      2 3 3 4 5    -  -  6  -  -
 //! ```
 //!
-//! **Why nothing that was predicted moves.** A primary predicts index x of its local log when it was told the window, and
-//! has heard from each of its backups that this has everything up to x durably. So, while a replica of the shard knows its
-//! local log, x lies in the rest: local logs of a shard are prefixes of the primary's, and a replica that has restarted has
-//! the records, of which it says so. The cut of x is one of those that are filled here, since the window is told only when
-//! all members of the layer know it; and a slot has the position that the window gives it, whatever other shards bring. What
-//! lies in no window that the member knows was predicted by nobody, and follows behind.
+//! **Why nothing that was predicted moves.** A primary predicts index x of its local log when it
+//! was told the window, and has heard from each of its backups that this has everything up to x
+//! durably. So, while a replica of the shard knows its local log, x lies in the rest: local logs of
+//! a shard are prefixes of the primary's, and a replica that has restarted has the records, of
+//! which it says so. The cut of x is one of those that are filled here, since the window is told
+//! only when all members of the layer know it; and a slot has the position that the window gives
+//! it, whatever other shards bring. What lies in no window that the member knows was predicted by
+//! nobody, and follows behind.
 //!
-//! A shard of which nobody knows the order any more leaves its slots empty: what it predicted is lost with it, and what others
-//! predicted stays. Two claims may close differently, and one of them counts.
+//! A shard of which nobody knows the order any more leaves its slots empty: what it predicted is
+//! lost with it, and what others predicted stays. Two claims may close differently, and one of them
+//! counts.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -56,7 +60,8 @@ enum Passed {
 }
 
 impl<'a> Content<'a> {
-    /// None yet, from a position on. `sessions` say what is ordered already, and take note of what is.
+    /// None yet, from a position on. `sessions` say what is ordered already, and take note of what
+    /// is.
     pub(super) fn new(
         first: Position,
         rests: &'a BTreeMap<ShardId, Common>,
@@ -151,8 +156,8 @@ impl<'a> Content<'a> {
         }
     }
 
-    /// Gives a shard's names the next positions, as far as they are new and the records are in all stores. Nothing behind one
-    /// that is not is covered: a session's records keep their order.
+    /// Gives a shard's names the next positions, as far as they are new and the records are in all
+    /// stores. Nothing behind one that is not is covered: a session's records keep their order.
     fn order(&mut self, shard: ShardId, common: &Common, names: Submitted, passed: Passed) {
         self.make_room();
         let new = self.filter.new_of(names, &self.part, self.sessions);
@@ -197,8 +202,8 @@ mod tests {
     #[derive(Clone, Debug)]
     struct Ended {
         windows: Windows,
-        /// For each shard whether each entry of its local log is a record, or padding; all replicas have the first so many,
-        /// and of them a cut decides about others.
+        /// For each shard whether each entry of its local log is a record, or padding; all replicas
+        /// have the first so many, and of them a cut decides about others.
         shards: Vec<Shard>,
     }
 
@@ -207,7 +212,8 @@ mod tests {
         log: Vec<bool>,
         decided: u64,
         everywhere: u64,
-        /// How much the replicas have that answer, of which each has let go of some that is decided.
+        /// How much the replicas have that answer, of which each has let go of some that is
+        /// decided.
         answers: Vec<(u64, u64)>,
     }
 
@@ -228,7 +234,8 @@ mod tests {
         }
     }
 
-    /// The slots of the cuts that are left, one after the other, by writing them down: the shard and index of each.
+    /// The slots of the cuts that are left, one after the other, by writing them down: the shard
+    /// and index of each.
     fn slots(windows: &Windows) -> Vec<(ShardId, u64)> {
         let mut slots = vec![];
         let mut lent = 1000;
@@ -282,8 +289,8 @@ mod tests {
         singly.map(|(shard, id)| (shard != ShardId::NOBODY).then_some((shard, id))).collect()
     }
 
-    /// Says which prediction does not come true, if one does not: of a shard that has a replica left, one of what all of its
-    /// replicas had.
+    /// Says which prediction does not come true, if one does not: of a shard that has a replica
+    /// left, one of what all of its replicas had.
     fn moved(ended: &Ended, closed: &[Option<(ShardId, RecordId)>]) -> Option<(ShardId, u64)> {
         let slots = slots(&ended.windows);
         let predicted = slots.iter().enumerate().filter(|(_, (shard, index))| {
@@ -342,7 +349,8 @@ mod tests {
     }
 
     proptest! {
-        /// INV1: of a shard that has a replica left, what was predicted has its position, whatever is left of others.
+        /// INV1: of a shard that has a replica left, what was predicted has its position, whatever
+        /// is left of others.
         #[test]
         fn no_prediction_moves(ended in ended()) {
             let closed = closed(&ended, Options::default());

@@ -1,9 +1,9 @@
 //! Positions that a cut gives to names, and how far a replica has them (Scalog §3.3).
 //!
-//! A committed cut can have only one content, so what it binds is a version of the view that it was made in, whether
-//! the leader of that says so or a claim that follows it. It is final from the first, and a replica gives it out as
-//! soon as it has it and everything below in its own store, without knowing what others have. So the stable bound is
-//! each replica's own.
+//! A committed cut can have only one content, so what it binds is a version of the view that it was
+//! made in, whether the leader of that says so or a claim that follows it. It is final from the
+//! first, and a replica gives it out as soon as it has it and everything below in its own store,
+//! without knowing what others have. So the stable bound is each replica's own.
 
 use seriatim_model::storage::{MissingRange, Ordered, StorageCommand};
 use seriatim_model::{Address, Endpoint, IdRun, Member, Position, ShardId, Ticket, View, ViewNumber};
@@ -94,11 +94,13 @@ impl LocalPath {
         }
     }
 
-    /// A view that is registered begins: what lies below its start and is not here is lacking. A member of the view
-    /// before has everything below `first`: that was completed on all of them. Between that and the start lies what the
-    /// closing cut covers. Whether that is here, the store tells: it was written as versions of this view, and the last part
-    /// of it only after all others were on all replicas that were to hold them. What a replica was told before it restarted
-    /// would not do: if the power fails after the view was registered and before anybody heard so, nobody would have it.
+    /// A view that is registered begins: what lies below its start and is not here is lacking. A
+    /// member of the view before has everything below `first`: that was completed on all of them.
+    /// Between that and the start lies what the closing cut covers. Whether that is here, the store
+    /// tells: it was written as versions of this view, and the last part of it only after all
+    /// others were on all replicas that were to hold them. What a replica was told before it
+    /// restarted would not do: if the power fails after the view was registered and before anybody
+    /// heard so, nobody would have it.
     pub(super) fn missing_below(core: &Core, view: &View, begins: Position) -> Option<MissingRange> {
         let (first, start) = (view.first, view.start);
         let missed = core.missing.is_some_and(|missing| missing.end > start);
@@ -106,7 +108,8 @@ impl LocalPath {
             // It learns of this view late: a later one passes it by as well.
             return core.missing;
         }
-        // Records in the store beyond the stable bound may have been completed for a claim that came to nothing.
+        // Records in the store beyond the stable bound may have been completed for a claim that
+        // came to nothing.
         let from = match missed {
             true => core.stable,
             false if core.end_under(view.number) >= start => start,
@@ -118,15 +121,16 @@ impl LocalPath {
         if is_behind { Some(MissingRange { from, end: start }.join(missing)) } else { missing }
     }
 
-    /// The replica is no member of the view that is over: whatever that bound, and the next completes, passes it by.
+    /// The replica is no member of the view that is over: whatever that bound, and the next
+    /// completes, passes it by.
     pub(super) fn misses_cuts(core: &mut Core) {
         let missed = MissingRange { from: core.stable, end: Position(u64::MAX) };
         core.missing = Some(missed.join(core.missing));
     }
 }
 
-/// Whether a cut may be taken: under a claim, one of the view before; and in a view, once it is known to be
-/// registered and so where it starts.
+/// Whether a cut may be taken: under a claim, one of the view before; and in a view, once it is
+/// known to be registered and so where it starts.
 pub(super) fn is_obeyed(core: &Core, from: Address, view: ViewNumber, of: ViewNumber, out: &mut Out) -> bool {
     core.accepts(from, view, out) && (of < view || core.is_open())
 }

@@ -1,4 +1,5 @@
-//! Positions that a closing cut gives to records: versions of the claim that makes it, which count when its view is registered.
+//! Positions that a closing cut gives to records: versions of the claim that makes it, which count
+//! when its view is registered.
 
 use seriatim_model::storage::{Ordered, StorageCommand};
 use seriatim_model::{Address, Endpoint, Member, Position, ViewNumber};
@@ -9,7 +10,8 @@ use crate::roles::RoleEffect;
 use crate::shard::{Core, Write, send};
 
 impl LocalPath {
-    /// Whether a part of a closing cut may be taken: of a claim that the replica is fenced for, and that is no view yet.
+    /// Whether a part of a closing cut may be taken: of a claim that the replica is fenced for, and
+    /// that is no view yet.
     pub(super) fn may_close(
         core: &Core,
         from: Address,
@@ -69,7 +71,8 @@ impl LocalPath {
         out: &mut Vec<RoleEffect>,
     ) {
         if self.misses_names(core.shard, &runs) {
-            // A closing cut covers no more than every replica has that is told of it, unless its store failed since.
+            // A closing cut covers no more than every replica has that is told of it, unless its
+            // store failed since.
             return;
         }
         let end = first + runs.iter().map(|run| run.ids.count).sum::<u64>();

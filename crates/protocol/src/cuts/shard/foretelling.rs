@@ -1,5 +1,5 @@
-//! The positions of records before a cut gives them (SpecLog §3.2): the primary of a shard that keeps a quota reckons them from the
-//! window, and tells readers that take predictions.
+//! The positions of records before a cut gives them (SpecLog §3.2): the primary of a shard that
+//! keeps a quota reckons them from the window, and tells readers that take predictions.
 //!
 //! ```text
 //!              decided            everywhere           length
@@ -7,9 +7,10 @@
 //!    committed   |  foretold          |  not yet         |
 //! ```
 //!
-//! An index is foretold when everything before it is, and the record there is durable on all replicas, or it is padding; and when the
-//! primary was told the window of its turn. Each sealed member of the ordering layer knows that window, and each replica that
-//! goes on into the next view has the record at that index: so what closes the view puts it where it was foretold.
+//! An index is foretold when everything before it is, and the record there is durable on all
+//! replicas, or it is padding; and when the primary was told the window of its turn. Each sealed
+//! member of the ordering layer knows that window, and each replica that goes on into the next view
+//! has the record at that index: so what closes the view puts it where it was foretold.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -26,7 +27,8 @@ use crate::shard::{Core, Foretold, send};
 
 /// The part of a local log whose positions readers may be told.
 ///
-/// Invariant: nothing of this shard lies at a position below `upto` but what is below index `end`, or decided.
+/// Invariant: nothing of this shard lies at a position below `upto` but what is below index `end`,
+/// or decided.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Foretelling {
     /// Indexes below this one have positions that may be told.
@@ -37,7 +39,8 @@ pub(super) struct Foretelling {
     committed: Position,
     /// Cuts that came beyond, each with its end.
     beyond: BTreeMap<Position, Position>,
-    /// The positions of records that cuts passed over, by their first: the ends. No two share a position.
+    /// The positions of records that cuts passed over, by their first: the ends. No two share a
+    /// position.
     passed_over: BTreeMap<Position, Position>,
 }
 
@@ -132,7 +135,8 @@ impl LocalLog {
     /// The next index has no position below what may be told, as far as windows are known.
     fn assert_foretold(&self, options: Options) {
         let Foretelling { end, upto, .. } = self.foretelling;
-        // Cuts may have gone on without what this replica knows of its backups: that comes from the store.
+        // Cuts may have gone on without what this replica knows of its backups: that comes from the
+        // store.
         let end = end.max(self.decided);
         let are_guessed =
             options.mutates(Mutation::LeaseIgnored) || options.mutates(Mutation::LenderPredicts);
@@ -229,7 +233,8 @@ impl Chunk {
 impl Foretold for LocalPath {
     fn foretold(&self, from: Position, max_records: u32, max_bytes: u32) -> Found {
         let mut found = self.local.read_foretold(from, max_records, max_bytes);
-        // A name that was passed over keeps its position, without a record. This replica knows them of all shards.
+        // A name that was passed over keeps its position, without a record. This replica knows them
+        // of all shards.
         let void = self.local.foretelling.passed_over(from, found.upto);
         if !void.is_empty() {
             let is_void = |stored: &Stored| {
@@ -320,8 +325,8 @@ impl LocalPath {
 }
 
 impl Turns {
-    /// How much of a local log of which so much is durable on all replicas may be foretold, and the position of what comes next, or a
-    /// bound below that. Nothing, if no window is known.
+    /// How much of a local log of which so much is durable on all replicas may be foretold, and the
+    /// position of what comes next, or a bound below that. Nothing, if no window is known.
     fn foretold(&self, everywhere: u64, stable: Position) -> Option<(u64, Position)> {
         // Records of windows that are over come from the store.
         let over = self.windows.partition_point(|window| window.base <= stable).checked_sub(1)?;
@@ -394,7 +399,8 @@ mod tests {
     /// The shard's positions in these windows, by index.
     const POSITIONS: [u64; 8] = [12, 13, 14, 17, 18, 19, 21, 22];
 
-    /// A local log in which a record is followed by padding, then by three records and padding to the end.
+    /// A local log in which a record is followed by padding, then by three records and padding to
+    /// the end.
     fn local() -> LocalLog {
         let mut local = LocalLog { foretelling: Foretelling::begin(Position(10)), ..LocalLog::default() };
         local.turns.shard = SHARD;

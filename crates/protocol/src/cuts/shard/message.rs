@@ -41,7 +41,8 @@ pub enum Rest {
         /// The names of the records, in order.
         names: Vec<Submitted>,
     },
-    /// Of one that has restarted since: the records without a position that it holds by their ids, which may be more.
+    /// Of one that has restarted since: the records without a position that it holds by their ids,
+    /// which may be more.
     Held {
         /// Their ids.
         names: Vec<IdRun>,
@@ -58,7 +59,8 @@ wire_enum! {
 /// Messages about the local logs of shards, and the cuts that order them.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
-    /// Client to primary: append these to the shard's local log. They get their positions with a cut.
+    /// Client to primary: append these to the shard's local log. They get their positions with a
+    /// cut.
     Submit {
         /// The view that the client believes in.
         view: ViewNumber,
@@ -111,7 +113,8 @@ pub enum Message {
         /// Whether something is missing from there on.
         asks: bool,
     },
-    /// Backup to primary, where records are foretold: everything below this index is here as durably as the log promises.
+    /// Backup to primary, where records are foretold: everything below this index is here as
+    /// durably as the log promises.
     LocalStored {
         /// The view.
         view: ViewNumber,
@@ -129,7 +132,8 @@ pub enum Message {
         /// The names of the records from there on, in order.
         names: Vec<Submitted>,
     },
-    /// Leader to replica: what lies below this index of the local log has a position or will never get one.
+    /// Leader to replica: what lies below this index of the local log has a position or will never
+    /// get one.
     CutAck {
         /// The view.
         view: ViewNumber,
@@ -138,7 +142,8 @@ pub enum Message {
         /// The index.
         length: u64,
     },
-    /// Leader to primary: others wait for this shard's turns. It fills its local log up to this length, and reports.
+    /// Leader to primary: others wait for this shard's turns. It fills its local log up to this
+    /// length, and reports.
     Fix {
         /// The view.
         view: ViewNumber,
@@ -159,8 +164,8 @@ pub enum Message {
         /// The number of the last one.
         number: u32,
     },
-    /// Sequencing layer to primary: a committed cut. The positions from `batch` on belong to these names, one after
-    /// another. Every shard is told of all of them.
+    /// Sequencing layer to primary: a committed cut. The positions from `batch` on belong to these
+    /// names, one after another. Every shard is told of all of them.
     Cover {
         /// The view that says so: that of the cut, or a claim that follows it.
         view: ViewNumber,
@@ -190,7 +195,8 @@ pub enum Message {
         /// The names.
         runs: Vec<Ordered>,
     },
-    /// Chosen member of the ordering layer to fenced replica: what of its local log does no cut cover?
+    /// Chosen member of the ordering layer to fenced replica: what of its local log does no cut
+    /// cover?
     AskRest {
         /// The claim.
         view: ViewNumber,
@@ -204,8 +210,9 @@ pub enum Message {
         /// The rest.
         rest: Option<Rest>,
     },
-    /// Chosen member to primary: a part of the closing cut. The positions from `batch` on belong to these names, one after
-    /// another, if the claim becomes a view. Every shard is told of all of them.
+    /// Chosen member to primary: a part of the closing cut. The positions from `batch` on belong to
+    /// these names, one after another, if the claim becomes a view. Every shard is told of all of
+    /// them.
     Closing {
         /// The claim.
         view: ViewNumber,
@@ -240,7 +247,8 @@ pub enum Message {
         of: ViewNumber,
         /// The first position.
         first: Position,
-        /// The names, up to where the shard has no positions any more. Those of other shards are only counted.
+        /// The names, up to where the shard has no positions any more. Those of other shards are
+        /// only counted.
         runs: Vec<Ordered>,
     },
 }

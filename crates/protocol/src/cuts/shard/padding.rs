@@ -1,7 +1,9 @@
-//! How a shard that has a quota meets its turns (SpecLog §3.2, §4.3): with records, and with padding where these do not come.
+//! How a shard that has a quota meets its turns (SpecLog §3.2, §4.3): with records, and with
+//! padding where these do not come.
 //!
-//! Padding is a chunk of the local log without records. Nothing is written for it, and no backup has to say that it has it: it
-//! promises nobody anything. It is durable when all that is before it is.
+//! Padding is a chunk of the local log without records. Nothing is written for it, and no backup
+//! has to say that it has it: it promises nobody anything. It is durable when all that is before it
+//! is.
 
 use std::collections::VecDeque;
 
@@ -85,7 +87,8 @@ impl Turns {
         self.windows.is_empty()
     }
 
-    /// The index at which the turn ends that an index of the local log is in, if the shard was told of it.
+    /// The index at which the turn ends that an index of the local log is in, if the shard was told
+    /// of it.
     pub(super) fn end_at(&self, index: u64) -> Option<u64> {
         let in_window = |window: &Window| {
             let cut = window.awaited(self.shard, index).filter(|cut| *cut < window.cuts)?;
@@ -105,7 +108,8 @@ impl Turns {
 }
 
 impl LocalLog {
-    /// The deliberate defect: the shard takes itself to keep its quota in a window in which it lends.
+    /// The deliberate defect: the shard takes itself to keep its quota in a window in which it
+    /// lends.
     fn lending_nothing(&self, shard: ShardId, mut window: Window) -> Window {
         let is_it = |lender: &Lender| lender.shard == shard && !window.is_free();
         if let Some(Lender { quota, .. }) = window.lenders.iter().copied().find(is_it) {
@@ -116,7 +120,8 @@ impl LocalLog {
         window
     }
 
-    /// Whether others wait for what is durable now and was not reported: a turn is met with it, or what was asked for.
+    /// Whether others wait for what is durable now and was not reported: a turn is met with it, or
+    /// what was asked for.
     pub(super) fn is_awaited(&self, durable: u64) -> bool {
         let meets_turn = self.turns.end_at(self.reported).is_some_and(|end| end <= durable);
         meets_turn || self.reported < self.awaited.to && self.awaited.to <= durable
@@ -140,7 +145,8 @@ impl LocalLog {
         }
     }
 
-    /// The replica lacks nothing but padding of what is decided: that counts by the primary's word. No backup is sent it again.
+    /// The replica lacks nothing but padding of what is decided: that counts by the primary's word.
+    /// No backup is sent it again.
     pub(super) fn catch_up_with_padding(&mut self) {
         if self.decided > self.length {
             assert!(self.chunks.is_empty(), "everything below {} is decided", self.decided);
@@ -154,8 +160,8 @@ impl LocalLog {
 }
 
 impl LocalPath {
-    /// When the local log is to be filled up to which index. What is not durable gets no position before it is, whatever is
-    /// behind it: until then more records may come that fill the turn.
+    /// When the local log is to be filled up to which index. What is not durable gets no position
+    /// before it is, whatever is behind it: until then more records may come that fill the turn.
     fn padding_due(&self, core: &Core) -> Option<(Time, u64)> {
         let local = &self.local;
         let durable = local.durable();
@@ -200,7 +206,8 @@ impl LocalPath {
         self.foretell(core, out);
     }
 
-    /// Primary: others wait for the shard's turns below this length. It has them reported, again if they were.
+    /// Primary: others wait for the shard's turns below this length. It has them reported, again if
+    /// they were.
     pub(super) fn fix(&mut self, core: &mut Core, now: Time, length: u64, out: &mut Out) {
         if !core.is_primary() || !self.has_begun(core) {
             return;

@@ -1,9 +1,10 @@
-//! The part of a local log that outlives its view for a while: a fenced replica keeps which records it has that no cut is
-//! known to cover, so that a closing cut can cover them.
+//! The part of a local log that outlives its view for a while: a fenced replica keeps which records
+//! it has that no cut is known to cover, so that a closing cut can cover them.
 //!
-//! A replica knows the order of its local log while its process lives that took part in the view, until a later view is
-//! registered, whether or not that names it. The records are in the store, and what is kept here is their ids. One that has
-//! restarted has its records all the same, and says which they are.
+//! A replica knows the order of its local log while its process lives that took part in the view,
+//! until a later view is registered, whether or not that names it. The records are in the store,
+//! and what is kept here is their ids. One that has restarted has its records all the same, and
+//! says which they are.
 
 use std::collections::VecDeque;
 
@@ -15,7 +16,8 @@ use crate::mutation::Mutation;
 use crate::roles::RoleEffect;
 use crate::shard::{Core, send};
 
-/// How many runs of ids a replica tells at most: those of a local log, which is bounded, are no more.
+/// How many runs of ids a replica tells at most: those of a local log, which is bounded, are no
+/// more.
 const MOST_NAMES: usize = limits::RING_RECORDS;
 /// Bytes of one of them.
 const NAME_BYTES: usize = 16 + 3 * 8;
@@ -56,8 +58,8 @@ impl Frozen {
         }
     }
 
-    /// There was no room for a write: nothing from there on is of use. Returns whose the records were, if it was one of
-    /// these.
+    /// There was no room for a write: nothing from there on is of use. Returns whose the records
+    /// were, if it was one of these.
     pub(super) fn failed(&mut self, ticket: Ticket) -> Option<Submitted> {
         let (names, stored) = self.parts.iter_mut().find(|(_, stored)| *stored == Stored::Writing(ticket))?;
         *stored = Stored::Failed(Time::ZERO);

@@ -1,7 +1,9 @@
-//! A replica of a retired shard: it takes part in no view, learns the cuts that it has missed, and gives out what the shard has.
+//! A replica of a retired shard: it takes part in no view, learns the cuts that it has missed, and
+//! gives out what the shard has.
 //!
-//! It has everything that its last view left when it was a member of that and missed nothing then. What the ordering layer owes it
-//! are names of records that it has: a cut has only what all replicas of a shard hold.
+//! It has everything that its last view left when it was a member of that and missed nothing then.
+//! What the ordering layer owes it are names of records that it has: a cut has only what all
+//! replicas of a shard hold.
 
 use seriatim_model::storage::{MissingRange, Ordered, StorageCommand};
 use seriatim_model::{IdRun, Position, ShardId, Ticket, Time, ViewNumber, limits};
@@ -33,8 +35,8 @@ impl Owing {
 }
 
 impl LocalPath {
-    /// The shard is retired in a view that is registered. A replica of the shard's last view asks for the cuts that it has missed,
-    /// once it has copied the records that it lacks.
+    /// The shard is retired in a view that is registered. A replica of the shard's last view asks
+    /// for the cuts that it has missed, once it has copied the records that it lacks.
     pub(super) fn learn_retired(&mut self, core: &Core, now: Time, retired: Retired, out: &mut Out) {
         let is_member = core.is_named() && core.view_number() == retired.of;
         let lacks_cuts = is_member && core.stable < retired.ends;
@@ -51,7 +53,8 @@ impl LocalPath {
         send(owing.retired.leader, Message::Owe { view: owing.retired.view }, out);
     }
 
-    /// The leader says what the replica has missed. It is in the store before any of it is given out.
+    /// The leader says what the replica has missed. It is in the store before any of it is given
+    /// out.
     pub(super) fn got_owed(
         &mut self,
         core: &mut Core,
@@ -70,7 +73,8 @@ impl LocalPath {
         let runs = if core.options.mutates(Mutation::RetiredKeeps) { self.filled(core, runs) } else { runs };
         let (first, rest) = not_below(core.stable, first, runs);
         if self.misses_names(core.shard, &rest) {
-            // It has reported less than that: its disk went back, and it does not know. More than this it never has.
+            // It has reported less than that: its disk went back, and it does not know. More than
+            // this it never has.
             core.missing = Some(MissingRange { from: core.stable, end });
             self.owing = None;
             return;
@@ -112,8 +116,8 @@ impl LocalPath {
         filled
     }
 
-    /// Writes up to this ticket are in the store. What was owed is given out, and what nobody gave a position is discarded: it is
-    /// submitted to other shards, if it is not in the log.
+    /// Writes up to this ticket are in the store. What was owed is given out, and what nobody gave
+    /// a position is discarded: it is submitted to other shards, if it is not in the log.
     pub(super) fn owed_stored(&mut self, core: &mut Core, ticket: Ticket, out: &mut Out) {
         let is_here = |owing: &Owing| owing.write.is_some_and(|write| write <= ticket);
         if let Some(Owing { retired, .. }) = self.owing.take_if(|owing| is_here(owing)) {

@@ -1,5 +1,5 @@
-//! Binding records that clients put themselves: how a replica obeys an order of ids, and what it does
-//! about records that are missing (LazyLog §5.2, §5.4; docs/design/erwin.md, "Append").
+//! Binding records that clients put themselves: how a replica obeys an order of ids, and what it
+//! does about records that are missing (LazyLog §5.2, §5.4; docs/design/erwin.md, "Append").
 //!
 //! ```text
 //! client          primary          backup         leader
@@ -13,10 +13,10 @@
 //!   |                |--- Bound -------|------------>|
 //! ```
 //!
-//! A primary that misses a record waits for a while, then asks its backups. A record that none of them has becomes a
-//! no-op, on all of them, but not while its client is still sending or connected. A backup that misses a record gets
-//! it from any of the others. A replica takes a record that a batch waits for however little room it has: everything
-//! behind it waits, too.
+//! A primary that misses a record waits for a while, then asks its backups. A record that none of
+//! them has becomes a no-op, on all of them, but not while its client is still sending or
+//! connected. A backup that misses a record gets it from any of the others. A replica takes a
+//! record that a batch waits for however little room it has: everything behind it waits, too.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -41,7 +41,8 @@ const BACKUP_WAITS: Duration = Duration::from_millis(10);
 
 type Out = Vec<RoleEffect>;
 
-/// The data path of a log whose records are put on the shards by their clients: orders give them positions by id.
+/// The data path of a log whose records are put on the shards by their clients: orders give them
+/// positions by id.
 #[derive(Clone, Debug)]
 pub(crate) struct ById {
     held: HeldRecords,
@@ -200,8 +201,8 @@ impl DataPath for ById {
 }
 
 impl ById {
-    /// A client's records. The replica takes them whatever the view, so that a view change costs no client an append;
-    /// but it acknowledges them only in a view that it takes part in.
+    /// A client's records. The replica takes them whatever the view, so that a view change costs no
+    /// client an append; but it acknowledges them only in a view that it takes part in.
     fn put(
         &mut self,
         core: &mut Core,
@@ -222,7 +223,8 @@ impl ById {
         }
         let over_after = HeldIds::over_after(&core.memory.config, core.options.limits);
         if self.held.expires(core.stable, session, over_after) {
-            // The sequencing replicas tell its client. This replica may have forgotten that an id is void.
+            // The sequencing replicas tell its client. This replica may have forgotten that an id
+            // is void.
             return;
         }
         let from = (client.peer(), session);
@@ -313,8 +315,8 @@ impl ById {
             waiting.part = part;
             return;
         }
-        // While a view is being formed clients are turned away: what is missing comes from another replica or, as good as
-        // always, not before the view is there.
+        // While a view is being formed clients are turned away: what is missing comes from another
+        // replica or, as good as always, not before the view is there.
         let timeout = match part {
             _ if !core.is_open() => BACKUP_WAITS,
             Duty::Primary { .. } => self.held.timeout(limits::MISSING_FOR),
@@ -483,8 +485,8 @@ impl ById {
         }
     }
 
-    /// Asks the leader about records that have been lying here for long, and again until there are none: question and
-    /// answer may get lost.
+    /// Asks the leader about records that have been lying here for long, and again until there are
+    /// none: question and answer may get lost.
     fn ask_about_orphans(&mut self, core: &mut Core, now: Time, out: &mut Out) {
         let is_due = self.held.orphan_check_at().is_some_and(|at| now >= at);
         if !core.is_open() || !is_due {
@@ -501,7 +503,8 @@ impl ById {
         }
     }
 
-    /// The leader knows which numbers of a session may still get positions: what is held of the others is discarded.
+    /// The leader knows which numbers of a session may still get positions: what is held of the
+    /// others is discarded.
     fn discard_decided(&mut self, core: &mut Core, session: SessionId, first: u64, end: u64, out: &mut Out) {
         for ids in self.held.decide(session, first, end) {
             core.gate.store(StorageCommand::Discard(ids), out);

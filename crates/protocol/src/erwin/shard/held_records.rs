@@ -1,11 +1,12 @@
-//! A replica's bookkeeping of records that were put before they got positions (LazyLog §5; docs/design/erwin.md,
-//! "Erwin-st").
+//! A replica's bookkeeping of records that were put before they got positions (LazyLog §5;
+//! docs/design/erwin.md, "Erwin-st").
 //!
-//! The store has the records; here are only their ids. An id goes from *held* to *placed*, when the sequencing layer
-//! gives it a position, and is forgotten when that position is final. An id whose record no replica has becomes *void*:
-//! its position is a no-op, and from then on the replica refuses its record. It is void for the rest of the view; in the
-//! next one the sequencing replicas know, because the shards tell the sender of a push which of its ids are void, and
-//! that travels with the sessions.
+//! The store has the records; here are only their ids. An id goes from *held* to *placed*, when the
+//! sequencing layer gives it a position, and is forgotten when that position is final. An id whose
+//! record no replica has becomes *void*: its position is a no-op, and from then on the replica
+//! refuses its record. It is void for the rest of the view; in the next one the sequencing replicas
+//! know, because the shards tell the sender of a push which of its ids are void, and that travels
+//! with the sessions.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -20,9 +21,11 @@ use crate::parts::junk;
 use crate::parts::timeouts::RESEND_MOST;
 use crate::parts::{Backoff, HeldIds, IdSet};
 
-/// How often a replica looks for possible orphans within the time that records may lie here without positions.
+/// How often a replica looks for possible orphans within the time that records may lie here without
+/// positions.
 const LOOKS: u32 = 4;
-/// From how many sessions on a replica forgets when it last heard of the ones that were silent for long.
+/// From how many sessions on a replica forgets when it last heard of the ones that were silent for
+/// long.
 const MOST_HEARD: usize = 4096;
 
 /// Ids of records, what happened to them, and batches that wait for some.
@@ -80,7 +83,8 @@ pub(super) struct Waiting {
     pub(super) asks: Backoff,
     /// Until when a client that is still sending is waited for at most.
     pub(super) at_most: Time,
-    /// Whether a record that all of them miss becomes a no-op: its client is gone, or was silent for too long.
+    /// Whether a record that all of them miss becomes a no-op: its client is gone, or was silent
+    /// for too long.
     pub(super) is_last_call: bool,
     /// Which of the others is asked next, unless all are.
     pub(super) turn: usize,
@@ -155,8 +159,9 @@ impl HeldRecords {
         self.ids.release(ids);
     }
 
-    /// Whether no sequencing replica admits anything of a session any more, because so many positions have become final
-    /// without it: this replica may have forgotten which of its ids are void.
+    /// Whether no sequencing replica admits anything of a session any more, because so many
+    /// positions have become final without it: this replica may have forgotten which of its ids are
+    /// void.
     pub(super) fn expires(&mut self, stable: Position, session: SessionId, idle_positions: u64) -> bool {
         let since = *self.since.get_or_insert(stable);
         let last = session.opened_at().max(since);
@@ -199,14 +204,14 @@ impl HeldRecords {
         }
     }
 
-    /// How long records may be missing before the replica asks the others for them: at least `least`, and twice as
-    /// long as records were missing lately.
+    /// How long records may be missing before the replica asks the others for them: at least
+    /// `least`, and twice as long as records were missing lately.
     pub(super) fn timeout(&self, least: Duration) -> Duration {
         self.lateness.max(least)
     }
 
-    /// Nothing is missing of a batch any more. How late its records came is remembered, and fades by an eighth with each
-    /// batch.
+    /// Nothing is missing of a batch any more. How late its records came is remembered, and fades
+    /// by an eighth with each batch.
     pub(super) fn completes(&mut self, now: Time, waiting: &Waiting, limits: Limits) {
         let took = now - waiting.since;
         self.lateness = (self.lateness - self.lateness / 8).max(took * 2).min(limits.missing_connected);
@@ -222,11 +227,13 @@ impl HeldRecords {
         (self.ids.records().count() > 0).then_some(self.orphan_check_at)
     }
 
-    /// The sessions of which nothing came for so long although records of theirs have no positions, and of each the
-    /// numbers from the lowest of these to the highest; the session that has been silent longest comes first. While
-    /// room is scarce, a session whose client is gone becomes suspect sooner.
+    /// The sessions of which nothing came for so long although records of theirs have no positions,
+    /// and of each the numbers from the lowest of these to the highest; the session that has been
+    /// silent longest comes first. While room is scarce, a session whose client is gone becomes
+    /// suspect sooner.
     ///
-    /// The replica asks about the same session again after a backoff: the leader may have much to answer.
+    /// The replica asks about the same session again after a backoff: the leader may have much to
+    /// answer.
     pub(super) fn suspected_orphans(&mut self, now: Time, limits: Limits) -> Vec<IdRun> {
         let is_scarce = self.is_scarce(limits);
         let timeout = |is_left| if is_left { limits.missing_connected } else { Duration::MAX };
@@ -256,8 +263,8 @@ impl HeldRecords {
         overdue.into_iter().map(|(_, span)| span).collect()
     }
 
-    /// Only the numbers in `first..end` of a session may still get positions. Returns the others that are held and
-    /// have none, and refuses those that come later.
+    /// Only the numbers in `first..end` of a session may still get positions. Returns the others
+    /// that are held and have none, and refuses those that come later.
     pub(super) fn decide(&mut self, session: SessionId, first: u64, end: u64) -> Vec<IdRun> {
         if end < u64::MAX && self.ended.len() < MOST_HEARD {
             self.ended.insert(session, end);
@@ -272,8 +279,9 @@ impl HeldRecords {
         orphans
     }
 
-    /// Something of a session came, or became final. Where it is forgotten of others that they are active, this
-    /// replica is then as one that has followed what sessions do since now, and takes none of them to be over.
+    /// Something of a session came, or became final. Where it is forgotten of others that they are
+    /// active, this replica is then as one that has followed what sessions do since now, and takes
+    /// none of them to be over.
     fn note_active(&mut self, stable: Position, session: SessionId, max_sessions: usize) {
         self.ids.note_active(stable, session);
         let refused = || self.refused.iter().map(|ids| ids.session).collect();
@@ -283,13 +291,15 @@ impl HeldRecords {
         }
     }
 
-    /// Whether nothing that comes of a session is taken any more, as far as that is for this replica to know.
+    /// Whether nothing that comes of a session is taken any more, as far as that is for this
+    /// replica to know.
     fn is_refused_whole(&self, stable: Position, session: SessionId, idle_positions: u64) -> bool {
         self.since.is_some_and(|since| stable.since(session.opened_at().max(since)) > idle_positions)
     }
 
-    /// Until when the clients of these ids, which a batch waits for, count as still sending. A client that this
-    /// replica never heard of may be new: its first records wait behind all that other clients sent.
+    /// Until when the clients of these ids, which a batch waits for, count as still sending. A
+    /// client that this replica never heard of may be new: its first records wait behind all that
+    /// other clients sent.
     pub(super) fn sending_until(&self, waiting: &Waiting, ids: &[IdRun], limits: Limits) -> Time {
         let connected = limits.missing_connected;
         let until = ids.iter().map(|ids| match self.heard.get(&ids.session) {
@@ -347,7 +357,8 @@ impl HeldRecords {
         let end = self.ended.get(&ids.session).copied().unwrap_or(u64::MAX);
         let ids = ids.head(end.saturating_sub(ids.first).min(ids.count));
         for ids in self.refused.missing(ids) {
-            // Records of ids that are no-ops, but not for good yet, are neither stored nor answered.
+            // Records of ids that are no-ops, but not for good yet, are neither stored nor
+            // answered.
             for ids in self.voids.missing(ids) {
                 sorted.known.extend(self.held(ids));
                 for ids in self.missing(ids) {
@@ -361,8 +372,8 @@ impl HeldRecords {
         sorted
     }
 
-    /// Finds which of the shard's ids in a batch can be placed. A primary decides by its own void ids; a backup obeys the
-    /// primary.
+    /// Finds which of the shard's ids in a batch can be placed. A primary decides by its own void
+    /// ids; a backup obeys the primary.
     pub(super) fn resolve(&self, shard: ShardId, waiting: &Waiting) -> Resolved {
         let mut resolved = Resolved::default();
         let decides = matches!(waiting.part, Duty::Primary { .. });
@@ -397,8 +408,8 @@ impl HeldRecords {
         self.ids.place(view, first, runs);
     }
 
-    /// Positions below `stable` are final: forgets their ids, and returns the orphans: ids before them in their sessions,
-    /// whose positions are final as well, on another shard.
+    /// Positions below `stable` are final: forgets their ids, and returns the orphans: ids before
+    /// them in their sessions, whose positions are final as well, on another shard.
     pub(super) fn finish(
         &mut self,
         shard: ShardId,
@@ -414,9 +425,10 @@ impl HeldRecords {
         orphans
     }
 
-    /// Forgets sessions of which nothing came, and nothing became final, for so many positions that no sequencing
-    /// replica admits anything of theirs any more, whatever comes. Returns the orphans: ids that were put and now never
-    /// get a position. Looks at most every sixteenth of that.
+    /// Forgets sessions of which nothing came, and nothing became final, for so many positions that
+    /// no sequencing replica admits anything of theirs any more, whatever comes. Returns the
+    /// orphans: ids that were put and now never get a position. Looks at most every sixteenth of
+    /// that.
     pub(super) fn sweep(&mut self, stable: Position, idle_positions: u64) -> Vec<IdRun> {
         let Some(orphans) = self.ids.sweep(stable, idle_positions) else { return vec![] };
         self.decided.retain(|session, _| self.ids.is_active(*session));
@@ -439,8 +451,9 @@ impl HeldRecords {
         self.ids.finish(shard, run)
     }
 
-    /// Forgets what belongs to one view: a new one begins, and from `first` on this replica hears of all ids. It may have
-    /// missed ids that were bound below, so it does not count the positions there as passed without a session.
+    /// Forgets what belongs to one view: a new one begins, and from `first` on this replica hears
+    /// of all ids. It may have missed ids that were bound below, so it does not count the positions
+    /// there as passed without a session.
     pub(super) fn enter_view(&mut self, first: Position) {
         self.since = self.since.map(|since| since.max(first));
         self.refused.clear();
@@ -460,7 +473,8 @@ impl HeldRecords {
         self.ids.unplaced_count()
     }
 
-    /// Forgets the batches that wait for other replicas, and the questions of others: the view that asked is over.
+    /// Forgets the batches that wait for other replicas, and the questions of others: the view that
+    /// asked is over.
     pub(super) fn stop_waiting(&mut self) {
         self.waiting.clear();
         self.questions.clear();
@@ -491,7 +505,8 @@ impl Waiting {
         }
     }
 
-    /// The replicas to ask now: one after the other, since each answers with records; all of them for a last call.
+    /// The replicas to ask now: one after the other, since each answers with records; all of them
+    /// for a last call.
     pub(super) fn next_asked(&mut self) -> Vec<NodeId> {
         let others = self.others();
         if self.is_last_call || self.missing_at.len() >= others.len() {
@@ -505,8 +520,9 @@ impl Waiting {
         vec![others[(self.turn - 1) % others.len()]]
     }
 
-    /// One of the others answered, but something is missing still. If it had something, it nearly always has the
-    /// rest: one message did not take all. If it had nothing, the replica asks the next one.
+    /// One of the others answered, but something is missing still. If it had something, it nearly
+    /// always has the rest: one message did not take all. If it had nothing, the replica asks the
+    /// next one.
     pub(super) fn was_answered(&mut self, now: Time, node: NodeId, helped: bool) {
         let others = self.others();
         if helped {

@@ -11,8 +11,8 @@ use crate::roles::Family;
 /// Messages about records that are put before they have positions.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
-    /// Client to every replica of a shard: hold these records, whose ids are on their way to the sequencing
-    /// replicas (LazyLog §5.1).
+    /// Client to every replica of a shard: hold these records, whose ids are on their way to the
+    /// sequencing replicas (LazyLog §5.1).
     Put {
         /// The view that the client believes in.
         view: ViewNumber,
@@ -37,8 +37,8 @@ pub enum Message {
         /// Which.
         ids: IdRun,
     },
-    /// Sequencing layer to primary: the positions from `batch` on belong to these ids, one after another.
-    /// Every shard gets all of them.
+    /// Sequencing layer to primary: the positions from `batch` on belong to these ids, one after
+    /// another. Every shard gets all of them.
     Order {
         /// The view that pushes them.
         view: ViewNumber,
@@ -75,8 +75,8 @@ pub enum Message {
         /// The records.
         ids: Vec<IdRun>,
     },
-    /// The answer to `FetchRecords`. The replica also has the records that the answer does not mention, and sends
-    /// them when it is asked again.
+    /// The answer to `FetchRecords`. The replica also has the records that the answer does not
+    /// mention, and sends them when it is asked again.
     FetchedRecords {
         /// The view.
         view: ViewNumber,
@@ -89,23 +89,23 @@ pub enum Message {
         /// The records that it holds to be no-ops.
         voids: Vec<IdRun>,
     },
-    /// Replica to leader: records have been lying here for long, without positions, and nothing came of their
-    /// sessions since. What is to become of them?
+    /// Replica to leader: records have been lying here for long, without positions, and nothing
+    /// came of their sessions since. What is to become of them?
     Orphans {
         /// The view.
         view: ViewNumber,
         /// For each session the numbers from the lowest of these to the highest.
         ids: Vec<IdRun>,
     },
-    /// Leader to replica: of this session only the numbers in `first..end` may still get positions. What is held of
-    /// others, and has none, never gets one.
+    /// Leader to replica: of this session only the numbers in `first..end` may still get positions.
+    /// What is held of others, and has none, never gets one.
     Undecided {
         /// The view.
         view: ViewNumber,
         /// The session.
         session: SessionId,
-        /// Every record below has been ordered, and is held by every shard that is to hold it. The largest number
-        /// if the session is forgotten, and too old to come back.
+        /// Every record below has been ordered, and is held by every shard that is to hold it. The
+        /// largest number if the session is forgotten, and too old to come back.
         first: u64,
         /// Where the session ended; the largest number if it has not.
         end: u64,

@@ -1,4 +1,5 @@
-//! How much a table of sessions holds at most, and how it comes below that: a view change carries it in one message.
+//! How much a table of sessions holds at most, and how it comes below that: a view change carries
+//! it in one message.
 
 use seriatim_model::{Position, SessionId};
 
@@ -7,23 +8,23 @@ use super::{Session, Sessions};
 /// How many sessions that came after one, each after the other, are looked at for how recent it is.
 const MOST_FOLLOWED: usize = 16;
 
-/// How many sessions of a table for `most` may be opened above what is ordered, where each is to have a position there.
+/// How many sessions of a table for `most` may be opened above what is ordered, where each is to
+/// have a position there.
 fn most_ahead(most: usize) -> usize {
     (most / 64).max(16)
 }
 
-/// How many sessions that no member knows clients of a leader may close, all together: the leader remembers that they
-/// have ended, in a table for `most`.
+/// How many sessions that no member knows clients of a leader may close, all together: the leader
+/// remembers that they have ended, in a table for `most`.
 #[must_use]
 pub(crate) fn most_closed(most: usize) -> u64 {
     (most as u64 / 8).max(16)
 }
 
 impl Sessions {
-    /// Whether a session is one too many of those that were opened above `ordered`, where a table has room for
-    /// `most`. The
-    /// table does not forget them before the log has passed them, so a few are enough: a client that got so high a
-    /// tail got it before a view change.
+    /// Whether a session is one too many of those that were opened above `ordered`, where a table
+    /// has room for `most`. The table does not forget them before the log has passed them, so a few
+    /// are enough: a client that got so high a tail got it before a view change.
     #[must_use]
     pub fn is_too_many_ahead(&self, session: SessionId, ordered: Position, most: usize) -> bool {
         let is_above = session.opened_at() > ordered && !self.sessions.contains_key(&session);
@@ -31,14 +32,16 @@ impl Sessions {
         is_above && known.take(most_ahead(most)).count() == most_ahead(most)
     }
 
-    /// Which sessions to [forget](Self::expire), a sixteenth at least, so that there is room among `most`: those that were
-    /// bound least recently, and ended ones first. None of which `is_kept` says that the replica has something on its way,
-    /// nor one of which something was bound at or above `stable`.
+    /// Which sessions to [forget](Self::expire), a sixteenth at least, so that there is room among
+    /// `most`: those that were bound least recently, and ended ones first. None of which `is_kept`
+    /// says that the replica has something on its way, nor one of which something was bound at or
+    /// above `stable`.
     ///
-    /// Nor one that was opened at or above `ordered`: its forgetting would refuse sessions that are opened now.
+    /// Nor one that was opened at or above `ordered`: its forgetting would refuse sessions that are
+    /// opened now.
     ///
-    /// A session whose client goes on in another one is as recent as that: a run that resumes it finds its way, and what
-    /// became of its numbers, by what is known of it.
+    /// A session whose client goes on in another one is as recent as that: a run that resumes it
+    /// finds its way, and what became of its numbers, by what is known of it.
     #[must_use]
     pub fn least_recent(
         &self,
@@ -60,8 +63,8 @@ impl Sessions {
         oldest.into_iter().take(self.excess(most)).map(|(_, _, id)| id).collect()
     }
 
-    /// Whether a session is over and has no successor that goes on, and when something was bound last of it or of the
-    /// ones that came after it.
+    /// Whether a session is over and has no successor that goes on, and when something was bound
+    /// last of it or of the ones that came after it.
     fn succeeded(&self, session: &Session) -> (bool, Position) {
         let (mut last, mut last_bound) = (session, session.last_bound);
         for _ in 0..MOST_FOLLOWED {
@@ -75,8 +78,8 @@ impl Sessions {
         (last.end.is_some(), last_bound)
     }
 
-    /// The same, where all of them were opened at what is ordered or above: those that were opened lowest, so that the
-    /// floor rises as little as can be.
+    /// The same, where all of them were opened at what is ordered or above: those that were opened
+    /// lowest, so that the floor rises as little as can be.
     #[must_use]
     pub fn opened_lowest(
         &self,
@@ -105,7 +108,8 @@ impl Sessions {
         self.sessions.get(&session).map_or(0, Session::voids_in_doubt)
     }
 
-    /// The client of a session does not wait for the numbers below `lowest` any more, if the session is known.
+    /// The client of a session does not wait for the numbers below `lowest` any more, if the
+    /// session is known.
     pub fn raise_lowest(&mut self, session: SessionId, lowest: u64) {
         if let Some(session) = self.sessions.get_mut(&session) {
             let before = session.voids.len();
@@ -114,9 +118,9 @@ impl Sessions {
         }
     }
 
-    /// Which sessions to forget, so that at most `most` runs of no-ops are left: those that have most of them. A session
-    /// of which `is_kept` says that the replica has something on its way stays, and one of which something was bound at or
-    /// above `stable`.
+    /// Which sessions to forget, so that at most `most` runs of no-ops are left: those that have
+    /// most of them. A session of which `is_kept` says that the replica has something on its way
+    /// stays, and one of which something was bound at or above `stable`.
     ///
     /// The no-ops of a session cannot be forgotten alone: they would be taken for appended.
     #[must_use]
@@ -142,9 +146,10 @@ impl Sessions {
         having.into_iter().take_while(take).map(|(_, id)| id).collect()
     }
 
-    /// Comes below what one message carries: at most `runs` runs of positions, those that are highest, and at most `voids`
-    /// runs of no-ops. A client that asks for a forgotten position learns that its append is in the log, but not
-    /// where; one whose session was forgotten learns that it has expired.
+    /// Comes below what one message carries: at most `runs` runs of positions, those that are
+    /// highest, and at most `voids` runs of no-ops. A client that asks for a forgotten position
+    /// learns that its append is in the log, but not where; one whose session was forgotten learns
+    /// that it has expired.
     pub fn prune(&mut self, runs: usize, voids: usize) {
         if self.void_runs > voids {
             let over = self.most_voids(Position(u64::MAX), voids, |_| false);

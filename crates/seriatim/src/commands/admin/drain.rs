@@ -12,10 +12,12 @@ use crate::output::{Failure, Outcome, print_line};
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// How many logs that stand in the way are named.
 const NAMED: usize = 3;
-/// How often in a row nothing can be done before that is told: a node that is being started is not up for a moment.
+/// How often in a row nothing can be done before that is told: a node that is being started is not
+/// up for a moment.
 const STUCK_AFTER: u32 = 8;
 
-/// Lets others, or the node `by` alone, take over all that a node has; waits until they have, unless that is not wanted.
+/// Lets others, or the node `by` alone, take over all that a node has; waits until they have,
+/// unless that is not wanted.
 pub(super) async fn run(client: &Client, node: NodeId, by: Option<NodeId>, no_wait: bool) -> Outcome {
     client.part(node, PartingChange::Drain { by }).await?;
     if no_wait {
@@ -79,7 +81,8 @@ async fn able(client: &Client, nodes: &[NodeId]) -> Result<BTreeSet<NodeId>, Fai
     Ok(able)
 }
 
-/// The obstacle that keeps a log from doing without a node, as long as nothing else changes. `able` nodes stay, answer, and have room.
+/// The obstacle that keeps a log from doing without a node, as long as nothing else changes. `able`
+/// nodes stay, answer, and have room.
 pub(in crate::commands) fn obstacle(
     entry: &LogEntry,
     node: NodeId,

@@ -17,13 +17,15 @@ use crate::output::Failure;
 
 /// The most records of a chunk, which is what the reading thread passes on at once.
 const CHUNK_RECORDS: usize = 256;
-/// A chunk with so many bytes takes no further record: it has fewer bytes than this and one largest record.
+/// A chunk with so many bytes takes no further record: it has fewer bytes than this and one largest
+/// record.
 const CHUNK_BYTES: usize = 256 << 10;
-/// The most chunks that wait. With the chunk that is read and the chunk that is submitted, the command holds at most six chunks,
-/// the buffer of [`CHUNK_BYTES`] and one incomplete record of the input.
+/// The most chunks that wait. With the chunk that is read and the chunk that is submitted, the
+/// command holds at most six chunks, the buffer of [`CHUNK_BYTES`] and one incomplete record of the
+/// input.
 const CHUNKS_AHEAD: usize = 4;
-/// The most bytes of a line of JSON for each byte of its record: an escape takes six for one, a header of six bytes takes 26, and
-/// the fields that only a reader is told take what is left.
+/// The most bytes of a line of JSON for each byte of its record: an escape takes six for one, a
+/// header of six bytes takes 26, and the fields that only a reader is told take what is left.
 const JSON_EXPANSION: usize = 8;
 
 /// A record, and the input up to its end.
@@ -40,7 +42,8 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    /// The record whose end the reading thread waits for. None if it waits for nothing, or for the first byte of a record.
+    /// The record whose end the reading thread waits for. None if it waits for nothing, or for the
+    /// first byte of a record.
     pub(super) fn unfinished(&self) -> Option<Rest> {
         *self.unfinished.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -117,13 +120,14 @@ pub(super) struct Format {
     key: Option<Bytes>,
     /// The largest payload of a record of the log, in bytes.
     max_record_bytes: u32,
-    /// Whether a last record without an end is refused: it may still be written, and another run would take what it becomes
-    /// for what it was.
+    /// Whether a last record without an end is refused: it may still be written, and another run
+    /// would take what it becomes for what it was.
     wants_ends: bool,
 }
 
 impl Format {
-    /// The format that the arguments ask for, for a log with this largest payload of a record, in bytes.
+    /// The format that the arguments ask for, for a log with this largest payload of a record, in
+    /// bytes.
     pub(super) fn of(arguments: &AppendArguments, max_record_bytes: u32) -> Self {
         let delimiter = if arguments.null { 0 } else { b'\n' };
         let key = arguments.key.clone().map(Bytes::from);
@@ -136,7 +140,8 @@ impl Format {
         }
     }
 
-    /// The most bytes of a record in the input, without its delimiter: a longer one is read no further.
+    /// The most bytes of a record in the input, without its delimiter: a longer one is read no
+    /// further.
     fn longest(&self) -> usize {
         match self.input {
             InputFormat::Lines => self.max_record_bytes as usize,
@@ -163,15 +168,16 @@ impl Format {
     }
 }
 
-/// Takes the input apart. It reads on only when it has passed on every complete record that it has read.
+/// Takes the input apart. It reads on only when it has passed on every complete record that it has
+/// read.
 struct Reader<R> {
     source: BufReader<R>,
     name: String,
     format: Format,
     /// The input up to the end of the last record that was taken.
     at: Prefix,
-    /// The bytes behind `at` that were taken from the buffer of `source`. Invariant: at most one more than [`Format::longest`],
-    /// and none of them is a delimiter.
+    /// The bytes behind `at` that were taken from the buffer of `source`. Invariant: at most one
+    /// more than [`Format::longest`], and none of them is a delimiter.
     begun: Vec<u8>,
     /// Whether the source said that nothing more comes.
     has_ended: bool,
@@ -197,7 +203,8 @@ impl<R: Read> Reader<R> {
         )))
     }
 
-    /// The next records, and the error of the record after them; nothing at the end. Waits only for the first record.
+    /// The next records, and the error of the record after them; nothing at the end. Waits only for
+    /// the first record.
     fn chunk(&mut self) -> Vec<Result<Item, Failure>> {
         let begin = self.at.bytes;
         let first = self.next_bytes();
@@ -383,7 +390,8 @@ mod tests {
         let Err(Failure::Message(wrong)) = &chunk[1] else { panic!("it is wrong") };
         assert!(wrong.starts_with("input, line 2: not a record"), "{wrong}");
     }
-    /// An input that comes in pieces. Each read of it may wait, so everything that was complete before must have been passed on.
+    /// An input that comes in pieces. Each read of it may wait, so everything that was complete
+    /// before must have been passed on.
     struct Pieces {
         pieces: VecDeque<Vec<u8>>,
         delimiter: u8,
@@ -406,7 +414,8 @@ mod tests {
         }
     }
 
-    /// The records of an input that comes in these pieces, each of which was passed on before the next read.
+    /// The records of an input that comes in these pieces, each of which was passed on before the
+    /// next read.
     fn passed_on(pieces: &[&[u8]], format: (InputFormat, u8), buffer_bytes: usize) -> Vec<Record> {
         let count = Rc::new(Cell::new(0));
         let pieces = pieces.iter().filter(|piece| !piece.is_empty()).map(|piece| piece.to_vec()).collect();

@@ -191,7 +191,8 @@ impl Run {
         }
     }
 
-    /// Submits the next record. If that is not possible, the outcome of those before it comes first.
+    /// Submits the next record. If that is not possible, the outcome of those before it comes
+    /// first.
     async fn submit(&mut self, item: Result<Item, Failure>) -> Outcome {
         let Item { record, upto } = match item {
             Ok(item) => item,

@@ -1,8 +1,8 @@
 //! How far an append came, kept in a file, so that another run goes on where it was interrupted.
 //!
-//! The file names the session before the first record is submitted, and the number of the first record that was not
-//! seen acknowledged. It may be older than what was acknowledged: what the next run submits again under the same
-//! numbers is stored once.
+//! The file names the session before the first record is submitted, and the number of the first
+//! record that was not seen acknowledged. It may be older than what was acknowledged: what the next
+//! run submits again under the same numbers is stored once.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
@@ -99,7 +99,8 @@ impl Earlier {
     /// Begins, or goes on, once the log is open: its session is kept before anything is submitted.
     ///
     /// # Errors
-    /// If the file is of another log, the log gives no session in time, or the file cannot be written.
+    /// If the file is of another log, the log gives no session in time, or the file cannot be
+    /// written.
     pub(super) async fn begin(self, log: &Log) -> Result<Progress, Failure> {
         let (name, id) = (log.name().to_owned(), log.entry().id.0);
         if let Some(saved) =

@@ -1,4 +1,5 @@
-//! Which nodes and logs are well, which are not, and why: judged by what nodes say of themselves and of each other, and by whether logs get on.
+//! Which nodes and logs are well, which are not, and why: judged by what nodes say of themselves
+//! and of each other, and by whether logs get on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -172,7 +173,8 @@ fn able(cluster: &Cluster) -> BTreeSet<NodeId> {
     able.map(|(node, _)| node.node).filter(stays).collect()
 }
 
-/// A node that others take over from. When they have, nothing is missing without it. While they cannot, that is not well.
+/// A node that others take over from. When they have, nothing is missing without it. While they
+/// cannot, that is not well.
 fn judge_drained(mut health: Health, left: usize, obstacles: &[String]) -> Health {
     if left > 0 {
         let logs = if left == 1 { "1 log".to_owned() } else { format!("{left} logs") };
@@ -245,7 +247,8 @@ fn left_out_in_words(left_out: &LeftOut, state: Option<&str>) -> String {
     format!("node {node} was left out {} s ago{why}; {until}", ago_ms / 1000)
 }
 
-/// The replicas of shards that the view names, and that do not hold everything by their nodes' own word.
+/// The replicas of shards that the view names, and that do not hold everything by their nodes' own
+/// word.
 fn incomplete(told: &Conditions<'_>, entry: &LogEntry) -> Vec<String> {
     let mut reasons = vec![];
     for members in entry.view.iter().flat_map(|view| &view.shards) {
@@ -259,7 +262,8 @@ fn incomplete(told: &Conditions<'_>, entry: &LogEntry) -> Vec<String> {
     reasons
 }
 
-/// The retired shards with fewer whole copies than the log is to have of each shard, by the nodes' own word.
+/// The retired shards with fewer whole copies than the log is to have of each shard, by the nodes'
+/// own word.
 fn retired(told: &Conditions<'_>, entry: &LogEntry, ailing: &BTreeMap<NodeId, &'static str>) -> Vec<String> {
     let shards = entry.view.iter().flat_map(|view| &view.retired);
     shards.filter_map(|retired| copies_of(told, entry, retired, ailing)).collect()
@@ -318,8 +322,8 @@ enum ReplicaOn {
 }
 
 impl ReplicaOn {
-    /// Whether the copy counts as whole. A node that does not say whether it has a replica is believed to have one if it is `meant`
-    /// to.
+    /// Whether the copy counts as whole. A node that does not say whether it has a replica is
+    /// believed to have one if it is `meant` to.
     fn is_whole(self, meant: bool) -> bool {
         self == Self::Whole || self == Self::Untold && meant
     }
@@ -396,7 +400,8 @@ fn without(meant: &[NodeId], there: &[NodeId], ailing: &BTreeMap<NodeId, &'stati
     if away.is_empty() { String::new() } else { format!(", without node {}", away.join(", ")) }
 }
 
-/// The things that a log does without: how many of its replicas, and which nodes, and how those are.
+/// The things that a log does without: how many of its replicas, and which nodes, and how those
+/// are.
 fn missing(entry: &LogEntry, open: usize, ailing: &BTreeMap<NodeId, &'static str>) -> Vec<String> {
     let Some(view) = &entry.view else { return vec![] };
     let config = &entry.config;
@@ -507,7 +512,8 @@ mod tests {
         assert!(judge_progress(&log(&[1, 2, 3]), 3, Duration::ZERO, &one).is_well, "two have room");
     }
 
-    /// A node that says that it has a replica of shard 1 of the log, whole or not, or that it has none.
+    /// A node that says that it has a replica of shard 1 of the log, whole or not, or that it has
+    /// none.
     fn with_replica(is_whole: Option<bool>) -> Condition {
         let (log, shard) = (seriatim_model::LogId(1), ShardId(1));
         let shards = is_whole.map(|_| shard).into_iter().collect();

@@ -86,7 +86,8 @@ impl Cluster {
         self.plan_beat(id);
     }
 
-    /// Where messages have a size, heartbeats have a connection of their own, and nothing else waits before them.
+    /// Where messages have a size, heartbeats have a connection of their own, and nothing else
+    /// waits before them.
     fn heartbeat_lane(&self) -> Lane {
         let waits = self.scene.plan.capacity.is_none()
             || self.scene.plan.options.mutates(Mutation::HeartbeatsBehindRecords);

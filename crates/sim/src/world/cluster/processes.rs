@@ -73,7 +73,8 @@ impl Cluster {
             Err(cause) => {
                 let incarnation = node.incarnation;
                 node.start_failure = Some(cause.to_string());
-                // The operator does this about a disk that does not read, or whose journal has lost what it needs.
+                // The operator does this about a disk that does not read, or whose journal has lost
+                // what it needs.
                 node.disk.replace_bad_sectors();
                 if lied {
                     node.disk = MemoryDisk::new();
@@ -100,7 +101,8 @@ impl Cluster {
         }
     }
 
-    /// The node's process ends at once. With `power`, its disk keeps any part of what was not synced.
+    /// The node's process ends at once. With `power`, its disk keeps any part of what was not
+    /// synced.
     pub(crate) fn kill_node(&mut self, id: NodeId, power: bool, down_for: Duration) {
         let cut_after = self.scene.random.below(12);
         let seed = self.scene.random.draw();
@@ -135,7 +137,8 @@ impl Cluster {
         if self.nodes[&id].is_paused {
             self.resume_node(id, self.nodes[&id].incarnation);
         }
-        // The node waits for the work under way, and hears what arrived by then; it begins nothing new.
+        // The node waits for the work under way, and hears what arrived by then; it begins nothing
+        // new.
         let incarnation = self.nodes[&id].incarnation;
         self.written(id, incarnation);
         self.synced(id, incarnation);

@@ -1,5 +1,5 @@
-//! The turns of a node: it takes what arrived, does what is due, and its messages and its disk's work go their ways, as with the
-//! server's driver.
+//! The turns of a node: it takes what arrived, does what is due, and its messages and its disk's
+//! work go their ways, as with the server's driver.
 
 use std::time::Duration;
 
@@ -126,7 +126,8 @@ impl Cluster {
         self.node_works(id)
     }
 
-    /// A node takes what has arrived, does what is due, and performs its effects, as the server's driver does.
+    /// A node takes what has arrived, does what is due, and performs its effects, as the server's
+    /// driver does.
     fn node_works(&mut self, id: NodeId) -> bool {
         let now = self.scene.now;
         let mut departures = vec![];
@@ -178,7 +179,8 @@ impl Cluster {
                 continue;
             }
             node.host.as_mut()?.handle(clock + spent, event);
-            // A confirmation that the node gave before a seal counts, even if the seal came with it.
+            // A confirmation that the node gave before a seal counts, even if the seal came with
+            // it.
             self.witness.note_ordered(&mut self.scene, &self.nodes, id);
             spent = self.charge(id, spent, came, departures);
             if let Some((way, bytes)) = came {
@@ -216,8 +218,8 @@ impl Cluster {
         Some(spent)
     }
 
-    /// Reads for readers: all that they wait for, unless work takes time. Then it is as much as the server's driver reads in one turn. Says
-    /// how long the turn took so far.
+    /// Reads for readers: all that they wait for, unless work takes time. Then it is as much as the
+    /// server's driver reads in one turn. Says how long the turn took so far.
     fn node_serves_readers(
         &mut self,
         id: NodeId,

@@ -36,8 +36,8 @@ impl Cluster {
         Some(&mut load.costs)
     }
 
-    /// Charges a node for its work since the last call: its messages leave, and it was busy for so long, from `spent`
-    /// after its turn began.
+    /// Charges a node for its work since the last call: its messages leave, and it was busy for so
+    /// long, from `spent` after its turn began.
     pub(super) fn charge(
         &mut self,
         id: NodeId,
@@ -102,7 +102,8 @@ impl Cluster {
         }
     }
 
-    /// A node's disk is busy with so many bytes, and a sync that takes `sync`, from `from` on. Returns when that is over.
+    /// A node's disk is busy with so many bytes, and a sync that takes `sync`, from `from` on.
+    /// Returns when that is over.
     pub(super) fn disk_is_busy(&mut self, id: NodeId, from: Time, bytes: u64, sync: Duration) -> Time {
         let Some(capacity) = &self.scene.plan.capacity else { return self.scene.now + sync };
         let node = self.nodes.get_mut(&id).expect("the node exists");

@@ -34,7 +34,8 @@ thread_local! {
     static KNOWN: RefCell<BTreeMap<Vec<u64>, Option<Rc<Tail>>>> = const { RefCell::new(BTreeMap::new()) };
 }
 
-/// Closes the view in every way: by each member of the ordering layer, with each choice of replicas. One shard may be lost.
+/// Closes the view in every way: by each member of the ordering layer, with each choice of
+/// replicas. One shard may be lost.
 pub(crate) fn all(state: &State, log: &Log) -> Vec<Closed> {
     let mut closed = vec![];
     let members: Vec<_> =
@@ -80,8 +81,8 @@ fn choices() -> Vec<Vec<Place>> {
     both.filter(|left| !left.is_empty()).collect()
 }
 
-/// Closes the view over copies: the chosen member is sealed, the replicas are fenced, and what it sends arrives. Returns what
-/// it gave positions to; nothing, if it has nothing to say of the view.
+/// Closes the view over copies: the chosen member is sealed, the replicas are fenced, and what it
+/// sends arrives. Returns what it gave positions to; nothing, if it has nothing to say of the view.
 fn close(log: &Log, chosen: &Placed, survivors: &[&Arc<Placed>], lost: &BTreeSet<ShardId>) -> Option<Tail> {
     let entry = log.entry();
     let old = entry.view.clone()?;

@@ -26,8 +26,8 @@ pub(crate) const SHARDS: [[NodeId; 2]; 2] = [[NodeId(3), NodeId(4)], [NodeId(5),
 /// The size of a model.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Log {
-    /// Messages with so many records each that were submitted to each shard, and had all their consequences, before anything that
-    /// is looked at.
+    /// Messages with so many records each that were submitted to each shard, and had all their
+    /// consequences, before anything that is looked at.
     pub(crate) settled: [&'static [u64]; 2],
     /// The same of those that are submitted then.
     pub(crate) submits: [&'static [u64]; 2],
@@ -154,8 +154,8 @@ impl Log {
         }
     }
 
-    /// The log at the start of its first view. All take part, a reader wants to know all of both shards early, and the records are
-    /// on their way.
+    /// The log at the start of its first view. All take part, a reader wants to know all of both
+    /// shards early, and the records are on their way.
     fn begun(&self) -> State {
         let (entry, config, options) = (self.entry(), self.config(), self.options());
         let view = entry.view.as_ref().expect("it has one");

@@ -1,14 +1,17 @@
-//! The windows of a log with quotas, checked in every reachable state, over the machines themselves (docs/design/belfast.md;
-//! docs/decisions/2026-11-26-closing-by-slots.md).
+//! The windows of a log with quotas, checked in every reachable state, over the machines themselves
+//! (docs/design/belfast.md; docs/decisions/2026-11-26-closing-by-slots.md).
 //!
-//! A state is the members of the ordering layer and the replicas of two shards in one view, and the messages between them. Messages
-//! arrive at any time, in any order, any number of times, or never; the clock of each machine goes on from one of its deadlines to
-//! the next, whatever the others' do. In every state the view is closed in every way that is possible then: by each member of the
-//! layer, with each choice of replicas that are left, and without one shard. What was told before it was final is to stand in
-//! all of them ([`rules`]): a machine that crashes is one that is not left.
+//! A state is the members of the ordering layer and the replicas of two shards in one view, and the
+//! messages between them. Messages arrive at any time, in any order, any number of times, or never;
+//! the clock of each machine goes on from one of its deadlines to the next, whatever the others'
+//! do. In every state the view is closed in every way that is possible then: by each member of the
+//! layer, with each choice of replicas that are left, and without one shard. What was told before
+//! it was final is to stand in all of them ([`rules`]): a machine that crashes is one that is not
+//! left.
 //!
-//! Not modelled: liveness, durability `disk`, replicas that restart, shards that lend, names that are passed over, more than one
-//! view; and that members let go of cuts (`place::Way` says which messages are not open, and why).
+//! Not modelled: liveness, durability `disk`, replicas that restart, shards that lend, names that
+//! are passed over, more than one view; and that members let go of cuts (`place::Way` says which
+//! messages are not open, and why).
 
 mod closing;
 mod log;
@@ -24,8 +27,8 @@ use crate::{ENOUGH, explore, refute};
 
 /// One shard has what it is to bring to the first cut, and the other gets it.
 const TURN: Log = Log { settled: [&[], &[10]], submits: [&[10], &[]], waits: 0, mutation: None };
-/// The second window was decided with the first cut; one shard has what it is to bring to the second cut, and the other gets that
-/// and more.
+/// The second window was decided with the first cut; one shard has what it is to bring to the
+/// second cut, and the other gets that and more.
 const BEYOND: Log = Log { settled: [&[10], &[20]], submits: [&[11], &[]], waits: 0, mutation: None };
 /// Both shards get what they are to bring to the first cut.
 const TURNS: Log = Log { settled: [&[], &[]], submits: [&[10], &[10]], waits: 0, mutation: None };

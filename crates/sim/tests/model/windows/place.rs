@@ -68,7 +68,8 @@ pub(crate) enum Way {
 }
 
 impl Packet {
-    /// When it arrives. What is not open is left out for the number of states: nobody promises anything by it.
+    /// When it arrives. What is not open is left out for the number of states: nobody promises
+    /// anything by it.
     pub(crate) fn way(&self) -> Way {
         use cuts::ShardMessage as Cuts;
         let is_primary = |place| matches!(place, Place::Shard(_, node) if SHARDS.iter().any(|[primary, _]| *primary == node));
@@ -98,7 +99,8 @@ pub(crate) struct Placed {
     pub(crate) place: Place,
     pub(crate) role: Role,
     pub(crate) clock: Time,
-    /// Stands for everything that decides what the machine will do: a hash of its `Debug` text, so that no field can be forgotten.
+    /// Stands for everything that decides what the machine will do: a hash of its `Debug` text, so
+    /// that no field can be forgotten.
     pub(crate) digest: u64,
 }
 

@@ -16,7 +16,8 @@ use super::place::{Packet, Place};
 pub(crate) const ASSERTED: u16 = 1;
 /// The slots of a committed cut are those that its window gave out.
 pub(crate) const IN_SLOTS: u16 = 1 << 1;
-/// A record that was told before it was final stands there however the view is closed, as long as its shard is not lost.
+/// A record that was told before it was final stands there however the view is closed, as long as
+/// its shard is not lost.
 pub(crate) const STANDS: u16 = 1 << 2;
 /// Everything holds that was told to hold, whatever is lost.
 pub(crate) const HOLDS: u16 = 1 << 3;
@@ -98,7 +99,8 @@ impl Ghost {
     }
 }
 
-/// The positions of a window's turns, each with the shard that has it, by writing down one turn after the other.
+/// The positions of a window's turns, each with the shard that has it, by writing down one turn
+/// after the other.
 fn slots(window: &Window) -> Vec<(Position, ShardId)> {
     let mut slots = vec![];
     let mut position = window.base;

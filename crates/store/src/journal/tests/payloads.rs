@@ -1,4 +1,5 @@
-//! Payloads that are made of what the journal writes itself: nothing that a client sends is ever taken for a batch.
+//! Payloads that are made of what the journal writes itself: nothing that a client sends is ever
+//! taken for a batch.
 
 use super::*;
 use crate::journal::batch::{Batch, BatchHeader};
@@ -85,8 +86,8 @@ fn headers_in_a_torn_batch_keep_no_journal_from_opening() {
     assert_eq!(bytes_of(&open_with(&before, WIDE).unwrap().1), [b"first"]);
 }
 
-/// A client's payload fills two files, which are used again for what is small. It is copies of `block`, the first where a block
-/// starts.
+/// A client's payload fills two files, which are used again for what is small. It is copies of
+/// `block`, the first where a block starts.
 fn play(block: &[u8]) -> (MemoryDisk, Journal) {
     let disk = MemoryDisk::new();
     let options = JournalOptions { file_bytes: 256 << 10, ..WIDE };

@@ -187,7 +187,8 @@ fn bytes_of(batches: impl Iterator<Item = Vec<Binding>>) -> usize {
     lengths[2..].iter().copied().max().unwrap()
 }
 
-/// `count` runs of 4 records in stripes of 4 on two shards, in segments of 64 MiB; the records are as long as these say.
+/// `count` runs of 4 records in stripes of 4 on two shards, in segments of 64 MiB; the records are
+/// as long as these say.
 fn striped(count: u64, lengths: impl Fn(u64) -> u32 + Copy) -> impl Iterator<Item = Vec<Binding>> {
     let mut offset = 64;
     let mut next = 0;

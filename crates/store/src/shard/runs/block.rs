@@ -5,8 +5,8 @@
 //! entry   how its places (2 bits) and the rest (6) are told (1) · places · the rest
 //! ```
 //!
-//! The first entry is where its block is. The others are expected to go on where the one before them ends, or to leave
-//! out as many places as were left out last.
+//! The first entry is where its block is. The others are expected to go on where the one before
+//! them ends, or to leave out as many places as were left out last.
 
 use std::cell::Cell;
 use std::marker::PhantomData;

@@ -19,8 +19,8 @@ impl<T> FromIterator<(u64, T)> for Open<T> {
 }
 
 impl<T: Stretch> Open<T> {
-    /// Adds a stretch, in place of what was at its places, joined with the one before it if that is possible. Returns
-    /// what was at its places, in order.
+    /// Adds a stretch, in place of what was at its places, joined with the one before it if that is
+    /// possible. Returns what was at its places, in order.
     pub(super) fn insert(&mut self, first: u64, stretch: T) -> Vec<T> {
         let replaced = self.remove(first, first + stretch.count());
         let at = self.count_before(first);
@@ -76,7 +76,8 @@ impl<T: Stretch> Open<T> {
         found.inspect(|_| visits.add(1))
     }
 
-    /// Frees the places below `end`, up to `most` stretches, and counts these off. Returns whether that is all.
+    /// Frees the places below `end`, up to `most` stretches, and counts these off. Returns whether
+    /// that is all.
     pub(super) fn drop_below(&mut self, end: u64, most: &mut usize) -> bool {
         let below = self.count_before(end);
         let dropped = below.min(*most);

@@ -1,4 +1,5 @@
-//! Packed runs are what a plain map would hold, and nothing that is done to them looks at all of them.
+//! Packed runs are what a plain map would hold, and nothing that is done to them looks at all of
+//! them.
 
 use std::fmt::Debug;
 
@@ -120,8 +121,8 @@ impl Both {
         places.into_iter().map(|at| self.model.remove(&at).unwrap()).collect()
     }
 
-    /// The entries touched, each up to four times (looked for, unpacked, packed, replaced), and some blocks at the
-    /// sides.
+    /// The entries touched, each up to four times (looked for, unpacked, packed, replaced), and
+    /// some blocks at the sides.
     fn check_cost(&self, before: u64, touched: usize) {
         let cost = self.visits.count() - before;
         assert!(cost <= (4 * touched + 16 * BLOCK_ENTRIES) as u64, "{cost} for {touched} entries");
