@@ -3,6 +3,7 @@
 mod costs;
 mod crashes;
 mod lab;
+mod picture;
 mod programs;
 mod room;
 mod spent;

@@ -34,6 +34,12 @@ impl Spent {
     /// A longer span has waited for more than the first pause of a client that was turned away.
     pub(crate) const RETRY: Self = Self(30 * TIMER);
 
+    /// The message delays of a span that contains nothing else.
+    pub(crate) fn delays(self) -> u64 {
+        assert!(self.0 < SYNC, "{self} are more than delays");
+        self.0
+    }
+
     pub(crate) fn between(began: Time, ended: Time) -> Self {
         Self(u64::try_from((ended - began).as_nanos()).expect("minutes at most"))
     }
