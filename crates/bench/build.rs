@@ -1,10 +1,10 @@
-//! Puts the commit into the binary, for the figures that `seriatim bench` records.
+//! Puts the commit into the binary, for recorded figures.
 
 use std::process::Command;
 
 fn main() {
     let described = Command::new("git").args(["describe", "--always", "--dirty", "--abbrev=12"]).output();
-    // A source archive has no history; its figures say so.
+    // A source archive has no history.
     let commit = described.ok().filter(|output| output.status.success());
     let commit =
         commit.map_or("unknown".into(), |output| String::from_utf8_lossy(&output.stdout).trim().to_owned());

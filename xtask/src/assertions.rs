@@ -1,33 +1,29 @@
-//! The cost of the release assertions of the deciding crates, from profiles of the simulator
+//! The cost of the deciding crates' release assertions, from profiles of the simulator
 //! (`bench/assertions.sh`).
 //!
-//! A profile by callgrind has the instructions of each line, and at the line of each call those of
-//! the called function with all that it calls. An assertion costs what its lines have of both. Code
-//! that the compiler inlined into an assertion from elsewhere has lines of its own and is missing
-//! there: so the script also profiles a build [without](disarmed) assertions. The simulator does
-//! the same in both, so the difference is exact for all of them.
+//! A callgrind profile has the instructions of each line, and at a call those of the called
+//! function with its callees. An assertion costs the sum over its lines. Inlined code has its own
+//! lines: so the script also profiles a build [without](disarmed) assertions. The simulator does
+//! the same in both, so the difference is exact.
 
 use std::collections::BTreeMap;
 
 use crate::source::{line_of, words};
 use crate::workspace::{TextFile, Workspace};
 
-/// The crates that decide; see ARCHITECTURE.
+/// See ARCHITECTURE.
 const DECIDING: [&str; 5] = ["model", "protocol", "delivery", "store", "host"];
 
-/// An assertion in a deciding crate, outside of its tests.
-///
-/// One that judges the outcome of a change (`assert!(set.remove(&key))`) is none of these: the
-/// change is not its cost.
+/// An assertion in a deciding crate, outside of tests. Those about the outcome of a change
+/// (`assert!(set.remove(&key))`) are excluded, since the change is not their cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assertion {
-    /// The path of its file.
+    /// Path of its file.
     pub path: String,
-    /// Its first line, from 1.
+    /// First line, from 1.
     pub first: usize,
-    /// Its last line.
+    /// Last line.
     pub last: usize,
-    /// The characters from its name to its closing bracket.
     range: (usize, usize),
 }
 
@@ -37,7 +33,7 @@ pub fn find(workspace: &Workspace) -> Vec<Assertion> {
     workspace.rust().flat_map(in_file).collect()
 }
 
-/// The text of a file with its assertions switched off, if it has any.
+/// The file's text with assertions switched off. `None`: it has none.
 #[must_use]
 pub fn disarmed(file: &TextFile) -> Option<String> {
     let mut chars: Vec<char> = file.text.chars().collect();
@@ -75,7 +71,7 @@ fn decides(path: &str) -> bool {
     is_source && !is_test
 }
 
-/// The bracket that closes a macro call whose `!` is at `at`.
+/// The bracket that closes a macro call with its `!` at `at`.
 fn closing(code: &str, at: usize) -> Option<usize> {
     code[at..].strip_prefix("!(")?;
     let mut depth = 0;
@@ -92,19 +88,19 @@ fn closing(code: &str, at: usize) -> Option<usize> {
     None
 }
 
-/// A profile's instructions by line, with those of the calls made there, and all of them.
+/// Instructions by line, including those of calls, and in total.
 #[derive(Debug, Default)]
 pub struct Profile {
-    /// Of each line of each file.
+    /// By file and line.
     pub lines: BTreeMap<(String, usize), u64>,
-    /// Of the whole run.
+    /// In the whole run.
     pub total: u64,
-    /// Instructions on lines of the deciding crates, without the calls.
+    /// On lines of the deciding crates, without calls.
     pub deciding: u64,
 }
 
 impl Profile {
-    /// Reads what `valgrind --tool=callgrind --dump-instr=no` wrote.
+    /// Reads the output of `valgrind --tool=callgrind --dump-instr=no`.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         let (mut profile, mut names) = (Self::default(), BTreeMap::new());
@@ -137,8 +133,7 @@ impl Profile {
     }
 }
 
-/// A file's path below the workspace. It is written out once, as `(number) path`, and then only its
-/// number.
+/// Callgrind writes a path once, as `(number) path`, then only the number.
 fn named(value: &str, names: &mut BTreeMap<String, String>) -> String {
     let (number, path) = value.split_once(' ').unwrap_or((value, ""));
     if !path.is_empty() {
@@ -148,7 +143,7 @@ fn named(value: &str, names: &mut BTreeMap<String, String>) -> String {
     names.get(number).cloned().unwrap_or_default()
 }
 
-/// A line and its count. The line is a number, or a difference from the last one.
+/// A line, absolute or relative to the last, and its count.
 fn counted(row: &str, last: usize) -> Option<(usize, u64)> {
     let (line, count) = row.split_once(' ')?;
     let line = match line.split_at_checked(1)? {
@@ -160,9 +155,8 @@ fn counted(row: &str, last: usize) -> Option<(usize, u64)> {
     Some((line, count.parse().ok()?))
 }
 
-/// A table in Markdown: the assertions that cost most in some profile, in percent of all its
-/// instructions; then all of them, as far as lines tell; what a build without them saves; and what
-/// the crates take that they are in.
+/// A Markdown table in percent of all instructions: the most expensive assertions, their sum, the
+/// saving without them, and the share of the deciding crates.
 #[must_use]
 pub fn table(assertions: &[Assertion], profiles: &[(String, Profile, Profile)], rows: usize) -> String {
     let percent = |part: u64, profile: &Profile| 100.0 * part as f64 / profile.total as f64;

@@ -1,15 +1,15 @@
-//! How a commit's subject looks: an area first, then what is so now, in at most 72 characters.
+//! The form of a commit subject: an area, then the new state, in at most 72 characters.
 
 use std::path::Path;
 use std::process::Command;
 
-/// How many characters a subject has at most: what lists of commits show of it.
+/// Lists of commits show no more of a subject.
 const SUBJECT: usize = 72;
 
-/// The file that brought the rule: it holds for commits since.
+/// The rule holds for commits since this file.
 const SINCE: &str = "xtask/src/commits.rs";
 
-/// The problem of a subject, if it has one. One that joins branches needs no area.
+/// The problem of a subject, if any. A merge needs no area.
 #[must_use]
 pub fn problem(subject: &str, is_merge: bool) -> Option<String> {
     let length = subject.chars().count();
@@ -29,7 +29,7 @@ pub fn problem(subject: &str, is_merge: bool) -> Option<String> {
     let first = text.split_whitespace().next().unwrap_or_default();
     let mut letters = first.chars();
     let is_capital = letters.next().is_some_and(char::is_uppercase);
-    // Names in code keep their capitals, and so do signals and letters that stand for words.
+    // Names in code, signals and abbreviations keep their capitals.
     let is_name = letters.any(char::is_uppercase) || first.contains("::");
     if first.is_empty() || (is_capital && !is_name) {
         return Some("begins with a capital; it goes on from its area, in small letters".into());
@@ -37,11 +37,11 @@ pub fn problem(subject: &str, is_merge: bool) -> Option<String> {
     text.ends_with('.').then(|| "ends with a full stop".into())
 }
 
-/// The commits since `base`, or since the rule, whose subjects are not as they should be, each with
-/// its problem; how many there are in all.
+/// Number of commits since `base` (by default since the rule), and the problem of each wrong
+/// subject.
 ///
 /// # Errors
-/// The reason why there is nothing to look at: no git, or not enough history.
+/// If git fails, or the history is too short.
 pub fn check(root: &Path, base: Option<&str>) -> Result<(usize, Vec<String>), String> {
     let base = match base {
         Some(base) => base.to_owned(),

@@ -1,11 +1,12 @@
-//! Checks on the project's own shape, and runs that are too long for continuous integration.
+//! Checks of the project's shape, and runs that are too long for continuous integration.
 //!
-//! [`tidy`] holds what can be checked by reading: who depends on whom, how long a function is,
-//! which words the glossary has. Every check also runs as a test, so `cargo test --workspace` keeps
-//! the shape. [`commits`] looks at the subjects of new commits, where there is a history to look
-//! at. [`assertions`] adds up what assertions cost, from profiles. [`prose`] measures how plain the
-//! texts are, and draws comments for a reader. [`soak`] plans the long runs: fresh seeds, kill
-//! loops, many cases for the decoders.
+//! - [`tidy`]: checks by reading, such as dependencies, sizes, the glossary. `cargo test
+//!   --workspace` runs them too.
+//! - [`commits`]: subjects of new commits, where there is a history.
+//! - [`assertions`]: cost of assertions, from profiles.
+//! - [`prose`]: how plain the texts are, and random comments for a reader.
+//! - [`soak`]: the long runs: fresh seeds, kill loops, many cases for decoders.
+//! - [`source`], [`workspace`]: Rust code and files as text.
 
 pub mod assertions;
 pub mod commits;

@@ -120,8 +120,7 @@ fn write_limits() -> io::Result<()> {
     fs::write(Workspace::own_root().join(tidy::PROSE_LIMITS), tidy::lowered_limits(&workspace))
 }
 
-/// Prints the table of what assertions cost, for each profile `NAME.with` of the folder that has
-/// its `NAME.without`.
+/// Prints the costs of assertions for each pair of `NAME.with` and `NAME.without` in the folder.
 fn print_costs(folder: &Path) -> io::Result<()> {
     let mut profiles = vec![];
     let mut paths: Vec<_> =
@@ -136,8 +135,7 @@ fn print_costs(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Without a history there is nothing to check, which is said and is no failure, unless commits
-/// were asked for.
+/// Without a history the check is skipped, unless `base` is given.
 fn run_commits(base: Option<&str>) -> ExitCode {
     match commits::check(&Workspace::own_root(), base) {
         Ok((count, problems)) if problems.is_empty() => {

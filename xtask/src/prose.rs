@@ -1,7 +1,6 @@
-//! Measures how plain the project's texts are: phrases that hide the actor or the object, words in
-//! comments, and long lines.
+//! Measures how plain the project's texts are: markers, words in comments, long lines.
 //!
-//! A marker is a match of one of [`PATTERNS`]. Text in backquotes is code and does not count.
+//! A marker is a match of one of [`PATTERNS`]. Text in backquotes does not count.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,7 +8,7 @@ use std::fmt::Write as _;
 use crate::source;
 use crate::workspace::{TextFile, Workspace};
 
-/// The phrases. Each is a sequence of words; each word is one of several.
+/// Phrases that hide the actor or the object. Each word is one of several.
 pub const PATTERNS: &[&[&[&str]]] = &[
     &[&["is", "are", "was", "were", "been"], &["told"]],
     &[&["go", "goes", "went"], &["on"]],
@@ -27,17 +26,17 @@ pub const PATTERNS: &[&[&[&str]]] = &[
     &[&["as"], &["far"], &["as"]],
 ];
 
-/// The columns that a line of a comment may have.
+/// The most columns of a comment's line.
 pub const COLUMNS: usize = 100;
 
-/// The figures of some texts.
+/// Figures of texts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// The matches of [`PATTERNS`].
+    /// Matches of [`PATTERNS`].
     pub markers: usize,
-    /// The words outside of code.
+    /// Words outside of code.
     pub words: usize,
-    /// The lines of comments with more than [`COLUMNS`] columns.
+    /// Lines of comments with more than [`COLUMNS`] columns.
     pub long_lines: usize,
 }
 
@@ -48,25 +47,25 @@ impl Figures {
         self.long_lines += other.long_lines;
     }
 
-    /// The markers in 1,000 words. 0 without words.
+    /// Markers per 1,000 words. 0 without words.
     #[must_use]
     pub fn rate(&self) -> f64 {
         if self.words == 0 { 0.0 } else { self.markers as f64 * 1000.0 / self.words as f64 }
     }
 }
 
-/// A paragraph of text: a comment, a block of a page, or a string.
+/// A comment, a block of a page, or a string.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paragraph {
-    /// Its first line in the file, from 1.
+    /// First line, from 1.
     pub line: usize,
-    /// The number of its lines.
+    /// Number of lines.
     pub lines: usize,
-    /// The text, without the signs of comments.
+    /// Text without comment signs.
     pub text: String,
 }
 
-/// The words and markers of a text.
+/// Words and markers of a text.
 #[must_use]
 pub fn figures_of(text: &str) -> Figures {
     let words = words(text);
@@ -81,14 +80,13 @@ fn begins(words: &[String], pattern: &[&[&str]]) -> bool {
         && pattern.iter().zip(words).all(|(choices, word)| choices.contains(&word.as_str()))
 }
 
-/// The words outside of backquotes, in small letters.
 fn words(text: &str) -> Vec<String> {
     let prose = text.split('`').step_by(2);
     let words = prose.flat_map(|part| part.split(|c: char| !c.is_alphabetic() && c != '\'' && c != '-'));
     words.filter(|word| word.chars().any(char::is_alphabetic)).map(str::to_lowercase).collect()
 }
 
-/// The comments of a Rust file: neighbouring lines that have nothing but a comment are one.
+/// Comments of a Rust file. Adjacent comment lines are one.
 #[must_use]
 pub fn comments(file: &TextFile) -> Vec<Paragraph> {
     let mut comments: Vec<Paragraph> = vec![];
@@ -106,16 +104,15 @@ pub fn comments(file: &TextFile) -> Vec<Paragraph> {
     comments
 }
 
-/// The text of the line's comment. The code has blanks where comments and strings are.
+/// `code` has blanks in place of comments and strings.
 fn comment_in<'a>(text: &'a str, code: &str) -> Option<&'a str> {
     let from = code.trim_end().len();
     let rest = text.get(from..)?;
-    // Behind the last code of a line there is a comment, or the end of a string.
     let comment = rest.trim_start().strip_prefix("//")?;
     Some(comment.trim_start_matches(['/', '!']).trim())
 }
 
-/// The strings of a Rust file that are sentences: four words or more.
+/// Strings of a Rust file with four words or more.
 #[must_use]
 pub fn sentences(file: &TextFile) -> Vec<Paragraph> {
     let strings = source::strings(&file.text).into_iter();
@@ -123,7 +120,7 @@ pub fn sentences(file: &TextFile) -> Vec<Paragraph> {
     sentences.filter(|sentence| words(&sentence.text).len() >= 4).collect()
 }
 
-/// The text of a page, without its blocks of code.
+/// The text of a page, without blocks of code.
 #[must_use]
 pub fn page(file: &TextFile) -> String {
     let (mut is_code, mut out) = (false, String::new());
@@ -137,8 +134,7 @@ pub fn page(file: &TextFile) -> String {
     out
 }
 
-/// The figures of the workspace: of the comments of each crate, of its sentences outside of tests,
-/// and of each page.
+/// Figures of each crate's comments, of its sentences outside of tests, and of each page.
 #[must_use]
 pub fn measure(workspace: &Workspace) -> BTreeMap<String, Figures> {
     let mut all: BTreeMap<String, Figures> = BTreeMap::new();
@@ -166,7 +162,6 @@ fn long_lines(file: &TextFile) -> usize {
     lines.filter(|((_, text), code)| is_long(text) && comment_in(text, code).is_some()).count()
 }
 
-/// The crate that a path belongs to.
 fn crate_of(path: &str) -> Option<&str> {
     match path.strip_prefix("crates/") {
         Some(rest) => rest.split('/').next(),
@@ -174,13 +169,13 @@ fn crate_of(path: &str) -> Option<&str> {
     }
 }
 
-/// Whether the file's strings may be read by users: it is no test, and no tool of the developers.
+/// Whether users may read the file's strings: tests and developers' tools have none.
 fn is_product(path: &str) -> bool {
     let is_tool = ["xtask/", "crates/sim/", "crates/bench/"].iter().any(|tool| path.starts_with(tool));
     !is_tool && path.contains("/src/") && !path.ends_with("tests.rs") && !path.contains("/tests/")
 }
 
-/// The table of the figures, and their sum over all comments.
+/// The figures, and their sum over all comments.
 #[must_use]
 pub fn table(figures: &BTreeMap<String, Figures>) -> String {
     let mut out = String::new();
@@ -205,7 +200,7 @@ pub fn table(figures: &BTreeMap<String, Figures>) -> String {
     out
 }
 
-/// Comments drawn by a seed, each with its place and the code below it.
+/// Comments drawn by a seed, with their places and the code below.
 #[must_use]
 pub fn sample(workspace: &Workspace, count: usize, seed: u64) -> String {
     let in_crates = workspace.rust().filter(|file| file.path.starts_with("crates/"));
@@ -224,7 +219,7 @@ pub fn sample(workspace: &Workspace, count: usize, seed: u64) -> String {
     out
 }
 
-/// The next number of a sequence (SplitMix64).
+/// SplitMix64.
 fn draw(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut mixed = *state;

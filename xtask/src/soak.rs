@@ -1,5 +1,4 @@
-//! The runs that are too long for continuous integration: one after another, stopping at the first
-//! that fails, with what ran at the end.
+//! Runs that are too long for continuous integration, up to the first failure, and a summary.
 
 use std::fmt;
 use std::process::{Command, ExitCode};
@@ -9,10 +8,9 @@ use seriatim_model::Order;
 
 use crate::workspace::Workspace;
 
-/// How long logs are quiet before they are trimmed, in milliseconds.
 const TRIM_PAUSE_MS: u64 = 10_000;
 
-/// The simulator's profiles in which something in particular goes wrong.
+/// The simulator's profiles with particular faults.
 const FAULTS: [&str; 19] = [
     "one-fault",
     "lost-for-good",
@@ -34,7 +32,7 @@ const FAULTS: [&str; 19] = [
     "reshaped-losses",
     "taking-time",
 ];
-/// The profiles in which more is asked for than there is capacity.
+/// The profiles with more load than capacity.
 const LOADS: [&str; 14] = [
     "within-capacity",
     "overload",
@@ -51,42 +49,41 @@ const LOADS: [&str; 14] = [
     "large-records",
     "long-log",
 ];
-/// How many cases each property of a decoder gets in a round.
+/// Cases of each decoder property per round.
 const CASES: u64 = 2000;
 
-/// How long to soak.
+/// The extent of a soak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// How many simulated clusters of each ordering, each from its own seed.
+    /// Simulated clusters of each ordering.
     pub seeds: u64,
-    /// How many of each ordering and each profile of faults.
+    /// The same for each profile of faults.
     pub fault_seeds: u64,
-    /// How many of each ordering and each profile of load.
+    /// The same for each profile of load.
     pub overload_seeds: u64,
     /// The first seed.
     pub from: u64,
-    /// For how many minutes larger models of the view change are explored, after those that come to
-    /// an end in macro steps.
+    /// Minutes for larger models of the view change, after the models that end in macro steps.
     pub model_minutes: u64,
-    /// How many real clusters whose processes are killed.
+    /// Real clusters with killed processes.
     pub kill_loops: u64,
-    /// How often each loss of a node is tried on real clusters that go on without it.
+    /// Tries of each loss of a node on real clusters.
     pub failover_loops: u64,
-    /// How often the disk of a real node fills up and is trimmed.
+    /// Times that a real node's disk fills up and is trimmed.
     pub disk_loops: u64,
-    /// For how many seconds each cell of the load matrix is appended to.
+    /// Seconds of load for each cell of the load matrix.
     pub load_seconds: u64,
-    /// For how many minutes nodes are sent valid messages with extreme numbers.
+    /// Minutes of valid messages with extreme numbers.
     pub extreme_minutes: u64,
-    /// For how many minutes each decoder gets what is no encoding.
+    /// Minutes of invalid encodings for each decoder.
     pub fuzz_minutes: u64,
 }
 
 impl Options {
-    /// The options of a command line; the first seed is `from` unless it says otherwise.
+    /// Reads a command line. `from` is the default first seed.
     ///
     /// # Errors
-    /// Which argument is wrong.
+    /// The wrong argument.
     pub fn parse(arguments: &[&str], from: u64) -> Result<Self, String> {
         let mut options = Self {
             seeds: 20_000,
@@ -123,23 +120,20 @@ impl Options {
     }
 }
 
-/// A seed that differs from run to run: milliseconds since 1970.
+/// Milliseconds since 1970.
 #[must_use]
 pub fn seed_from_clock() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     since.as_millis().try_into().unwrap_or(u64::MAX)
 }
 
-/// One command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Step {
-    /// Its work, with the count.
     name: String,
-    /// Set for it besides the environment of this program.
+    /// Additional to this program's environment.
     environment: Vec<(&'static str, String)>,
-    /// The arguments of cargo.
     arguments: Vec<String>,
-    /// For how many minutes it is done again and again; once, if 0.
+    /// Minutes of repetition; once, if 0.
     minutes: u64,
 }
 
@@ -168,7 +162,6 @@ impl Step {
     }
 }
 
-/// The simulator's commands: everything on every ordering, then the profiles.
 fn simulations(options: &Options) -> Vec<Step> {
     let Options { seeds, fault_seeds, overload_seeds, from, .. } = *options;
     let simulate = |order: Order, profile: Option<&str>, seeds: u64| {
@@ -187,7 +180,7 @@ fn simulations(options: &Options) -> Vec<Step> {
     any.chain(of(&FAULTS, fault_seeds)).chain(of(&LOADS, overload_seeds)).collect()
 }
 
-/// The commands in their order: the cheapest to replay first. A count of 0 leaves a command out.
+/// The cheapest to replay come first. A count of 0 omits a command.
 fn steps(options: &Options) -> Vec<Step> {
     let Options { model_minutes, kill_loops, failover_loops, load_seconds, .. } = *options;
     let Options { disk_loops, extreme_minutes, fuzz_minutes, .. } = *options;
@@ -234,7 +227,7 @@ fn steps(options: &Options) -> Vec<Step> {
     simulations(options).into_iter().chain(wanted).collect()
 }
 
-/// Runs everything, and says at the end what ran.
+/// Runs everything up to the first failure, and prints a summary.
 #[must_use]
 #[expect(clippy::print_stdout, reason = "a command line talks on its terminal")]
 pub fn run(options: &Options) -> ExitCode {
@@ -255,7 +248,7 @@ pub fn run(options: &Options) -> ExitCode {
     if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// Does it once, or until its minutes are over: what is drawn differs from round to round.
+/// Runs once, or until its minutes are over: each round draws other cases.
 fn perform(step: &Step) -> bool {
     let end = Instant::now() + Duration::from_secs(60 * step.minutes);
     loop {

@@ -1,8 +1,6 @@
-//! Reads Rust well enough to count and to search: which characters are code, and where functions
-//! are.
+//! Reads Rust well enough to count and to search.
 
-/// Replaces the contents of comments, strings and characters by spaces. Lines stay where they are,
-/// and so do all braces that are code.
+/// Replaces comments, strings and characters by spaces. Lines and braces of code stay.
 #[must_use]
 pub fn blank(text: &str) -> String {
     let chars: Vec<char> = text.chars().collect();
@@ -18,8 +16,7 @@ pub fn blank(text: &str) -> String {
     out
 }
 
-/// Where the comment, literal, name or single character that starts at `at` ends, and whether it is
-/// kept.
+/// End of the token at `at`, and whether it is kept.
 fn token_end(chars: &[char], at: usize) -> (usize, bool) {
     let next = chars.get(at + 1).copied();
     match chars[at] {
@@ -41,7 +38,7 @@ fn token_end(chars: &[char], at: usize) -> (usize, bool) {
     }
 }
 
-/// The strings of a file, each with its line, from 1. Escapes and the names in braces are blanks.
+/// Strings of a file with their lines, from 1. Escapes and names in braces are blanks.
 #[must_use]
 pub fn strings(text: &str) -> Vec<(usize, String)> {
     let chars: Vec<char> = text.chars().collect();
@@ -123,7 +120,7 @@ fn string_end(chars: &[char], at: usize) -> usize {
     chars.len()
 }
 
-/// The end of the raw string whose `#`s or quote are at `at`, if there is one (`r#name` is a name).
+/// End of the raw string with its `#`s or quote at `at`, if there is one (`r#name` is a name).
 fn raw_string_end(chars: &[char], at: usize) -> Option<usize> {
     let quote = (at..chars.len()).find(|&i| chars[i] != '#')?;
     if chars[quote] != '"' {
@@ -137,7 +134,7 @@ fn raw_string_end(chars: &[char], at: usize) -> Option<usize> {
     Some(end.map_or(chars.len(), |i| i + 1 + hashes))
 }
 
-/// The end of the character literal at `at`, or nothing if the quote starts a lifetime.
+/// End of the character literal at `at`. `None`: the quote starts a lifetime.
 fn char_end(chars: &[char], at: usize) -> Option<usize> {
     if chars.get(at + 1) == Some(&'\\') {
         return (at + 3..chars.len()).find(|&i| chars[i] == '\'').map(|i| i + 1);
@@ -150,13 +147,13 @@ fn char_end(chars: &[char], at: usize) -> Option<usize> {
 pub struct Function {
     /// Its name.
     pub name: String,
-    /// The line of its `fn`, from 1.
+    /// Line of its `fn`, from 1.
     pub line: usize,
-    /// How many lines it has, from `fn` to its closing brace.
+    /// Lines from `fn` to its closing brace.
     pub lines: usize,
 }
 
-/// The functions with a body in blanked code, in the order in which they start.
+/// Functions with a body in blanked code, in order.
 #[must_use]
 pub fn functions(code: &str) -> Vec<Function> {
     let words = words(code);
@@ -179,15 +176,15 @@ pub fn functions(code: &str) -> Vec<Function> {
 /// A block of `impl`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Impl {
-    /// The type that it is for, without its path and its parameters.
+    /// Its type, without path and parameters.
     pub of: String,
-    /// The line of its `impl`, from 1.
+    /// Line of its `impl`, from 1.
     pub line: usize,
-    /// How many lines it has, from `impl` to its closing brace.
+    /// Lines from `impl` to its closing brace.
     pub lines: usize,
 }
 
-/// The blocks of `impl` in blanked code, in the order in which they start.
+/// Blocks of `impl` in blanked code, in order.
 #[must_use]
 pub fn impls(code: &str) -> Vec<Impl> {
     let mut impls = Vec::new();
@@ -206,7 +203,6 @@ pub fn impls(code: &str) -> Vec<Impl> {
     impls
 }
 
-/// The type at the end of what stands between `impl` and its body.
 fn implementing(header: &str) -> Option<String> {
     let mut depth = 0;
     let mut outside = String::new();
@@ -227,7 +223,7 @@ fn implementing(header: &str) -> Option<String> {
     names[from..].iter().map(|(_, word)| *word).rfind(|word| *word != "dyn").map(str::to_owned)
 }
 
-/// The names, keywords and numbers of blanked code, each with the byte at which it starts.
+/// Names, keywords and numbers of blanked code, with their first bytes.
 #[must_use]
 pub fn words(code: &str) -> Vec<(usize, &str)> {
     let mut words = Vec::new();
@@ -251,7 +247,7 @@ pub fn line_of(text: &str, at: usize) -> usize {
     text[..at].bytes().filter(|&b| b == b'\n').count() + 1
 }
 
-/// The closing brace of the body of a function whose signature goes on at `from`, if it has one.
+/// Closing brace of a function's body; `from` is in its signature. `None`: it has no body.
 fn body_end(code: &str, from: usize) -> Option<usize> {
     let mut brackets = 0;
     let mut braces = 0;

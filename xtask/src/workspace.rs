@@ -1,4 +1,4 @@
-//! The workspace as text: every readable file with its path, loaded once.
+//! The workspace as text, loaded once.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -8,12 +8,12 @@ use crate::source;
 /// A text file.
 #[derive(Clone, Debug)]
 pub struct TextFile {
-    /// Its path below the root, with `/` between the parts.
+    /// Path below the root, with `/`.
     pub path: String,
     /// Its text.
     pub text: String,
-    /// The same with comments, strings and characters blanked, line for line; empty unless it is
-    /// Rust.
+    /// Rust: the text with comments, strings and characters blanked, line for line. Otherwise
+    /// empty.
     pub code: String,
 }
 
@@ -23,27 +23,27 @@ impl TextFile {
         Self { path, text, code }
     }
 
-    /// The numbered lines of the text, from 1.
+    /// Numbered lines, from 1.
     pub fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
         self.text.lines().enumerate().map(|(index, line)| (index + 1, line))
     }
 }
 
-/// All text files of a workspace, in the order of their paths.
+/// All text files of a workspace, by path.
 #[derive(Clone, Debug, Default)]
 pub struct Workspace {
     files: Vec<TextFile>,
 }
 
 impl Workspace {
-    /// The root of the workspace that this program belongs to.
+    /// Root of this program's workspace.
     #[must_use]
     pub fn own_root() -> PathBuf {
         let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
         manifest.parent().expect("xtask is a folder of the workspace").to_path_buf()
     }
 
-    /// Loads the workspace that this program belongs to.
+    /// Loads this program's workspace.
     ///
     /// # Errors
     /// If a folder or a file cannot be read.
@@ -51,7 +51,7 @@ impl Workspace {
         Self::load(&Self::own_root())
     }
 
-    /// Loads every text file below `root`, except what git keeps or ignores.
+    /// Loads every text file below `root`, except ignored files and git's own.
     ///
     /// # Errors
     /// If a folder or a file cannot be read.
@@ -62,25 +62,25 @@ impl Workspace {
         Ok(Self { files })
     }
 
-    /// A workspace made up from paths and texts.
+    /// A workspace of these paths and texts.
     #[must_use]
     pub fn of(files: &[(&str, &str)]) -> Self {
         let file = |(path, text): &(&str, &str)| TextFile::new((*path).into(), (*text).into());
         Self { files: files.iter().map(file).collect() }
     }
 
-    /// Every file.
+    /// All files.
     #[must_use]
     pub fn files(&self) -> &[TextFile] {
         &self.files
     }
 
-    /// The Rust files.
+    /// Rust files.
     pub fn rust(&self) -> impl Iterator<Item = &TextFile> {
         self.files.iter().filter(|file| file.path.ends_with(".rs"))
     }
 
-    /// The files below a folder, which is given with a `/` at its end.
+    /// Files below a folder, which ends with `/`.
     pub fn below<'a>(&'a self, folder: &'a str) -> impl Iterator<Item = &'a TextFile> {
         self.files.iter().filter(move |file| file.path.starts_with(folder))
     }
@@ -113,7 +113,7 @@ fn load_folder(folder: &Path, prefix: &str, files: &mut Vec<TextFile>) -> io::Re
     Ok(())
 }
 
-/// The text of a file; nothing if it is no text, or went away since its folder was listed.
+/// `None`: it is no text, or was deleted meanwhile.
 fn read_text(path: &Path) -> io::Result<Option<String>> {
     match fs::read(path) {
         Ok(bytes) => Ok(String::from_utf8(bytes).ok()),
@@ -122,8 +122,7 @@ fn read_text(path: &Path) -> io::Result<Option<String>> {
     }
 }
 
-/// Names in `.gitignore`, and those that git keeps for itself: a folder, or a file in a further
-/// worktree.
+/// Names in `.gitignore`, and git's own: a folder, or a file in a further worktree.
 fn is_skipped(name: &str, prefix: &str) -> bool {
     name == ".git" || prefix.is_empty() && (name.starts_with("target") || name == "seriatim-data")
 }

@@ -1,5 +1,4 @@
-//! Runs every check of `cargo xtask tidy` on the workspace, so that `cargo test --workspace` keeps
-//! its shape.
+//! Runs every check of `cargo xtask tidy` under `cargo test --workspace`.
 
 use std::fmt::Write as _;
 use std::sync::OnceLock;

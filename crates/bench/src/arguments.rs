@@ -8,7 +8,7 @@ use clap::{Args, Subcommand, ValueEnum, value_parser};
 use seriatim_model::limits::{DEFAULT_MAX_RECORD_BYTES, MAX_IN_FLIGHT, MAX_SHARDS, WINDOWS};
 use seriatim_model::{Durability, Order};
 
-/// The longest round trip: beyond it nodes that are only far away would count as lost.
+/// Longest round trip. Beyond, distant nodes would count as lost.
 const MAX_RTT: Duration = Duration::from_millis(50);
 
 /// The arguments after `seriatim bench`.
@@ -31,7 +31,7 @@ pub(crate) enum BenchCommand {
     /// Appends per second while a shard is added to the log.
     #[command(mut_arg("rounds", |rounds| rounds.default_value("1")))]
     Grow(GrowArguments),
-    /// How long appends stand still when a node is lost, and with what that time is spent.
+    /// How long appends stall when a node is lost, and where that time goes.
     #[command(mut_arg("rounds", |rounds| rounds.default_value("30")))]
     Failover(FailoverArguments),
     /// How many names one sequencing replica orders alone, in one thread, without its sockets.
@@ -41,7 +41,7 @@ pub(crate) enum BenchCommand {
     /// records.
     #[command(mut_arg("rounds", |rounds| rounds.default_value("20")))]
     Stall(StallArguments),
-    /// How much sooner a program has its results that computes on records before they are final.
+    /// How much sooner a program that computes on records before they are final has its results.
     Speculate(SpeculateArguments),
     /// Draw charts of what was recorded with --json, and put tables of it into a page.
     Plot(PlotArguments),
@@ -85,8 +85,8 @@ pub(crate) struct ReadBenchArguments {
     /// commas.
     #[arg(long, default_value = "0,3ms", value_delimiter = ',', value_parser = duration)]
     pub(crate) lag: Vec<Duration>,
-    /// Instead, find the tail so often, such as every 3ms, and read everything new below it;
-    /// several, separated by commas.
+    /// Instead, find the tail at this interval, such as every 3ms, and read everything new below
+    /// it; several, separated by commas.
     #[arg(long, value_delimiter = ',', conflicts_with = "lag", value_parser = period)]
     pub(crate) period: Vec<Duration>,
     /// How many records are read together.
@@ -109,7 +109,7 @@ pub(crate) struct SpeculateArguments {
     /// How many shards; several, separated by commas.
     #[arg(long, default_value = "2", value_delimiter = ',', value_parser = value_parser!(u32).range(1..=i64::from(MAX_SHARDS)))]
     pub(crate) shards: Vec<u32>,
-    /// How long a program computes on what has come, such as 1.5ms, however many records that are;
+    /// How long a program computes on a batch of records, such as 1.5ms, independent of its size;
     /// several, separated by commas.
     #[arg(long, default_value = "1.5ms", value_delimiter = ',', value_parser = duration)]
     pub(crate) compute: Vec<Duration>,
@@ -131,14 +131,14 @@ pub(crate) struct SpeculateArguments {
 #[derive(Clone, Copy, Debug, Args)]
 #[group(multiple = false)]
 pub(crate) struct DisturbanceArguments {
-    /// In the second third, append so many times as much to the first shard.
+    /// In the second third, multiply the appends to the first shard by this.
     #[arg(long, value_name = "TIMES", value_parser = value_parser!(u32).range(2..=1000))]
     pub(crate) burst: Option<u32>,
-    /// From the second third on, append so many times as much to the first shard.
+    /// From the second third on, multiply the appends to the first shard by this.
     #[arg(long, value_name = "TIMES", value_parser = value_parser!(u32).range(2..=1000))]
     pub(crate) change: Option<u32>,
-    /// In the second third, let everything that a replica of one shard sends take so much longer,
-    /// such as 3ms.
+    /// In the second third, delay everything that a replica of one shard sends by this, such as
+    /// 3ms.
     #[arg(long, value_name = "TIME", value_parser = rtt)]
     pub(crate) slow: Option<Duration>,
     /// At the beginning of the second third, lose the node of a shard's replica that has no other
@@ -185,8 +185,8 @@ pub(crate) struct ComparisonArguments {
     /// Seconds of each measurement.
     #[arg(long, default_value_t = 10, value_parser = value_parser!(u64).range(1..=3600))]
     pub(crate) duration: u64,
-    /// Put so much time, such as 1ms, between a message and its answer, as if the nodes were
-    /// further apart.
+    /// Put this time, such as 1ms, between a message and its answer, as if the nodes were further
+    /// apart.
     #[arg(long, default_value = "0", value_parser = rtt)]
     pub(crate) rtt: Duration,
     #[command(flatten)]
@@ -339,8 +339,8 @@ pub(crate) struct StallArguments {
     /// How many shards.
     #[arg(long, default_value_t = 2, value_parser = value_parser!(u32).range(1..=i64::from(MAX_SHARDS)))]
     pub(crate) shards: u32,
-    /// Put so much time, such as 1ms, between a message and its answer, as if the nodes were
-    /// further apart.
+    /// Put this time, such as 1ms, between a message and its answer, as if the nodes were further
+    /// apart.
     #[arg(long, default_value = "0", value_parser = rtt)]
     pub(crate) rtt: Duration,
     #[command(flatten)]
@@ -372,10 +372,10 @@ impl FromStr for ShardCounts {
     }
 }
 
-/// A time with its unit, such as `3ms`; without one it is in milliseconds.
+/// Parses a time with its unit, such as `3ms`; without one, in milliseconds.
 ///
 /// # Errors
-/// If it is none, or longer than an hour: what would be one.
+/// If it is no time, or longer than an hour. The text shows valid ones.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("'{text}' is no time: give one such as 3ms, 0.2ms, 200us or 1s");
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());

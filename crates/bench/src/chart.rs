@@ -1,4 +1,4 @@
-//! Charts of what was measured, for a page or a file of their own.
+//! Charts of figures, for a page or a file.
 
 use std::cmp::Reverse;
 
@@ -8,22 +8,19 @@ use super::drawing::{
 use super::figure::{Figure, Setting};
 use super::report::Row;
 
-/// A range that is this many times as large at its end is drawn with a logarithmic scale.
+/// Ratio of a range's ends from which its scale is logarithmic.
 const WIDE: f64 = 20.0;
 
-/// A figure of the page: its caption, who is who in it, and its drawing.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Chart {
     pub(super) caption: String,
-    /// The look and the name of each series.
     pub(super) legend: Vec<(usize, String)>,
     pub(super) svg: String,
     pub(super) height: f64,
 }
 
 impl Chart {
-    /// The latency at each percentile: those near 100 have as much room as the others, since users
-    /// see them.
+    /// Percentiles near 100, which users notice, get as much space as others.
     pub(super) fn distributions(caption: &str, rows: &[Row]) -> Self {
         let curves: Vec<Series> = rows
             .iter()
@@ -53,8 +50,7 @@ impl Chart {
         Self::of(caption, &curves, drawing)
     }
 
-    /// The median of a figure for each row, with the least and the most. Not for the floor: beside
-    /// what raw TCP can do nothing else could be told apart.
+    /// Omits floors, which would dwarf the others.
     pub(super) fn bars(caption: &str, rows: &[Row], figure: Figure) -> Self {
         let series = |(look, row): (usize, &Row)| {
             Some(Series::new(look + 1, row.subject.label(), vec![Point::of(0.0, row.spread(figure)?)?]))
@@ -79,14 +75,14 @@ impl Chart {
         Self::of(caption, &bars, drawing)
     }
 
-    /// Charts of several figures by the setting in which the rows differ; nothing if there is none.
+    /// Empty if no setting varies.
     pub(super) fn by_setting(rows: &[Row], figures: &[(&str, Figure)]) -> Vec<Self> {
         let Some(setting) = varied(rows) else { return vec![] };
         let chart = |(caption, figure): &(&str, Figure)| Self::lines(caption, rows, setting, *figure);
         figures.iter().map(chart).collect()
     }
 
-    /// A figure by a setting, a line for each ordering and other setting.
+    /// A figure by a setting, a line per ordering and other settings.
     pub(super) fn lines(caption: &str, rows: &[Row], setting: Setting, figure: Figure) -> Self {
         let lines = series_of(rows, setting, |row| {
             let x = *row.subject.settings.get(&setting)?;
@@ -96,7 +92,7 @@ impl Chart {
         Self::graph(caption, &lines, (setting.heading(), figure, count), figure)
     }
 
-    /// One figure by another, a line for each ordering, along a setting.
+    /// One figure by another, a line per ordering, along a setting.
     pub(super) fn against(caption: &str, rows: &[Row], setting: Setting, x: Figure, y: Figure) -> Self {
         let lines = series_of(rows, setting, |row| Point::of(row.median(x)?, row.spread(y)?));
         Self::graph(caption, &lines, (x.heading(), x, shown), y)
@@ -128,7 +124,6 @@ impl Chart {
         Self::of(caption, lines, drawing)
     }
 
-    /// The amount done in each while, of each row that has a timeline.
     pub(super) fn timelines(caption: &str, rows: &[Row]) -> Self {
         let with_timeline = rows.iter().filter(|row| !row.timeline.is_empty());
         let line = |(look, row): (usize, &Row)| {
@@ -151,7 +146,7 @@ impl Chart {
         Self::of(caption, &lines, drawing)
     }
 
-    /// A bar for each row, of the medians of figures one behind the other.
+    /// Stacked medians of several figures, a bar per row.
     pub(super) fn stacked(caption: &str, rows: &[Row], parts: &[Figure]) -> Self {
         let sum = |row: &Row| parts.iter().filter_map(|part| row.median(*part)).sum::<f64>();
         let most = rows.iter().map(sum).fold(0.0, f64::max);
@@ -188,7 +183,6 @@ impl Chart {
     }
 }
 
-/// A value of a figure, beside its axis.
 fn shown(figure: Figure, value: f64) -> String {
     let us_of_a_ms = 1e3;
     match figure.heading() {
@@ -198,7 +192,7 @@ fn shown(figure: Figure, value: f64) -> String {
     }
 }
 
-/// The setting along which rows are compared: the one with most values, and of several the first.
+/// The setting with most values, the first of several.
 pub(super) fn varied(rows: &[Row]) -> Option<Setting> {
     let settings = || rows.iter().flat_map(|row| &row.subject.settings);
     let values = |of: Setting| {
@@ -212,8 +206,7 @@ pub(super) fn varied(rows: &[Row]) -> Option<Setting> {
     (values(setting) > 1).then_some(setting)
 }
 
-/// A series for each subject, whatever this setting is in it. The floor's are not drawn: everything
-/// else would look the same beside what raw TCP can do, and it is known from the distributions.
+/// Omits floors, which would dwarf the others; the distributions show them.
 fn series_of(rows: &[Row], setting: Setting, point: impl Fn(&Row) -> Option<Point>) -> Vec<Series> {
     let mut lines: Vec<Series> = vec![];
     for row in rows.iter().filter(|row| !row.subject.is_floor()) {
@@ -227,7 +220,6 @@ fn series_of(rows: &[Row], setting: Setting, point: impl Fn(&Row) -> Option<Poin
     lines
 }
 
-/// The least and the most of all points.
 fn ends(series: &[Series], pick: fn(&Point) -> (f64, f64)) -> (f64, f64) {
     let picked = series.iter().flat_map(|series| &series.points).map(pick);
     picked.fold((f64::INFINITY, 0.0), |(least, most), (low, high)| (low.min(least), high.max(most)))

@@ -1,4 +1,4 @@
-//! A throw-away cluster in this process, with one log.
+//! A temporary cluster in this process, with one log.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,31 +12,25 @@ use tokio::runtime::Handle;
 
 use crate::terminal::{Failure, Outcome};
 
-/// How many nodes it has.
 pub(super) const NODES: u32 = 3;
-/// The name of its log.
 pub(super) const LOG: &str = "bench";
 
-/// The settings of a cluster.
 #[derive(Clone, Debug)]
 pub(super) struct Shape {
     pub(super) order: Order,
     pub(super) durability: Durability,
     pub(super) shards: u32,
     pub(super) replicas: u32,
-    /// Cuts for which quotas are fixed, where there are any.
+    /// Cuts with fixed quotas, if any.
     pub(super) window: u32,
     pub(super) delay: Option<DelayLine>,
-    /// Whether there are more nodes, which have no sequencing replica.
+    /// Additional nodes without sequencing replicas.
     pub(super) apart: Option<Apart>,
 }
 
-/// Nodes that a cluster has more.
 #[derive(Clone, Debug)]
 pub(super) struct Apart {
-    /// The delay of what they send.
     pub(super) delay: DelayLine,
-    /// How many they are.
     pub(super) nodes: u32,
 }
 
@@ -60,7 +54,6 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    /// Starts it, with its nodes on a runtime.
     pub(super) async fn start(shape: Shape, nodes: &Handle) -> Result<Self, Failure> {
         let Shape { order, durability, shards, replicas, window, delay, apart } = shape;
         let data = tempfile::tempdir()?;
@@ -86,24 +79,20 @@ impl Cluster {
         &self.address
     }
 
-    /// A client of its own, with its own connections.
     pub(super) async fn client(&self) -> Result<Client, Failure> {
         let options = ClientOptions::default().with_delay(self.delay.clone());
         Ok(Client::connect_with(&self.address, options).await?)
     }
 
-    /// The log, opened by a client of its own, which does not mind in which order its appends are:
-    /// one whose record was late, on a busy machine, is appended again.
+    /// The log with unordered appends: on a busy machine, late records are appended again.
     pub(super) async fn log(&self) -> Result<Log, Failure> {
         Ok(self.client().await?.log_with(LOG, LogOptions::unordered(1)).await?)
     }
 
-    /// Kills the nodes that it has more.
     pub(super) async fn kill_apart(&mut self, apart: &Apart) {
         self.dev.kill_last(apart.nodes).await;
     }
 
-    /// Starts them again, on a runtime.
     pub(super) async fn restart_apart(&mut self) -> Outcome {
         Ok(self.dev.restart_killed().await?)
     }
@@ -113,15 +102,15 @@ impl Cluster {
     }
 }
 
-/// The stable bound of the log, as the shards know it.
+/// The log's stable bound, as its shards know it.
 pub(super) async fn stable(client: &Client) -> Result<u64, Failure> {
     let status = client.status(client.lookup(LOG).await?).await;
     status.stable.map(|stable| stable.0).ok_or_else(|| Failure::new("a shard did not answer"))
 }
 
-/// How often a node took another for gone that was there, as all of them say.
+/// Wrong suspicions, summed over all nodes.
 pub(super) async fn wrong_suspicions(client: &Client) -> Result<f64, Failure> {
-    // With the log come the nodes' addresses.
+    // The lookup brings the nodes' addresses.
     client.lookup(LOG).await?;
     let mut wrong = 0;
     for node in (1..=NODES).map(NodeId) {
@@ -131,7 +120,7 @@ pub(super) async fn wrong_suspicions(client: &Client) -> Result<f64, Failure> {
     Ok(wrong as f64)
 }
 
-/// A delay line in each direction of each connection, unless there is nothing to delay.
+/// A delay line for each direction of each connection, if `rtt` is not zero.
 pub(super) fn delay_line(rtt: Duration) -> std::io::Result<Option<DelayLine>> {
     if rtt.is_zero() { Ok(None) } else { DelayLine::start(rtt / 2).map(Some) }
 }

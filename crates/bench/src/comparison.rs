@@ -1,5 +1,5 @@
-//! Several subjects side by side: rounds in turn, so that whatever happens on the machine meanwhile
-//! happens to all of them, and the floor of each round right before what is compared with it.
+//! Several subjects in alternating rounds, so that disturbances of the machine affect all of them.
+//! Each round measures its floor first.
 
 use std::time::Duration;
 
@@ -14,26 +14,23 @@ use super::report::{DISK_FLOOR, FLOOR, Row, Settings, Subject};
 use crate::arguments::ComparisonArguments;
 use crate::terminal::{Failure, Outcome, steps};
 
-/// The circumstances that all subjects of a comparison have in common.
 pub(super) struct Comparison<'a> {
     pub(super) arguments: &'a ComparisonArguments,
     pub(super) duration: Duration,
     pub(super) delay: Option<DelayLine>,
 }
 
-/// The subjects: for each the settings of the floor, and for all but the floor an ordering with its
-/// other settings.
+/// Subjects with the floor's settings and, except for floors, an ordering with other settings.
 pub(super) type Subjects<F, O> = Vec<(Subject, (F, Option<(Order, O)>))>;
 
 impl<'a> Comparison<'a> {
-    /// Fails if the figures could not be written.
+    /// Fails if the output files cannot be written.
     pub(super) fn new(arguments: &'a ComparisonArguments) -> Result<Self, Failure> {
         check(&arguments.repeat)?;
         let duration = Duration::from_secs(arguments.duration);
         Ok(Self { arguments, duration, delay: delay_line(arguments.rtt)? })
     }
 
-    /// The cluster for an ordering.
     pub(super) fn shape(&self, order: Order, shards: u32) -> Shape {
         let copies = self.arguments.copies;
         let (durability, replicas) = (copies.durable.durability, copies.replicas);
@@ -41,8 +38,7 @@ impl<'a> Comparison<'a> {
         Shape { order, durability, shards, replicas, window, delay, apart: None }
     }
 
-    /// The subjects to compare: for each of the settings that the floor depends on too the floor,
-    /// and then every ordering in every other setting.
+    /// For each setting of the floor, the floor and then every ordering with every other setting.
     pub(super) fn subjects<F: Clone, O: Clone>(
         &self,
         of_floor: &[(Settings, F)],
@@ -63,7 +59,7 @@ impl<'a> Comparison<'a> {
         subjects
     }
 
-    /// The same with a disk floor after each floor, if what is compared waits for disks.
+    /// Adds a disk floor after each floor, if the log waits for disks.
     pub(super) fn with_disk_floors<F: Clone, O: Clone>(&self, subjects: Subjects<F, O>) -> Subjects<F, O> {
         let waits = self.arguments.copies.durable.durability == Durability::Disk;
         let with = |(subject, setting): (Subject, (F, Option<(Order, O)>))| {
@@ -75,8 +71,7 @@ impl<'a> Comparison<'a> {
         subjects.into_iter().flat_map(with).collect()
     }
 
-    /// Measures all subjects in each round, in their order. Each is compared with the floor before
-    /// it, together with the disk floor if there is one.
+    /// Compares each subject with the preceding floor, plus the disk floor if there is one.
     pub(super) async fn run<S>(
         &self,
         subjects: &[(Subject, S)],
@@ -107,7 +102,6 @@ impl<'a> Comparison<'a> {
         Ok(subjects.zip(found).map(|(subject, rounds)| Row::new(subject, rounds)).collect())
     }
 
-    /// Prints the rows, and writes what is wanted to files.
     pub(super) fn tell(&self, rows: Vec<Row>, presentation: &Presentation) -> Outcome {
         let far = format!("with {:?} between a message and its answer", self.arguments.rtt);
         let circumstances = if self.delay.is_some() { vec![far] } else { vec![] };
@@ -115,7 +109,7 @@ impl<'a> Comparison<'a> {
     }
 }
 
-/// The values of a setting. If there is only one, nobody has to be told.
+/// Values of a setting, named only if there are several.
 pub(super) fn values<T: Clone>(
     setting: Setting,
     values: &[T],
@@ -125,7 +119,6 @@ pub(super) fn values<T: Clone>(
     values.iter().map(|value| (told(value), value.clone())).collect()
 }
 
-/// Each of these with each of those.
 pub(super) fn each_with_each<A: Clone, B: Clone>(
     these: &[(Settings, A)],
     those: &[(Settings, B)],

@@ -1,6 +1,6 @@
-//! The disk floor: the same bytes on as many files as there are journals, each appended to and
-//! synced by a thread of its own, as journals are. No protocol that syncs can be faster on this
-//! disk; what it takes in plain sequential writes is the most that can be written.
+//! The disk floor: the same bytes to as many files as there are journals, each appended and synced
+//! by its own thread. No protocol that syncs can be faster on this disk. Plain sequential writes
+//! show its greatest rate.
 
 use std::fs::File;
 use std::io;
@@ -22,34 +22,29 @@ use super::machine::cpu_time;
 use super::pace::Pace;
 use crate::terminal::Failure;
 
-/// How long a file is, in bytes: as long as a journal's. It is written before anything counts, and
-/// then again and again from its start.
+/// Bytes of a file, like a journal's, written before the measurement and then overwritten.
 const FILE_BYTES: u64 = 16 << 20;
-/// The block size to which a journal's batches are padded, in bytes.
+/// Block size to which journals pad batches, in bytes.
 const BLOCK_BYTES: usize = 4096;
-/// Of the sequential writes: how long the file is, one write, and what is written until it is
-/// synced, in bytes.
+/// Sequential writes: bytes of the file, of a write, and between syncs.
 const LONG_FILE_BYTES: u64 = 1 << 30;
 const PIECE_BYTES: u64 = 1 << 20;
 const SYNC_EVERY_BYTES: u64 = 64 << 20;
-/// For how long sequential writes are measured at most.
+/// Longest measurement of sequential writes.
 const SEQUENTIAL_FOR: Duration = Duration::from_secs(5);
 
-/// The files, and the threads that write them.
 pub(super) struct DiskFloor {
     files: Vec<Syncing>,
     _data: tempfile::TempDir,
 }
 
-/// A thread that appends to its file whatever has come, and syncs it: appends that come meanwhile
-/// go together.
+/// A thread that appends and syncs; appends that arrive meanwhile go together.
 struct Syncing {
     appends: Option<SyncSender<oneshot::Sender<()>>>,
     thread: Option<JoinHandle<io::Result<()>>>,
 }
 
 impl DiskFloor {
-    /// Makes the files, for appends of `size` bytes.
     pub(super) fn start(size: usize) -> Result<Self, Failure> {
         let data = tempfile::tempdir()?;
         let files = (0..NODES).map(|number| {
@@ -59,7 +54,7 @@ impl DiskFloor {
         Ok(Self { files: files.collect::<io::Result<_>>()?, _data: data })
     }
 
-    /// Open loop: appends begin on a schedule, whatever happens to those before.
+    /// Open loop: appends begin on schedule.
     pub(super) async fn on_schedule(
         &self,
         clients: usize,
@@ -103,7 +98,7 @@ impl Syncing {
 impl Drop for Syncing {
     fn drop(&mut self) {
         self.appends = None;
-        // An error showed where somebody waited for an append.
+        // A waiting append has received the error.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
@@ -121,20 +116,20 @@ fn append_and_sync(file: &File, size: usize, queue: &Receiver<oneshot::Sender<()
         file.sync_data()?;
         end += bytes.len() as u64;
         for done in together {
-            // A receiver that waits no more does not have to be told.
+            // The receiver may have stopped waiting.
             let _ = done.send(());
         }
     }
     Ok(())
 }
 
-/// Appends to all files; the future is done when all of them are synced.
+/// Appends to all files; the future completes when all are synced.
 fn append(files: &[SyncSender<oneshot::Sender<()>>]) -> impl Future<Output = Result<(), Failure>> + use<> {
     let waiting: Vec<_> = files
         .iter()
         .map(|file| {
             let (done, waiting) = oneshot::channel();
-            // A thread that is gone, or that far behind, shows below.
+            // A stopped or overloaded thread is detected below.
             let _ = file.try_send(done);
             waiting
         })
@@ -180,13 +175,12 @@ async fn append_until(
     Ok(latencies)
 }
 
-/// The rate of plain sequential writes that the disk takes, synced now and then.
 pub(super) async fn sequential(duration: Duration) -> Result<Measured, Failure> {
     let writing = tokio::task::spawn_blocking(move || write_on_and_on(duration.min(SEQUENTIAL_FOR)));
     Ok(Measured::of([(Figure::Written, writing.await??)]))
 }
 
-/// In millions of bytes a second.
+/// MB per second.
 fn write_on_and_on(duration: Duration) -> io::Result<f64> {
     let file = tempfile::tempfile()?;
     let (piece, began) = (vec![7; PIECE_BYTES as usize], Instant::now());

@@ -1,5 +1,4 @@
-//! The parts that charts are drawn with: axes, curves, bars, as SVG whose colours are those of
-//! [`super::style`].
+//! SVG parts of charts (axes, curves, bars), with the colours of [`super::style`].
 
 use std::fmt::Write as _;
 
@@ -12,10 +11,9 @@ pub(super) const RIGHT: f64 = 20.0;
 pub(super) const TOP: f64 = 12.0;
 pub(super) const BOTTOM: f64 = 46.0;
 pub(super) const HEIGHT: f64 = 420.0;
-/// The height of one bar with the room around it.
+/// Height of a bar with its margins.
 pub(super) const BAR: f64 = 36.0;
 
-/// One curve, or one bar.
 pub(super) struct Series {
     pub(super) look: usize,
     pub(super) name: String,
@@ -35,13 +33,13 @@ impl Series {
     }
 }
 
-/// The first look is that of the floor alone; the others repeat.
+/// The first look is the floor's; the others repeat.
 fn look_of(look: usize) -> usize {
     if look == 0 { 0 } else { (look - 1) % LOOKS + 1 }
 }
 
 impl Point {
-    /// Nothing if too little is known.
+    /// `None` if the median is unknown.
     pub(super) fn of(x: f64, Spread { p50, min, max }: Spread) -> Option<Self> {
         let most = if max.is_finite() { max } else { p50 };
         p50.is_finite().then_some(Self { x, y: p50, least: min, most })
@@ -62,8 +60,7 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// An axis that has room for everything between two values: logarithmic if the larger is at
-    /// least `wide` times the smaller, and otherwise from zero.
+    /// Logarithmic if `most` is at least `wide` times `least`, otherwise from zero.
     pub(super) fn around((least, most): (f64, f64), wide: f64, pixels: (f64, f64)) -> Self {
         if least > 0.0 && most >= least * wide {
             return Self { from: least * 0.85, to: most * 1.2, pixels, scale: Scale::Log };
@@ -72,7 +69,6 @@ impl Axis {
         Self { from: 0.0, to, pixels, scale: Scale::Linear }
     }
 
-    /// Where a value is, in pixels.
     pub(super) fn at(&self, value: f64) -> f64 {
         let place = |value: f64| match self.scale {
             Scale::Linear => value,
@@ -82,7 +78,6 @@ impl Axis {
         self.pixels.0 + part * (self.pixels.1 - self.pixels.0)
     }
 
-    /// Round values, a handful of them.
     pub(super) fn ticks(&self) -> Vec<f64> {
         let within = |value: &f64| (self.from..=self.to).contains(value);
         match self.scale {
@@ -138,20 +133,17 @@ impl Drawing {
         self.add(format_args!("<text x=\"{x:.1}\" y=\"{y:.1}\" class=\"end\">{label}</text>"));
     }
 
-    /// The name of the horizontal axis.
     pub(super) fn below(&mut self, name: &str) {
         let (x, y) = (f64::midpoint(LEFT, WIDTH - RIGHT), self.height - 8.0);
         self.add(format_args!("<text x=\"{x:.1}\" y=\"{y:.1}\" class=\"middle\">{}</text>", escape(name)));
     }
 
-    /// The name of a bar.
     pub(super) fn left_of(&mut self, x: &Axis, top: f64, name: &str) {
         let (left, baseline) = (x.pixels.0 - 8.0, top + (BAR - 14.0) / 2.0 + 4.0);
         let name = escape(name);
         self.add(format_args!("<text x=\"{left:.1}\" y=\"{baseline:.1}\" class=\"end\">{name}</text>"));
     }
 
-    /// A piece of a bar.
     pub(super) fn piece(&mut self, look: usize, (from, to): (f64, f64), top: f64, x: &Axis) {
         let (left, width, thick) = (x.at(from), x.at(to) - x.at(from), BAR - 14.0);
         self.add(format_args!(
@@ -171,11 +163,10 @@ impl Drawing {
         self.add(format_args!("<path class=\"line s{look}\" d=\"{path}\"><title>{name}</title></path>"));
     }
 
-    /// A point with the least and the most.
     pub(super) fn point(&mut self, series: &Series, point: &Point, value: &str, x: &Axis, y: &Axis) {
         let (look, name) = (series.look, escape(&series.name));
         let (x, least, most) = (x.at(point.x), y.at(point.least), y.at(point.most));
-        // Whiskers of several lines stand beside each other.
+        // Whiskers of several lines are side by side.
         let aside = x + 4.0 * look as f64;
         self.add(format_args!("<path class=\"whisker s{look}\" d=\"M{aside:.1} {least:.1}V{most:.1}\"/>"));
         let y = y.at(point.y);
@@ -184,7 +175,6 @@ impl Drawing {
         ));
     }
 
-    /// A bar with the least and the most.
     pub(super) fn bar(&mut self, series: &Series, value: &str, top: f64, x: &Axis) {
         let Some(point) = series.points.first() else { return };
         self.left_of(x, top, &series.name);
@@ -201,7 +191,7 @@ impl Drawing {
     }
 }
 
-/// A time in microseconds, for people.
+/// Readable time from microseconds.
 pub(super) fn time(us: f64) -> String {
     match us {
         us if us < 1e3 => format!("{} us", rounded(us)),
@@ -210,12 +200,10 @@ pub(super) fn time(us: f64) -> String {
     }
 }
 
-/// As many digits as can be told apart in a chart.
 fn rounded(value: f64) -> f64 {
     (value * 100.0).round() / 100.0
 }
 
-/// A number, for people.
 pub(super) fn count(value: f64) -> String {
     match value {
         value if value < 10.0 => rounded(value).to_string(),

@@ -1,9 +1,8 @@
-//! `seriatim bench failover`: how long appends stand still when the node of a sequencing replica is
-//! lost.
+//! `seriatim bench failover`: how long appends stall when a sequencing replica's node is lost.
 //!
-//! One client appends to a log of real processes on a schedule. Each round takes a node away, finds
-//! the longest time without an acknowledgement, asks the node that changed the view what it spent
-//! it with, and waits until the log has all its members again.
+//! One client appends on schedule to a log of real processes. Each round stops a node, finds the
+//! longest time without an acknowledgement, gets the view change's timings, and waits until the log
+//! has all members again.
 
 mod cluster;
 
@@ -28,36 +27,30 @@ use crate::arguments::{FailoverArguments, Victim};
 use crate::terminal::{Failure, Outcome, steps};
 use cluster::Cluster;
 
-/// The log that is appended to.
 const NAME: &str = "failover";
-/// Appends a second.
+/// Appends per second.
 const RATE: u64 = 1000;
-/// For how long appends go on before each loss.
+/// Appends before each loss.
 const BEFORE: Duration = Duration::from_millis(500);
-/// For how long acknowledgements must come again until the gap counts as over.
+/// Time of steady acknowledgements that ends the gap.
 const STEADY_FOR: Duration = Duration::from_millis(500);
-/// How long appends may stand still.
 const GAP_WITHIN: Duration = Duration::from_secs(30);
-/// After how long without an acknowledgement appends stand still.
+/// Time without an acknowledgement that counts as a stall.
 const STILL_AFTER: Duration = Duration::from_millis(50);
-/// How often it is looked whether acknowledgements come.
 const POLL_EVERY: Duration = Duration::from_millis(20);
-/// How often the register is asked whether the log is whole: seldom, so that it is not busy with
-/// that.
+/// Long enough not to load the register.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Longer than any run.
 const FOR_EVER: Duration = Duration::from_secs(7 * 86_400);
-/// How long the log may take until it has all its members again: views that only grow are not
-/// hurried.
+/// Views that only grow are not hurried.
 const WHOLE_WITHIN: Duration = Duration::from_secs(120);
 
-/// How long before and after a loss is drawn, and in whiles of what length.
+/// Drawn time before and after a loss, and its intervals.
 const DRAWN: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(180));
 const WHILE: Duration = Duration::from_millis(2);
 
-/// The gap; its parts in their order, each of which ends with the step that it is named after: the
-/// first begins with the loss, and the last ends with the first acknowledgement; and those of them
-/// that are the protocol's own, without detection, register and clients.
+/// The gap; its parts, each named after the step that ends it; and the sum of the protocol's own
+/// parts, without detection, register and clients.
 static FIGURES: [Figure; 10] = [
     Figure::Gap,
     Figure::Detect,
@@ -75,7 +68,6 @@ fn parts() -> &'static [Figure] {
     &FIGURES[1..9]
 }
 
-/// The parts that are in [`Figure::Core`].
 const CORE: [Figure; 3] = [Figure::Seal, Figure::Fence, Figure::Flush];
 
 pub(super) const PRESENTATION: Presentation = Presentation {
@@ -102,8 +94,7 @@ pub(super) async fn run(arguments: &FailoverArguments) -> Outcome {
         let mut rounds: BTreeMap<Lost, Vec<Measured>> = BTreeMap::new();
         for number in 0..repeat.rounds {
             if arguments.pause && number > 0 {
-                // A node that goes and comes is taken back later each time, which is none of what
-                // is measured.
+                // A returning node is taken back later each time, which is not measured here.
                 bench = Bench::start(arguments, *order).await?;
                 bench.followers = number as usize / 2;
             }
@@ -121,12 +112,11 @@ pub(super) async fn run(arguments: &FailoverArguments) -> Outcome {
     PRESENTATION.tell(rows, repeat, &[])
 }
 
-/// The role whose node is lost in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Lost {
     Leader,
     Follower,
-    /// The only one that the log has.
+    /// The log's only one.
     Sequencer,
 }
 
@@ -140,18 +130,16 @@ impl Lost {
     }
 }
 
-/// A cluster, a log, and somebody who appends to it all the time.
 struct Bench {
     cluster: Cluster,
     client: Client,
     log: LogEntry,
     acknowledged: Acknowledged,
     appending: JoinHandle<Outcome>,
-    /// How many followers were lost.
     followers: usize,
 }
 
-/// When appends were acknowledged, in order.
+/// Times of acknowledgements, in order.
 #[derive(Clone, Default)]
 struct Acknowledged {
     instants: Arc<Mutex<Vec<Instant>>>,
@@ -172,7 +160,6 @@ impl Acknowledged {
 }
 
 impl Drop for Bench {
-    /// The appender ends with its cluster.
     fn drop(&mut self) {
         self.appending.abort();
     }
@@ -182,8 +169,7 @@ impl Bench {
     async fn start(arguments: &FailoverArguments, order: Order) -> Result<Self, Failure> {
         let cluster = Cluster::start(arguments.register).await?;
         let client = Client::connect(&cluster.addresses()).await?;
-        // The first three nodes have the sequencing replicas; no shard needs another node for a
-        // lost one.
+        // The first three nodes have the sequencing replicas; no shard replaces a lost node.
         let config = LogConfig {
             order,
             durability: arguments.durable.durability,
@@ -194,7 +180,7 @@ impl Bench {
             ..LogConfig::default()
         };
         let log = client.create(NAME, config).await?;
-        // Another program than the one that watches.
+        // Separate from the observing client.
         let appender = Client::connect(&cluster.addresses()).await?;
         let appender = appender.log_with(NAME, LogOptions::unordered(1)).await?;
         let acknowledged = Acknowledged::default();
@@ -202,7 +188,6 @@ impl Bench {
         Ok(Self { cluster, client, log, acknowledged, appending, followers: 0 })
     }
 
-    /// The role whose node is lost next.
     fn lost(&self, kill: Victim, number: u32) -> Result<Lost, Failure> {
         let has_followers = self.log.config.sequencers > 1;
         match kill {
@@ -236,7 +221,7 @@ impl Bench {
         Ok(Measured { timeline: around(lost_at, &acknowledged), ..Measured::of(figures) })
     }
 
-    /// The view, and the node to lose: the leader's, or that of one follower after another.
+    /// The view and the node to lose: the leader, or the followers in turn.
     async fn victim(&mut self, lost: Lost) -> Result<(ViewNumber, NodeId), Failure> {
         let entry = self.client.lookup(NAME).await?;
         let view = entry.view.ok_or_else(|| Failure::new("the log has no view"))?;
@@ -249,7 +234,6 @@ impl Bench {
         Ok((view.number, followers[self.followers % followers.len()]))
     }
 
-    /// Waits until acknowledgements have come steadily for a while after the loss.
     async fn steady_again(&self, lost_at: Instant) -> Outcome {
         let mut steady_since = None;
         while steady_since.is_none_or(|since: Instant| since.elapsed() < STEADY_FOR) {
@@ -267,8 +251,8 @@ impl Bench {
         Ok(())
     }
 
-    /// The parts of the time from the loss to the first acknowledgement in a new view, if the node
-    /// that formed the first view after `before` tells them.
+    /// Parts up to the first acknowledgement in a new view, if the node that formed the first view
+    /// after `before` reports them.
     async fn parts(
         &self,
         victim: NodeId,
@@ -280,7 +264,7 @@ impl Bench {
         for node in self.cluster.numbers().filter(|node| *node != victim) {
             let asked_at = Instant::now();
             let Some(told) = self.client.last_view_change(self.log.id, node).await else { continue };
-            // As if the answer had been given half-way.
+            // Assumes that the answer was given half-way.
             let answered_at = asked_at + asked_at.elapsed() / 2;
             let is_first = change.as_ref().is_none_or(|(view, _)| told.view < *view);
             if told.view > before && is_first {
@@ -302,7 +286,6 @@ impl Bench {
         with_core(ends.map(part).collect())
     }
 
-    /// Waits until the log has all its members again.
     async fn whole(&self) -> Outcome {
         let config = &self.log.config;
         let began = Instant::now();
@@ -324,13 +307,12 @@ impl Bench {
     }
 }
 
-/// The part that ends with a step of a view change.
+/// Part that a view change's step ends.
 fn part_until(step: &str) -> Option<Figure> {
     if step == "notice" { Some(Figure::Detect) } else { named(&format!("{step}_ms")) }
 }
 
-/// The parts, and the sum of those that are the protocol's own, if it came to the last of these. A
-/// log without sequencing replicas that hold something has nothing to seal.
+/// The sum needs the last part. Sequencing replicas without entries have nothing to seal.
 fn with_core(mut parts: Figures) -> Figures {
     if parts.contains_key(&Figure::Flush) {
         let core = CORE.iter().filter_map(|part| parts.get(part)).sum();
@@ -343,12 +325,11 @@ fn milliseconds(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
 
-/// The acknowledgements around a loss.
 fn around(lost_at: Instant, acknowledged: &[Instant]) -> Timeline {
     timeline(acknowledged, lost_at, (lost_at - DRAWN.0, lost_at + DRAWN.1), WHILE)
 }
 
-/// Open loop: appends begin on a schedule, whatever happens to those before.
+/// Open loop: appends begin on schedule.
 async fn append_for_ever(log: Log, acknowledged: Acknowledged) -> Outcome {
     let (appends, mut in_flight) = mpsc::channel::<Append>(1 << 16);
     let completions = tokio::spawn(async move {
@@ -368,7 +349,7 @@ async fn append_for_ever(log: Log, acknowledged: Acknowledged) -> Outcome {
     completions.await?
 }
 
-/// The longest time without an acknowledgement from the loss on: when it began and ended.
+/// Beginning and end of the longest time without an acknowledgement after the loss.
 fn longest_gap(lost_at: Instant, acknowledged: &[Instant]) -> (Instant, Instant) {
     let before = acknowledged.iter().rev().find(|at| **at <= lost_at).copied().unwrap_or(lost_at);
     let after: Vec<Instant> = acknowledged.iter().filter(|at| **at > lost_at).copied().collect();

@@ -1,11 +1,10 @@
-//! The figures that can be found out, and the settings.
+//! Measured figures, and settings.
 
 use serde::de::IntoDeserializer;
 use serde::de::value::Error;
 use serde::{Deserialize, Serialize};
 
-/// A figure that can be found out about a subject. They are printed in this order; the names are
-/// those in JSON.
+/// A measured figure, in print order, with its JSON name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) enum Figure {
     #[serde(rename = "p50_us")]
@@ -20,12 +19,11 @@ pub(super) enum Figure {
     Max,
     #[serde(rename = "mean_us")]
     Mean,
-    /// The number of operations per second.
     #[serde(rename = "rate_per_s")]
     Rate,
     #[serde(rename = "cpu_s_per_million")]
     Cpu,
-    /// Millions of bytes that were written to files per second, journals and records.
+    /// MB per second written to files, journals and records.
     #[serde(rename = "written_mb_per_s")]
     Written,
     #[serde(rename = "floor_ratio_p50")]
@@ -40,15 +38,15 @@ pub(super) enum Figure {
     MaxOfFloor,
     #[serde(rename = "floor_ratio_mean")]
     MeanOfFloor,
-    /// How long records took from their acknowledgement until they were stable, under load.
+    /// Time from acknowledgement until stable, under load.
     #[serde(rename = "stable_lag_p50_ms")]
     StableLagP50,
     #[serde(rename = "stable_lag_p99_ms")]
     StableLagP99,
-    /// How long everything acknowledged took to become stable, after the load.
+    /// Time until everything acknowledged is stable, after the load.
     #[serde(rename = "stable_lag_ms")]
     StableLag,
-    /// The appends beside which something was read.
+    /// Appends during reads.
     #[serde(rename = "append_p50_us")]
     AppendP50,
     #[serde(rename = "append_p99_us")]
@@ -60,78 +58,72 @@ pub(super) enum Figure {
     BothP50,
     #[serde(rename = "append_and_read_p99_us")]
     BothP99,
-    /// From when an append should have begun until a subscription had its record, whether that was
-    /// final or not.
+    /// From an append's scheduled start until delivery to a subscription, final or not.
     #[serde(rename = "delivery_p50_us")]
     DeliveryP50,
     #[serde(rename = "delivery_p99_us")]
     DeliveryP99,
     #[serde(rename = "delivery_mean_us")]
     DeliveryMean,
-    /// The same until the subscription was told that the record is final.
+    /// The same until the subscription confirms the record.
     #[serde(rename = "confirm_p50_us")]
     ConfirmP50,
     #[serde(rename = "confirm_p99_us")]
     ConfirmP99,
     #[serde(rename = "confirm_mean_us")]
     ConfirmMean,
-    /// The same until the result of a computation on it was out.
+    /// The same until a computation's result is released.
     #[serde(rename = "result_p50_us")]
     ResultP50,
     #[serde(rename = "result_p99_us")]
     ResultP99,
     #[serde(rename = "result_mean_us")]
     ResultMean,
-    /// From delivery until the program was free to compute; how long it computed; and from then
-    /// until the record was final.
+    /// From delivery until the computation; its duration; and from there until final.
     #[serde(rename = "queue_mean_us")]
     QueueMean,
     #[serde(rename = "compute_mean_us")]
     ComputeMean,
     #[serde(rename = "wait_mean_us")]
     WaitMean,
-    /// The same until the result was out, of records before, during and after a disturbance.
+    /// Time until the result, before, during and after a disturbance.
     #[serde(rename = "result_before_us")]
     ResultBefore,
     #[serde(rename = "result_during_us")]
     ResultDuring,
     #[serde(rename = "result_after_us")]
     ResultAfter,
-    /// How many of all records came before they were known to be final; and how many were taken
-    /// back.
+    /// Percentage of records delivered before they were final; failed predictions.
     #[serde(rename = "predicted_percent")]
     Predicted,
     #[serde(rename = "failed")]
     Failed,
-    /// How many of all positions have no record.
     #[serde(rename = "empty_percent")]
     Empty,
-    /// Positions without a record per second.
     #[serde(rename = "empty_per_s")]
     EmptyRate,
-    /// How much of one processor was used, by all of the process; more than 100 on more than one.
+    /// Processor use of the process, in percent of one processor.
     #[serde(rename = "cpu_percent")]
     Own,
-    /// The same by the nodes' threads, by the clients', and by those that write journals and the
-    /// rest.
+    /// The same of nodes' threads, clients' threads, and others, such as journal writers.
     #[serde(rename = "nodes_percent")]
     Nodes,
     #[serde(rename = "clients_percent")]
     Clients,
     #[serde(rename = "others_percent")]
     Others,
-    /// The processor time that nobody used; and that of other processes.
+    /// Idle processor time, and that of other processes.
     #[serde(rename = "idle_percent")]
     Idle,
     #[serde(rename = "foreign_percent")]
     Foreign,
-    /// The longest time in which nothing was acknowledged, or final.
+    /// Longest time without an acknowledgement or a final record.
     #[serde(rename = "gap_ms")]
     Gap,
-    /// How often a node took another for gone that was there.
+    /// Suspicions of nodes that were alive.
     #[serde(rename = "wrong_suspicions")]
     WrongSuspicions,
-    /// Its parts, each up to the step that it is named after.
+    /// Parts of the gap, each named after the step that ends it.
     #[serde(rename = "detect_ms")]
     Detect,
     #[serde(rename = "claim_ms")]
@@ -148,17 +140,17 @@ pub(super) enum Figure {
     Register,
     #[serde(rename = "resume_ms")]
     Resume,
-    /// From seal to flush: what is the protocol's own.
+    /// From seal to flush: the protocol's own part.
     #[serde(rename = "core_ms")]
     Core,
-    /// Names per second of a processor, and of the clock.
+    /// Names per second of processor time, and of elapsed time.
     #[serde(rename = "names_per_s")]
     Names,
     #[serde(rename = "names_per_clock_s")]
     NamesOnTheClock,
 }
 
-/// Latencies, each with its multiple of the floor's.
+/// Latencies, each with its multiple of the floor.
 pub(super) const LATENCIES: [(Figure, Figure); 6] = [
     (Figure::P50, Figure::P50OfFloor),
     (Figure::P90, Figure::P90OfFloor),
@@ -169,7 +161,6 @@ pub(super) const LATENCIES: [(Figure, Figure); 6] = [
 ];
 
 impl Figure {
-    /// The heading of its column.
     pub(super) fn heading(self) -> &'static str {
         match self {
             Self::P50 => "p50 us",
@@ -236,7 +227,7 @@ impl Figure {
         }
     }
 
-    /// A value of it, as it is printed; nothing is known of one that is not finite.
+    /// Prints a value; `-` if it is not finite.
     pub(super) fn show(self, value: f64) -> String {
         let decimals = match self {
             _ if !value.is_finite() => return "-".to_owned(),
@@ -251,39 +242,36 @@ impl Figure {
     }
 }
 
-/// A setting that is the same for a whole row, and differs from row to row. They are told in this
-/// order; the names are those in JSON.
+/// A setting that varies between rows, in print order, with its JSON name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) enum Setting {
-    /// Bytes of a record.
     #[serde(rename = "size")]
     Size,
     #[serde(rename = "clients")]
     Clients,
-    /// Appends that each client keeps on their way.
+    /// Appends in flight per client.
     #[serde(rename = "in_flight")]
     InFlight,
-    /// Appends a second that were asked for.
+    /// Requested appends per second.
     #[serde(rename = "asked_per_s")]
     Asked,
     #[serde(rename = "shards")]
     Shards,
-    /// How long after its acknowledgement a record is read.
+    /// Delay from a record's acknowledgement until its read.
     #[serde(rename = "lag_ms")]
     Lag,
-    /// How often everything new is read.
+    /// Interval of reading everything new.
     #[serde(rename = "period_ms")]
     Period,
-    /// How long a program computes on what has come.
+    /// Computing time per batch.
     #[serde(rename = "compute_ms")]
     Compute,
-    /// Cuts for which quotas are fixed.
+    /// Cuts with fixed quotas.
     #[serde(rename = "window")]
     Window,
 }
 
 impl Setting {
-    /// The text under its axis.
     pub(super) fn heading(self) -> &'static str {
         match self {
             Self::Size => "bytes of a record",
@@ -298,7 +286,6 @@ impl Setting {
         }
     }
 
-    /// A value of it, for people.
     pub(super) fn show(self, value: f64) -> String {
         match self {
             Self::Size => format!("{value} B"),
@@ -315,7 +302,6 @@ impl Setting {
     }
 }
 
-/// The figure, or the setting, that has this name in JSON.
 pub(super) fn named<'de, T: Deserialize<'de>>(name: &'de str) -> Option<T> {
     let name: serde::de::value::StrDeserializer<'de, Error> = name.into_deserializer();
     T::deserialize(name).ok()

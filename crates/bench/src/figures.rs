@@ -1,4 +1,4 @@
-//! The figures of one round, and of several together.
+//! Figures of one round, and of several.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,34 +6,31 @@ use std::time::Duration;
 use super::figure::{Figure, LATENCIES};
 use super::latencies::Latencies;
 
-/// The figures that one round found out about one subject. A latency is infinite if the rate was
-/// not reached, since then it says nothing.
+/// Figures of one subject in one round. Latencies are infinite if the rate was not reached.
 pub(super) type Figures = BTreeMap<Figure, f64>;
 
-/// Milliseconds from some event on, and how much was done in each while.
+/// Milliseconds from an event, and the amount in each interval.
 pub(super) type Timeline = Vec<(f64, f64)>;
 
-/// One subject in one round.
 #[derive(Clone, Debug)]
 pub(super) struct Measured {
     pub(super) figures: Figures,
     pub(super) latencies: Latencies,
-    /// The rate that was reached instead of the one that was asked for.
     pub(super) shortfall: Option<String>,
     pub(super) timeline: Timeline,
 }
 
-/// Below this part of the rate that was asked for, a latency is not worth its name.
+/// Part of the requested rate below which latencies are meaningless.
 const REACHED: f64 = 0.98;
 
 impl Measured {
-    /// Without latencies.
+    /// Figures without latencies.
     pub(super) fn of(figures: impl IntoIterator<Item = (Figure, f64)>) -> Self {
         let figures = figures.into_iter().collect();
         Self { figures, latencies: Latencies::new(), shortfall: None, timeline: vec![] }
     }
 
-    /// `rate` is how many were done per second, which took `cpu` for `count` of them.
+    /// `rate` is per second; `cpu` covers `count` operations.
     pub(super) fn new(latencies: Latencies, rate: f64, cpu: Duration, count: u64) -> Self {
         let mut figures: Figures =
             LATENCIES.into_iter().map(|(figure, _)| (figure, latencies.us_of(figure))).collect();
@@ -42,13 +39,12 @@ impl Measured {
         Self { latencies, ..Self::of(figures) }
     }
 
-    /// Of arrivals on a schedule.
     pub(super) fn scheduled(latencies: Latencies, rate: u64, cpu: Duration) -> Self {
         let (reached, count) = (latencies.rate(), latencies.count());
         Self::new(latencies, reached, cpu, count).or_shortfall(rate)
     }
 
-    /// If fewer were done than came, there are no latencies.
+    /// Makes latencies infinite if the rate was not reached.
     pub(super) fn or_shortfall(mut self, rate: u64) -> Self {
         let reached = self.figures.get(&Figure::Rate).copied().unwrap_or_default();
         if reached < rate as f64 * REACHED {
@@ -58,13 +54,12 @@ impl Measured {
         self
     }
 
-    /// Of a closed loop: as many as there was time for.
     pub(super) fn closed(latencies: Latencies, cpu: Duration) -> Self {
         let (reached, count) = (latencies.rate(), latencies.count());
         Self::new(latencies, reached, cpu, count)
     }
 
-    /// Adds the latencies to those of another floor: who needs both does not get below their sum.
+    /// A protocol that needs both floors cannot be faster than their sum.
     pub(super) fn add_to(&self, floor: &mut Figures) {
         for (figure, _) in LATENCIES {
             if let (Some(own), Some(sum)) = (self.figures.get(&figure), floor.get_mut(&figure)) {
@@ -73,18 +68,16 @@ impl Measured {
         }
     }
 
-    /// Adds how many times as much as the floor each latency is.
     pub(super) fn compare_with(&mut self, floor: &Figures) {
         for (figure, ratio) in LATENCIES {
             let (Some(own), Some(floor)) = (self.figures.get(&figure), floor.get(&figure)) else { continue };
-            // Compared with a floor that is none, nothing is known.
+            // Unknown without a usable floor.
             let multiple = if floor.is_finite() && *floor > 0.0 { own / floor } else { f64::NAN };
             self.figures.insert(ratio, multiple);
         }
     }
 }
 
-/// Median, least and most.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Spread {
     pub(super) p50: f64,
@@ -93,7 +86,7 @@ pub(super) struct Spread {
 }
 
 impl Spread {
-    /// None of no figures. What is infinite or not known counts as the most.
+    /// `None` without figures. Infinite and unknown values count as the maximum.
     pub(super) fn of(figures: impl IntoIterator<Item = f64>) -> Option<Self> {
         let known = |figure: f64| if figure.is_nan() { f64::INFINITY } else { figure };
         let mut figures: Vec<f64> = figures.into_iter().map(known).collect();
@@ -147,7 +140,7 @@ mod tests {
             )
         );
         assert!(!row.has_latency());
-        // One bad round is the worst one, and no more.
+        // One bad round only determines the maximum.
         let row = Row::new(Subject::named("a"), vec![behind, reached.clone(), reached]);
         assert!(row.has_latency() && row.note.is_some());
         assert_eq!(row.spread(Figure::P99).map(|spread| spread.max), Some(f64::INFINITY));
@@ -165,7 +158,7 @@ mod tests {
         for (ratio, wanted) in [(ratio.p50, 1.5), (ratio.min, 1.5), (ratio.max, 2.0)] {
             assert!((ratio - wanted).abs() < 0.01, "{ratio} is not {wanted}");
         }
-        // The ratio of the medians is another: 400 to 200.
+        // The ratio of the medians would be 400 to 200.
         assert_eq!(row.spread(Figure::P50).unwrap().p50.round(), 400.0);
     }
 

@@ -1,5 +1,5 @@
-//! The floor: the same bytes to as many peers, over raw TCP with an echo on the other side, on the
-//! same runtime. No protocol can be faster; the multiple of it is what a protocol costs.
+//! The floor: the same bytes to echoing peers over raw TCP, on the same runtime. No protocol can be
+//! faster.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -24,14 +24,13 @@ use super::machine::cpu_time;
 use super::pace::Pace;
 use crate::terminal::Failure;
 
-/// About as much as an acknowledgement, or a question, has in its frame.
+/// Approximate size of an acknowledgement or a question.
 const SHORT_BYTES: usize = 64;
-/// The size of one read, in bytes.
 const READ_BYTES: usize = 64 << 10;
-/// How many messages may be on their way in one direction of a connection.
+/// Messages in flight in one direction of a connection.
 const ON_THE_WAY: usize = 1 << 16;
 
-/// The sizes of a question and of its answer, and how many peers answer.
+/// Sizes of question and answer in bytes, and number of peers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Exchange {
     peers: usize,
@@ -45,13 +44,13 @@ impl Exchange {
         Self { peers: NODES as usize, question: size, answer: SHORT_BYTES }
     }
 
-    /// A question to one replica that has the record.
+    /// A question to one replica with the record.
     pub(super) fn read(size: usize) -> Self {
         Self { peers: 1, question: SHORT_BYTES, answer: size }
     }
 }
 
-/// The peers, and where they are. Dropping it ends them.
+/// Dropping it stops the peers.
 pub(super) struct Floor {
     exchange: Exchange,
     delay: Option<DelayLine>,
@@ -60,7 +59,6 @@ pub(super) struct Floor {
 }
 
 impl Floor {
-    /// Starts the peers on a runtime.
     pub(super) async fn start(
         exchange: Exchange,
         delay: Option<DelayLine>,
@@ -75,7 +73,7 @@ impl Floor {
         Ok(Self { exchange, delay, addresses, _peers: peers })
     }
 
-    /// Open loop: exchanges begin on a schedule, whatever happens to those before.
+    /// Open loop: exchanges begin on schedule.
     pub(super) async fn on_schedule(
         &self,
         clients: usize,
@@ -90,7 +88,7 @@ impl Floor {
         Ok(Measured::scheduled(all(tasks).await?, rate, cpu_time() - cpu))
     }
 
-    /// Closed loop: each client keeps so many exchanges in flight.
+    /// Closed loop: each client keeps `in_flight` exchanges.
     pub(super) async fn closed(
         &self,
         clients: usize,
@@ -126,7 +124,6 @@ impl Floor {
     }
 }
 
-/// The latencies of all clients together.
 pub(super) async fn all<E>(mut tasks: JoinSet<Result<Latencies, E>>) -> Result<Latencies, Failure>
 where
     Failure: From<E>,
@@ -210,13 +207,12 @@ async fn ask_until(mut peers: Peers, in_flight: usize, stop: Instant) -> io::Res
     }
 }
 
-/// One client's connections.
 struct Peers {
     exchange: Exchange,
-    /// With the bytes that came in.
+    /// With the bytes received.
     inlets: Vec<(OwnedReadHalf, usize)>,
     outlets: Vec<Outlet>,
-    /// Incoming bytes are read into this and not looked at.
+    /// Buffer for discarded bytes.
     buffer: Vec<u8>,
 }
 
@@ -228,8 +224,7 @@ impl Peers {
         Ok(())
     }
 
-    /// Waits until something comes in, and says how many exchanges all peers have answered since
-    /// the beginning. Cancel safe.
+    /// Waits for bytes and returns the number of exchanges that all peers answered. Cancel safe.
     async fn answered(&mut self) -> io::Result<usize> {
         let Self { inlets, buffer, .. } = self;
         poll_fn(|context| {
@@ -253,7 +248,6 @@ impl Peers {
     }
 }
 
-/// The sending side of a connection: with a delay line, what is sent leaves later.
 enum Outlet {
     Near(OwnedWriteHalf),
     Far(DelayLine, mpsc::Sender<(Instant, Bytes)>),

@@ -1,8 +1,5 @@
-//! `seriatim bench grow`: what appends a second there are while a shard is added to the log
-//! (LazyLog §6.9).
-//!
-//! Clients keep appends in flight all the time. A third of the way through, the log gets a second
-//! shard.
+//! `seriatim bench grow`: appends per second while a shard is added to the log, after a third of
+//! the time (LazyLog §6.9).
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -23,9 +20,9 @@ use super::throughput::Load;
 use crate::arguments::GrowArguments;
 use crate::terminal::{Failure, Outcome};
 
-/// How long appends run before anything counts.
+/// Appends before the measurement.
 const WARM_UP: Duration = Duration::from_millis(500);
-/// How long each point of the timeline lasts.
+/// Duration of a point in the timeline.
 const WHILE: Duration = Duration::from_millis(20);
 
 const FIGURES: [Figure; 2] = [Figure::Rate, Figure::Gap];
@@ -83,7 +80,7 @@ async fn grow(cluster: &Cluster, load: Load, duration: Duration) -> Result<Measu
     Ok(measured)
 }
 
-/// How many there were in each while between two instants; told from some instant on.
+/// Counts instants per interval `each` in `from..to`; times are relative to `zero`.
 pub(super) fn timeline(
     instants: &[Instant],
     zero: Instant,
@@ -96,7 +93,6 @@ pub(super) fn timeline(
     starts.map(|start| (ms(start), count(start) as f64)).collect()
 }
 
-/// Keeps appends in flight, and says when each was acknowledged.
 async fn append_until(
     log: Log,
     in_flight: usize,

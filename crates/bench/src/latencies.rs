@@ -1,4 +1,4 @@
-//! How long things took.
+//! Latency histograms.
 
 use std::time::{Duration, Instant};
 
@@ -6,14 +6,13 @@ use hdrhistogram::Histogram;
 
 use super::figure::Figure;
 
-/// How far apart the percentiles of a distribution are, in powers of ten of what is left above
-/// them: those near 100 have as much room as the others, since users see them.
+/// Distance of percentiles, in powers of ten of the rest above them, to give those near 100 as much
+/// space as others.
 const STEP: f64 = 0.05;
 
-/// Latencies, and from when to when they were found.
 #[derive(Clone, Debug)]
 pub(super) struct Latencies {
-    /// In nanoseconds.
+    /// Nanoseconds.
     histogram: Histogram<u64>,
     span: Option<(Instant, Instant)>,
 }
@@ -30,7 +29,7 @@ impl Latencies {
         Self { histogram, span: None }
     }
 
-    /// Something that should have begun at `since` is done.
+    /// Records a completion now, scheduled at `since`.
     pub(super) fn record(&mut self, since: Instant) {
         self.record_between(since, Instant::now());
     }
@@ -57,19 +56,18 @@ impl Latencies {
         self.histogram.len()
     }
 
-    /// How many were done per second, from the first to the last: how long each took is not in it.
+    /// Completions per second, from the first to the last.
     pub(super) fn rate(&self) -> f64 {
         let took = self.span.map_or(Duration::ZERO, |(first, last)| last - first);
         if took.is_zero() { 0.0 } else { (self.count() - 1) as f64 / took.as_secs_f64() }
     }
 
-    /// In microseconds; `quantile` is from 0 to 1.
+    /// Microseconds; `quantile` is from 0 to 1.
     pub(super) fn us(&self, quantile: f64) -> f64 {
         self.histogram.value_at_quantile(quantile) as f64 / 1000.0
     }
 
-    /// The percentiles from 0 on, and the latency at each in microseconds: as far as there are
-    /// enough latencies for a percentile to mean something.
+    /// Percentiles from 0 to the last with enough samples; latencies in microseconds.
     pub(super) fn distribution(&self) -> Vec<(f64, f64)> {
         if self.count() == 0 {
             return vec![];
@@ -77,7 +75,7 @@ impl Latencies {
         let steps = ((self.count() as f64).log10() / STEP) as u32;
         let point = |step: u32| {
             let below = 1.0 - 10f64.powf(-f64::from(step) * STEP);
-            // No more digits than tell percentiles apart.
+            // Digits that distinguish percentiles.
             let percentile = (below * 1e8).round() / 1e6;
             (percentile, self.us(below))
         };
@@ -109,7 +107,7 @@ pub(super) mod samples {
         latencies
     }
 
-    /// Something done every millisecond, each a while after it should have begun.
+    /// A completion per millisecond, each `took` µs after its scheduled start.
     pub(crate) fn on_schedule(count: u64, took: impl Fn(u64) -> u64) -> Latencies {
         let (mut latencies, start) = (Latencies::new(), Instant::now());
         for number in 0..count {

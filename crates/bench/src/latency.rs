@@ -1,4 +1,4 @@
-//! `seriatim bench latency`: how long an append takes, on a schedule or one after the other.
+//! `seriatim bench latency`: latency of appends, on schedule or one after the other.
 
 use std::time::Instant;
 
@@ -23,7 +23,7 @@ use super::report::{Row, Settings, Subject};
 use crate::arguments::{LatencyArguments, PacedArguments};
 use crate::terminal::{Failure, Outcome};
 
-/// How many appends may be unacknowledged: a stall of this many is still counted in full.
+/// Most unacknowledged appends, so that a long stall is counted fully.
 pub(super) const BACKLOG: usize = 1 << 16;
 
 const FIGURES: [Figure; 9] = [
@@ -44,7 +44,6 @@ pub(super) const PRESENTATION: Presentation = Presentation {
     charts: curves,
 };
 
-/// The size of the appends, and their rate.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Paced {
     pub(super) size: usize,
@@ -52,7 +51,6 @@ pub(super) struct Paced {
 }
 
 impl Paced {
-    /// All that are wanted.
     pub(super) fn all(arguments: &PacedArguments) -> Vec<(Settings, Self)> {
         let sizes = values(Setting::Size, &arguments.size, |size| *size as f64);
         let rates = values(Setting::Asked, &arguments.rate, |rate| *rate as f64);
@@ -83,7 +81,6 @@ pub(super) async fn run(arguments: &LatencyArguments) -> Outcome {
     comparison.tell(rows, &PRESENTATION)
 }
 
-/// Latencies by the setting that was varied, or else the distribution of each row.
 pub(super) fn curves(rows: &[Row]) -> Vec<Chart> {
     let figures = [
         ("Latency, median", Figure::P50),
@@ -94,7 +91,6 @@ pub(super) fn curves(rows: &[Row]) -> Vec<Chart> {
     if charts.is_empty() { vec![distributions(rows)] } else { charts }
 }
 
-/// The distribution of each row that has one.
 pub(super) fn distributions(rows: &[Row]) -> Chart {
     Chart::distributions("Latency by percentile, all rounds together", rows)
 }
@@ -137,7 +133,7 @@ async fn appends(
     let mut logs = vec![];
     for _ in 0..clients {
         let log = cluster.log().await?;
-        // The session is opened, and the connections made, before anything counts.
+        // Opens sessions and connections before the measurement.
         log.append(payload.clone(), Default::default()).await?;
         logs.push(log);
     }
@@ -168,8 +164,7 @@ async fn append_until(log: Log, payload: Bytes, stop: Instant) -> Result<Latenci
     Ok(latencies)
 }
 
-/// Open loop: appends begin on a schedule, whatever happens to those before. `payload` makes that
-/// of an append which should begin at an instant.
+/// Open loop: appends begin on schedule. `payload` gets the scheduled time.
 pub(super) async fn append_on_schedule(
     log: Log,
     mut pace: Pace,
@@ -179,7 +174,7 @@ pub(super) async fn append_on_schedule(
     let (appends, mut in_flight) = mpsc::channel::<(Instant, Append)>(BACKLOG);
     let completions = tokio::spawn(async move {
         let mut latencies = Latencies::new();
-        // A session is acknowledged in order, so waiting in order delays no measurement.
+        // Acknowledgements of a session come in order, so waiting in order delays none.
         while let Some((scheduled, append)) = in_flight.recv().await {
             append.await?;
             latencies.record(scheduled);

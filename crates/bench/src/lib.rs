@@ -1,11 +1,11 @@
-//! `seriatim bench`: what appends cost here, beside what the machine itself can do.
+//! `seriatim bench`: measures the cost of appends beside the machine's own limits.
 //!
-//! Each ordering runs on a fresh cluster in this process, over real loopback TCP. Figures of
-//! different runs cannot be compared; the ratios within one can.
+//! Each ordering runs on a fresh cluster in this process, over loopback TCP. Compare ratios within
+//! a run, not figures of different runs.
 //!
-//! Reading order: `comparison` (rounds in turn, and what is told of them), `latency`, `throughput`,
-//! `read` and `scale`, which are compared with the `floor` and the `disk_floor`; then `figures` and
-//! `report`, and how they are told: `presentation`, `table`, `chart`, `page`, and once more `plot`.
+//! Reading order: `comparison` (alternating rounds), `latency`, `throughput`, `read`, `scale`,
+//! `floor` and `disk_floor`; then `figures`, `report`, `presentation`, `table`, `chart`, `page` and
+//! `plot`.
 
 mod arguments;
 mod chart;
@@ -44,19 +44,18 @@ pub use arguments::{BenchArguments, duration};
 pub use terminal::Failure;
 use terminal::Outcome;
 
-/// Measures what the command line asks for and prints the figures, unless it is interrupted
-/// meanwhile. What keeps its thread does not look at `interrupted` at all.
+/// Runs a benchmark and prints its figures. Benchmarks that block their thread ignore
+/// `interrupted`.
 ///
 /// # Errors
-/// If something could not be measured or written down, or it was interrupted: what, and what to do.
+/// The cause and its remedy.
 pub async fn run(
     arguments: BenchArguments,
     interrupted: impl Future<Output = io::Result<()>>,
 ) -> Result<(), Failure> {
     let BenchArguments { command } = arguments;
     if let BenchCommand::Metadata(arguments) = &command {
-        // It keeps its thread until it is done, and leaves nothing behind when its process is
-        // killed.
+        // It blocks its thread, and leaves no files when killed.
         return metadata::run(arguments);
     }
     if let BenchCommand::Plot(arguments) = &command {
@@ -64,7 +63,7 @@ pub async fn run(
     }
     tokio::select! {
         outcome = measure(&command) => outcome,
-        // Everything that was started ends with the measurement, and its files go.
+        // Dropping the measurement stops everything and deletes its files.
         waited = interrupted => {
             waited?;
             Err(Failure::new("interrupted; nothing was measured"))

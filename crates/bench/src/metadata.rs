@@ -1,12 +1,10 @@
-//! `seriatim bench metadata`: how many names one sequencing replica orders alone, in one thread.
+//! `seriatim bench metadata`: names per second that one sequencing replica orders, in one thread.
 //!
-//! The replica is the real state machine, the leader of its view, at durability `memory`. What is
-//! timed is what its node does for it, apart from sockets, tasks and the journal: frames of names
-//! are decoded as they come from a connection, with their checksums; the machine admits the names,
-//! orders them, and drops them when everyone confirmed; what it says to clients, shards, followers
-//! and its journal is encoded. What others say to it is made up outside of that time, and is
-//! decoded within it. The time is that of a processor, so that a shared machine does not blur it;
-//! what passed on the clock is told beside it.
+//! The replica is the real leader, at durability `memory`. Timed is its node's work without
+//! sockets, tasks and journal: decoding frames of names; admitting, ordering and dropping the
+//! names; encoding messages. Others' answers are encoded outside of that time and decoded within
+//! it. The figure counts processor time, so that other load does not disturb it; elapsed time is
+//! shown beside it.
 
 use std::time::{Duration, Instant};
 
@@ -35,7 +33,7 @@ use crate::terminal::{Failure, Outcome, steps};
 
 const LOG: LogId = LogId(1);
 const VIEW: ViewNumber = ViewNumber(1);
-/// The node of the first shard's only replica. Shards follow each other.
+/// Node of the first shard's only replica; the others follow.
 const FIRST_SHARD: u32 = 100;
 
 const FIGURES: [Figure; 2] = [Figure::Names, Figure::NamesOnTheClock];
@@ -76,14 +74,12 @@ pub(super) fn run(arguments: &MetadataArguments) -> Outcome {
     PRESENTATION.tell(rows, repeat, &[circumstances])
 }
 
-/// Clients send so many names at once.
 fn round(arguments: &MetadataArguments, batch: u64) -> Result<Measured, Failure> {
     let mut bench = Bench::new(arguments, batch)?;
     let enough = Duration::from_secs(arguments.duration);
     while bench.on_the_clock < enough {
         bench.drain(true)?;
     }
-    // The remaining names are ordered, too.
     while bench.machine.held() > 0 {
         bench.drain(false)?;
     }
@@ -96,16 +92,15 @@ fn round(arguments: &MetadataArguments, batch: u64) -> Result<Measured, Failure>
     Ok(Measured::of([(Figure::Names, of_processor), (Figure::NamesOnTheClock, of_clock)]))
 }
 
-/// The leader, and what stands for everyone else.
 struct Bench<'a> {
     arguments: &'a MetadataArguments,
-    /// How many names a client sends at once.
+    /// Names per client and message.
     batch: u64,
     machine: Sequencer,
-    /// The number of names that each client sent so far: the same for all.
+    /// Names that each client sent.
     next: u64,
     sent: u64,
-    /// The answers of others meanwhile: they come with the next drain.
+    /// Others' answers, delivered with the next drain.
     answers: Vec<(Address, Message)>,
     took: Duration,
     on_the_clock: Duration,
@@ -121,7 +116,7 @@ impl<'a> Bench<'a> {
             sequencers: arguments.followers + 1,
             ..LogConfig::default()
         };
-        // Batches have the size that is asked for: nothing gathers beyond that.
+        // No further names gather beyond the requested batch.
         let limits = Limits { order_every: Duration::ZERO, ..Limits::default() };
         let options = Options { limits, ..Options::default() };
         let machine = Sequencer::new(member(1), config.clone(), options);
@@ -179,8 +174,7 @@ impl<'a> Bench<'a> {
         if bench.machine.is_open() { Ok(bench) } else { Err(Failure::new("the replica does not lead")) }
     }
 
-    /// The clients' next names, if they have some, and all answers; then what the leader makes of
-    /// it.
+    /// Delivers the clients' next names, if wanted, and all answers.
     fn drain(&mut self, has_names: bool) -> Outcome {
         let mut frames = vec![];
         for (from, answer) in self.answers.drain(..) {
@@ -211,7 +205,6 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// The names that a client sends at once.
     fn names(&self, client: u64) -> Result<Vec<Bytes>, Failure> {
         let session = SessionId::new(Position(0), client + 1);
         let shards = u64::from(self.arguments.shards);
@@ -228,7 +221,7 @@ impl<'a> Bench<'a> {
         self.perform(out)
     }
 
-    /// Encodes what is to be sent; the writes are durable at once.
+    /// Encodes messages. Writes are durable at once.
     fn perform(&mut self, effects: Vec<Effect<Message, std::convert::Infallible>>) -> Outcome {
         let mut written = None;
         for effect in effects {
@@ -251,7 +244,6 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// The answer of others to the leader.
 fn answer(message: &Message) -> Option<Message> {
     match message {
         Message::ErwinShard(erwin::ShardMessage::Order { view, batch, stable, .. }) => {

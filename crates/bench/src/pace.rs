@@ -1,4 +1,4 @@
-//! Arrivals on a schedule, whatever happens to those before.
+//! Scheduled arrivals, independent of earlier ones.
 
 use std::io;
 use std::iter::Peekable;
@@ -6,17 +6,17 @@ use std::time::{Duration, Instant};
 
 use seriatim_net::Timer;
 
-/// After how long the schedule starts: by then everyone is ready for it.
+/// Delay until the schedule starts, so that all tasks are ready.
 const START_AFTER: Duration = Duration::from_millis(50);
 
-/// The arrivals of one client: the instants at which it should have begun an append. Latency counts
-/// from them, so that a stall is charged to every append that it delays.
+/// Scheduled starts of one client's appends. Latency counts from them, so that a stall is charged
+/// to every append that it delays.
 pub(super) struct Pace {
     timer: Timer,
     schedule: Peekable<Schedule>,
 }
 
-/// Every so manieth of all arrivals.
+/// Every `step`-th arrival.
 struct Schedule {
     start: Instant,
     rate: u64,
@@ -36,17 +36,15 @@ impl Iterator for Schedule {
 }
 
 impl Pace {
-    /// Spreads `rate` arrivals a second evenly over the clients.
+    /// Spreads `rate` arrivals per second evenly over the clients.
     pub(super) fn split(rate: u64, clients: usize, duration: Duration) -> io::Result<Vec<Self>> {
         Self::split_from(Self::soon(), rate, clients, duration)
     }
 
-    /// When a schedule that is made now begins.
     pub(super) fn soon() -> Instant {
         Instant::now() + START_AFTER
     }
 
-    /// The same, from `start` on.
     pub(super) fn split_from(
         start: Instant,
         rate: u64,
@@ -60,12 +58,11 @@ impl Pace {
         Ok((0..clients as u64).map(pace).collect())
     }
 
-    /// All arrivals, for the only client.
     pub(super) fn new(rate: u64, duration: Duration) -> io::Result<Self> {
         Ok(Self::split(rate, 1, duration)?.swap_remove(0))
     }
 
-    /// The next arrival, when its time has come. Cancel safe.
+    /// Waits for the next arrival. Cancel safe.
     pub(super) async fn next(&mut self) -> Option<Instant> {
         let at = *self.schedule.peek()?;
         self.timer.until(at).await;

@@ -1,4 +1,4 @@
-//! A report as one HTML file that needs nothing else.
+//! A report as a self-contained HTML file.
 
 use std::fmt::Write as _;
 
@@ -24,9 +24,8 @@ th { border-bottom: 1px solid; }
 th:first-child, td:first-child { text-align: left; padding-left: 0; }
 ";
 
-/// The whole page.
 pub(super) fn render(report: &Report, table: &Table, charts: &[Chart]) -> String {
-    // The command that was called, without its options.
+    // The command without its options.
     let title = report.command.split_whitespace().take(3).collect::<Vec<_>>().join(" ");
     let facts: String =
         [("command", &report.command), ("machine", &report.machine), ("commit", &report.commit)]

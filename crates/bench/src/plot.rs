@@ -1,4 +1,4 @@
-//! `seriatim bench plot`: charts and tables of what was recorded, without measuring anything.
+//! `seriatim bench plot`: charts and tables of recorded figures.
 
 use std::path::Path;
 
@@ -47,7 +47,7 @@ fn read(path: &Path) -> Result<String, Failure> {
     std::fs::read_to_string(path).map_err(|cause| Failure::new(format!("{}: {cause}", path.display())))
 }
 
-/// Where a file is, seen from a page.
+/// The file's path relative to the page.
 fn beside(page: &Path, file: &Path) -> String {
     let directory = page.parent().unwrap_or(Path::new(""));
     file.strip_prefix(directory).unwrap_or(file).to_string_lossy().into_owned()
@@ -61,7 +61,7 @@ fn end(name: &str) -> String {
     format!("<!-- end: {name} -->\n")
 }
 
-/// A page with other text between two marks; nothing if it does not have them.
+/// Replaces the text between two marks; `None` if the page lacks them.
 fn replaced(page: &str, name: &str, figures: &str) -> Option<String> {
     let (begin, end) = (begin(name), end(name));
     let (before, rest) = page.split_once(&begin)?;

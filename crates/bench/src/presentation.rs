@@ -1,4 +1,4 @@
-//! How a benchmark's rows are told: as a table, in files, and again from what was recorded.
+//! Presentation of a benchmark's rows: as table, files, or later from a recording.
 
 use std::path::Path;
 
@@ -10,19 +10,17 @@ use super::{failover, grow, latency, metadata, page, read, scale, speculate, sta
 use crate::arguments::RepeatArguments;
 use crate::terminal::{Outcome, print_line};
 
-/// Figures that a page of text has no room for: a chart shows them.
+/// Figures shown only in charts, for lack of space in a page.
 const DRAWN: [Figure; 3] = [Figure::P90, Figure::P999, Figure::Max];
 
-/// The presentation of a benchmark's rows, whenever it was run.
 pub(super) struct Presentation {
     pub(super) figures: &'static [Figure],
-    /// The remarks about the figures.
     pub(super) remark: fn(&[Row], &mut Table),
     pub(super) charts: fn(&[Row]) -> Vec<Chart>,
 }
 
 impl Presentation {
-    /// That of what a recorded command ran.
+    /// The presentation for a recorded command.
     pub(super) fn of(command: &str) -> Option<&'static Self> {
         Some(match command.strip_prefix("seriatim bench ")?.split_whitespace().next()? {
             "latency" => &latency::PRESENTATION,
@@ -38,7 +36,6 @@ impl Presentation {
         })
     }
 
-    /// The medians, for a page of text.
     pub(super) fn medians(&self, rows: &[Row]) -> Table {
         let figures: Vec<Figure> =
             self.figures.iter().copied().filter(|figure| !DRAWN.contains(figure)).collect();
@@ -47,8 +44,7 @@ impl Presentation {
         table
     }
 
-    /// Prints the rows, and writes what is wanted to files. `circumstances` are what the rows do
-    /// not say.
+    /// `circumstances` adds facts missing in the rows.
     pub(super) fn tell(&self, rows: Vec<Row>, files: &RepeatArguments, circumstances: &[String]) -> Outcome {
         let report = Report::new(rows);
         let mut table = table_of(&report.rows, self.figures);
@@ -64,13 +60,13 @@ impl Presentation {
     }
 }
 
-/// Fails if what is to be written cannot be: better now than after the measurement.
+/// Fails early, before the measurement, if a file cannot be written.
 pub(super) fn check(files: &RepeatArguments) -> Outcome {
     let paths: [Option<&Path>; 2] = [files.json.as_deref(), files.report.as_deref()];
     check_files(paths)
 }
 
-/// Says how many times as much as the first ordering the others take, in the same settings.
+/// Adds each ordering's ratio to the first one with the same settings.
 pub(super) fn remark_ratios(rows: &[Row], figures: &[Figure], table: &mut Table) {
     let others = rows.iter().filter(|row| !row.subject.is_floor());
     for row in others.clone() {

@@ -1,9 +1,8 @@
-//! `seriatim bench read`: how long a read takes of a record that was acknowledged so long ago
-//! (LazyLog §6.2), or of everything that was appended since the last time (§6.3).
+//! `seriatim bench read`: latency of reads at a given lag behind the acknowledgement (LazyLog
+//! §6.2), or of everything new at intervals (§6.3).
 //!
-//! One client appends on a schedule; another one reads each record by its position, as many a
-//! second. Without lag a read comes before its record is final, and waits for that; with some, it
-//! does not.
+//! One client appends on schedule; another reads each record by position. Without lag a read waits
+//! until its record is final.
 
 use std::time::{Duration, Instant};
 
@@ -29,7 +28,6 @@ use super::report::{Row, Settings, Subject};
 use crate::arguments::ReadBenchArguments;
 use crate::terminal::{Failure, Outcome};
 
-/// How long a read may take.
 const READ_WITHIN: Duration = Duration::from_secs(10);
 
 const FIGURES: [Figure; 10] = [
@@ -57,12 +55,11 @@ pub(super) const PRESENTATION: Presentation = Presentation {
     charts,
 };
 
-/// When is read.
 #[derive(Clone, Copy, Debug)]
 enum When {
-    /// So long after the acknowledgement, so many records together.
+    /// This long after the acknowledgement; records per read.
     Lagging(Duration, u32),
-    /// Everything new, so often, so many records together.
+    /// Everything new at this interval; records per read.
     Every(Duration, u32),
 }
 
@@ -83,7 +80,6 @@ pub(super) async fn run(arguments: &ReadBenchArguments) -> Outcome {
     comparison.tell(rows, &PRESENTATION)
 }
 
-/// When is read: all that are wanted.
 fn all_times(arguments: &ReadBenchArguments) -> Vec<(Settings, When)> {
     let ms = |duration: &Duration| duration.as_secs_f64() * 1e3;
     let lagging =
@@ -98,8 +94,6 @@ fn all_times(arguments: &ReadBenchArguments) -> Vec<(Settings, When)> {
     }
 }
 
-/// The latencies of reads and appends by the setting that was varied, or the distributions of the
-/// reads.
 fn charts(rows: &[Row]) -> Vec<Chart> {
     let figures = [
         ("Read latency, median", Figure::P50),
@@ -110,14 +104,13 @@ fn charts(rows: &[Row]) -> Vec<Chart> {
     if rows.iter().any(varies) { Chart::by_setting(rows, &figures) } else { vec![distributions(rows)] }
 }
 
-/// Records for a short question.
+/// A short question, answered with records.
 async fn floor(comparison: &Comparison<'_>, paced: Paced, together: u32) -> Result<Measured, Failure> {
     let exchange = Exchange::read(paced.size * together as usize);
     let floor = Floor::start(exchange, comparison.delay.clone(), &Handle::current()).await?;
     floor.on_schedule(1, (paced.rate / u64::from(together)).max(1), comparison.duration).await
 }
 
-/// An append that was acknowledged.
 #[derive(Clone, Copy)]
 struct Appended {
     position: Position,
@@ -128,7 +121,7 @@ struct Appended {
 async fn reads(cluster: &Cluster, paced: Paced, duration: Duration, when: When) -> Result<Measured, Failure> {
     let (appender, reader) = (cluster.log().await?, cluster.log().await?);
     let payload = Bytes::from(vec![7; paced.size]);
-    // Both have made their connections before anything counts.
+    // Opens both clients' connections before the measurement.
     let first = appender.append_sync(payload.clone()).await?;
     reader.read(first, 1, READ_WITHIN).await?;
     let (appended, reads) = mpsc::channel(BACKLOG);
@@ -151,8 +144,7 @@ async fn reads(cluster: &Cluster, paced: Paced, duration: Duration, when: When) 
     Ok(measured)
 }
 
-/// Appends on a schedule, and tells when each append was acknowledged. Where no position comes with
-/// an acknowledgement, the records lie one behind the other.
+/// If acknowledgements have no positions, records are consecutive.
 async fn append(
     log: Log,
     payload: Bytes,
@@ -183,15 +175,13 @@ async fn append(
     completions.await?
 }
 
-/// The outcome of the reads.
 struct Reads {
     latencies: Latencies,
-    /// The latencies of append and read together.
+    /// Latencies of append plus read.
     both: Option<Latencies>,
 }
 
-/// Reads so many records together, as long after the acknowledgement of the last of them as is
-/// wanted: the latencies from then on.
+/// Latency counts from `lag` after the acknowledgement of the last record.
 async fn read_after(
     log: Log,
     mut appended: mpsc::Receiver<Appended>,
@@ -231,9 +221,8 @@ async fn read_after(
     Ok(Reads { latencies, both: Some(both) })
 }
 
-/// As often as is wanted, and as long as somebody appends: finds the tail, and reads everything new
-/// below it, so many records together, one read after the other. The latencies are those of the
-/// reads.
+/// Finds the tail at each interval and reads everything new, while appends continue. Latency counts
+/// reads only.
 async fn read_every(
     log: Log,
     mut appended: mpsc::Receiver<Appended>,
@@ -260,7 +249,6 @@ async fn read_every(
     }
 }
 
-/// Reads all records from a position up to another.
 async fn read_to(log: &Log, from: Position, end: Position) -> Outcome {
     let mut next = from;
     while next < end {

@@ -1,4 +1,4 @@
-//! The report of a benchmark, and how it is written to a file and read again.
+//! A benchmark's report, and its file format.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,10 +12,8 @@ use super::latencies::Latencies;
 use super::machine::machine;
 use crate::terminal::{Failure, Outcome};
 
-/// The settings that are the same for all rounds of a subject.
 pub(super) type Settings = BTreeMap<Setting, f64>;
 
-/// A subject that is measured beside others: the floor, or an ordering in some setting.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Subject {
     pub(super) name: String,
@@ -23,7 +21,6 @@ pub(super) struct Subject {
     pub(super) settings: Settings,
 }
 
-/// The names of what the others are compared with.
 pub(super) const FLOOR: &str = "floor";
 pub(super) const DISK_FLOOR: &str = "disk floor";
 
@@ -40,12 +37,12 @@ impl Subject {
         self.name == DISK_FLOOR
     }
 
-    /// All of it, for people.
+    /// Readable name with all settings.
     pub(super) fn label(&self) -> String {
         self.label_without(None)
     }
 
-    /// The same without one of its settings.
+    /// The same without one setting.
     pub(super) fn label_without(&self, left_out: Option<Setting>) -> String {
         let told = self.settings.iter().filter(|(setting, _)| left_out != Some(**setting));
         let settings = told.map(|(setting, value)| format!(", {}", setting.show(*value)));
@@ -53,19 +50,18 @@ impl Subject {
     }
 }
 
-/// The figures that all rounds found out about one subject.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Row {
     #[serde(flatten)]
     pub(super) subject: Subject,
-    /// The medians.
+    /// Medians.
     #[serde(flatten)]
     figures: Figures,
     rounds: Vec<Figures>,
-    /// The figures that are not to be believed, and why.
+    /// Why the figures are unreliable, if they are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) note: Option<String>,
-    /// Percentiles, and the latency at each in microseconds, of all rounds together.
+    /// Percentiles and latencies in microseconds, over all rounds.
     #[serde(rename = "distribution_us", skip_serializing_if = "Vec::is_empty")]
     pub(super) distribution: Vec<(f64, f64)>,
     /// Of the last round.
@@ -95,9 +91,8 @@ impl Row {
         row
     }
 
-    /// The row that was written as JSON; nothing if it is no row.
     fn read(json: &Value) -> Option<Self> {
-        // A figure that is not finite has no number in JSON.
+        // JSON has no infinite numbers.
         let number = |value: &Value| value.as_f64().unwrap_or(f64::INFINITY);
         let figures = |round: &Value| -> Option<Figures> {
             let named = |(name, value): (&String, &Value)| Some((named::<Figure>(name)?, number(value)));
@@ -117,12 +112,12 @@ impl Row {
         Some(Self { note, distribution, timeline, ..Self::of(subject, rounds) })
     }
 
-    /// Over the rounds, if it was measured.
+    /// Over the rounds, if measured.
     pub(super) fn spread(&self, figure: Figure) -> Option<Spread> {
         Spread::of(self.rounds.iter().filter_map(|figures| figures.get(&figure).copied()))
     }
 
-    /// Over the rounds, if it was measured and is known.
+    /// Over the rounds, if measured and finite.
     pub(super) fn median(&self, figure: Figure) -> Option<f64> {
         self.figures.get(&figure).copied().filter(|median| median.is_finite())
     }
@@ -131,13 +126,11 @@ impl Row {
         self.rounds.len()
     }
 
-    /// Whether most rounds have latencies.
     pub(super) fn has_latency(&self) -> bool {
         self.median(Figure::P50).is_some()
     }
 }
 
-/// Everything that a run found.
 #[derive(Debug, PartialEq)]
 pub(super) struct Report {
     pub(super) command: String,
@@ -157,7 +150,7 @@ impl Report {
         }
     }
 
-    /// As JSON, with a line for each row.
+    /// JSON with a line per row.
     pub(super) fn json(&self) -> Result<String, Failure> {
         let fact = |name: &str, fact: &str| format!("  \"{name}\": {},\n", Value::from(fact));
         let facts = [("command", &self.command), ("machine", &self.machine), ("commit", &self.commit)];
@@ -167,7 +160,6 @@ impl Report {
         Ok(format!("{{\n{facts}  \"rows\": [\n{rows}\n  ]\n}}\n"))
     }
 
-    /// Reads what [`Report::json`] wrote.
     pub(super) fn read(path: &Path) -> Result<Self, Failure> {
         let failure = |cause: &dyn std::fmt::Display| Failure::new(format!("{}: {cause}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|cause| failure(&cause))?;
@@ -186,7 +178,7 @@ pub(super) fn write_file(path: &Path, text: &str) -> Outcome {
     std::fs::write(path, text).map_err(|cause| Failure::new(format!("{}: {cause}", path.display())))
 }
 
-/// Fails if one of the files cannot be written: better now than after the measurement.
+/// Fails early, before the measurement, if a file cannot be written.
 pub(super) fn check_files<'a>(paths: impl IntoIterator<Item = Option<&'a Path>>) -> Outcome {
     for path in paths.into_iter().flatten() {
         let opened = std::fs::OpenOptions::new().append(true).create(true).open(path);
@@ -230,7 +222,6 @@ mod tests {
         let behind = &json["rows"][1];
         assert!(behind["p50_us"].is_null() && behind["note"].is_string(), "{behind}");
         assert_eq!(behind["shards"], 2.0);
-        // A written report is read again.
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.json");
         write_file(&path, &report.json().unwrap()).unwrap();

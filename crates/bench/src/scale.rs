@@ -1,7 +1,5 @@
-//! `seriatim bench scale`: what more shards bring, and where the ceiling is.
-//!
-//! The nodes and the clients have runtimes of their own in this process, so that their processor
-//! time can be told apart by the names of their threads.
+//! `seriatim bench scale`: the gain of more shards, and the ceiling. Nodes and clients have
+//! separate runtimes, so that thread names separate their processor time.
 
 use std::time::{Duration, Instant};
 
@@ -21,11 +19,10 @@ use super::throughput::{Load, floor, load};
 use crate::arguments::ScaleArguments;
 use crate::terminal::{Failure, Outcome};
 
-/// The name of the nodes' threads.
 const NODES: &str = "nodes";
-/// The name of the clients' threads, which are those of the command itself.
+/// Name of the clients' threads, the command's own.
 const CLIENTS: &str = "seriatim";
-/// Below this part of idle time the processors are the ceiling.
+/// Part of idle time below which the processors are the ceiling.
 const IDLE: f64 = 0.1;
 
 const FIGURES: [Figure; 10] = [
@@ -78,7 +75,6 @@ pub(super) async fn run(arguments: &ScaleArguments) -> Outcome {
     comparison.tell(rows, &PRESENTATION)
 }
 
-/// The use of the processors up to some instant.
 struct Used {
     at: Instant,
     threads: std::collections::BTreeMap<String, Duration>,
@@ -90,7 +86,7 @@ impl Used {
         Self { threads: cpu_time_of_threads(), idle: idle_time(), at: Instant::now() }
     }
 
-    /// The use since then, in percent of one processor.
+    /// Use since then, in percent of one processor.
     fn since(&self) -> Figures {
         let now = Self::now();
         let elapsed = (now.at - self.at).as_secs_f64();
@@ -117,21 +113,20 @@ impl Used {
     }
 }
 
-/// The capacity of all processors of the machine that a row was found on.
+/// Processor capacity of the row's machine.
 fn total_percent(row: &Row) -> Option<f64> {
     let parts = [Figure::Own, Figure::Idle, Figure::Foreign].map(|part| row.median(part));
     let total = parts.into_iter().sum::<Option<f64>>()?;
     Some((total / 100.0).round() * 100.0)
 }
 
-/// The capacity of all processors together.
+/// Processor capacity of this machine.
 fn all_percent() -> f64 {
     cores() as f64 * 100.0
 }
 
-/// Says what the ceiling was.
 fn remark(rows: &[Row], table: &mut Table) {
-    // As the rows were found: they may have been recorded on another machine.
+    // From the rows, which may come from another machine.
     let all = rows.iter().filter_map(total_percent).fold(f64::NAN, f64::max);
     let median = |row: &Row, figure| row.spread(figure).map_or(0.0, |spread| spread.p50);
     let busy = rows.iter().filter(|row| median(row, Figure::Idle) < all * IDLE).count();

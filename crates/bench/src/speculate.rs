@@ -1,10 +1,9 @@
-//! `seriatim bench speculate`: how much sooner a program has its results that computes on records
+//! `seriatim bench speculate`: how much sooner a program has results if it computes on records
 //! before they are final (SpecLog, OSDI '25, §6).
 //!
-//! Clients append on a schedule. A program takes whatever has come as one batch, computes on it for
-//! a while, and lets the result of each record out when it is final. Where nothing is predicted it
-//! computes on final records, and lets the results out at once. In the middle of it something may
-//! [happen](disturbance) to the log.
+//! Clients append on schedule. A program computes on the delivered records as a batch, and releases
+//! each result when its record is final. Without predictions it computes on final records.
+//! Optionally the log is [disturbed](disturbance) meanwhile.
 
 mod disturbance;
 mod program;
@@ -92,7 +91,6 @@ fn is_disturbed(rows: &[Row]) -> bool {
     rows.iter().any(|row| !row.timeline.is_empty())
 }
 
-/// The settings beside size and rate.
 #[derive(Clone, Copy, Debug)]
 struct Consumption {
     shards: u32,
@@ -133,15 +131,13 @@ pub(super) async fn run(arguments: &SpeculateArguments) -> Outcome {
     comparison.tell(rows, &PRESENTATION)
 }
 
-/// Each number of shards with each time of computation.
 fn consumptions(arguments: &SpeculateArguments) -> Vec<(Settings, (u32, Duration))> {
     let shards = values(Setting::Shards, &arguments.shards, |shards| f64::from(*shards));
     let compute = values(Setting::Compute, &arguments.compute, |compute| compute.as_secs_f64() * 1e3);
     each_with_each(&shards, &compute)
 }
 
-/// The windows that an ordering is measured with, each with all of the settings. Where there are no
-/// quotas, none is told.
+/// Windows for an ordering, with all settings; one unnamed default without quotas.
 fn windows(arguments: &SpeculateArguments, order: Order, settings: &Settings) -> Vec<(u32, Settings)> {
     if !order.has_quotas() {
         return vec![(limits::DEFAULT_WINDOW, settings.clone())];
@@ -207,8 +203,7 @@ async fn speculate(
     Ok(measured.or_shortfall(paced.rate))
 }
 
-/// The log, once for each client. Sessions are opened, and connections made, before anything
-/// counts.
+/// The log, once per client, with open sessions and connections.
 async fn opened(cluster: &Cluster, clients: u32, paced: Paced) -> Result<Vec<Log>, Failure> {
     let mut logs = vec![];
     for _ in 0..clients {
@@ -219,7 +214,7 @@ async fn opened(cluster: &Cluster, clients: u32, paced: Paced) -> Result<Vec<Log
     Ok(logs)
 }
 
-/// The parts of the log that programs read: all of it one, or each shard another.
+/// Subscriptions of the programs: the whole log, or one per shard.
 fn subscriptions(subscribers: Subscribers, shards: u32) -> Vec<SubscribeOptions> {
     match subscribers {
         Subscribers::All => vec![SubscribeOptions::default()],

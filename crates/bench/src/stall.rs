@@ -1,10 +1,9 @@
-//! `seriatim bench stall`: how long the others wait when a client of an `erwin-st` log dies between
-//! its names and its records.
+//! `seriatim bench stall`: how long others wait when a client of an `erwin-st` log dies between its
+//! names and its records.
 //!
-//! The client that dies is a connection that says what it is told, past the client library. In turn
-//! it sends names whose records it never puts, so that everything behind them waits until they are
-//! no-ops; and puts records that it never names, which nobody waits for. The others append on a
-//! schedule and wait for final positions.
+//! The dying client is a raw connection. In turn it sends names without records, which block all
+//! later positions until they become no-ops, or puts records that it never names, which block
+//! nothing. The others append on schedule and wait for final positions.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -27,11 +26,11 @@ use super::report::{Row, Subject};
 use crate::arguments::StallArguments;
 use crate::terminal::{Failure, Outcome, steps};
 
-/// How many names a client sends, or records it puts, before it dies.
+/// Names or records of a dying client.
 const COUNT: u64 = 8;
-/// How long each round is watched: several times the bound.
+/// Time of a round: several times the bound.
 const WATCHED_FOR: Duration = Duration::from_millis(600);
-/// How long the others append before the first client dies.
+/// Appends before the first client dies.
 const WARM_UP: Duration = Duration::from_millis(500);
 
 const FIGURES: [Figure; 1] = [Figure::Gap];
@@ -53,7 +52,7 @@ pub(super) const PRESENTATION: Presentation = Presentation {
 /// The half of its appends that a client sent before it died.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Left {
-    /// Nothing: nobody died.
+    /// No client died.
     Nothing,
     Names,
     Records,
@@ -113,7 +112,6 @@ impl Left {
     }
 }
 
-/// When appends became final.
 #[derive(Clone, Default)]
 struct Finals {
     instants: Arc<Mutex<Vec<Instant>>>,
@@ -135,7 +133,7 @@ fn longest_gap(began: Instant, finals: &[Instant]) -> Duration {
     starts.zip(ends).map(|(start, end)| end.saturating_duration_since(start)).max().unwrap_or_default()
 }
 
-/// Open loop: appends begin on a schedule, whatever happens to those before.
+/// Open loop: appends begin on schedule.
 async fn append(log: Log, finals: Finals, rate: u64, duration: Duration) -> Outcome {
     let (appends, mut in_flight) = mpsc::channel(1 << 16);
     let completions = tokio::spawn(async move {
@@ -157,7 +155,7 @@ async fn append(log: Log, finals: Finals, rate: u64, duration: Duration) -> Outc
     completions.await?
 }
 
-/// A client that sends one half of its appends, to everyone that it should, and dies.
+/// A client that sends one half of its appends to all receivers, and dies.
 async fn die(address: &str, left: Left, round: u64) -> Outcome {
     let client = Client::connect(address).await?;
     let (entry, nodes) = (client.lookup(LOG).await?, client.list().await?.1);
@@ -169,7 +167,7 @@ async fn die(address: &str, left: Left, round: u64) -> Outcome {
         let connected = connect(&address, &Hello::client("dies"), &ConnectionOptions::default()).await?;
         let frame = message_frame(entry.id, Endpoint::Client(1), endpoint, &message)?;
         connected.connection.sender.send(frame)?;
-        // A sent frame is not lost with the connection: the node has it when it answers.
+        // The node's answer shows that it has the frame.
         let mut receiver = connected.connection.receiver;
         let answered = tokio::time::timeout(Duration::from_millis(50), receiver.receive()).await;
         drop(answered);
@@ -177,7 +175,6 @@ async fn die(address: &str, left: Left, round: u64) -> Outcome {
     Ok(())
 }
 
-/// The messages of the client, each with its receiver.
 fn messages(
     entry: &LogEntry,
     left: Left,
@@ -190,7 +187,7 @@ fn messages(
         Left::Names => {
             let entries = vec![Content::Put { shard: ShardId(0), bytes: 0 }; COUNT as usize];
             let append = erwin::Message::Append { view: number, session, first, lowest: 0, entries };
-            // It is no new client: the shard has heard of it before.
+            // The shard must have heard of the client before.
             let heard = erwin::ShardMessage::Put { view: number, session, first, records: vec![] };
             let names = (Endpoint::Sequencer, Message::from(append));
             let puts = (Endpoint::Shard(ShardId(0)), Message::from(heard));

@@ -1,32 +1,29 @@
-//! How charts look, by themselves and on a page, on a light and on a dark background.
+//! Styles of charts, alone and on a page, for light and dark backgrounds.
 
 use std::fmt::Write as _;
 
 use super::chart::Chart;
 use super::drawing::{LEFT, WIDTH};
 
-/// How many series look different besides the floor.
+/// Distinct styles of series besides the floor.
 pub(super) const LOOKS: usize = 8;
 
-/// The colours of the floor and of the series.
 const LIGHT: [&str; LOOKS + 1] =
     ["#77777c", "#1f6fd0", "#d9591c", "#11834f", "#7d4cc2", "#a8780a", "#c2357f", "#0b8a96", "#8c564b"];
 const DARK: [&str; LOOKS + 1] =
     ["#a3a3a9", "#6cabff", "#ff9660", "#4cc98d", "#b996f5", "#e2b548", "#ff86c0", "#4fd1dc", "#c99a8a"];
 
-/// Paper, ink, faint ink, and the lines of a grid.
+/// Paper, ink, faint ink, grid.
 const LIGHT_PAGE: [&str; 4] = ["#fdfdfc", "#1d1d1f", "#6b6b70", "#e3e3e0"];
 const DARK_PAGE: [&str; 4] = ["#161618", "#ececee", "#a0a0a6", "#35353a"];
 
-/// The height of a caption.
 const CAPTION: f64 = 30.0;
-/// The height of a line of a legend.
+/// Height of a legend's line.
 const LEGEND: f64 = 18.0;
-/// How wide a letter is, about.
+/// Approximate width of a letter.
 const LETTER: f64 = 7.0;
 
-/// The rules for everything that [`super::drawing`] draws. Not every viewer knows variables, so
-/// there are none.
+/// CSS for [`super::drawing`]. No variables, because some viewers do not support them.
 pub(super) fn rules() -> String {
     let dark = format!("@media (prefers-color-scheme: dark) {{\n{}}}\n", colours(DARK, DARK_PAGE));
     let shapes = "svg text { font: 12px system-ui, sans-serif; }\n\
@@ -55,13 +52,13 @@ fn colours(looks: [&str; LOOKS + 1], [paper, ink, faint, grid]: [&str; 4]) -> St
     rules
 }
 
-/// One file with all charts, one below the other, that needs nothing else.
+/// One self-contained SVG with all charts, one below the other.
 pub(super) fn document(charts: &[Chart]) -> String {
     let mut body = String::new();
     let mut top = 0.0;
     for chart in charts.iter().filter(|chart| !chart.svg.is_empty()) {
         let below = head(chart, top, &mut body);
-        // A drawing within a drawing, at its place.
+        // A nested drawing.
         let place = format!("<svg y=\"{below}\" width=\"{WIDTH}\" height=\"{}\" ", chart.height);
         writeln!(body, "{}", chart.svg.replacen("<svg ", &place, 1)).expect("a string takes everything");
         top = below + chart.height;
@@ -73,7 +70,7 @@ pub(super) fn document(charts: &[Chart]) -> String {
     )
 }
 
-/// Draws the caption, and who is who in as many lines as that needs. Says where they end.
+/// Draws caption and legend, and returns their lower end.
 fn head(chart: &Chart, top: f64, out: &mut String) -> f64 {
     let (caption, baseline) = (escape(&chart.caption), top + 20.0);
     let mut draw = |element: String| {
@@ -97,7 +94,6 @@ fn head(chart: &Chart, top: f64, out: &mut String) -> f64 {
     y + LEGEND
 }
 
-/// A text that is no markup.
 pub(super) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

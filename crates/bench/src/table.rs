@@ -1,4 +1,4 @@
-//! The one table of all benchmarks, on a terminal and on a page.
+//! The table of all benchmarks, on a terminal and on a page.
 
 use comfy_table::CellAlignment;
 
@@ -7,7 +7,7 @@ use super::figures::Spread;
 use super::report::Row;
 use crate::terminal::print_line;
 
-/// Names at the left, figures at the right, and what is to be said about them below.
+/// Names at the left, figures at the right, remarks below.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Table {
     pub(super) headings: Vec<String>,
@@ -29,7 +29,6 @@ impl Table {
         self.remarks.push(remark.to_string());
     }
 
-    /// Remarks on figures that are not to be believed, and on the meaning of some columns.
     fn remark_notes(&mut self, rows: &[Row], columns: &[Figure]) {
         for row in rows {
             if let Some(note) = &row.note {
@@ -45,7 +44,7 @@ impl Table {
         }
     }
 
-    /// As Markdown, with the remarks as a list below.
+    /// Markdown, with the remarks as a list.
     pub(super) fn markdown(&self) -> String {
         let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
         let rule = format!("|---|{}\n", "---:|".repeat(self.headings.len() - 1));
@@ -67,8 +66,7 @@ impl Table {
     }
 }
 
-/// The rows with these figures; each latency with its multiple of the floor's. If there are several
-/// rounds, their medians, and below them the least and the most.
+/// Several rounds show medians, and ranges below them.
 pub(super) fn table_of(rows: &[Row], figures: &[Figure]) -> Table {
     let columns = columns_of(rows, figures);
     let mut table = Table::new(["", ""].into_iter().chain(columns.iter().map(|column| column.heading())));
@@ -90,7 +88,6 @@ pub(super) fn table_of(rows: &[Row], figures: &[Figure]) -> Table {
     table
 }
 
-/// The same with the medians alone.
 pub(super) fn medians_of(rows: &[Row], figures: &[Figure]) -> Table {
     let columns = columns_of(rows, figures);
     let mut table = Table::new([""].into_iter().chain(columns.iter().map(|column| column.heading())));
@@ -105,7 +102,6 @@ pub(super) fn medians_of(rows: &[Row], figures: &[Figure]) -> Table {
     table
 }
 
-/// The figures that any row has, with the multiples of the floor's.
 fn columns_of(rows: &[Row], figures: &[Figure]) -> Vec<Figure> {
     let is_known = |figure: &Figure| rows.iter().any(|row| row.spread(*figure).is_some());
     let with_ratio = |figure: &Figure| {

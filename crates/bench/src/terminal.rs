@@ -1,4 +1,4 @@
-//! The output of a bench, for people and scripts.
+//! Output of a benchmark, for people and scripts.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Why a bench failed, in one line that says what to do.
+/// A one-line cause of failure with a remedy.
 #[derive(Debug)]
 pub struct Failure(String);
 
@@ -28,11 +28,9 @@ impl<E: std::error::Error> From<E> for Failure {
     }
 }
 
-/// The outcome of a bench.
 pub(crate) type Outcome = Result<(), Failure>;
 
-/// A bar on a terminal for work of a few long steps, each with a message that says what it is;
-/// nothing elsewhere.
+/// A progress bar for a few long steps with messages; hidden without a terminal.
 pub(crate) fn steps(len: u64) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();
@@ -43,8 +41,7 @@ pub(crate) fn steps(len: u64) -> ProgressBar {
     bar
 }
 
-/// A line on standard output, at once.
 pub(crate) fn print_line(line: impl fmt::Display) {
-    // If nobody reads it, nothing is lost.
+    // The output may be closed.
     let _ = writeln!(io::stdout(), "{line}");
 }

@@ -1,5 +1,4 @@
-//! `seriatim bench throughput`: as many appends as the clients keep in flight, counted when they
-//! are stable.
+//! `seriatim bench throughput`: rate of appends that become stable, with a fixed number in flight.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -25,10 +24,10 @@ use super::table::Table;
 use crate::arguments::{LoadArguments, ThroughputArguments};
 use crate::terminal::{Failure, Outcome};
 
-/// How long appends run before they are counted.
+/// Appends before the measurement.
 const WARM_UP: Duration = Duration::from_millis(500);
 
-/// How often it is looked how far the shards are behind.
+/// Interval of checks of the shards' lag.
 const SAMPLE_EVERY: Duration = Duration::from_millis(5);
 
 const FIGURES: [Figure; 11] = [
@@ -56,7 +55,6 @@ pub(super) const PRESENTATION: Presentation = Presentation {
     charts,
 };
 
-/// How much is appended at the same time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
     pub(super) size: usize,
@@ -65,7 +63,6 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// All that are wanted.
     pub(super) fn all(arguments: &LoadArguments) -> Vec<(Settings, Self)> {
         let sizes = values(Setting::Size, &arguments.size, |size| *size as f64);
         let clients = values(Setting::Clients, &arguments.clients, |clients| f64::from(*clients));
@@ -95,7 +92,7 @@ pub(super) async fn run(arguments: &ThroughputArguments) -> Outcome {
     comparison.tell(rows, &PRESENTATION)
 }
 
-/// Says how much of what the disk takes was written.
+/// Adds the written share of the disk's sequential rate.
 fn remark_written(rows: &[Row], table: &mut Table) {
     for floor in rows.iter().filter(|row| row.subject.is_disk_floor()) {
         let same = |row: &&Row| !row.subject.is_floor() && row.subject.settings == floor.subject.settings;
@@ -111,7 +108,7 @@ fn remark_written(rows: &[Row], table: &mut Table) {
 fn charts(rows: &[Row]) -> Vec<Chart> {
     let rates = "Stable records per second";
     match varied(rows) {
-        // More in flight is more load: what it costs in latency.
+        // More in flight costs latency.
         Some(setting @ (Setting::InFlight | Setting::Clients)) => vec![
             Chart::against("Latency by the rate reached, median", rows, setting, Figure::Rate, Figure::P50),
             Chart::against(
@@ -138,7 +135,7 @@ pub(super) async fn floor(
     floor.closed(load.clients as usize, load.in_flight as usize, comparison.duration).await
 }
 
-/// Closed loop with many in flight; counts what became stable.
+/// Closed loop with many in flight; counts stable appends.
 pub(super) async fn load(cluster: &Cluster, load: Load, duration: Duration) -> Result<Measured, Failure> {
     let (watcher, payload) = (cluster.client().await?, Bytes::from(vec![7; load.size]));
     let (mut logs, mut tasks) = (vec![], JoinSet::new());
@@ -172,9 +169,8 @@ pub(super) async fn load(cluster: &Cluster, load: Load, duration: Duration) -> R
     Ok(measured)
 }
 
-/// How long records take, under the load of the others, from their acknowledgement until they are
-/// stable: of two appends that leave together the first is acknowledged when it is durable, and the
-/// second when it is stable too, with the first before it. Also says how many records that were.
+/// Samples the time from acknowledgement until stable, and counts the records. Of two simultaneous
+/// appends the first is acknowledged when durable, the second when both are stable.
 async fn sample(log: Log, payload: Bytes, from: Instant, stop: Instant) -> Result<(Latencies, u64), Failure> {
     let (mut lags, mut appended) = (Latencies::new(), 0);
     while Instant::now() < stop {
@@ -218,7 +214,6 @@ async fn append_until(
     Ok((latencies, acknowledged))
 }
 
-/// The latencies and acknowledgements of all clients.
 async fn together(
     mut tasks: JoinSet<Result<(Latencies, Acknowledged), Failure>>,
 ) -> Result<(Latencies, Acknowledged), Failure> {
@@ -231,7 +226,7 @@ async fn together(
     Ok((latencies, acknowledged))
 }
 
-/// When appends were acknowledged: each millisecond once, however many there were.
+/// Times of acknowledgements, at most one per millisecond.
 #[derive(Debug, Default)]
 struct Acknowledged(BTreeSet<Instant>);
 
@@ -246,14 +241,14 @@ impl Acknowledged {
         }
     }
 
-    /// In milliseconds.
+    /// Milliseconds.
     fn longest_gap(&self) -> f64 {
         let gaps = self.0.iter().zip(self.0.iter().skip(1)).map(|(one, next)| *next - *one);
         gaps.max().unwrap_or_default().as_secs_f64() * 1e3
     }
 }
 
-/// How long the shards need, after the last acknowledgement, until everything is stable.
+/// Time from the last acknowledgement until everything is stable.
 async fn stable_lag(watcher: &Client, appended: u64) -> Result<Duration, Failure> {
     let began = Instant::now();
     while stable(watcher).await? < appended {

@@ -1,16 +1,15 @@
 //! Fraud monitoring (SpecLog, OSDI '25, §5): payments go to any shard, and each of several tasks
-//! reads those of some users from all shards.
+//! reads the payments of its users from all shards.
 //!
 //! ```sh
 //! cargo run --release -p seriatim-client --example fraud_monitoring                    # on a cluster of its own
 //! cargo run --release -p seriatim-client --example fraud_monitoring 127.0.0.1:7700     # on a running one
 //! ```
 //!
-//! A payment has its user as its key, which begins with the letter of the user's task: so the
-//! replicas filter. A task keeps the mean of each user's amounts, and the latest payments of all
-//! its users. A payment is flagged if its amount is far above what is usual for its user, or if no
-//! known payment is anything like it. The task computes as soon as it has a payment, and flags it
-//! when that is final.
+//! A payment's key is its user, beginning with the task's letter, so the replicas filter. A task
+//! keeps the mean of each user's amounts, and the latest payments of all its users. It flags a
+//! payment with an amount far above the user's mean, or without similar known payments. It computes
+//! on each payment at once, and publishes the flag when the payment is final.
 
 mod support;
 
@@ -22,27 +21,26 @@ use rand::{RngExt, SeedableRng};
 use seriatim_client::{Filter, StoredRecord, SubscribeOptions};
 use support::{Application, Arrival, Failure, compare, tell};
 
-/// The features of a payment besides its amount: the hour, the distance from home, the kind of shop
-/// and how the card was used.
+/// Features besides the amount: hour, distance from home, kind of shop, use of the card.
 const FEATURES: usize = 4;
-/// An amount so many times the mean of its user's amounts is flagged.
+/// An amount above this multiple of the user's mean is flagged.
 const TIMES: f64 = 5.0;
-/// How many payments like it a payment must have.
+/// Required number of similar payments.
 const NEIGHBOURS: usize = 5;
-/// The square of how far away they may be.
+/// Square of their maximum distance.
 const APART: f32 = 0.05;
-/// How many payments a user must have made before an amount is flagged.
+/// Required payments of a user before amounts are flagged.
 const KNOWN: u32 = 5;
 
 #[derive(Clone)]
 struct Monitoring {
     shards: u32,
-    /// One for each letter from 'a' on.
+    /// One per letter from 'a' on.
     tasks: u8,
     users: u32,
-    /// Payments of each task's users.
+    /// Payments per task.
     payments: usize,
-    /// How many known payments a payment is compared with.
+    /// Number of known payments for the comparison.
     known: usize,
 }
 
@@ -53,14 +51,13 @@ struct Known {
     payments: VecDeque<[f32; FEATURES]>,
 }
 
-/// The amounts of a user's payments.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Amounts {
     count: u32,
     mean: f64,
 }
 
-/// The knowledge that a payment replaced, and why it is flagged, if it is.
+/// The replaced knowledge, and the flag.
 #[derive(Clone, Debug)]
 struct Noted {
     user: String,
@@ -87,7 +84,7 @@ impl Amounts {
 }
 
 impl Known {
-    /// Whether a payment has few others like it.
+    /// Whether a payment has too few neighbours.
     fn is_alone(&self, features: &[f32; FEATURES]) -> bool {
         let apart = |known: &&[f32; FEATURES]| {
             known.iter().zip(features).map(|(known, feature)| (known - feature).powi(2)).sum::<f32>()
@@ -97,13 +94,13 @@ impl Known {
 }
 
 impl Monitoring {
-    /// Usual payments lie in the middle of what there is.
+    /// Usual features are near the middle.
     fn usual(random: &mut StdRng) -> [f32; FEATURES] {
         std::array::from_fn(|_| random.random_range(0.4_f32..0.6))
     }
 
-    /// The payments of a task's users: the user, the amount and the features. One in forty is much
-    /// too large, one in forty at an odd place.
+    /// The task's payments: user, amount, features. One in forty has a large amount, one in forty
+    /// odd features.
     fn payments_of(&self, task: u8) -> Vec<(String, f64, [f32; FEATURES])> {
         let mut random = StdRng::seed_from_u64(u64::from(task));
         let letter = char::from(b'a' + task);
@@ -131,7 +128,7 @@ impl Application for Monitoring {
     }
 
     fn sources(&self) -> Vec<Vec<Arrival>> {
-        // A client takes payments of everyone, and puts them on the shard beside it.
+        // Each client appends payments of all users, to the shard on its node.
         let clients = self.shards as usize;
         let of_tasks: Vec<_> = (0..self.tasks).map(|task| self.payments_of(task)).collect();
         let all: Vec<_> = (0..self.payments)
@@ -218,8 +215,7 @@ mod tests {
                 let found: Vec<&Flag> = outcome.answers.iter().map(|(_, flag)| flag).collect();
                 let too_large = |amount: f64| amount > 100.0;
                 let payments = SMALL.payments_of(task);
-                // A user's first payments are not judged by their amount, and what came often is
-                // usual.
+                // A user's first amounts are not judged, and features that repeat become usual.
                 let (large, odd) = (payments.iter().filter(|payment| too_large(payment.1)), 3);
                 let flagged = found.iter().filter(|flag| matches!(flag, Flag::Amount { .. })).count();
                 assert!((1..=large.count()).contains(&flagged), "{found:?}");

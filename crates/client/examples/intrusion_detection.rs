@@ -1,15 +1,14 @@
-//! Intrusion detection (SpecLog, OSDI '25, §5): sensors append readings, each group of them to a
-//! shard of its own, and a task for each shard watches its group.
+//! Intrusion detection (SpecLog, OSDI '25, §5): each group of sensors appends readings to its own
+//! shard, and one task per shard watches its group.
 //!
 //! ```sh
 //! cargo run --release -p seriatim-client --example intrusion_detection                    # on a cluster of its own
 //! cargo run --release -p seriatim-client --example intrusion_detection 127.0.0.1:7700     # on a running one
 //! ```
 //!
-//! A task keeps the latest readings of each sensor, with their mean and deviation, and how much
-//! they are like those before. It raises an alarm at a reading that is far out, and when a sensor
-//! repeats itself: then somebody plays a recording. It computes as soon as it has a reading, and
-//! raises the alarm when that is final.
+//! A task keeps each sensor's latest readings, their mean, deviation and likeness to earlier ones.
+//! It raises an alarm at an outlier, and when a sensor repeats itself, as when an intruder plays a
+//! recording. It computes on each reading at once, and raises the alarm when the reading is final.
 
 mod support;
 
@@ -21,27 +20,26 @@ use rand::{RngExt, SeedableRng};
 use seriatim_client::{StoredRecord, SubscribeOptions};
 use support::{Application, Arrival, Failure, compare, tell};
 
-/// A reading so many deviations away from the mean is an alarm.
+/// A reading this many deviations from the mean is an alarm.
 const FAR: f64 = 3.0;
-/// A recording of fewer readings goes unnoticed.
+/// Shortest detected recording, in readings.
 const SHORTEST: usize = 60;
-/// Readings that rise and fall so much like those before them are a recording; 1 is the same.
+/// Likeness (1: equal) above which readings count as a recording.
 const ALIKE: f64 = 0.95;
-/// How long the recording is that is played here, in readings.
+/// Length of the recording played here, in readings.
 const RECORDING: usize = 80;
 
-/// Groups of sensors.
 #[derive(Clone)]
 struct Detection {
     groups: u32,
     sensors: u32,
-    /// How many readings each sensor appends.
+    /// Readings per sensor.
     readings: usize,
-    /// How many readings the statistics are of.
+    /// Readings in the statistics.
     window: usize,
 }
 
-/// The readings of a sensor that count, the oldest first, and what is known of them.
+/// A sensor's current readings, the oldest first.
 #[derive(Clone, Debug, PartialEq)]
 struct Sensor {
     readings: VecDeque<f64>,
@@ -52,11 +50,11 @@ struct Sensor {
 struct Statistics {
     mean: f64,
     deviation: f64,
-    /// How much the readings are like earlier ones at most.
+    /// Highest likeness to earlier readings.
     likeness: f64,
 }
 
-/// The knowledge that a reading replaced, and whether it is an alarm.
+/// The replaced knowledge, and the alarm.
 #[derive(Clone, Debug)]
 struct Noted {
     sensor: u32,
@@ -91,15 +89,15 @@ impl Statistics {
     }
 }
 
-/// How many of the latest `lag` steps go up or down as those did that came `lag` before; 1 is all.
+/// Fraction of the latest `lag` steps in the same direction as the `lag` steps before.
 fn likeness(rises: &[bool], lag: usize) -> f64 {
     let (before, latest) = (&rises[rises.len() - 2 * lag..rises.len() - lag], &rises[rises.len() - lag..]);
     before.iter().zip(latest).filter(|(before, latest)| before == latest).count() as f64 / lag as f64
 }
 
 impl Detection {
-    /// The readings of a sensor, those before the start first: noise, some of them far out; the
-    /// first of each group plays a recording in the end.
+    /// A sensor's readings, with those before the start: noise with outliers. The first sensor of
+    /// each group plays a recording at the end.
     fn readings_of(&self, group: u32, sensor: u32) -> Vec<f64> {
         let mut random = StdRng::seed_from_u64(u64::from(group) << 32 | u64::from(sensor));
         let mut readings: Vec<f64> = vec![];
@@ -148,7 +146,7 @@ impl Application for Detection {
     }
 
     fn start(&self) -> Self::State {
-        // The usual readings of a sensor are known from a quiet time, the same for each group.
+        // Each task knows the usual readings from a quiet time, the same for all groups.
         let quiet = |sensor| self.readings_of(0, sensor).into_iter().take(self.window).collect();
         (0..self.sensors).map(|sensor| (sensor, Sensor::new(quiet(sensor)))).collect()
     }

@@ -1,17 +1,15 @@
-//! High-frequency trading (SpecLog, OSDI '25, §5): each exchange appends the prices of its shares
-//! to a shard, and a task learns how one price follows from the others, in the order of all
-//! changes.
+//! High-frequency trading (SpecLog, OSDI '25, §5): each exchange appends its share prices to its
+//! own shard, and a task learns to predict one price from the others, in the order of all changes.
 //!
 //! ```sh
 //! cargo run --release -p seriatim-client --example pair_trading                    # on a cluster of its own
 //! cargo run --release -p seriatim-client --example pair_trading 127.0.0.1:7700     # on a running one
 //! ```
 //!
-//! The task takes changes of prices in batches. After each batch it improves its weights, by which
-//! the first price is reckoned from the others (linear regression by gradient descent), and where
-//! the first price is then far from what the weights make of the others it would trade. It computes
-//! as soon as it has a price, and trades when that is final: a trade depends on which of two prices
-//! changed first, so it must not rest on an order that may still be another one.
+//! The task processes price changes in batches. After each batch it improves its weights (linear
+//! regression by gradient descent), and would trade if the first price is far from its prediction.
+//! It computes on each price at once and trades when the price is final: the trade depends on the
+//! order of the changes, which must not change afterwards.
 
 mod support;
 
@@ -23,40 +21,40 @@ use rand::{RngExt, SeedableRng};
 use seriatim_client::{StoredRecord, SubscribeOptions};
 use support::{Application, Arrival, Failure, compare, tell};
 
-/// How many changes of prices make a batch.
+/// Price changes per batch.
 const BATCH: u32 = 4;
-/// How much weights move with an error.
+/// Step size of the descent.
 const STEP: f64 = 0.002;
-/// How often the batches that count are gone through.
+/// Passes over the current batches.
 const PASSES: usize = 8;
-/// A price that is off by so much is traded.
+/// Error of a price that leads to a trade.
 const OFF: f64 = 0.5;
-/// All prices begin here; what counts is how far away from it they are.
+/// Initial price; the regression uses differences from it.
 const PAR: f64 = 100.0;
 
 #[derive(Clone)]
 struct Trading {
-    /// Each with a shard of its own.
+    /// Each has its own shard.
     exchanges: u32,
     shares: usize,
-    /// Changes of each price.
+    /// Changes per price.
     changes: usize,
-    /// How many batches the weights are learned from.
+    /// Batches in the regression.
     window: usize,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 struct Market {
     prices: Vec<f64>,
-    /// How many prices changed since the last batch.
+    /// Changes since the last batch.
     changed: u32,
-    /// The prices after each batch that counts, the oldest first.
+    /// Prices after each current batch, the oldest first.
     batches: VecDeque<Vec<f64>>,
-    /// One for each price but the first.
+    /// One per price except the first.
     weights: Vec<f64>,
 }
 
-/// The price that a change replaced, and the trade that it leads to.
+/// The replaced price, and the trade.
 #[derive(Clone, Debug)]
 struct Noted {
     share: usize,
@@ -80,7 +78,7 @@ enum Trade {
 }
 
 impl Market {
-    /// The first price, by the others.
+    /// The first price as the others predict it.
     fn reckoned(weights: &[f64], prices: &[f64]) -> f64 {
         PAR + weights.iter().zip(&prices[1..]).map(|(weight, price)| weight * (price - PAR)).sum::<f64>()
     }
@@ -119,8 +117,7 @@ impl Market {
 }
 
 impl Trading {
-    /// The prices of all shares on a day: the first is half of the second and half of the third,
-    /// and at times far off.
+    /// Prices of one day: the first is half of the second plus half of the third, with outliers.
     fn prices_of(&self, day: u64, changes: usize) -> Vec<Vec<f64>> {
         let mut random = StdRng::seed_from_u64(day);
         let mut others = vec![PAR; self.shares - 1];

@@ -1,4 +1,4 @@
-//! The machine of one session, with the callers that wait for it.
+//! The machine of one session, with its waiting callers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,35 +13,32 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use crate::progress::Progress;
 use crate::sessions::OpenShards;
 
-/// The answer to an appender.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) reply: Reply,
-    /// Gone when the application has looked at it, or never will.
+    /// For an expired session: dropped when the application receives or discards this answer.
     _untold: Option<Arc<()>>,
 }
 
-/// When an append was submitted, and the room that it takes.
 pub(crate) type Submitted = (Instant, OwnedSemaphorePermit);
 
 pub(crate) struct Appender {
     pub(crate) machine: LogClient,
     pub(crate) last_token: u64,
-    /// By their tokens. Only those of appends have more than an answer to come.
+    /// By token. Only appends have a [`Submitted`].
     pub(crate) waiters: BTreeMap<u64, (oneshot::Sender<Answer>, Option<Submitted>)>,
     progress: Arc<Progress>,
-    /// Told which shards take records, when the machine learns of others.
+    /// Receives the open shards of each newer entry.
     open: Arc<OpenShards>,
     version: u64,
-    /// Since when each role owes an answer: it was sent something, and was not heard of since.
+    /// Since when each role owes an answer: the first message after its last one.
     pub(crate) unanswered: BTreeMap<Address, Time>,
-    /// Shared with the failures that the application has not looked at since its session was lost.
+    /// Shared with the failures of the expired session that the application has not received.
     pub(crate) untold: Arc<()>,
     pub(crate) lost: Option<SessionId>,
-    /// The last clone of the handle was dropped: the appender goes when everything in flight has
-    /// its answer.
+    /// The last clone was dropped; the appender ends with the last answer.
     pub(crate) closed: bool,
-    /// The request that its session ends, and until when that is tried.
+    /// The request to end the session, and the time limit for it.
     pub(crate) last: Option<(u64, Time)>,
 }
 
@@ -67,19 +64,18 @@ impl Appender {
         }
     }
 
-    /// Whether nothing more is to come of it.
+    /// Whether it expects no further answer.
     pub(crate) fn is_over(&self, now: Time) -> bool {
         let is_due = |token: &u64| self.last.is_none_or(|(last, until)| last != *token || now < until);
         self.closed && !self.waiters.keys().any(is_due)
     }
 
-    /// The oldest append that has no answer.
     pub(crate) fn oldest(&self) -> Option<u64> {
         self.waiters.iter().find(|(_, (_, append))| append.is_some()).map(|(token, _)| *token)
     }
 
-    /// Tells the handle what the machine has learned. The oldest append was that one, before the
-    /// last step.
+    /// Publishes progress and open shards. `oldest`: the oldest unanswered append before the
+    /// replies.
     pub(crate) fn share(&mut self, oldest: Option<u64>) {
         if self.oldest() != oldest {
             self.progress.advance();
@@ -91,13 +87,13 @@ impl Appender {
         }
     }
 
-    /// How many appends without an answer were submitted before then.
+    /// Number of unanswered appends submitted before `then`.
     pub(crate) fn before(&self, then: Instant) -> usize {
         let submitted = self.waiters.values().filter_map(|(_, append)| append.as_ref());
         submitted.filter(|(submitted, _)| *submitted < then).count()
     }
 
-    /// Whether a role on the node has owed an answer since then.
+    /// Whether a role on the node has owed an answer since `then`.
     pub(crate) fn owes(&self, node: NodeId, then: Time) -> bool {
         let roles = self.unanswered.iter().filter(|(_, since)| **since <= then);
         roles.into_iter().any(|(role, _)| matches!(role, Address::Node(at, _) if *at == node))

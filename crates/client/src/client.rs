@@ -19,21 +19,21 @@ use crate::error::{ConnectError, ControlError};
 use crate::log::Log;
 use crate::operation::newer;
 
-/// The number of a question of which a machine asks no other: answers come to the machine.
+/// Request number for a machine that asks one question: replies are addressed to the machine.
 pub(crate) const REQUEST: u64 = 1;
-/// How long one of several nodes may take to greet a client before the next one is tried.
+/// Time limit for a node's greeting, after which the client tries the next node.
 const GREET_WITHIN: Duration = Duration::from_secs(2);
 
-/// The options that a client is given when it connects.
+/// Options of a client's connection.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ClientOptions {
-    /// How long an operation may take unless it says otherwise; an append, since it was submitted
-    /// or the oldest one of its session that was in flight was acknowledged, whatever was later.
+    /// Default time limit of an operation. For an append it restarts when the session's oldest
+    /// append in flight is acknowledged.
     pub deadline: Duration,
-    /// The name of the client, for people who look at a node's connections.
+    /// Client name for operators who inspect a node's connections.
     pub name: String,
-    /// Holds back what the client sends, for benchmarks of longer ways.
+    /// Delay of sent messages, for benchmarks.
     pub delay: Option<DelayLine>,
 }
 
@@ -45,92 +45,86 @@ impl Default for ClientOptions {
 }
 
 impl ClientOptions {
-    /// Sets how long an operation may take; see [`ClientOptions::deadline`].
+    /// Sets [`ClientOptions::deadline`].
     #[must_use]
     pub fn with_deadline(self, deadline: Duration) -> Self {
         Self { deadline, ..self }
     }
 
-    /// Sets what the client calls itself; see [`ClientOptions::name`].
+    /// Sets [`ClientOptions::name`].
     #[must_use]
     pub fn with_name(self, name: impl Into<String>) -> Self {
         Self { name: name.into(), ..self }
     }
 
-    /// Sets how far the nodes are away; see [`ClientOptions::delay`].
+    /// Sets [`ClientOptions::delay`].
     #[must_use]
     pub fn with_delay(self, delay: Option<DelayLine>) -> Self {
         Self { delay, ..self }
     }
 }
 
-/// How a log is opened.
+/// Options for opening a log.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct LogOptions {
-    /// A session of an earlier run to go on with, and the number of its first append that this run
-    /// saw no acknowledgement of: from there on the program appends the same records again, in the
-    /// same order, and the log stores each once. An append that was refused at once, because it was
-    /// too large or its shard takes no records, has no number.
+    /// Session of an earlier run to resume, and the number of its first unacknowledged append. The
+    /// program appends the same records from there on, in order; the log stores each once. An
+    /// append rejected at once (too large, or shard closed) has no number.
     ///
-    /// In a log of order `erwin-st`, `scalog` or `corfu` the old session ends, and what it does not
-    /// have yet is appended in a new one, whose name [`Log::session`] and the receipts have. A
-    /// program need not keep that: it may go on with the first session for as long as the log
-    /// remembers that, and count on from its numbers as if there had been no other. An earlier
-    /// run's later appends fail with [`SessionExpired`](crate::AppendError::SessionExpired).
+    /// In an order `erwin-st`, `scalog` or `corfu` log the old session ends and a new one takes the
+    /// missing records; [`Log::session`] and the receipts name it. The program may also keep
+    /// resuming the first session, with consecutive numbers, while the log remembers it. Later
+    /// appends of the earlier run fail with [`SessionExpired`](crate::AppendError::SessionExpired).
     ///
-    /// A log of order `corfu` remembers the last 1,000 sessions that were resumed, and nothing of
-    /// others: the client reads what became of appends in the log, from its end back to the last
-    /// append that was acknowledged. If that is trimmed already, no replica knows what came after
-    /// it, and the run's appends fail with [`SessionExpired`](crate::AppendError::SessionExpired).
+    /// An order `corfu` log remembers only the last 1,000 resumed sessions. The client looks for
+    /// earlier appends in the log, from its end back to the last acknowledged append. If that
+    /// append is trimmed, the run's appends fail with
+    /// [`SessionExpired`](crate::AppendError::SessionExpired).
     pub resume: Option<(SessionId, u64)>,
-    /// For a program that does not mind in which order its appends are in the log: over how many
-    /// sessions the client spreads them, so that one does not wait for another. Then the client
-    /// appends a record again that did not reach its shard in time, until its deadline, and its
-    /// receipt says so ([`Receipt::appended_again`](crate::Receipt::appended_again)): it is in the
-    /// log at most once even so. In a log of order `scalog` or `belfast` there is a further session
-    /// for each shard that records name, by their keys or otherwise: one session waits for all its
-    /// acknowledgements before it goes on at another shard. Nothing for one ordered session, whose
-    /// program decides by itself.
+    /// Number of sessions for appends that need no order. None: one ordered session.
+    ///
+    /// Until its deadline, the client repeats an append that missed its shard; the record is in the
+    /// log at most once ([`Receipt::appended_again`](crate::Receipt::appended_again)). An order
+    /// `scalog` or `belfast` log also gets a session per shard that records name, by key or
+    /// explicitly: a single session waits for all its acknowledgements before it appends to another
+    /// shard.
     pub unordered: Option<u32>,
-    /// Whether the session ends when the last clone of the handle is dropped and nothing is in
-    /// flight any more, so that the log need not remember it: for a program that does not
-    /// [resume](Self::resume) it. The client tells the log, and does not wait; see
-    /// [`Log::end_session`]. The sessions of an [unordered](Self::unordered) handle always end.
+    /// Ends the session, without waiting, after the last clone of the handle is dropped and nothing
+    /// is in flight; see [`Log::end_session`]. For programs that never [resume](Self::resume) it.
+    /// Sessions of an [unordered](Self::unordered) handle always end.
     pub ends_when_dropped: bool,
 }
 
-/// The most sessions of one handle.
 const MAX_SESSIONS: u32 = 256;
 
 impl LogOptions {
-    /// Goes on with a session of an earlier run; see [`LogOptions::resume`].
+    /// Resumes a session of an earlier run; see [`LogOptions::resume`].
     #[must_use]
     pub fn resume(session: SessionId, number: u64) -> Self {
         Self { resume: Some((session, number)), ..Self::default() }
     }
 
-    /// A session that ends with the handle; see [`LogOptions::ends_when_dropped`].
+    /// Sets [`LogOptions::ends_when_dropped`].
     #[must_use]
     pub fn ending_when_dropped() -> Self {
         Self { ends_when_dropped: true, ..Self::default() }
     }
 
-    /// Appends without any order among them, spread over so many sessions; see
-    /// [`LogOptions::unordered`].
+    /// Sets [`LogOptions::unordered`].
     #[must_use]
     pub fn unordered(sessions: u32) -> Self {
         Self { unordered: Some(sessions), ..Self::default() }
     }
 }
 
-/// A node, as the register knows it.
+/// A node in the register.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NodeStatus {
-    /// Its number.
+    /// Node number.
     pub node: NodeId,
-    /// Where it listens.
+    /// Listen address.
     pub address: String,
 }
 
@@ -140,50 +134,50 @@ impl NodeStatus {
     }
 }
 
-/// A log, as its replicas describe it.
+/// State of a log as its replicas report it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LogStatus {
     /// The register's entry: name, promises, view.
     pub entry: LogEntry,
-    /// The largest count of all sequencing replicas, if one answered.
+    /// Largest count of all sequencing replicas. None: no replica answered.
     pub tail: Option<Position>,
-    /// The smallest stable bound that a shard's primary knows, if all answered.
+    /// Smallest stable bound of the shards' primaries. None: a primary did not answer.
     pub stable: Option<Position>,
-    /// The largest trim point, if a shard answered.
+    /// Largest trim point. None: no shard answered.
     pub trim: Option<Position>,
-    /// How many sequencing replicas take part.
+    /// Number of open sequencing replicas.
     pub open: usize,
-    /// How many sessions the log remembers.
+    /// Number of sessions that the log remembers.
     pub sessions: u64,
-    /// How quotas are, if its shards have any and the leader answered.
+    /// State of the quotas. None: the log has no quotas, or the leader did not answer.
     pub windows: Option<WindowStatus>,
 }
 
-/// The outcome of asking a log to recover.
+/// Outcome of [`Client::recover`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Recovery {
-    /// Whether the log has a view, and goes on.
+    /// Whether the log has a view and is available.
     pub done: bool,
-    /// Whether going on would lose something.
+    /// Whether a recovery would lose records.
     pub lost: bool,
-    /// Which positions are certain and what may be gone; or what stands in the way.
+    /// The certain positions and possible losses, or the obstacle.
     pub text: String,
 }
 
-/// The view change that a node carried out last.
+/// The most recent view change of a node's controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ViewChange {
-    /// The view that it registered.
+    /// The registered view.
     pub view: ViewNumber,
-    /// Each step by its name, and how long before the answer it was done; the first is when the
-    /// controller noticed the need for a view.
+    /// Name of each step, and its end as time before the answer. The first step detects the need
+    /// for a view.
     pub steps: Vec<(String, Duration)>,
 }
 
-/// A connection to a cluster. Cheap to clone; the last clone to go takes the connection with it.
+/// A connection to a cluster. Cheap to clone; the drop of the last clone closes the connection.
 #[derive(Clone)]
 pub struct Client {
     pub(crate) inner: Arc<Inner>,
@@ -202,12 +196,11 @@ impl std::fmt::Debug for Client {
 }
 
 impl Client {
-    /// Connects to a cluster through any of its nodes, given as `host:port`. The client tries
-    /// several addresses, separated by commas, in turn. Once connected, the client learns of the
-    /// other nodes, and uses them when this one is lost.
+    /// Connects to a cluster through any node (`host:port`, or several, comma-separated). The
+    /// client then learns the other nodes.
     ///
     /// # Errors
-    /// If no program answers there, or not in the way that a node does.
+    /// If no Seriatim node answers.
     pub async fn connect(address: &str) -> Result<Self, ConnectError> {
         Self::connect_with(address, ClientOptions::default()).await
     }
@@ -226,10 +219,10 @@ impl Client {
         Ok(Self { inner: Arc::new(Inner { commands, control, options }) })
     }
 
-    /// Opens a log: a new session for its appends.
+    /// Opens a log with a new session.
     ///
     /// # Errors
-    /// If there is no such log, or no node answers in time.
+    /// If the log does not exist, or no node answers in time.
     pub async fn log(&self, name: &str) -> Result<Log, ControlError> {
         self.log_with(name, LogOptions::default()).await
     }
@@ -260,7 +253,7 @@ impl Client {
         Log::open(self.clone(), entry, &options).await
     }
 
-    /// The register's entry for a log.
+    /// Returns the register's entry of a log.
     ///
     /// # Errors
     /// As [`Client::log`].
@@ -274,13 +267,12 @@ impl Client {
         }
     }
 
-    /// Creates a log, and waits until it takes appends. The register creates it once, however often
-    /// the client has to ask; but if it is deleted before the first answer is here, the next
-    /// question creates a new, empty one.
+    /// Creates a log and waits until it accepts appends. Idempotent, unless another client deletes
+    /// the log before the first answer: a retry then creates a new one.
     ///
     /// # Errors
-    /// If the name is taken or is none, if the cluster cannot hold such a log, or no node answers
-    /// in time.
+    /// If the name is taken or invalid, the cluster cannot hold the log, or no node answers in
+    /// time.
     pub async fn create(&self, name: &str, config: LogConfig) -> Result<LogEntry, ControlError> {
         check_log_name(name).map_err(|reason| ControlError::Impossible { reason })?;
         let (asked, request) = (name.to_owned(), random());
@@ -291,7 +283,6 @@ impl Client {
         self.look_until(name, waiting_for, Awaited::HasView).await
     }
 
-    /// Waits until the register's entry of a log is as wanted.
     pub(crate) async fn look_until(
         &self,
         name: &str,
@@ -309,17 +300,16 @@ impl Client {
         }
     }
 
-    /// Deletes a log with all its records, for good: the one that has the name now.
+    /// Deletes the log of this name, with all records, permanently.
     ///
     /// # Errors
-    /// If there is no such log, or no node answers in time.
+    /// If the log does not exist, or no node answers in time.
     pub async fn delete(&self, name: &str) -> Result<(), ControlError> {
         let (asked, log) = (name.to_owned(), self.lookup(name).await?.id);
         let question = move |request| control::Message::Delete { request, name: asked.clone(), log };
         self.change_catalog(question).await
     }
 
-    /// Asks the register for a change, and waits until it is done.
     pub(crate) async fn change_catalog(
         &self,
         question: impl Fn(u64) -> control::Message + Send + 'static,
@@ -330,7 +320,7 @@ impl Client {
         }
     }
 
-    /// All logs in the order of names, and all nodes.
+    /// All logs, sorted by name, and all nodes.
     ///
     /// # Errors
     /// If no node answers in time.
@@ -343,9 +333,8 @@ impl Client {
         }
     }
 
-    /// The logs and the nodes as far as the nodes know, without the register: of each log the
-    /// newest entry that a node has, in the order of names. None if the node that this client is
-    /// connected to does not answer within a second.
+    /// Logs (newest known entries, by name) and nodes known without the register. None: the
+    /// connected node did not answer within a second.
     pub async fn known(&self) -> Option<(Vec<LogEntry>, Vec<NodeStatus>)> {
         let control = self.inner.control;
         let asking = self.run(LogId(0), move |now, _| Inventory::new(now, control, Options::default()));
@@ -353,8 +342,7 @@ impl Client {
         Some((entries, nodes.into_iter().map(NodeStatus::of).collect()))
     }
 
-    /// Asks the replicas of a log how far they are. Those that do not answer within a second are
-    /// left out.
+    /// State of a log's replicas, except replicas without an answer within a second.
     pub async fn status(&self, entry: LogEntry) -> LogStatus {
         let mut told = control::Status::default();
         if let Some(view) = entry.view.clone() {
@@ -368,11 +356,11 @@ impl Client {
         LogStatus { entry, tail, stable, trim, open, sessions, windows }
     }
 
-    /// Asks what would be lost if a log that is unavailable went on without what no replica holds
-    /// any more; with `accept_loss`, lets it go on.
+    /// Reports what an unavailable log would lose by resuming without unavailable records. With
+    /// `accept_loss`, resumes it.
     ///
     /// # Errors
-    /// If there is no such log, or no node answers in time.
+    /// If the log does not exist, or no node answers in time.
     pub async fn recover(&self, name: &str, accept_loss: bool) -> Result<Recovery, ControlError> {
         let entry = self.lookup(name).await?;
         let timeout = self.inner.options.deadline;
@@ -387,7 +375,7 @@ impl Client {
         Err(ControlError::DeadlineExceeded { seconds: timeout.as_secs_f64(), waiting_for })
     }
 
-    /// How a node is, by its own word. None if it does not answer within a second.
+    /// Self-reported condition of a node. None: no answer within a second.
     pub async fn condition(&self, node: NodeId) -> Option<Condition> {
         let question: Question = Box::new(|request| control::Message::AskCondition { request }.into());
         let answer = self.ask_briefly((node, Endpoint::Node), LogId(0), question).await?;
@@ -395,8 +383,8 @@ impl Client {
         Some(condition)
     }
 
-    /// Asks a node for the view change of a log that it carried out last. None if it does not
-    /// answer within a second, or carried out none since it was started.
+    /// The log's last view change on a node. None: no answer within a second, or no view change
+    /// since the node started.
     pub async fn last_view_change(&self, log: LogId, node: NodeId) -> Option<ViewChange> {
         let question: Question = Box::new(|request| control::Message::LastChange { request }.into());
         let answer = self.ask_briefly((node, Endpoint::Controller), log, question).await?;
@@ -444,7 +432,6 @@ impl Client {
         }
     }
 
-    /// The obstacles at present, for an error that a deadline causes.
     pub(crate) async fn obstacles(&self, late: Option<Late>) -> String {
         let (waiter, answer) = oneshot::channel();
         let asked = self.inner.commands.send(Command::Obstacles { late, waiter }).await;
@@ -453,7 +440,6 @@ impl Client {
     }
 }
 
-/// Connects to the first of the addresses, separated by commas, at which a node answers.
 async fn connect_to_one<'a>(
     addresses: &'a str,
     hello: &Hello,

@@ -1,4 +1,4 @@
-//! The task behind a client: it owns the connections and the machines, and drives both.
+//! The task behind a client. It owns the connections and the machines, and drives both.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -26,25 +26,20 @@ use crate::operation::{Operation, Start, newer};
 use crate::progress::Progress;
 use crate::sessions::OpenShards;
 
-/// How many commands and link events wait for the task.
 const QUEUE: usize = 8192;
-/// How many of each one drain takes.
 const DRAIN: usize = 4096;
-/// After how long to repeat a question without an answer.
+/// Interval between repeated questions.
 const ASK_AGAIN: Duration = Duration::from_millis(300);
-/// How long the engine tries to end the session of a handle that was dropped.
+/// How long the engine tries to end the session of a dropped handle.
 const END_WITHIN: Duration = Duration::from_secs(10);
-/// How long a node may leave a question for the register unanswered before the next question goes
-/// to another node. Short, because appends may stand still, and any node will do.
+/// Time after which an unanswered register question moves to the next node. Short, because appends
+/// may be stalled and any node can answer.
 const REGISTER_TIMEOUT: Duration = Duration::from_millis(5);
 
-/// A command of a handle to the task.
 pub(crate) enum Command {
-    /// Open a session on a log.
     Open {
         config: Box<LogClientConfig>,
         entry: Box<LogEntry>,
-        /// Kept up to date.
         progress: Arc<Progress>,
         open: Arc<OpenShards>,
         handle: oneshot::Sender<u64>,
@@ -55,7 +50,7 @@ pub(crate) enum Command {
         sync: bool,
         shard: ShardChoice,
         submitted: Instant,
-        /// For how long it is appended again if it became a no-op.
+        /// How long the client appends the record again if it became a no-op.
         again_for: Duration,
         waiter: oneshot::Sender<Answer>,
         room: OwnedSemaphorePermit,
@@ -72,10 +67,9 @@ pub(crate) enum Command {
         handle: u64,
         waiter: oneshot::Sender<Answer>,
     },
-    /// The last clone of the handle was dropped.
     Close {
         handle: u64,
-        /// Its session is to end: no other run goes on with it.
+        /// Whether the session ends: no other run resumes it.
         ends: bool,
     },
     Fetch {
@@ -98,44 +92,39 @@ pub(crate) enum Command {
         records: u64,
         bytes: u64,
     },
-    /// Name the position that a subscription waits for, and why it does not come.
+    /// Ask for the position that a subscription waits for, and the reason.
     Awaited {
         handle: u64,
         waiter: oneshot::Sender<Awaited>,
     },
-    /// Run a machine that has one outcome.
     Run {
         log: LogId,
         start: Start,
     },
-    /// Ask a role something, again until it answers.
     Ask {
         to: (NodeId, Endpoint),
         log: LogId,
         question: Question,
         waiter: oneshot::Sender<Message>,
     },
-    /// Name the obstacles at present.
     Obstacles {
         late: Option<Late>,
         waiter: oneshot::Sender<String>,
     },
 }
 
-/// Something that a session did not bring in time.
+/// A session's operation that missed its deadline.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Late {
     pub(crate) handle: u64,
-    /// How long it could take.
     pub(crate) within: Duration,
-    /// When it was submitted, if it is an append.
+    /// Submission time of an append; None for another operation.
     pub(crate) submitted: Option<Instant>,
 }
 
-/// A message with the number by which its answer is known: that of the machine that asks.
+/// Builds a message with the request number: the number of the asking machine.
 pub(crate) type Question = Box<dyn Fn(u64) -> Message + Send>;
 
-/// Starts the task on a connection that was made.
 pub(crate) fn start(
     connected: Connected,
     address: &str,
@@ -172,30 +161,26 @@ struct Engine {
     links: Links,
     addresses: BTreeMap<NodeId, String>,
     register: Route,
-    /// The latest entry seen of each log, so that a new reader does not start with an old view.
+    /// Newest known entries, so that a new reader starts with the current view.
     entries: BTreeMap<LogId, LogEntry>,
     started: Instant,
     machines: BTreeMap<u64, Slot>,
-    /// When to wake each machine. Machines that are gone may be in it.
+    /// Wake time of each machine. May contain removed machines.
     timers: Timers<u64>,
-    /// The machine that reads a log: it remembers what it learned of the log from one read to the
-    /// next.
+    /// The machine that reads each log. It stays between reads, because it keeps the log's map.
     readings: BTreeMap<LogId, u64>,
     last_handle: u64,
     outgoing: BTreeMap<NodeId, Vec<Bytes>>,
 }
 
-/// The node through which the client asks the register: the one that answered last. The machines
-/// name one node for it; any node passes questions on.
+/// The node that forwards register questions: the last to answer. Any node can forward.
 struct Route {
     node: NodeId,
-    /// Since when it owes an answer.
     unanswered_since: Option<Time>,
-    /// Why the register cannot be used, if it was said last.
+    /// Why the register is unusable, if a node said so since the last answer.
     outage: Option<String>,
 }
 
-/// A machine, and the callers that wait for it.
 struct Slot {
     log: LogId,
     kind: Kind,
@@ -209,7 +194,6 @@ enum Kind {
     Ask(Ask),
 }
 
-/// The reads of one log.
 struct Reading {
     machine: Fetch,
     last_token: u64,
@@ -335,7 +319,7 @@ impl Engine {
         self.last_handle
     }
 
-    /// A machine was stepped, or is gone.
+    /// Call after each step or removal of a machine.
     fn update_timer(&mut self, handle: u64) {
         self.timers.set(handle, self.machines.get(&handle).and_then(Slot::deadline));
     }
@@ -357,8 +341,8 @@ impl Engine {
         self.step_appender(now, handle, Input::Request { token, request });
     }
 
-    /// The answer to a further append of a session that was lost, as long as the application may
-    /// not know that: it must not come before those that failed.
+    /// Rejects appends to an expired session until the application has received the earlier
+    /// failures, so that failures arrive in order.
     fn lost(&mut self, handle: u64) -> Option<Answer> {
         let Some(Slot { kind: Kind::Appender(appender), .. }) = self.machines.get_mut(&handle) else {
             return None;
@@ -392,7 +376,7 @@ impl Engine {
         self.step_reading(now, handle, Input::Request { token, request });
     }
 
-    /// A machine that reads a log. What others learned goes when there are too many of them.
+    /// Adds a reading machine. Beyond the limit it first removes an idle one.
     fn add_reading(&mut self, control: NodeId, entry: LogEntry) -> u64 {
         let is_idle = |handle: &u64| match self.machines.get(handle).map(|slot| &slot.kind) {
             Some(Kind::Reading(reading)) => reading.machine.is_idle(),
@@ -438,8 +422,7 @@ impl Engine {
         }
     }
 
-    /// The reason why the register cannot be used, if a node said so; where a log waits, that is
-    /// why the log has no view.
+    /// Why the register is unusable. For a waiting log it also explains the missing view.
     fn no_view(&self, log_waits: bool) -> Option<String> {
         let why = self.register.outage.as_ref()?;
         Some(if log_waits { format!("no view: {why}") } else { why.clone() })
@@ -459,10 +442,10 @@ impl Engine {
         obstacles.extend(self.no_view(slot.is_some()));
         if let Some((late, Kind::Appender(appender))) = slot {
             before = late.submitted.map_or(0, |submitted| appender.before(submitted));
-            // A node that was asked only lately is no reason for having waited so long.
+            // A node asked only recently does not explain the long wait.
             let long_ago = Time(now.0.saturating_sub(late.within.as_nanos() as u64 / 2));
             obstacles.extend(appender.machine.unavailable().map(str::to_owned));
-            // A node that is waited for in several roles is named once, for what is worst.
+            // Report a node once, with its worst state over all its roles.
             let mut awaited = BTreeMap::new();
             for (node, busy) in appender.machine.waits_for() {
                 let worst = awaited.entry(node).or_insert(busy);
@@ -485,8 +468,7 @@ impl Engine {
             obstacles.push(format!("node {node} at {address} cannot be reached ({cause})"));
             silent.retain(|waited_for| *waited_for != node);
         }
-        // Nodes that say nothing wait for the one whose disk is full, or for a view, as the client
-        // does.
+        // Silent nodes wait for the node with the full disk, or for a view, as the client does.
         silent.retain(|_| !has_full_disk && self.register.outage.is_none());
         obstacles.extend(silent.iter().map(|node| format!("node {node} did not answer")));
         match before {
@@ -505,9 +487,8 @@ impl Engine {
                 if self.links.dialled(node, outcome) {
                     self.disconnected(now, node, |_| true);
                 } else if !is_up {
-                    // Readers ask little, and look for another node at once. Appenders know already
-                    // that the connection broke: sending all that is in flight at each attempt is
-                    // no use.
+                    // Readers ask rarely and switch nodes at once. Appenders already know that the
+                    // connection broke; a retransmission per dial attempt would be useless.
                     self.disconnected(now, node, |kind| !matches!(kind, Kind::Appender(_)));
                 }
             }
@@ -524,11 +505,10 @@ impl Engine {
     }
 
     fn received(&mut self, now: Time, node: NodeId, frame: Frame) {
-        // A frame that cannot be understood is as good as lost: the machine that needs it asks
-        // again.
+        // Drop an undecodable frame: the machine that needs it asks again.
         let Ok((_, from, Endpoint::Client(handle), message)) = open_message::<Message>(frame) else { return };
         if let Message::Control(control::Message::Unanswered { why }) = message {
-            // Another node may be able to use it: this one still owes an answer.
+            // Another node may reach the register; this node still owes an answer.
             self.register.outage = Some(why);
             return;
         }
@@ -557,8 +537,6 @@ impl Engine {
         }
     }
 
-    /// Keeps what every machine can use of an answer of the register, or of a node that was asked
-    /// instead.
     fn learn(&mut self, message: &control::Message) {
         let (entries, nodes) = match message {
             control::Message::Found { entry, nodes, .. } => (std::slice::from_ref(entry), nodes),
@@ -575,8 +553,8 @@ impl Engine {
         }
     }
 
-    /// How many bytes the next subscription has on their way, over all shards: the more
-    /// subscriptions there are, the fewer.
+    /// Bytes in flight for the next subscription, over all shards; the share falls with their
+    /// number.
     fn subscription_window(&self) -> u64 {
         let others = self.machines.values().filter(|slot| matches!(slot.kind, Kind::Subscriber(..))).count();
         let share = limits::SUBSCRIPTIONS_BYTES / (others as u64 + 1);
@@ -588,7 +566,7 @@ impl Engine {
         newer(entry, known)
     }
 
-    /// Tells the machines that `concerns` that the connection to a node is gone.
+    /// Notifies the machines that `concerns` selects.
     fn disconnected(&mut self, now: Time, node: NodeId, concerns: impl Fn(&Kind) -> bool) {
         let concerned = self.machines.iter().filter(|(_, slot)| concerns(&slot.kind));
         let handles: Vec<u64> = concerned.map(|(handle, _)| *handle).collect();
@@ -621,7 +599,7 @@ impl Engine {
                     }
                 }
                 Effect::Send { to, message } => {
-                    // The register's questions go to another node if one does not answer.
+                    // Register questions are excluded: they switch nodes on a timeout.
                     if matches!(to, Address::Node(_, Endpoint::Sequencer | Endpoint::Shard(_))) {
                         appender.unanswered.entry(to).or_insert(now);
                     }
@@ -646,7 +624,7 @@ impl Engine {
         let log = *log;
         let mut effects = vec![];
         if matches!(input, Input::Wake) {
-            // A caller that stops waiting for an answer does not say so.
+            // A dropped caller does not send a cancellation.
             let dropped = reading.waiters.iter().filter(|(_, waiter)| waiter.is_closed());
             let dropped: Vec<u64> = dropped.map(|(token, _)| *token).collect();
             for token in dropped {
@@ -665,7 +643,6 @@ impl Engine {
                     }
                 }
                 Effect::Send { to, message } => sends.push((to, message)),
-                // A client has no disk.
                 _ => {}
             }
         }
@@ -685,11 +662,10 @@ impl Engine {
         let mut is_lost = false;
         for effect in effects {
             match effect {
-                // The reader asks for no more than its queue holds; if it is gone, so is its
+                // The reader requests at most its queue's capacity. A closed queue ends the
                 // subscription.
                 Effect::Reply { reply, .. } => is_lost |= events.try_send(reply).is_err(),
                 Effect::Send { to, message } => sends.push((to, message)),
-                // A client has no disk.
                 _ => {}
             }
         }
@@ -726,13 +702,12 @@ impl Engine {
         let node = if endpoint == Endpoint::Register { self.register_route() } else { node };
         match message_frame(log, Endpoint::Client(handle), endpoint, message) {
             Ok(frame) => self.outgoing.entry(node).or_default().extend(frame),
-            // Limits keep messages below the largest frame; one that is not is as good as lost.
+            // Limits keep messages below the largest frame; an oversized one is dropped.
             Err(cause) => debug_assert!(false, "{cause}"),
         }
     }
 
-    /// The node to ask the register through: the same as before, or the next one if that is down or
-    /// does not answer. Every machine repeats its question, so this is the moment to look.
+    /// The node for register questions: the current one, or the next if it is down or late.
     fn register_route(&mut self) -> NodeId {
         let now = self.now();
         let is_down = |node: &NodeId| self.links.unreachable().any(|(down, _)| down == *node);
@@ -749,8 +724,7 @@ impl Engine {
         self.register.node
     }
 
-    /// Wakes every machine that is due: after the drain, so that what queued up leaves as one
-    /// message.
+    /// Wakes due machines. Runs after the drain, so that queued data leaves in one message.
     fn fire_timers(&mut self) {
         let now = self.now();
         for handle in self.timers.take_due(now) {
@@ -773,7 +747,6 @@ impl Engine {
         }
     }
 
-    /// Everything for one node leaves as one send.
     fn flush(&mut self) {
         for (node, frames) in std::mem::take(&mut self.outgoing) {
             let address = self.addresses.get(&node).map(String::as_str);

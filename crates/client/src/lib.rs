@@ -17,7 +17,7 @@
 //! first.await?;
 //! second.await?;
 //!
-//! // Everything, from the beginning, in the one order that all readers see.
+//! // All records from position 0, in the order that all readers see.
 //! let mut events = log.subscribe(Position(0), SubscribeOptions::default()).await?;
 //! while let Some(event) = events.next().await {
 //!     if let Event::Deliver { position, record, .. } = event? {
@@ -28,38 +28,36 @@
 //! # }
 //! ```
 //!
-//! # What to know
+//! # Rules
 //!
-//! * A [`Client`] is one task with one connection to each node. Clone it and its [`Log`]s freely.
-//! * A [`Log`] is one session: its appends are bound in the order in which they were submitted,
-//!   across retries, reconnects and view changes. A program whose appends need not wait for each
-//!   other opens it with [`LogOptions::unordered`]: several sessions behind one handle. In a log of
-//!   order `scalog` or `belfast` that is the way to append many records with keys: a session waits
-//!   for all its acknowledgements before it goes on at another shard.
-//! * Every operation has a deadline ([`ClientOptions::deadline`]). When it passes, the error says
-//!   which answer was missing. An append that the client gave up may or may not be in the log, at
-//!   most once. The time of an append that waits behind others of its session begins anew whenever
-//!   the first of these is acknowledged: a log that is slow makes no append fail.
-//! * Dropping a future withdraws nothing: the client appends all that was submitted, as long as a
-//!   handle of the client (a [`Client`], a [`Log`], an [`Append`] or a [`Subscription`]) is left.
-//!   The last one to go stops the task and closes the connections.
-//! * A program that is restarted goes on with its session ([`LogOptions::resume`]): the log stores
-//!   nothing twice that the program appends again because it never saw the acknowledgement.
-//! * What is in flight is bounded: [`Log::submit`] waits for room, and a [`Subscription`] that its
-//!   program does not read holds a few megabytes and slows no other down.
+//! * A [`Client`] is one task with one connection per node. Clone it and its [`Log`]s freely.
+//! * A [`Log`] is one session: its appends are bound in the order of submission, across retries,
+//!   reconnects and view changes. For appends without order, [`LogOptions::unordered`] gives one
+//!   handle several sessions. An order `scalog` or `belfast` log needs this for many records with
+//!   keys: a session waits for all its acknowledgements before it appends to another shard.
+//! * Every operation has a deadline ([`ClientOptions::deadline`]); the error names the missing
+//!   answer. An expired append is in the log at most once. Each acknowledgement of a session's
+//!   oldest append restarts the deadlines of its other appends, so a slow log fails no append.
+//! * Dropping a future withdraws nothing: the client appends all submitted records while a handle
+//!   (a [`Client`], a [`Log`], an [`Append`] or a [`Subscription`]) exists. Dropping
+//!   the last handle closes the connections.
+//! * A restarted program resumes its session ([`LogOptions::resume`]): the log stores repeated
+//!   appends once.
+//! * Memory is bounded: [`Log::submit`] waits for room. An unread [`Subscription`] holds a few
+//!   megabytes and delays no other.
 //!
-//! # Which call
+//! # Calls
 //!
 //! | to | call | waits for |
 //! |---|---|---|
 //! | append one record | [`Log::append`] | durable |
 //! | append many, fast | [`Log::submit`], then await the [`Append`]s | room; then durable |
 //! | append, and know the position | [`Log::append_sync`] | final position |
-//! | read a range | [`Log::read`] | the first record, as long as you say |
+//! | read a range | [`Log::read`] | the first record, up to the given time |
 //! | follow a log | [`Log::subscribe`] | each record to become final |
 //! | follow it before that | [`Log::subscribe`], [speculative](SubscribeOptions::speculative) | each record's place to be known |
-//! | learn how long the log is | [`Log::check_tail`] | all sequencing replicas |
-//! | find where a time begins | [`Log::position_at`] | one replica |
+//! | learn the length of the log | [`Log::check_tail`] | all sequencing replicas |
+//! | find the position of a time | [`Log::position_at`] | one replica |
 
 mod appender;
 mod client;

@@ -1,4 +1,4 @@
-//! An open log: appending, reading, the tail, trimming.
+//! An open log.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -27,54 +27,53 @@ use crate::record::Record;
 use crate::sessions::{Lanes, OpenShards, Session, Shared};
 use crate::subscription::{SubscribeOptions, Subscription, WINDOW};
 
-/// The window of appends in flight is counted in units of so many bytes; a small record takes one.
+/// Bytes per unit of the in-flight window.
 const UNIT_BYTES: usize = limits::MAX_IN_FLIGHT_BYTES / limits::MAX_IN_FLIGHT;
-/// How an append is made.
+/// Options of an append.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct AppendOptions {
     /// Whether to wait for the final position.
     pub sync: bool,
-    /// How long it may take; the client's deadline if nothing is said. The time begins anew
-    /// whenever the session gets on, which is when the oldest of its appends in flight is
-    /// acknowledged: who only waits behind others waits on.
+    /// Time limit. None: the client's deadline. It restarts when the session's oldest append in
+    /// flight is acknowledged.
     pub deadline: Option<Duration>,
-    /// Which shard takes the record, in a log of order `erwin-st`.
+    /// Shard for the record, in an order `erwin-st` log.
     pub shard: ShardChoice,
 }
 
 impl AppendOptions {
-    /// Waits for the final position, not only until the record is durable.
+    /// Waits for the final position.
     #[must_use]
     pub fn sync() -> Self {
         Self { sync: true, ..Self::default() }
     }
 
-    /// Gives up waiting after this long without progress; see [`AppendOptions::deadline`].
+    /// Sets [`AppendOptions::deadline`].
     #[must_use]
     pub fn within(self, deadline: Duration) -> Self {
         Self { deadline: Some(deadline), ..self }
     }
 
-    /// Puts the record on the shard with this number, in a log of order `erwin-st`.
+    /// Stores the record on this shard, in an order `erwin-st` log.
     #[must_use]
     pub fn to_shard(self, number: u32) -> Self {
         Self { shard: ShardChoice::Fixed(ShardId(number)), ..self }
     }
 }
 
-/// The outcome of an acknowledged append.
+/// Result of an acknowledged append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Receipt {
     /// The record id.
     pub id: RecordId,
-    /// Where the record is.
+    /// Durability level.
     pub durability: Durability,
-    /// Its final position, if that was waited for.
+    /// Final position, if the append waited for it.
     pub position: Option<Position>,
-    /// How many times the client appended the record again because it had not reached its shard in
-    /// time. Always 0 unless the handle is [unordered](crate::LogOptions::unordered).
+    /// Number of repetitions, because the record missed its shard. 0 unless the handle is
+    /// [unordered](crate::LogOptions::unordered).
     pub appended_again: u32,
 }
 
@@ -88,19 +87,18 @@ pub struct Log {
 struct Inner {
     client: Client,
     sessions: Vec<Session>,
-    /// Sessions for records that name their shard, if those above would wait for each of them.
+    /// Sessions for records that name their shard. None: `sessions` takes them too.
     lanes: Option<Lanes>,
     shared: Shared,
-    /// Whether these sessions end when the last clone of the handle is dropped.
+    /// Whether the sessions end with the last clone of the handle.
     ends: bool,
-    /// How many appends were submitted, if they are unordered.
+    /// Count of submitted appends. None: the handle is ordered.
     unordered: Option<AtomicUsize>,
     entry: LogEntry,
     room: Arc<Semaphore>,
 }
 
 impl Inner {
-    /// The session for a record: that of its shard, or the one whose turn it is.
     async fn session(&self, choice: ShardChoice, record: &StoredRecord) -> Session {
         if let Some(lanes) = &self.lanes
             && let Some(session) =
@@ -115,7 +113,7 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // If the queue is full the machine stays until the client goes: it costs little.
+        // If the queue is full, the machine stays until the client stops, at little cost.
         let lanes = self.lanes.iter_mut().flat_map(Lanes::handles);
         for handle in self.sessions.iter().map(|session| session.handle).chain(lanes) {
             let close = Command::Close { handle, ends: self.ends };
@@ -144,23 +142,22 @@ impl Log {
         Ok(Self { inner: Arc::new(Inner { client, sessions, lanes, shared, ends, unordered, entry, room }) })
     }
 
-    /// The log's name.
+    /// Log name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.inner.entry.name
     }
 
-    /// The register's entry for the log when it was opened.
+    /// The register's entry when the log was opened.
     #[must_use]
     pub fn entry(&self) -> &LogEntry {
         &self.inner.entry
     }
 
-    /// Appends a record, and waits until it is durable, or has its final position if that is
-    /// wanted.
+    /// Appends a record and waits until it is durable, or, with `sync`, for its final position.
     ///
     /// # Errors
-    /// See [`AppendError`]: each says whether the record may be in the log.
+    /// See [`AppendError`]: each error says whether the record may be in the log.
     pub async fn append(
         &self,
         record: impl Into<Record>,
@@ -169,7 +166,7 @@ impl Log {
         self.submit_with(record, options).await?.await
     }
 
-    /// Appends a record, and waits for its final position.
+    /// Appends a record and waits for its final position.
     ///
     /// # Errors
     /// As [`Log::append`].
@@ -178,18 +175,16 @@ impl Log {
         Ok(receipt.position.expect("a synchronous append has its position"))
     }
 
-    /// Submits a record: it will be appended after those submitted before. Waits only while too
-    /// many are in flight. The append that is returned tells when it is acknowledged; dropping it
-    /// withdraws nothing.
+    /// Submits a record behind all earlier ones. Waits only for room in the window. The returned
+    /// [`Append`] resolves at acknowledgement; dropping it withdraws nothing.
     ///
     /// # Errors
-    /// If the record is larger than the log allows, or there is no room and nothing is acknowledged
-    /// for the deadline.
+    /// If the record exceeds the log's limit, or no room becomes free before the deadline.
     pub async fn submit(&self, record: impl Into<Record>) -> Result<Append, AppendError> {
         self.submit_with(record, AppendOptions::default()).await
     }
 
-    /// Submits a record with options; see [`Log::submit`].
+    /// Submits a record with options.
     ///
     /// # Errors
     /// As [`Log::submit`].
@@ -239,7 +234,7 @@ impl Log {
         Ok(Append { log: self.clone(), session, answer, submitted, deadline, state: AppendState::New })
     }
 
-    /// Something is late that is no business of a certain session.
+    /// Deadline of an operation that belongs to no particular session.
     fn first(&self, within: Duration) -> Late {
         Late { handle: self.inner.sessions[0].handle, within, submitted: None }
     }
@@ -249,10 +244,9 @@ impl Log {
         AppendError::DeadlineExceeded { seconds: late.within.as_secs_f64(), waiting_for }
     }
 
-    /// The session that appends go to, opened if need be, and the number of the next append;
-    /// nothing if that does not work within the deadline, or appends go to several. A program that
-    /// keeps both before it appends can be restarted and go on; see
-    /// [`LogOptions`](crate::LogOptions).
+    /// The session of this handle and the number of its next append. A program that stores both
+    /// before it appends can resume; see [`LogOptions`](crate::LogOptions). None: the deadline
+    /// passed, or the handle has several sessions.
     pub async fn session(&self) -> Option<(SessionId, u64)> {
         let [Session { handle, .. }] = self.inner.sessions[..] else { return None };
         if self.inner.lanes.is_some() {
@@ -268,12 +262,11 @@ impl Log {
         }
     }
 
-    /// Ends the session, once everything appended so far is completed: from then on no replica
-    /// takes anything of it any more, whatever is still on its way. The next append opens a new
-    /// one. Appends that are submitted meanwhile may fail.
+    /// Ends the session after all earlier appends complete; replicas then reject its late messages.
+    /// The next append opens a new session. An append submitted during this call may fail.
     ///
     /// # Errors
-    /// If not all sequencing replicas confirm in time, or the session was resumed and is forgotten.
+    /// If a sequencing replica does not confirm in time, or a resumed session has expired.
     pub async fn end_session(&self) -> Result<(), AppendError> {
         let lanes = match &self.inner.lanes {
             Some(lanes) => lanes.all().await,
@@ -303,15 +296,14 @@ impl Log {
         }
     }
 
-    /// A bound above the position of every append that was acknowledged before now.
+    /// A bound above the position of every append acknowledged before this call.
     ///
-    /// In a log of order `erwin-st` or `erwin-bb` it may lie above the last record while appends
-    /// are on their way: replicas that know of different records count them all. A later answer may
-    /// then be lower, but never at or below a position that was acknowledged before the question.
-    /// At rest it is exact.
+    /// While appends are in flight, it may exceed the last record in an order `erwin-st` or
+    /// `erwin-bb` log: replicas with different records count all of them. A later answer may be
+    /// lower, but stays above every acknowledged append.
     ///
     /// # Errors
-    /// If not all sequencing replicas answer in time.
+    /// If a sequencing replica does not answer in time.
     pub async fn check_tail(&self) -> Result<Position, ReadError> {
         let (waiter, answer) = oneshot::channel();
         let command = Command::CheckTail { handle: self.inner.sessions[0].handle, waiter };
@@ -334,14 +326,12 @@ impl Log {
         &self.inner.client
     }
 
-    /// How long an operation may take.
     pub(crate) fn deadline(&self) -> Duration {
         self.inner.client.inner.options.deadline
     }
 
-    /// Up to `max` records from `from` on. Waits up to `wait` for the first; then returns what
-    /// there is, possibly nothing. Positions without a record are passed over, however many:
-    /// nothing means that there is no record yet.
+    /// Reads at most `max` records from `from` on, skipping empty positions. Waits up to `wait` for
+    /// the first; an empty result means that none exists yet.
     ///
     /// # Errors
     /// If `from` is trimmed, or a shard does not answer.
@@ -362,12 +352,11 @@ impl Log {
         }
     }
 
-    /// Every record from `from` on, in order, as it becomes final; or those that the options
-    /// choose, or before they are final.
+    /// Delivers records from `from` on, in order, as they become final, or as the options say.
     ///
     /// # Errors
-    /// If the client was stopped, no record could match the filter, or the log never had a shard
-    /// that is chosen. What goes wrong later comes as an event.
+    /// If the client stopped, no record can match the filter, or the log never had a chosen shard.
+    /// Later failures arrive as events.
     pub async fn subscribe(
         &self,
         from: Position,
@@ -375,7 +364,7 @@ impl Log {
     ) -> Result<Subscription, ReadError> {
         let control = self.inner.client.inner.control;
         options.check(&self.inner.entry)?;
-        // Each record may be confirmed or taken back by an event of its own.
+        // Each record may have a `Confirm` or `Fail` of its own.
         let (events, arrivals) = mpsc::channel(2 * WINDOW as usize + 16);
         let (waiter, opened) = oneshot::channel();
         let commands = self.inner.client.inner.commands.clone();
@@ -387,14 +376,12 @@ impl Log {
         Subscription::start(commands, handle, arrivals).await
     }
 
-    /// Deletes everything below `position`, for good, on every replica.
-    ///
-    /// All replicas of the log's view have confirmed then. One that was away asks them as soon as
-    /// it is back in a view; until it has heard of that, it may give some of it out to a reader
-    /// that asks it.
+    /// Deletes all records below `position` permanently. Returns after all replicas of the view
+    /// confirm. An absent replica learns the trim point when it rejoins a view, and may serve
+    /// trimmed records until then.
     ///
     /// # Errors
-    /// If the position lies past the tail, or not every replica confirms in time.
+    /// If the position lies past the tail, or a replica does not confirm in time.
     pub async fn trim(&self, position: Position) -> Result<(), ReadError> {
         let tail = self.check_tail().await?;
         if position > tail {
@@ -416,7 +403,6 @@ impl Log {
     }
 }
 
-/// The task's answer, if it comes in time.
 async fn within(
     deadline: Duration,
     answer: oneshot::Receiver<Answer>,
@@ -425,7 +411,7 @@ async fn within(
     Ok(answered.map(|answer| answer.reply))
 }
 
-/// An append on its way. Resolves to its receipt.
+/// An append in flight. Resolves to its receipt.
 #[derive(Debug)]
 #[must_use = "an append that is not awaited may fail unnoticed"]
 pub struct Append {
@@ -433,13 +419,12 @@ pub struct Append {
     session: Session,
     answer: oneshot::Receiver<Answer>,
     submitted: Instant,
-    /// How long it may take from then on, or since the session got on.
+    /// Time limit after submission or the session's last progress.
     deadline: Duration,
     state: AppendState,
 }
 
 enum AppendState {
-    /// Not waited for yet.
     New,
     Waiting(Pin<Box<tokio::time::Sleep>>),
     TooLate(Pin<Box<dyn Future<Output = AppendError> + Send>>),
@@ -466,7 +451,7 @@ impl Future for Append {
         loop {
             match &mut this.state {
                 AppendState::New => {
-                    // Only an append that is not acknowledged already needs a timer.
+                    // An append that is already acknowledged needs no timer.
                     let sleep = tokio::time::sleep_until(this.submitted + this.deadline);
                     this.state = AppendState::Waiting(Box::pin(sleep));
                 }

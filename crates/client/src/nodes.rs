@@ -1,4 +1,4 @@
-//! Nodes that are to leave the cluster.
+//! Nodes that leave the cluster.
 
 use seriatim_model::NodeId;
 use seriatim_protocol::control::parting::{self, PartingChange, Partings};
@@ -8,16 +8,16 @@ use crate::client::{Client, refused};
 use crate::error::ControlError;
 
 impl Client {
-    /// Sets what is to become of a node. To drain it takes a while; see [`parting::is_rid_of`] for
-    /// when it is.
+    /// Sets the planned departure of a node. A drain takes time; [`parting::is_rid_of`] tells when
+    /// it is complete.
     ///
     /// # Errors
-    /// If that cannot be, for the reason that it says, or no node answers in time.
+    /// If the register rejects the change (the error has the reason), or no node answers in time.
     pub async fn part(&self, node: NodeId, change: PartingChange) -> Result<(), ControlError> {
         self.change_catalog(move |request| control::Message::Part { request, node, change }).await
     }
 
-    /// The planned outcomes for the nodes that do not stay.
+    /// Planned departures of nodes.
     ///
     /// # Errors
     /// If no node answers in time.

@@ -1,4 +1,4 @@
-//! Operations: machines that have one outcome, each with the caller that waits for it.
+//! Operations: machines with one outcome, each with its waiting caller.
 
 use std::convert::Infallible;
 
@@ -10,10 +10,8 @@ use tokio::sync::oneshot;
 use crate::client::Client;
 use crate::engine::Command;
 
-/// A machine with one outcome.
 pub(crate) trait Operation: Send {
-    /// Steps the machine. Returns whether it is over: it has its outcome, or its caller does not
-    /// wait for it any more.
+    /// Returns true after the outcome, or if the caller stopped waiting.
     fn step(
         &mut self,
         now: Time,
@@ -21,12 +19,10 @@ pub(crate) trait Operation: Send {
         sends: &mut Vec<(Address, Message)>,
     ) -> bool;
 
-    /// When the machine wants to be woken.
     fn deadline(&self) -> Option<Time>;
 }
 
-/// Makes an operation, given the time and the newest entry of its log that the client has seen, if
-/// it has seen any.
+/// Creates an operation from the time and the log's newest known entry.
 pub(crate) type Start = Box<dyn FnOnce(Time, Option<&LogEntry>) -> Box<dyn Operation> + Send>;
 
 struct Awaited<M: Machine> {
@@ -59,7 +55,7 @@ where
                 _ => {}
             }
         }
-        // A caller that stops waiting for the outcome does not say so.
+        // A dropped caller does not send a cancellation.
         self.waiter.as_ref().is_none_or(oneshot::Sender::is_closed)
     }
 
@@ -69,8 +65,7 @@ where
 }
 
 impl Client {
-    /// Runs an operation on a log to its outcome, which is nothing if the client was stopped.
-    /// Dropping the future ends the operation.
+    /// Runs an operation to its outcome. None: the client stopped. Dropping the future ends it.
     pub(crate) async fn run<M>(
         &self,
         log: LogId,
@@ -88,7 +83,6 @@ impl Client {
     }
 }
 
-/// Of two entries of one log, the newer one.
 pub(crate) fn newer(entry: LogEntry, known: Option<&LogEntry>) -> LogEntry {
     known.filter(|known| known.version > entry.version).cloned().unwrap_or(entry)
 }

@@ -1,4 +1,4 @@
-//! How long an append may take: while those before it in its session get on, its time does not run.
+//! Deadlines of appends: they do not run while earlier appends of the session make progress.
 
 use std::future::Future;
 use std::pin::pin;
@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
-/// When a session got on last: the oldest of its appends in flight had its answer. Written by the
-/// client's task, and read by all that waits.
+/// Time of a session's last progress: the answer to its oldest append in flight. The client's task
+/// writes it; all waiting callers read it.
 #[derive(Debug)]
 pub(crate) struct Progress {
     began: Instant,
-    /// In nanoseconds since it began.
+    /// Nanoseconds since `began`.
     advanced: AtomicU64,
-    /// That of all sessions of the handle.
+    /// Progress of all sessions of the handle.
     whole: Option<Arc<Self>>,
 }
 
@@ -26,12 +26,11 @@ impl Default for Progress {
 }
 
 impl Progress {
-    /// That of a session, which is a part of a whole.
+    /// Progress of a session that also counts for `whole`.
     pub(crate) fn of(whole: Arc<Self>) -> Self {
         Self { whole: Some(whole), ..Self::default() }
     }
 
-    /// The session gets on, now.
     pub(crate) fn advance(&self) {
         let nanos = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.advanced.fetch_max(nanos, Ordering::Relaxed);
@@ -40,14 +39,14 @@ impl Progress {
         }
     }
 
-    /// When it got on last, or began.
+    /// Time of the last progress, or of the start if there was none.
     pub(crate) fn advanced_at(&self) -> Instant {
         self.began + Duration::from_nanos(self.advanced.load(Ordering::Relaxed))
     }
 }
 
-/// The answer to something that comes after what is in flight; none if there is no answer `within`
-/// so long after it was asked for or there was progress, whatever was later.
+/// Waits for an answer behind the appends in flight. None: neither the answer nor progress of the
+/// session arrived for the duration `within`.
 pub(crate) async fn answer_within<T>(
     within: Duration,
     progress: &Progress,

@@ -1,16 +1,16 @@
-//! Records, as applications make them.
+//! Records as applications build them.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use seriatim_model::record::Header;
 
-/// The most that a record takes besides payload, key and headers, in bytes.
+/// Maximum size of a record besides payload, key and headers, in bytes.
 const FIXED_BYTES: usize = 32;
-/// The size of a header besides its value, in bytes.
+/// Size of a header besides its value, in bytes.
 const HEADER_BYTES: usize = 6;
 
-/// A record to append: a payload, with a key and headers if wanted. The append adds the time.
+/// A record to append: a payload with an optional key and headers. The append adds the time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
     payload: Bytes,
@@ -25,31 +25,31 @@ impl<T: Into<Bytes>> From<T> for Record {
 }
 
 impl Record {
-    /// Gives it a key.
+    /// Sets the key.
     #[must_use]
     pub fn with_key(self, key: impl Into<Bytes>) -> Self {
         Self { key: Some(key.into()), ..self }
     }
 
-    /// Gives it headers. Types below 32,768 belong to Seriatim.
+    /// Sets the headers. Types below 32,768 are reserved for Seriatim.
     #[must_use]
     pub fn with_headers(self, headers: Vec<Header>) -> Self {
         Self { headers, ..self }
     }
 
-    /// How long the payload is, in bytes.
+    /// Payload length, in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.payload.len()
     }
 
-    /// Whether the payload is empty; such a record is as good as any.
+    /// Whether the payload is empty. Empty records are valid.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.payload.is_empty()
     }
 
-    /// The size of the record besides the payload, in bytes.
+    /// Size of the record besides the payload, in bytes.
     pub(crate) fn overhead(&self) -> usize {
         let headers = self.headers.iter().map(|header| HEADER_BYTES + header.value.len()).sum::<usize>();
         FIXED_BYTES + self.key.as_ref().map_or(0, Bytes::len) + headers

@@ -1,4 +1,4 @@
-//! The limits of a log, the room that it takes on disks, and which position it had reached when.
+//! A log's limits, its disk usage, and its position at a given time.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -13,31 +13,29 @@ use crate::client::{Client, REQUEST};
 use crate::error::{ControlError, ReadError};
 use crate::log::Log;
 
-/// The room that a log takes on disks, by the word of its replicas.
+/// Disk usage of a log as its replicas report it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LogUse {
-    /// How many bytes of files each node has of it, without what waits in the node's journal.
+    /// Bytes of the log's files on each node, without its records in the node's journal.
     pub nodes: BTreeMap<NodeId, u64>,
-    /// The nodes of which a replica did not answer within a second: what they have is not, or not
-    /// all, counted.
+    /// Nodes without an answer within a second; their usage is missing or incomplete.
     pub silent: Vec<NodeId>,
-    /// The bytes of all nodes.
+    /// Bytes on all nodes.
     pub bytes: u64,
-    /// How many bytes of files with nothing but trimmed records each node has yet to delete; no
-    /// node that has none. Nodes of earlier builds do not say.
+    /// Bytes per node of files with only trimmed records, to be deleted. Nodes of earlier builds do
+    /// not report it.
     pub going: BTreeMap<NodeId, u64>,
-    /// The bytes of one replica of each shard, the one that has least: what a limit of bytes is
-    /// about. Others may have some records twice for a while, after a restart.
+    /// Sum over the shards of the smallest replica, in bytes, which a byte limit bounds. Other
+    /// replicas may hold some records twice after a restart.
     pub once: u64,
-    /// The first position that is kept.
+    /// First kept position.
     pub first: Position,
-    /// How far it is final, as far as the replicas that answered know.
+    /// Highest stable bound of the replicas that answered.
     pub stable: Position,
 }
 
 impl LogUse {
-    /// The use of a log whose replicas gave these answers, or none.
     fn told_by(answers: Vec<((ShardId, NodeId), Option<Surveyed>)>) -> Self {
         let mut found = Self::default();
         let mut shards: BTreeMap<ShardId, u64> = BTreeMap::new();
@@ -67,23 +65,22 @@ impl LogUse {
 }
 
 impl Client {
-    /// Changes what a log keeps at most. The log trims what is beyond its limits soon, for good; it
-    /// takes a minute at most until the node that does this knows them. Returns the log's entry.
+    /// Changes a log's limits and returns its entry. Records beyond the limits are trimmed
+    /// permanently. The trimming node learns new limits within a minute.
     ///
     /// # Errors
-    /// If there is no such log, if no log can have these limits, or no node answers in time.
+    /// If the log does not exist, the limits are invalid, or no node answers in time.
     pub async fn set_retention(&self, name: &str, change: RetentionChange) -> Result<LogEntry, ControlError> {
         let log = self.lookup(name).await?.id;
         self.change_catalog(move |request| control::Message::SetRetention { request, log, change }).await?;
         self.lookup(name).await
     }
 
-    /// Asks the replicas of a log what they take on their disks.
+    /// Asks the replicas of a log for their disk usage.
     pub async fn log_use(&self, entry: &LogEntry) -> LogUse {
         LogUse::told_by(self.survey(entry).await)
     }
 
-    /// Asks every replica of the latest view; nothing for one that does not answer within a second.
     async fn survey(&self, entry: &LogEntry) -> Vec<((ShardId, NodeId), Option<Surveyed>)> {
         let Some(view) = entry.view.clone() else { return vec![] };
         let survey = Survey { request: REQUEST, times: false, usage: true };
@@ -100,11 +97,10 @@ impl Client {
 }
 
 impl Log {
-    /// Where what was appended at `time` or later begins, by the clocks of the nodes that led the
-    /// log: every record below the answer was final before. Since it was noted only now and then
-    /// how far the log was, some records from shortly before may follow at the answer: about a
-    /// second of them, and of times long ago up to an eighth of how long ago they are. The first
-    /// position that is kept if nothing is known of that time.
+    /// A position at or before the first record appended at `time` or later, by the clocks of the
+    /// log's leaders: every record below was final before `time`. Marks are sparse, so up to a
+    /// second of earlier records may follow, or an eighth of the age of a time long ago. Without a
+    /// mark: the first kept position.
     ///
     /// # Errors
     /// If no replica answers in time.

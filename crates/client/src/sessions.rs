@@ -1,4 +1,4 @@
-//! The sessions of a handle: one, or several that do not wait for each other.
+//! The sessions of a handle.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,15 +15,13 @@ use crate::client::Client;
 use crate::engine::Command;
 use crate::progress::Progress;
 
-/// One session of a handle.
 #[derive(Clone, Debug)]
 pub(crate) struct Session {
     pub(crate) handle: u64,
     pub(crate) progress: Arc<Progress>,
 }
 
-/// The shards that take records, by the newest entry of the log that a session of a handle has
-/// seen.
+/// Open shards by the newest log entry that a session of the handle has seen.
 #[derive(Debug)]
 pub(crate) struct OpenShards {
     of_version: Mutex<(u64, Arc<[ShardId]>)>,
@@ -34,7 +32,6 @@ impl OpenShards {
         Self { of_version: Mutex::new((entry.version, open_shards(entry))) }
     }
 
-    /// A session has seen this entry.
     pub(crate) fn learn(&self, entry: &LogEntry) {
         let mut known = self.of_version.lock().unwrap_or_else(PoisonError::into_inner);
         if known.0 < entry.version {
@@ -51,17 +48,16 @@ fn open_shards(entry: &LogEntry) -> Arc<[ShardId]> {
     entry.view.as_ref().map(View::open_shards).unwrap_or_default().into()
 }
 
-/// The part that is the same for all sessions of a handle.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) resume: Option<(SessionId, u64)>,
     pub(crate) open: Arc<OpenShards>,
-    /// When any of them got on.
+    /// Progress of any session.
     pub(crate) progress: Arc<Progress>,
 }
 
 impl Shared {
-    /// Opens a session on a log. None if the client was stopped.
+    /// Opens a session on a log. None: the client stopped.
     pub(crate) async fn session(&self, client: &Client, entry: &LogEntry) -> Option<Session> {
         let config = LogClientConfig {
             control: client.inner.control,
@@ -83,17 +79,15 @@ impl Shared {
     }
 }
 
-/// A session for each shard that records name, by their keys or otherwise: for appends without an
-/// order among them, where one session would wait for all its acknowledgements before it goes on at
-/// another shard.
+/// One session per shard that records name, for unordered appends: a single session waits for all
+/// its acknowledgements before it appends to another shard.
 #[derive(Debug, Default)]
 pub(crate) struct Lanes {
     sessions: tokio::sync::Mutex<BTreeMap<ShardId, Session>>,
 }
 
 impl Lanes {
-    /// The session for a record, opened if need be. None if the shards take turns with it, or the
-    /// client was stopped.
+    /// The session for a record. None: the shards take turns, or the client stopped.
     pub(crate) async fn session(
         &self,
         (client, entry): (&Client, &LogEntry),
@@ -104,7 +98,7 @@ impl Lanes {
         if choice.is_in_turn(record) || open.is_empty() {
             return None;
         }
-        // Only those that take turns follow from an id.
+        // The id matters only for shards in turn, which are excluded above.
         let any = RecordId { session: SessionId::new(Position::ZERO, 0), number: 0 };
         let shard = choice.of(any, record, entry.config.stripe, &open);
         let mut sessions = self.sessions.lock().await;
@@ -116,12 +110,11 @@ impl Lanes {
         Some(session)
     }
 
-    /// All that were opened.
     pub(crate) async fn all(&self) -> Vec<Session> {
         self.sessions.lock().await.values().cloned().collect()
     }
 
-    /// The handles of all, which nobody uses any more.
+    /// Handles of all sessions, which have no user left.
     pub(crate) fn handles(&mut self) -> impl Iterator<Item = u64> {
         self.sessions.get_mut().values().map(|session| session.handle)
     }

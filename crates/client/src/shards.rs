@@ -1,4 +1,4 @@
-//! Changing the shards of a log while it is used.
+//! Adding and removing shards of a log in use.
 
 use seriatim_model::ShardId;
 use seriatim_protocol::control::{self, Awaited, LogEntry};
@@ -7,12 +7,11 @@ use crate::client::Client;
 use crate::error::ControlError;
 
 impl Client {
-    /// Adds a shard to a log, and waits until it takes records. Appends and reads go on meanwhile.
-    /// No record moves: the shard takes its share of the appends from now on. Returns its number
-    /// with the log's entry.
+    /// Adds a shard to a log and waits until it accepts records. Appends and reads continue. No
+    /// existing record moves. Returns the shard's number and the log's entry.
     ///
     /// # Errors
-    /// If there is no such log, the cluster cannot hold one more shard of it, or no node answers in
+    /// If the log does not exist, the cluster cannot hold another shard, or no node answers in
     /// time.
     pub async fn add_shard(&self, name: &str) -> Result<(ShardId, LogEntry), ControlError> {
         let entry = self.lookup(name).await?;
@@ -22,17 +21,15 @@ impl Client {
         Ok((shard, self.look_until(name, waiting_for, Awaited::Takes(shard)).await?))
     }
 
-    /// Lets a shard take no new records, and waits until that is so. Appends and reads go on
-    /// meanwhile. What it holds can be read until it is trimmed; the next view after that does
-    /// without the shard.
+    /// Closes a shard and waits until it accepts no new records. Appends and reads continue. Its
+    /// records stay readable until they are trimmed; the next view after that excludes the shard.
     ///
     /// # Errors
-    /// If there is no such log or shard, if no other shard takes records, or no node answers in
-    /// time.
+    /// If the log or shard does not exist, no other shard is open, or no node answers in time.
     pub async fn remove_shard(&self, name: &str, shard: ShardId) -> Result<LogEntry, ControlError> {
         let log = self.lookup(name).await?.id;
         if shard == ShardId::NOBODY {
-            // No message says so.
+            // Messages cannot encode this number.
             return Err(ControlError::Impossible { reason: format!("'{name}' has no shard {shard}") });
         }
         self.change_catalog(move |request| control::Message::RemoveShard { request, log, shard }).await?;

@@ -1,4 +1,4 @@
-//! Computing on records before they are final.
+//! Computation on records before they are final.
 
 use std::collections::VecDeque;
 
@@ -8,13 +8,13 @@ use crate::error::ReadError;
 use crate::log::Log;
 use crate::subscription::{Event, SubscribeOptions, Subscription};
 
-/// A computation over the records of a log that runs ahead of what is final, and takes back what
-/// turned out different.
+/// A computation that processes records before they are final, and undoes the effects of void
+/// records.
 ///
-/// It has a state, and three functions. *Compute* changes the state by a record and returns the
-/// effect of that. *Undo* takes an effect back from the state: the latest first, so that the state
-/// is afterwards as if its record had never come. *Externalize* lets an effect out into the world,
-/// when its record is final, in the order of positions: what is sent cannot be taken back.
+/// It has a state and three functions. *Compute* changes the state by a record and returns the
+/// effect. *Undo* removes an effect from the state, the latest first, as if its record had never
+/// arrived. *Externalize* publishes an effect after its record is final, in the order of positions:
+/// an external action cannot be undone.
 ///
 /// ```no_run
 /// use seriatim_client::{Client, Position};
@@ -38,11 +38,10 @@ use crate::subscription::{Event, SubscribeOptions, Subscription};
 /// # }
 /// ```
 ///
-/// An effect is externalized once for each run of the program, and so at least once if the program
-/// is restarted: it says up to where it was, for example by the position that it wrote with its
-/// last effect, and begins there again. How many effects wait for that is bounded by the
-/// subscription. A function that panics does so in the program's own task, and the subscription
-/// ends; nothing of the log is affected.
+/// Each run externalizes an effect once, so a restarted program does so at least once: it must
+/// store its position, for example with the last effect, and resume there. The subscription bounds
+/// the number of pending effects. A panic in a function occurs in the program's own task and ends
+/// the subscription; the log is not affected.
 #[derive(Debug)]
 pub struct Speculation<S, C, U, X> {
     log: Log,
@@ -54,7 +53,7 @@ pub struct Speculation<S, C, U, X> {
     externalize: X,
 }
 
-/// A function that is still to be given.
+/// Placeholder for a function that is not set yet.
 #[derive(Clone, Copy, Debug)]
 pub struct Missing;
 
@@ -69,7 +68,7 @@ impl Log {
 }
 
 impl<S, C, U, X> Speculation<S, C, U, X> {
-    /// The function that changes the state by a record, and returns the effect of that.
+    /// Sets the function that changes the state by a record and returns the effect.
     #[must_use]
     pub fn compute<F, E>(self, compute: F) -> Speculation<S, F, U, X>
     where
@@ -79,7 +78,7 @@ impl<S, C, U, X> Speculation<S, C, U, X> {
         Speculation { log, from, options, state, compute, undo, externalize }
     }
 
-    /// The function that takes an effect back.
+    /// Sets the function that undoes an effect.
     #[must_use]
     pub fn undo<F, E>(self, undo: F) -> Speculation<S, C, F, X>
     where
@@ -89,8 +88,8 @@ impl<S, C, U, X> Speculation<S, C, U, X> {
         Speculation { log, from, options, state, compute, undo, externalize }
     }
 
-    /// The function that lets an effect out, at the position of its record. The state that it is
-    /// shown runs ahead: it has the effects of later records, too.
+    /// Sets the function that publishes an effect at its record's position. Its view of the state
+    /// already includes effects of later records.
     #[must_use]
     pub fn externalize<F, E>(self, externalize: F) -> Speculation<S, C, U, F>
     where
@@ -100,14 +99,13 @@ impl<S, C, U, X> Speculation<S, C, U, X> {
         Speculation { log, from, options, state, compute, undo, externalize }
     }
 
-    /// Stops when everything below `end` was externalized.
+    /// Stops after everything below `end` is externalized.
     #[must_use]
     pub fn until(self, end: Position) -> Self {
         Self { options: self.options.until(end), ..self }
     }
 
-    /// Computes on some of the records only: the filter, the shards and the end of these options
-    /// count.
+    /// Uses the filter, shards and end of these options.
     #[must_use]
     pub fn with(self, options: SubscribeOptions) -> Self {
         Self { options, ..self }
@@ -115,11 +113,10 @@ impl<S, C, U, X> Speculation<S, C, U, X> {
 }
 
 impl<S, C, U, X> Speculation<S, C, U, X> {
-    /// Runs until the end that was asked for is reached, and returns the state.
+    /// Runs to the requested end and returns the state.
     ///
     /// # Errors
-    /// As those of a subscription. What was computed and not confirmed by then is not undone: there
-    /// is no state any more.
+    /// Those of a subscription. Unconfirmed effects are not undone, because the state is dropped.
     pub async fn run<E>(self) -> Result<S, ReadError>
     where
         C: FnMut(&mut S, Position, &Record) -> E,
@@ -143,7 +140,7 @@ async fn next(events: &mut Subscription) -> Result<Option<Event>, ReadError> {
 /// The computation without the log.
 struct Ahead<S, E, C, U, X> {
     state: S,
-    /// The effects of records that are not confirmed, in the order of positions.
+    /// Effects of unconfirmed records, in the order of positions.
     effects: VecDeque<(Position, E)>,
     compute: C,
     undo: U,
@@ -174,7 +171,7 @@ where
                     (self.undo)(&mut self.state, effect);
                 }
             }
-            // Records that are trimmed or lost have no effect.
+            // Trimmed and lost records have no effect.
             Event::Trimmed { .. } | Event::Lost { .. } => {}
         }
     }
@@ -194,7 +191,7 @@ mod tests {
         Event::Deliver { position: Position(position), id, record, speculative: true }
     }
 
-    /// The state after these events, and what was let out.
+    /// Returns the final state and the externalized effects.
     fn after(events: impl IntoIterator<Item = Event>) -> (String, Vec<(u64, String)>) {
         let out = RefCell::new(vec![]);
         let mut ahead = Ahead {

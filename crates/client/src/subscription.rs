@@ -9,12 +9,12 @@ use tokio::sync::{mpsc, oneshot};
 use crate::engine::Command;
 use crate::error::ReadError;
 
-/// How many records wait for the application at most.
+/// Maximum records that wait for the application.
 pub(crate) const WINDOW: u64 = 8192;
-/// How many bytes of records wait for the application, but for the last record.
+/// Maximum bytes of records that wait for the application, not counting the last record.
 const WINDOW_BYTES: u64 = limits::SUBSCRIPTION_BYTES;
 
-/// How a subscription is made.
+/// Options of a subscription.
 ///
 /// ```
 /// use seriatim_client::{Filter, Position, SubscribeOptions};
@@ -29,53 +29,51 @@ const WINDOW_BYTES: u64 = limits::SUBSCRIPTION_BYTES;
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct SubscribeOptions {
-    /// The position to stop at; none to go on for ever.
+    /// Position at which delivery stops. None: never.
     pub end: Option<Position>,
-    /// Whether records are wanted before they are final. [`Event::Confirm`] says up to where they
-    /// are, in every ordering; [`Event::Fail`] from where on they are void.
+    /// Whether to deliver records before they are final. [`Event::Confirm`] reports the final
+    /// prefix, [`Event::Fail`] the first void position.
     pub speculative: bool,
-    /// Which records are wanted; none: all. The replicas of the shards leave out the others.
+    /// Filter that the shards' replicas apply. None: all records.
     pub filter: Option<Filter>,
-    /// The shards whose records are wanted; none: all.
+    /// Shards to deliver from. None: all.
     pub shards: Option<BTreeSet<ShardId>>,
-    /// Whether to go on after records that are lost, of which an operator accepted that. Otherwise
-    /// the subscription ends there, with an error.
+    /// Whether delivery continues after a loss that an operator accepted, instead of an error.
     pub skip_lost: bool,
 }
 
 impl SubscribeOptions {
-    /// Stops when everything below `end` was delivered, and is final.
+    /// Stops after everything below `end` is delivered and final.
     #[must_use]
     pub fn until(self, end: Position) -> Self {
         Self { end: Some(end), ..self }
     }
 
-    /// Delivers records before they are final, as soon as it is known where they will be if no node
-    /// that orders is lost.
+    /// Delivers a record as soon as its position is known, on condition that no ordering node
+    /// fails.
     #[must_use]
     pub fn speculative(self) -> Self {
         Self { speculative: true, ..self }
     }
 
-    /// Delivers the records that the filter chooses, and no others.
+    /// Delivers only the records that match the filter.
     #[must_use]
     pub fn filter(self, filter: Filter) -> Self {
         Self { filter: Some(filter), ..self }
     }
 
-    /// Delivers the records of these shards, and no others.
+    /// Delivers only the records of these shards.
     #[must_use]
     pub fn shards(self, numbers: impl IntoIterator<Item = u32>) -> Self {
         Self { shards: Some(numbers.into_iter().map(ShardId).collect()), ..self }
     }
 
-    /// Goes on after records that are lost, and says which they are: [`Event::Lost`].
+    /// Continues after lost records ([`Event::Lost`]).
     #[must_use]
     pub fn skip_lost(self) -> Self {
         Self { skip_lost: true, ..self }
     }
 
-    /// Whether a log can be subscribed to like this.
     pub(crate) fn check(&self, entry: &LogEntry) -> Result<(), ReadError> {
         if self.filter.as_ref().is_some_and(|filter| !filter.is_possible()) {
             return Err(ReadError::FilterTooLong { limit: limits::MAX_RECORD_OVERHEAD_BYTES });
@@ -101,51 +99,47 @@ impl SubscribeOptions {
     }
 }
 
-/// An event for the subscriber.
+/// An event of a subscription.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
     /// The next record.
     Deliver {
-        /// Its position.
+        /// Position.
         position: Position,
-        /// Its id.
+        /// Record id.
         id: RecordId,
-        /// The record that was appended.
+        /// The appended record.
         record: Record,
-        /// Whether it may still fail. It never does unless that was [asked
-        /// for](SubscribeOptions::speculative).
+        /// Whether the record may still fail; only in [speculative](SubscribeOptions::speculative)
+        /// subscriptions.
         speculative: bool,
     },
-    /// Everything below this position is final: the records that were delivered, and that there are
-    /// no others. Comes only to a speculative subscription, and there in every ordering, also for
-    /// records that were final from the beginning, and where positions stay without a record. A
-    /// subscription that is told the [tail](crate::Log::check_tail), or more, has all that was
-    /// there when the tail was asked for.
+    /// All positions below `upto` are final, with or without records. Sent only to speculative
+    /// subscriptions, in every ordering. A subscription confirmed up to the
+    /// [tail](crate::Log::check_tail) has received every record below it.
     Confirm {
-        /// The bound.
+        /// Exclusive bound.
         upto: Position,
     },
-    /// Records that were delivered at this position or above are void: something else stands at
-    /// this position, or nothing. What does comes next. It never lies below a bound that was
-    /// confirmed.
+    /// Delivered records at `after` or above are void; the records that replace them follow.
+    /// `after` never lies below a confirmed bound.
     Fail {
-        /// The first position that is void.
+        /// The first void position.
         after: Position,
     },
-    /// The records that should have come next were trimmed; delivery goes on at `first`.
+    /// The next records were trimmed; delivery continues at `first`.
     Trimmed {
-        /// The first position that is left.
+        /// The first remaining position.
         first: Position,
     },
-    /// All that this shard had at these positions is lost, and no other shard of those that are
-    /// wanted has a record there: an operator accepted that. Everything below is final, and was
-    /// delivered; delivery goes on at `end`. Comes only where that was [asked
-    /// for](SubscribeOptions::skip_lost).
+    /// The shard lost all its records at these positions, an operator accepted the loss, and no
+    /// other chosen shard has a record there. Everything below is final and delivered. Sent only
+    /// with [`skip_lost`](SubscribeOptions::skip_lost).
     Lost {
-        /// The shard. Another shard may have lost records at these positions, too.
+        /// The shard; others may have lost records there too.
         shard: ShardId,
-        /// The first of the positions.
+        /// The first lost position.
         from: Position,
         /// The position after the last.
         end: Position,
@@ -159,8 +153,8 @@ pub struct Subscription {
     handle: u64,
     arrivals: mpsc::Receiver<subscriber::Event>,
     ready: VecDeque<Event>,
-    /// Records, and their bytes, taken by the application since it last asked for more. A bound
-    /// that was told although no record lay below it counts as one, and so does a loss.
+    /// Records and bytes taken since the last request for more. A `Lost` event, or a `Confirm`
+    /// without new records, counts as a record.
     taken: u64,
     taken_bytes: u64,
     is_over: bool,
@@ -191,7 +185,6 @@ impl Subscription {
         Ok(subscription)
     }
 
-    /// Asks for as much as was taken.
     async fn want_more(&mut self) -> Result<(), ReadError> {
         let command = Command::Want { handle: self.handle, records: self.taken, bytes: self.taken_bytes };
         self.commands.send(command).await.map_err(|_| ReadError::Stopped)?;
@@ -199,21 +192,20 @@ impl Subscription {
         Ok(())
     }
 
-    /// The position from which on nothing has come that is final, and what is known of why: for a
-    /// program that [`next`](Self::next) keeps waiting. Nothing once the subscription is over.
+    /// The first position without final data, and the reason, for a program that waits in
+    /// [`next`](Self::next). None: the subscription is over.
     pub async fn awaited(&self) -> Option<Awaited> {
         let (waiter, answer) = oneshot::channel();
         self.commands.send(Command::Awaited { handle: self.handle, waiter }).await.ok()?;
         answer.await.ok()
     }
 
-    /// The next event; nothing when the end that was asked for is reached, or after an error. Waits
-    /// for as long as it takes. Cancelling it loses nothing.
+    /// Waits for the next event. None: the end was reached, or an error came before. Cancelling
+    /// loses no event.
     pub async fn next(&mut self) -> Option<Result<Event, ReadError>> {
         loop {
             if self.taken >= WINDOW / 2 || self.taken_bytes >= WINDOW_BYTES / 2 {
-                // If the client was stopped, the program hears of it after the records that have
-                // arrived.
+                // A stopped client is reported after the records that have arrived.
                 let _ = self.want_more().await;
             }
             if let Some(event) = self.ready.pop_front() {

@@ -1,5 +1,5 @@
-//! The client against fake nodes over loopback TCP: what it does when a node is busy, changes its
-//! view, drops the connection, or says nothing.
+//! The client against fake nodes over loopback TCP that are busy, change views, disconnect or stay
+//! silent.
 
 mod fake;
 
@@ -144,13 +144,13 @@ async fn the_time_of_an_append_does_not_run_while_those_before_it_get_on() {
     for number in 0..1500 {
         appends.push(log.submit(number.to_string()).await.unwrap());
     }
-    // The last one is waited for from the beginning.
+    // The last append has waited from the beginning.
     appends.pop().unwrap().await.unwrap();
     assert!(begin.elapsed() > DEADLINE, "it took {:?} only", begin.elapsed());
     for append in appends {
         append.await.unwrap();
     }
-    // Nobody answers any more: the time runs from there on.
+    // No node answers: the deadline runs from here.
     cluster.faults(1, [Fault::Silence; 100]);
     let begin = Instant::now();
     let (first, second) = (log.submit("a").await.unwrap(), log.submit("b").await.unwrap());
@@ -168,7 +168,7 @@ async fn a_deadline_names_only_nodes_that_were_asked_and_says_what_is_waited_beh
     let mut cluster = Cluster::start(2).await;
     let log = open_within(&cluster, DEADLINE).await;
     log.append("a", AppendOptions::default()).await.unwrap();
-    // Node 1 answers all that it is asked.
+    // Node 1 answers all questions.
     cluster.stop(2).await;
     let appends = [log.submit("b").await, log.submit("c").await, log.submit("d").await];
     let mut errors = vec![];
@@ -181,7 +181,7 @@ async fn a_deadline_names_only_nodes_that_were_asked_and_says_what_is_waited_beh
     assert!(!errors[0].contains("before it"), "{}", errors[0]);
     assert!(errors[1].ends_with("; the append before it is not acknowledged either"), "{}", errors[1]);
     assert!(errors[2].ends_with("; 2 appends before it are not acknowledged either"), "{}", errors[2]);
-    // One that was only just asked is no reason.
+    // A node asked only recently is no reason.
     let cluster = Cluster::start(1).await;
     let log = open_within(&cluster, DEADLINE).await;
     log.append("a", AppendOptions::default()).await.unwrap();
@@ -241,7 +241,7 @@ async fn nothing_overtakes_what_failed_with_its_session_until_the_program_knows(
     let second = log.submit("b").await.unwrap();
     let expired = Err(AppendError::SessionExpired(session));
     assert_eq!(second.await, expired);
-    // The first one has failed, too, and nobody has looked at it.
+    // The first append failed too, and its failure was not received yet.
     assert_eq!(log.append("c", AppendOptions::default()).await, expired);
     assert_eq!(first.await, expired);
     assert_eq!(log.append("a", AppendOptions::default()).await.unwrap().id.number, 0);

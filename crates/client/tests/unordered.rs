@@ -1,4 +1,4 @@
-//! Unordered appends with keys in a log that cuts order, on a cluster in this process.
+//! Unordered appends with keys in a log ordered by cuts, on a cluster in this process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use seriatim_node::{Dev, DevOptions};
 const RECORDS: u64 = 600;
 const KEYS: usize = 100;
 
-/// Appends records with as many keys, and says which keys each session had.
+/// Appends `RECORDS` records with `KEYS` keys; returns each session's keys.
 async fn append(log: &Log, round: &str) -> BTreeMap<SessionId, BTreeSet<String>> {
     let mut appends = vec![];
     for number in 0..RECORDS {
@@ -46,7 +46,7 @@ async fn each_shard_of_a_log_with_cuts_has_a_session_of_its_own() {
     assert!(is_apart(&sessions), "all records with one key are of one session");
     assert_eq!(log.session().await, None, "there is not one to go on with");
 
-    // Another shard has a session of its own, too, as soon as the handle knows of it.
+    // The handle opens a session for the new shard after it learns of it.
     client.add_shard("keyed").await.unwrap();
     append(&log, "second").await;
     let sessions = append(&log, "third").await;

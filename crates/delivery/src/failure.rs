@@ -1,73 +1,71 @@
-//! Why a reader gets nothing more.
+//! Why a reader receives no more records.
 
 use seriatim_model::{NodeId, Position, ShardId};
 
-/// Why a read or a subscription ended. What can pass by itself is tried again instead.
+/// Why a read or subscription ended. Temporary failures are retried instead.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
-    /// The position lies below the trim point: it is gone for good.
+    /// The position is trimmed permanently.
     #[error("positions below {first} are trimmed; the first one is {first}")]
     Trimmed {
-        /// The first position that can still be read.
+        /// The first readable position.
         first: Position,
     },
-    /// A shard skipped a position that it holds, or gave it out twice. It must not happen; nothing
+    /// A shard skipped a position that it holds, or served it twice. This is a defect; nothing
     /// after the position was delivered.
     #[error("shard {shard} should have given out position {position} next, and did not; report this")]
     Gap {
-        /// The position that should have come next.
+        /// The expected position.
         position: Position,
-        /// The shard that should have given it out.
+        /// Its shard.
         shard: ShardId,
     },
-    /// A shard gave out records in an order that is none. It must not happen.
+    /// A shard sent records out of order. This is a defect.
     #[error("shard {shard} gave out position {position} out of order; report this")]
     Disordered {
-        /// The position that was out of place.
+        /// The misplaced position.
         position: Position,
-        /// The shard that gave it out.
+        /// Its shard.
         shard: ShardId,
     },
     /// The record is damaged on every replica of its shard.
     #[error("the record at position {position} is damaged on every replica of shard {shard}")]
     Damaged {
-        /// Where.
+        /// Its position.
         position: Position,
-        /// The shard that holds it.
+        /// Its shard.
         shard: ShardId,
     },
-    /// The shard lost the record, and an operator accepted that. It does not come back.
+    /// The record is lost permanently, and an operator accepted the loss.
     #[error(
         "what shard {shard} had from position {position} to {end} is lost: an operator accepted that; read on from {end}"
     )]
     Lost {
-        /// Where.
+        /// Its position.
         position: Position,
-        /// The shard that held it.
+        /// Its shard.
         shard: ShardId,
-        /// Where to read on: the shard lost all that it had before, and no other has a record
-        /// there.
+        /// Where to resume: no record exists from `position` to here.
         end: Position,
     },
-    /// The log continues below the reader's position after a loss that an operator accepted. Other
-    /// records get the positions from `start` on, and records that the reader has from there on are
-    /// lost.
+    /// After a loss that an operator accepted, the log continues below the reader's position. New
+    /// records get the positions from `start` on; the reader's records from there on are lost.
     #[error(
         "the log continues at position {start} after a loss that an operator accepted, and this reader is at position {position}: records that were read from {start} on are lost, and others get their positions; read on from {start}"
     )]
     Reassigned {
-        /// The position that the reader waits for.
+        /// The reader's next position.
         position: Position,
-        /// The position at which the log continues, and at which a reader has to begin again.
+        /// Where the log continues and the reader must resume.
         start: Position,
     },
-    /// No replica of the shard gave the record out, and the last one that was asked lacks it.
+    /// No replica of the shard served the record, and the last one asked lacks it.
     #[error("no replica of shard {shard} gives out position {position}: the last one asked does not hold it")]
     Missing {
-        /// Where.
+        /// Its position.
         position: Position,
-        /// The shard that should hold it.
+        /// Its shard.
         shard: ShardId,
     },
     /// The disks of all replicas of a shard fail.
@@ -75,34 +73,32 @@ pub enum Failure {
     Disk {
         /// The shard.
         shard: ShardId,
-        /// The operating system's message to the last one.
+        /// The operating system's error on the last replica asked.
         reason: String,
     },
-    /// The shards whose records were chosen have left the log, and so nothing more will come of
-    /// them.
+    /// The chosen shards have left the log, so no more records follow.
     #[error("nothing more comes of {}: {} left the log; choose others", listed(.0), if .0.len() == 1 { "it has" } else { "they have" })]
     ShardsLeft(Vec<ShardId>),
-    /// The shards whose records were chosen are retired, and all that they had was handed over:
-    /// nothing more will come of them.
+    /// The chosen shards are retired and all their records were delivered, so no more follow.
     #[error("nothing more comes of {}: {} retired, and all records were handed over; choose others", listed(.0), if .0.len() == 1 { "it is" } else { "they are" })]
     ShardsRetired(Vec<ShardId>),
     /// The log was deleted.
     #[error("the log '{0}' does not exist any more")]
     Deleted(String),
-    /// The deadline passed and the shard that holds the position did not answer.
+    /// The deadline passed without an answer from the shard that holds the position.
     #[error("shard {shard} on node {node} does not answer{}", because(.why))]
     Unanswered {
         /// The shard.
         shard: ShardId,
-        /// The node that was asked last.
+        /// The last node asked.
         node: NodeId,
-        /// Why no view can be formed, if that is so.
+        /// Why no view can be formed, if that is the cause.
         why: Option<String>,
     },
     /// The deadline passed and the log had no view.
     #[error("the log has no view{}", because(.why))]
     NoView {
-        /// Why no view can be formed, if that is known.
+        /// Why no view can be formed, if known.
         why: Option<String>,
     },
 }

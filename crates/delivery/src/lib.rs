@@ -1,16 +1,14 @@
-//! The records that a reader may see, and when; and the end of those that nobody is to see any
-//! more.
+//! Delivery of a log's records to readers, and trims.
 //!
-//! The shards of a log each give out their own part of it; a reader wants the whole, in order. Two
-//! machines here merge those parts by position: position `p` comes from the shard that the
-//! placement names, and only after every position below it was given out. Where no placement names
-//! it, it comes from whichever shard has it.
+//! Each shard serves its own part of a log. Two machines merge the parts by position: position `p`
+//! comes from the shard that the placement names, or without a placement from any shard that has
+//! it, and only after every position below it.
 //!
-//! * [`Subscriber`]: from a position on, for as long as the reader likes. The shards push.
-//! * [`Fetch`]: single reads, each answered with what is there, or waiting until there is
-//!   something. It remembers which shards hold what, where the positions do not tell.
+//! * [`Subscriber`]: all records from a position on. The shards push.
+//! * [`Fetch`]: single reads, which may wait for the first record. It remembers owners where no
+//!   placement names them.
 //!
-//! A third machine, [`Trim`], tells all shards to forget what is below a position.
+//! A third machine, [`Trim`], makes all shards delete the records below a position.
 //!
 //! ```text
 //! reader        Subscriber          primary of shard 0   primary of shard 1
@@ -22,13 +20,13 @@
 //!   |<-- Deliver ----|--- Credit ---------->|                    |
 //! ```
 //!
-//! Records that a shard gives out are stable, so buffered ones stay good through lost connections
-//! and view changes; only the subscriptions have to be made anew.
+//! Shards serve only stable records, so buffered ones stay valid through lost connections and view
+//! changes; only the subscriptions are renewed.
 //!
-//! # Three pieces
+//! # Parts
 //!
-//! A [`Subscriber`] is put together from three pieces, of which none holds another. Each is plain
-//! data with functions: no input or output, no clock.
+//! A [`Subscriber`] has three independent parts: plain data with functions, without input, output
+//! or clock.
 //!
 //! ```text
 //!  shards, register                                  application
@@ -41,17 +39,14 @@
 //!          +------------------- record ------------------+
 //! ```
 //!
-//! * The **source** (`source/`) knows what the shards have given out: their subscriptions and
-//!   credit, the register's view, and which position that did not come is a gap. Asked for a
-//!   position, it says what is known of it.
-//! * The **policy** (`policy/`) decides what is handed over and when: `InOrder`, one position after
-//!   the other as it becomes final, or `TwoBounds`, before that, with what holds and what failed
-//!   later.
-//! * The **sink** (`sink/`) is the reader's side: how much it can take, and what it is told.
+//! * The **source** (`source/`) holds the shards' subscriptions and records, and the register's
+//!   view. It returns its knowledge of a position and detects gaps.
+//! * The **policy** (`policy/`) decides which records are delivered when: `InOrder` only final
+//!   ones, `TwoBounds` also predicted ones, with later reports which hold and which failed.
+//! * The **sink** (`sink/`) is the reader's side: its room and its events.
 //!
-//! The promises of each stand at its type, and are asserted there. [`Fetch`] uses the parts of a
-//! source that serve single reads as well: the register's view, and the doubt about what did not
-//! come.
+//! Each type documents and asserts its promises. [`Fetch`] shares the source's view and gap
+//! detection.
 
 mod failure;
 pub mod fetch;

@@ -1,4 +1,4 @@
-//! Scripts of subscriptions with two bounds: what shards say, and what the reader is told.
+//! Scripted speculative subscriptions: messages of shards, and the reader's events.
 
 use std::time::Duration;
 
@@ -17,11 +17,10 @@ struct Script {
     subscriber: Subscriber,
     now: Time,
     asked: Asked,
-    /// How often the register was asked.
     lookups: usize,
 }
 
-/// A word for each thing that the reader is told: records with a `?` may fail.
+/// The reader's events in words; `?` marks speculative records.
 fn told(events: &[Event]) -> Vec<String> {
     let word = |event: &Event| match event {
         Event::Deliver { records, speculative } => {
@@ -41,7 +40,7 @@ fn told(events: &[Event]) -> Vec<String> {
     events.iter().map(word).collect()
 }
 
-/// A record at this position that says so much.
+/// A record with this text.
 fn says(position: u64, text: &str) -> Stored {
     let id = seriatim_model::RecordId { number: position + 1000, ..stored(position).id };
     Stored { id, record: seriatim_model::Record::new(text.as_bytes(), 0), ..stored(position) }
@@ -51,7 +50,7 @@ fn speculative() -> Selection {
     Selection { speculative: true, ..Selection::default() }
 }
 
-/// View `number`, whose flush began at `first` and came to `start`.
+/// View `number`, whose flush covers `first` to `start`.
 fn view(number: u64, shards: u32, first: u64, start: u64) -> LogEntry {
     let mut newer = entry(number, shards, 4);
     if let Some(view) = &mut newer.view {
@@ -100,7 +99,7 @@ impl Script {
         self.deliver_of(VIEW, shard, from, records, upto)
     }
 
-    /// A shard delivers positions. `view` is the latest view that decides about one of them.
+    /// A delivery; `view` is the latest view that decides one of its positions.
     fn deliver_of(
         &mut self,
         view: ViewNumber,
@@ -113,7 +112,7 @@ impl Script {
         self.says(shard, |request| shard::Message::Deliver { request, view, from, records, upto })
     }
 
-    /// The time passes until something is due, and that is done.
+    /// Advances the time to the next timer.
     fn wait(&mut self) -> Vec<String> {
         self.now = self.subscriber.deadline().expect("something is due").max(self.now);
         self.step(Input::Wake)
@@ -141,7 +140,6 @@ impl Script {
         self.says(shard, |request| shard::Message::Holds { request, view, from, upto, void })
     }
 
-    /// The register tells of a view, and shards are asked anew.
     fn enters(&mut self, entry: LogEntry) -> Vec<String> {
         let told = self.step(from_register(control::Message::Registered { entry }));
         self.step(Input::Wake);
@@ -174,8 +172,7 @@ fn what_a_shard_predicted_and_does_not_give_out_as_final_is_not_confirmed() {
     let mut script = Script::new(2, None, speculative());
     script.predict(1, 0, 0, run(0..4), 8);
     assert_eq!(script.predict(1, 1, 0, run(4..8), 12), ["4? 5? 6? 7?"]);
-    // Both go by a view that is not known here, and in which another shard has the positions from 4
-    // on.
+    // Both shards follow an unknown view, in which another shard has 4 onward.
     assert_eq!(script.deliver(0, 0, run(0..4), 8), ["confirm 4"]);
     assert!(script.deliver(1, 0, vec![], 8).is_empty());
     assert!(script.subscriber.deadline().is_some_and(|at| at <= script.now), "the register is asked");
@@ -235,7 +232,7 @@ fn what_fails_may_begin_again_lower_when_another_shard_says_more() {
     script.predict_with(1, 0, 0, (vec![], vec![Span { first: Position(0), count: 4 }]), 8);
     assert_eq!(script.predict_with(1, 1, 0, (vec![stored(5)], nothing(4)), 12), ["5?"]);
     script.enters(view(2, 2, 0, 8));
-    // First the later one of two positions turns out different.
+    // The later of two wrong positions is found first.
     assert_eq!(script.deliver(1, 0, vec![says(4, "x"), no_op(5), no_op(6), no_op(7)], 12), ["fail 5"]);
     let told = script.deliver(0, 0, vec![says(0, "a"), no_op(1), no_op(2), no_op(3)], 8);
     assert_eq!(told, ["a x", "confirm 8"]);
@@ -334,7 +331,7 @@ fn a_filter_and_shards_go_without_speculation() {
 #[test]
 fn positions_of_shards_that_are_not_chosen_are_no_gaps_wherever_they_lie() {
     for speculative in [false, true] {
-        // Positions do not say on which shard they are.
+        // No placement.
         let mut log = view(1, 2, 0, 0);
         log.config.order = seriatim_model::Order::Scalog;
         let selection = Selection { shards: Some([ShardId(1)].into()), speculative, ..Selection::default() };
@@ -378,7 +375,6 @@ fn a_reader_that_wants_nothing_is_told_nothing_and_kept_within_its_window() {
     assert!(script.asked.is_empty(), "a shard that sends more than it may is not listened to");
 }
 
-/// Of a log whose positions do not say on which shard they are.
 fn unplaced(shards: u32) -> Script {
     unplaced_of(shards, speculative())
 }
@@ -387,7 +383,6 @@ fn unplaced_of(shards: u32, selection: Selection) -> Script {
     of_log(unplaced_log(shards), selection)
 }
 
-/// A log in which clients do not tell the shards by the positions.
 fn unplaced_log(shards: u32) -> LogEntry {
     let mut log = view(1, shards, 0, 0);
     log.config.order = seriatim_model::Order::Belfast;
@@ -440,7 +435,6 @@ fn a_bound_whose_beginning_was_missed_confirms_nothing() {
 #[test]
 fn a_shard_tells_what_another_one_predicted_and_was_passed_over() {
     let mut script = unplaced(2);
-    // Shard 0 has positions 0 and 1, and shard 1 the next two.
     let told = script.predict_with(1, 0, 0, (vec![stored(0), stored(1)], vec![]), 4);
     assert_eq!(told, ["0? 1?"]);
     assert_eq!(script.predict_with(1, 1, 0, (vec![stored(2)], vec![span(3, 1)]), 6), ["2?"]);
@@ -459,7 +453,7 @@ fn a_prediction_that_comes_after_it_was_passed_over_is_not_given() {
     assert_eq!(told, ["0? 2?", "confirm 4"]);
 }
 
-/// A subscription to shard 0 of two, which was given 0, 2 and 5 before they are final.
+/// A subscription to shard 0 of two, with speculative records 0, 2 and 5.
 fn of_one_shard() -> Script {
     let mut script = unplaced_of(2, Selection { shards: Some([ShardId(0)].into()), ..speculative() });
     let told = script.predict_with(1, 0, 0, (vec![stored(0), stored(2), stored(5)], vec![]), 6);
@@ -477,8 +471,8 @@ fn what_a_retired_shard_predicted_beyond_its_end_fails_from_the_first_record_on(
     assert_eq!(script.deliver(0, 1, run([2]), 3), ["confirm 3", "ShardsRetired([ShardId(0)])"]);
 }
 
-/// A subscription to these shards of a log, the first of which is retired. It has the records that
-/// this had, at 0 and 2, and what it was told with the last one.
+/// Events after the last record of a retired shard with records 0 and 2, for a subscription to
+/// `shards`.
 fn of_a_retired_shard(shards: &[u32], end: Option<u64>) -> Vec<String> {
     let shards = Some(shards.iter().map(|shard| ShardId(*shard)).collect());
     let mut script = of_log_until(unplaced_log(2), Selection { shards, ..Selection::default() }, end);
@@ -602,7 +596,7 @@ fn of_shards(shards: &[u32], speculative: bool) -> Selection {
     Selection { speculative, shards, ..Selection::default() }
 }
 
-/// A log of two shards, in stripes of 4, to which a third joins with view 2 at position 4.
+/// A log of two shards with stripe 4; a third joins with view 2 at position 4.
 fn with_a_third() -> LogEntry {
     let mut newer = view(2, 3, 4, 4);
     let before = Placement::new(vec![ShardId(0), ShardId(1)], 4);
@@ -622,7 +616,7 @@ fn a_reader_of_chosen_shards_skips_nothing_that_a_view_decides_which_it_does_not
         };
         assert_eq!(script.deliver(0, 0, run(0..4), 4), confirmed("0 1 2 3", 4));
         assert_eq!(script.lookups, 0);
-        // By view 1 these are positions of shard 1.
+        // In view 1 shard 1 has these positions.
         assert!(script.deliver_of(newer, 0, 4, run(4..8), 8).is_empty());
         script.wait();
         assert_eq!((script.lookups, script.subscriber.confirmed()), (1, Position(4)));
@@ -633,13 +627,12 @@ fn a_reader_of_chosen_shards_skips_nothing_that_a_view_decides_which_it_does_not
     }
 }
 
-/// A log whose shards do not tell by positions, of one shard, and another one that is about to
-/// join.
+/// A log without placement, with one shard and one that will join.
 fn with_one_joining() -> LogEntry {
     LogEntry { shards: vec![vec![NodeId(10)], vec![NodeId(11)]], ..unplaced_log(1) }
 }
 
-/// The same when it has joined, with view 2 at this position.
+/// The same log after the shard joined, with view 2 at position `at`.
 fn with_both(at: u64) -> LogEntry {
     let mut both = LogEntry { shards: with_one_joining().shards, ..view(2, 2, at, at) };
     both.config.order = unplaced_log(1).config.order;
@@ -689,13 +682,12 @@ fn a_reader_of_a_shard_that_leaves_before_it_joins_is_told_so() {
 #[test]
 fn where_positions_tell_the_shard_no_record_waits_for_positions_of_others() {
     let mut script = Script::new(3, None, of_shards(&[0, 2], true));
-    // Shard 1 has 4 to 7, and shard 2 has said nothing yet.
+    // Shard 1 has 4 to 7; shard 2 has sent nothing.
     assert_eq!(script.deliver(0, 0, [run(0..4), run(12..16)].concat(), 16), ["0 1 2 3", "confirm 8"]);
     assert_eq!(script.deliver(2, 0, run(8..12), 12), ["8 9 10 11 12 13 14 15", "confirm 16"]);
 }
 
-/// A later view, which begins at `start`; the log continued at `continued` in a view before or in
-/// this one, after an accepted loss.
+/// A later view; the log continued at `continued` after a loss accepted in view 2.
 fn reassigned(number: u64, start: u64, continued: u64) -> LogEntry {
     let mut later = view(number, 1, start, start);
     later.history.reassign(ViewNumber(2), Position(continued));

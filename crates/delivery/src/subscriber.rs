@@ -1,4 +1,4 @@
-//! Records from a position on, in order, as they become final.
+//! A log's records from a position on, in order, as they become final.
 
 use std::fmt;
 
@@ -17,50 +17,48 @@ use crate::sink::Application;
 pub use crate::source::Selection;
 use crate::source::{Known, News, Source};
 
-/// A request of the reader. The token of the latest request is that of every event from then on.
+/// A request of the reader. Later events carry the token of the latest request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// The reader can take more. It is given the next record while it wants both records and bytes:
-    /// only the last record may be larger than what it wanted.
+    /// Adds room. Records follow while both counts are positive, so only the last record may exceed
+    /// the bytes.
     Want {
-        /// That many more records.
+        /// Additional records.
         records: u64,
-        /// That many more bytes of records.
+        /// Additional bytes of records.
         bytes: u64,
     },
-    /// The reader is done: nothing more is delivered.
+    /// Ends delivery.
     Cancel,
 }
 
-/// The next position of a reader that gets nothing, and what is known of why.
+/// Position that a waiting reader needs next, and the known obstacles.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Awaited {
-    /// Everything below it was handed over, and is final.
+    /// Everything below was delivered and is final.
     pub position: Position,
-    /// The shards that may have what is there, and do not give it out.
+    /// Shards that may have the position and do not serve it.
     pub shards: Vec<Unanswered>,
-    /// Why the log cannot go on, if the register says so.
+    /// Why the log is unavailable, if the register says so.
     pub unavailable: Option<String>,
 }
 
-/// A shard that gives out nothing because none of its replicas does, or because it has yet to join
-/// the log.
+/// A shard that serves nothing: its replicas do not, or it has not joined the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Unanswered {
     /// The shard.
     pub shard: ShardId,
-    /// The nodes of the replicas that do not answer.
+    /// Nodes of silent replicas.
     pub silent: Vec<NodeId>,
-    /// The nodes of those that answer that they cannot give it out.
+    /// Nodes of replicas that answer that they cannot serve the position.
     pub lacking: Vec<NodeId>,
-    /// Whether the shard has yet to join the log, so that no node has anything of it.
+    /// Whether the shard has not joined the log, so that no node has records of it.
     pub is_joining: bool,
 }
 
 impl Unanswered {
-    /// A shard that has yet to join the log.
     pub(crate) fn joining(shard: ShardId) -> Self {
         Self { shard, silent: vec![], lacking: vec![], is_joining: true }
     }
@@ -101,11 +99,10 @@ impl fmt::Display for Unanswered {
     }
 }
 
-/// A subscription to one log: merges what the shards push.
+/// A subscription to one log; merges the shards' records.
 ///
-/// It starts by itself, with its first timer; events leave as far as the reader wants records. It
-/// decides nothing itself: it asks the source for the positions that the policy wants, and gives
-/// the sink the records that the policy says, while the sink has room.
+/// It starts with its first timer. The policy names positions, the source supplies them, and the
+/// sink receives the records while it has room.
 #[derive(Debug)]
 pub struct Subscriber {
     source: Source,
@@ -113,11 +110,10 @@ pub struct Subscriber {
     sink: Application,
 }
 
-/// The policy that decides which records are handed over, and when.
 #[derive(Debug)]
 enum Policy {
     InOrder(InOrder),
-    /// With whether the reader is told what is confirmed.
+    /// The flag: whether the reader receives confirmations.
     TwoBounds(TwoBounds, bool),
 }
 
@@ -164,11 +160,10 @@ impl Machine for Subscriber {
 }
 
 impl Subscriber {
-    /// A subscription to the log that `entry` describes: from `from` on, up to `end` if there is
-    /// one. `control` is the node of the register; all shards together may have `window` bytes on
-    /// their way or kept, and each of them no less than
-    /// [`SUBSCRIPTION_BYTES_LEAST`](seriatim_model::limits::SUBSCRIPTION_BYTES_LEAST), where the
-    /// window is larger than that.
+    /// Subscribes to `range` of the log of `entry`. `control` is the node for register questions.
+    /// All shards share `window` bytes in flight and buffered; each gets at least
+    /// [`SUBSCRIPTION_BYTES_LEAST`](seriatim_model::limits::SUBSCRIPTION_BYTES_LEAST), or the
+    /// window if that is smaller.
     #[must_use]
     pub fn new(
         control: NodeId,
@@ -180,7 +175,7 @@ impl Subscriber {
         Self::with(control, entry, range, window, Selection::default(), options)
     }
 
-    /// The same, of a part of the log, or before it is final.
+    /// As [`new`](Self::new), with a [`Selection`].
     #[must_use]
     pub fn with(
         control: NodeId,
@@ -190,7 +185,7 @@ impl Subscriber {
         selection: Selection,
         options: Options,
     ) -> Self {
-        // There are no records above.
+        // No records exist above.
         let from = from.min(Position::MAX);
         let end = end.map_or(Position::MAX, |end| end.min(Position::MAX));
         let skips_lost = selection.skips_lost;
@@ -205,7 +200,7 @@ impl Subscriber {
         }
     }
 
-    /// The position that is handed over next.
+    /// The next position to deliver.
     #[must_use]
     pub fn next(&self) -> Position {
         match &self.policy {
@@ -214,7 +209,7 @@ impl Subscriber {
         }
     }
 
-    /// Below it nothing fails that was handed over.
+    /// Bound below which no delivered record fails.
     #[must_use]
     pub fn confirmed(&self) -> Position {
         match &self.policy {
@@ -223,7 +218,7 @@ impl Subscriber {
         }
     }
 
-    /// The position that is waited for, and why it does not come.
+    /// The position that the reader waits for, and the obstacles.
     #[must_use]
     pub fn awaited(&self, now: Time) -> Awaited {
         let position = self.confirmed();
@@ -231,13 +226,13 @@ impl Subscriber {
         Awaited { position, shards, unavailable: self.entry().unavailable.clone() }
     }
 
-    /// Whether nothing follows any more.
+    /// Whether no event follows.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.sink.has_ended()
     }
 
-    /// The register's entry, as far as this subscription knows.
+    /// The latest known register entry.
     #[must_use]
     pub fn entry(&self) -> &LogEntry {
         self.source.entry()
@@ -270,7 +265,6 @@ impl Subscriber {
         }
     }
 
-    /// Hands over what comes next, as far as it is there and wanted.
     fn hand_over(&mut self, now: Time, out: &mut Out) {
         if !self.source.has_view() {
             return;
@@ -294,7 +288,7 @@ impl Subscriber {
         self.source.return_credit(out);
     }
 
-    /// Does what the policy says. Returns whether it may say more at once.
+    /// Performs a step. Returns whether the policy may continue at once.
     fn follow(&mut self, step: Step, out: &mut Out) -> bool {
         match step {
             Step::Give => self.sink.give(self.source.take()),
@@ -310,7 +304,7 @@ impl Subscriber {
         true
     }
 
-    /// Takes back what turned out different.
+    /// Voids delivered records that are wrong.
     fn judge(&mut self, now: Time, news: News, out: &mut Out) {
         let Policy::TwoBounds(policy, _) = &mut self.policy else { return };
         let mut nowhere = None;
@@ -345,8 +339,7 @@ impl Subscriber {
                     }
                     true => {
                         let void = policy.entered(number, start, &ViewHistory::default());
-                        // Records that are lost come from nobody, nor do such of shards that have
-                        // ended.
+                        // No shard sends records at lost positions, or of ended shards.
                         let (confirmed, next) = (policy.confirmed(), policy.next());
                         let undecided = history.gaps().iter().filter(|gap| gap.end > confirmed);
                         let lost = undecided.map(|gap| gap.from.max(confirmed)).min();
@@ -358,21 +351,21 @@ impl Subscriber {
                 void.into_iter().chain(undone).min()
             }
             News::Trimmed { first } => {
-                // A record that holds and was trimmed holds all the same.
+                // A trim does not void a record that holds.
                 self.confirm(out);
                 return self.skip(first, out);
             }
             _ => None,
         };
         if let Some(first) = differs {
-            // Where no record comes from any more, the first one that was given fails.
+            // Where no record follows, the first given record is the first void one.
             let void = policy.record_from(first).filter(|_| nowhere == Some(first));
             self.fail_from(first, void, out);
         }
     }
 
-    /// Voids all that was given from `first` on; it is wanted anew. The reader is told `void`, if
-    /// it is known which record is the first.
+    /// Voids everything given from `first` on. The reader sees `void` as the first void position,
+    /// if given.
     fn fail_from(&mut self, first: Position, void: Option<Position>, out: &mut Out) {
         let Policy::TwoBounds(policy, _) = &mut self.policy else { return };
         let failed = policy.fail(first).map(|first| void.unwrap_or(first));
@@ -380,14 +373,12 @@ impl Subscriber {
         self.take_back(failed, next, out);
     }
 
-    /// The chosen shards have left.
     fn end_without(&mut self, shards: Vec<ShardId>, out: &mut Out) {
         self.confirm(out);
         self.end_with(Failure::ShardsLeft(shards), out);
     }
 
-    /// Ends with this failure. The records that are not confirmed fail first: no shard can say any
-    /// more whether they are final.
+    /// Ends with this failure. Unconfirmed records fail first: no shard can confirm them any more.
     fn end_with(&mut self, failure: Failure, out: &mut Out) {
         if let Policy::TwoBounds(policy, _) = &self.policy
             && let Some(first) = policy.record_from(policy.confirmed())
@@ -397,9 +388,8 @@ impl Subscriber {
         self.fail(failure, out);
     }
 
-    /// The chosen shards are retired, and have nothing at the next position or after it. When all
-    /// that they had is confirmed, a reader with an end is finished, and a reader without one gets
-    /// [`Failure::ShardsRetired`].
+    /// The chosen shards are retired, without positions from the next one on. After their last
+    /// confirmation a reader with an end finishes; another gets [`Failure::ShardsRetired`].
     fn end_of(&mut self, shards: Vec<ShardId>, out: &mut Out) {
         self.confirm(out);
         let Policy::TwoBounds(policy, _) = &self.policy else { return };
@@ -412,8 +402,7 @@ impl Subscriber {
         }
     }
 
-    /// From `next` on the reader is given records anew. Some of those that it has are void, or
-    /// none.
+    /// Restarts delivery at `next`, after voiding the records from `failed` on, if any.
     fn take_back(&mut self, failed: Option<Position>, next: Position, out: &mut Out) {
         if let Some(after) = failed {
             self.sink.take_back(after, out);
@@ -430,7 +419,7 @@ impl Subscriber {
         }
     }
 
-    /// Hands over what comes next, final or predicted, and tells what is final now.
+    /// Delivers available records, final or predicted.
     fn hand_over_with_bounds(&mut self, now: Time, out: &mut Out) {
         if !self.source.has_view() {
             return;
@@ -468,7 +457,6 @@ impl Subscriber {
         self.source.return_credit(out);
     }
 
-    /// Tells the reader what is final now, if it wants to know, and lets go of it.
     fn confirm(&mut self, out: &mut Out) {
         let Policy::TwoBounds(policy, is_speculative) = &mut self.policy else { return };
         if let Some(upto) = policy.confirm() {
@@ -486,8 +474,6 @@ impl Subscriber {
         self.finish(Some(Event::Failed(failure)), out);
     }
 
-    /// Tells the reader the last event, if it is still there, and the shards that nobody waits for
-    /// more.
     fn finish(&mut self, last: Option<Event>, out: &mut Out) {
         self.sink.end(last, out);
         self.source.close(out);

@@ -1,5 +1,4 @@
-//! The parts that the tests of all machines share: a small log, its records, and short names for
-//! effects.
+//! Shared test fixtures: a small log, its records, and filters for effects.
 
 use std::collections::BTreeMap;
 
@@ -13,14 +12,14 @@ use seriatim_protocol::control::{self, LogEntry};
 use seriatim_protocol::{Message, shard};
 
 pub(crate) const CONTROL: NodeId = NodeId(1);
-/// The view that decides about what shards deliver, unless a test says otherwise.
+/// The deciding view of deliveries.
 pub(crate) const VIEW: ViewNumber = ViewNumber(1);
 
 fn member(node: u32) -> Member {
     Member { node: NodeId(node), incarnation: Incarnation(7) }
 }
 
-/// A log of `shards` shards: shard `s` has its primary on node `10 * number + s` of view `number`,
+/// A log of `shards` shards: in view `number`, shard `s` has its primary on node `10 * number + s`
 /// and a backup on node `100 + s`.
 pub(crate) fn entry(number: u64, shards: u32, stripe: u64) -> LogEntry {
     let ids: Vec<ShardId> = (0..shards).map(ShardId).collect();
@@ -56,21 +55,19 @@ pub(crate) fn entry(number: u64, shards: u32, stripe: u64) -> LogEntry {
     }
 }
 
-/// The log, with a third replica of its first shard, on node 200.
 pub(crate) fn with_third_replica(entry: LogEntry) -> LogEntry {
     let mut entry = entry;
     entry.view.as_mut().unwrap().shards[0].replicas.push(member(200));
     entry
 }
 
-/// The log, of which an operator gave up these positions of a shard.
 pub(crate) fn that_lost(entry: LogEntry, shard: u32, from: u64, end: u64) -> LogEntry {
     let mut entry = entry;
     entry.history.give_up(Gap { shard: ShardId(shard), from: Position(from), end: Position(end) });
     entry
 }
 
-/// A log of two shards, of which the first is retired, and has nothing from position 3 on.
+/// A log of two shards; the first is retired and ends at position 3.
 pub(crate) fn without_a_shard() -> LogEntry {
     let last = entry(1, 2, 1).view.unwrap();
     let mut entry = entry(2, 2, 1);
@@ -81,8 +78,8 @@ pub(crate) fn without_a_shard() -> LogEntry {
     entry
 }
 
-/// The same, of which an operator gave up the first shard's positions from this one on. The first
-/// shard is in its view no more if that is all of them.
+/// The same log, whose first shard's positions from `from` on are given up. From 0 on, the view no
+/// longer names the shard.
 pub(crate) fn with_given_up(from: u64) -> LogEntry {
     let mut entry = LogEntry { version: 3, ..without_a_shard() };
     entry.history.give_up(Gap { shard: ShardId(0), from: Position(from), end: Position(3) });
@@ -116,7 +113,6 @@ pub(crate) fn from_register<Q>(message: control::Message) -> Input<Message, Q> {
     Input::Message { from: Address::Node(CONTROL, Endpoint::Register), message: message.into() }
 }
 
-/// The messages to shards among the effects: node, shard, message.
 pub(crate) fn to_shards<R>(effects: &[Effect<Message, R>]) -> Vec<(u32, u32, shard::Message)> {
     let to_shard = |effect: &Effect<Message, R>| match effect {
         Effect::Send {
@@ -128,7 +124,6 @@ pub(crate) fn to_shards<R>(effects: &[Effect<Message, R>]) -> Vec<(u32, u32, sha
     effects.iter().filter_map(to_shard).collect()
 }
 
-/// The numbers of the questions to the register among the effects.
 pub(crate) fn lookups<R>(effects: &[Effect<Message, R>]) -> Vec<u64> {
     let lookup = |effect: &Effect<Message, R>| match effect {
         Effect::Send {
@@ -140,7 +135,6 @@ pub(crate) fn lookups<R>(effects: &[Effect<Message, R>]) -> Vec<u64> {
     effects.iter().filter_map(lookup).collect()
 }
 
-/// The answers to the reader among the effects.
 pub(crate) fn replies<R: Clone>(effects: &[Effect<Message, R>]) -> Vec<R> {
     let reply = |effect: &Effect<Message, R>| match effect {
         Effect::Reply { reply, .. } => Some(reply.clone()),
@@ -149,11 +143,9 @@ pub(crate) fn replies<R: Clone>(effects: &[Effect<Message, R>]) -> Vec<R> {
     effects.iter().filter_map(reply).collect()
 }
 
-/// The requests to each shard at present: the node asked, the request, from where, and with which
-/// credit.
+/// Current request to each shard: node, number, first position, credit.
 pub(crate) type Asked = BTreeMap<u32, (u32, u64, Position, u64)>;
 
-/// Notes what a subscription asks of the shards with these effects.
 pub(crate) fn note_asked<R>(asked: &mut Asked, effects: &[Effect<Message, R>]) {
     for (node, shard, message) in to_shards(effects) {
         match message {
@@ -174,7 +166,6 @@ pub(crate) fn note_asked<R>(asked: &mut Asked, effects: &[Effect<Message, R>]) {
     }
 }
 
-/// A record at each of these positions.
 pub(crate) fn run(positions: impl IntoIterator<Item = u64>) -> Vec<Stored> {
     positions.into_iter().map(stored).collect()
 }

@@ -1,5 +1,4 @@
-//! A trim of a whole log: every replica of every shard is told, and all of one view have to
-//! confirm.
+//! Trim of a whole log: every replica of one view must confirm.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -17,32 +16,30 @@ use seriatim_protocol::{Mutation, Options};
 use crate::failure::Failure;
 use crate::source::{Directory, Learned};
 
-/// How long to wait before a replica is told again; doubled up to [`AGAIN_MOST`].
+/// First pause before retransmission; doubles up to [`AGAIN_MOST`].
 const AGAIN_FIRST: Duration = Duration::from_millis(10);
 const AGAIN_MOST: Duration = Duration::from_secs(1);
-/// From this pause on a replica takes so long that there may be a newer view, without it.
+/// From this pause on, a newer view may exclude the slow replica.
 const DOUBTFUL: Duration = Duration::from_millis(160);
 
-/// Deletes everything below a position on every replica of a log, for good.
+/// Deletes everything below a position on every replica of a log, permanently.
 ///
-/// Replicas that join a view learn from the members of the one before what is trimmed. So all
-/// replicas that one and the same view names have to confirm: if there is a newer one, all of them
-/// are told anew. The position may not be final yet; then replicas refuse, and are told again. It
-/// ends when all have confirmed, or the log is deleted; a caller that waits no longer forgets the
-/// machine.
+/// Joining replicas learn the trim point from the previous view's members, so all replicas of one
+/// view must confirm; a newer view restarts the trim. A replica to which the position is not final
+/// rejects the request and gets it again. A caller with a deadline drops the machine.
 #[derive(Debug)]
 pub struct Trim {
     directory: Directory,
     options: Options,
     position: Position,
-    /// The view whose replicas are told, under this number, and those that have not confirmed.
+    /// The current view and request, and the replicas that have not confirmed.
     view: ViewNumber,
     request: u64,
     awaited: BTreeMap<Address, Backoff>,
     is_over: bool,
 }
 
-/// The outcome of a trim.
+/// Outcome of a trim.
 pub type Outcome = Result<(), Failure>;
 
 type Out = Vec<Effect<Message, Outcome>>;
@@ -86,8 +83,7 @@ impl Machine for Trim {
 }
 
 impl Trim {
-    /// A trim of the log that `entry` describes, below `position`. `control` is the node of the
-    /// register.
+    /// A trim of the log of `entry` below `position`. `control` is the node for register questions.
     #[must_use]
     pub fn new(now: Time, control: NodeId, entry: LogEntry, position: Position, options: Options) -> Self {
         let directory = Directory::new(control, entry);
@@ -97,13 +93,12 @@ impl Trim {
         trim
     }
 
-    /// The first position that is to be kept.
+    /// The first kept position.
     #[must_use]
     pub fn position(&self) -> Position {
         self.position
     }
 
-    /// Tells all replicas of the view that is known, if there is one.
     fn begin(&mut self, now: Time) {
         let Some(view) = self.directory.view() else { return };
         assert!(view.number > self.view, "a newer view begins a new round");
@@ -136,15 +131,14 @@ impl Trim {
                     self.end(Ok(()), out);
                 }
             }
-            // It takes part in no view, or in another one.
+            // The replica is in another view, or in none.
             shard::Message::Fenced { .. } if self.awaited.contains_key(&from) => self.directory.ask(now),
-            // Not final yet there, or of an earlier round.
+            // Not final there yet, or from an earlier round.
             _ => {}
         }
     }
 
-    /// The connection to a node is gone: what it was told may be lost with it, and perhaps a view
-    /// without it follows.
+    /// The request may be lost with the connection, or a view without the node may follow.
     fn lost(&mut self, now: Time, node: NodeId) {
         let of_node = |to: &Address| matches!(to, Address::Node(of, _) if *of == node);
         if self.awaited.keys().any(of_node) {
@@ -183,7 +177,7 @@ mod tests {
         out
     }
 
-    /// The replicas that are told with a timer: node, shard, view, number.
+    /// The requests of one timer: node, shard, view, number.
     fn told(trim: &mut Trim, now: Time) -> Vec<(u32, u32, u64, u64)> {
         let out = step(trim, now, Input::Wake);
         let of = |(node, shard, message)| match message {
@@ -206,7 +200,7 @@ mod tests {
         let mut trim = Trim::new(after(0), CONTROL, entry(1, 2, 1), Position(7), Options::default());
         assert_eq!(told(&mut trim, after(0)), [(10, 0, 1, 1), (11, 1, 1, 1), (100, 0, 1, 1), (101, 1, 1, 1)]);
         for (node, shard) in [(10, 0), (100, 0), (101, 1)] {
-            // Of another round, or of a trim that was for less.
+            // Of another round, or of a lower trim.
             for early in [trimmed(2, 7), trimmed(1, 6)] {
                 assert!(step(&mut trim, after(1), from_shard(node, shard, early)).is_empty());
             }
@@ -228,7 +222,7 @@ mod tests {
         assert_eq!(told(&mut trim, after(2)), [(20, 0, 2, 2), (21, 1, 2, 2), (100, 0, 2, 2), (101, 1, 2, 2)]);
         let late = step(&mut trim, after(3), from_shard(101, 1, trimmed(1, 7)));
         assert!(late.is_empty(), "as of the view before");
-        // The same view again changes nothing.
+        // The same view changes nothing.
         step(&mut trim, after(3), from_register(found(2)));
         assert_eq!(told(&mut trim, after(3)), []);
     }

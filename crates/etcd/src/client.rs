@@ -1,4 +1,4 @@
-//! Requests, each to whichever endpoint answers.
+//! The client, which tries one endpoint after another.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,14 +18,12 @@ use crate::generated::etcdserverpb::watch_client::WatchClient;
 use crate::range::{KeyValue, Range};
 use crate::transaction::{Outcome, Transaction};
 
-/// How long one endpoint has for its answer.
+/// How long one endpoint has to answer.
 pub const REQUEST_DEADLINE: Duration = Duration::from_secs(2);
-/// How often a silent connection is probed. etcd closes connections that are probed more than every
-/// 5 s.
+/// How often a silent connection is probed; etcd closes it if more often than every 5 s.
 const PROBE_EVERY: Duration = Duration::from_secs(6);
-/// How long the answer to a probe may take.
+/// How long a probe may take.
 const PROBE_FOR: Duration = Duration::from_secs(3);
-/// The largest answer that is read.
 const MAX_ANSWER_BYTES: usize = 256 << 20;
 
 /// A client of one etcd cluster. Clones share their connections.
@@ -37,21 +35,20 @@ pub struct Client {
 #[derive(Debug)]
 struct Shared {
     endpoints: Vec<(String, Channel)>,
-    /// The index of the endpoint that answered last. Invariant: there is one with it.
+    /// Index of the endpoint that answered last. Invariant: it is within `endpoints`.
     preferred: AtomicUsize,
 }
 
 /// The result of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// The revision of the whole store that was read.
+    /// The revision of the whole store.
     pub revision: i64,
     /// The keys of the range, in order.
     pub found: Vec<KeyValue>,
 }
 
 impl Shared {
-    /// This endpoint answered: it is asked first from now on.
     fn prefer(&self, index: usize) {
         let count = self.endpoints.len();
         assert!(index < count, "there is no endpoint {index} among {count}");
@@ -60,11 +57,11 @@ impl Shared {
 }
 
 impl Client {
-    /// A client of the cluster with these endpoints, `host:port` each. It dials none of them yet.
-    /// To be called within a tokio runtime.
+    /// A client of a cluster with these endpoints, `host:port` each. It connects at the first
+    /// request. Requires a tokio runtime.
     ///
     /// # Errors
-    /// If there is none, or one is no address.
+    /// If there is no endpoint, or one is malformed.
     pub fn new(endpoints: &[String]) -> Result<Self, EndpointError> {
         if endpoints.is_empty() {
             return Err(EndpointError::None);
@@ -75,7 +72,7 @@ impl Client {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Reads a range as it is now.
+    /// Reads the present state of a range.
     ///
     /// # Errors
     /// If no endpoint answers in time.
@@ -89,20 +86,20 @@ impl Client {
         Ok(Snapshot { revision: revision(response.header), found: KeyValue::all(response.kvs) })
     }
 
-    /// Puts a value, whatever was there before.
+    /// Puts a value unconditionally.
     ///
     /// # Errors
-    /// If no endpoint answers in time. The value may have been put all the same.
+    /// If no endpoint answers in time; the value may be stored nevertheless.
     pub async fn put(&self, key: &str, value: Bytes) -> Result<(), RequestError> {
         self.commit(Transaction::new().put(key, value)).await.map(|_| ())
     }
 
-    /// Carries out a transaction, at least once if there is an outcome: it may be sent to one
-    /// endpoint after another. One that compares what it changes is carried out once at most, and
-    /// its outcome may then be that of an attempt that came too late.
+    /// Commits a transaction, perhaps more than once, since several endpoints may receive it. If it
+    /// compares the keys that it changes, it commits at most once, and the outcome may be that of a
+    /// late duplicate.
     ///
     /// # Errors
-    /// If no endpoint answers in time. The transaction may have been carried out all the same.
+    /// If no endpoint answers in time; it may have been committed nevertheless.
     pub async fn commit(&self, transaction: Transaction) -> Result<Outcome, RequestError> {
         let request = transaction.into_request();
         let commit = self.ask(|channel| {
@@ -112,11 +109,10 @@ impl Client {
         Ok(commit.await?.into())
     }
 
-    /// Makes etcd forget what was before `revision`; who follows a range from before has to read it
-    /// anew.
+    /// Drops the history before `revision`; earlier followers must read their range again.
     ///
     /// # Errors
-    /// If no endpoint answers in time, or the revision is forgotten already.
+    /// If no endpoint answers in time, or the revision is compacted.
     pub async fn compact(&self, revision: i64) -> Result<(), RequestError> {
         let compact = self.ask(|channel| {
             let request = with_leader(pb::CompactionRequest { revision, ..pb::CompactionRequest::default() });
@@ -125,14 +121,14 @@ impl Client {
         compact.await.map(|_| ())
     }
 
-    /// Follows a range for ever.
+    /// Follows a range forever.
     #[must_use]
     pub fn follow(&self, range: Range) -> Follower {
         Follower::new(self.clone(), range.clone(), range)
     }
 
-    /// Follows the changes of a range for ever, from now on: what is told at first, and when
-    /// changes were missed for good, is empty.
+    /// Follows the changes of a range from now on: [`Update::Whole`](crate::Update::Whole) is
+    /// empty.
     #[must_use]
     pub fn follow_changes(&self, range: Range) -> Follower {
         Follower::new(self.clone(), range, Range::nothing())
@@ -152,7 +148,7 @@ impl Client {
         let request =
             pb::WatchRequest { request_union: Some(pb::watch_request::RequestUnion::CreateRequest(create)) };
         self.ask(|channel| {
-            // etcd ends the watch when the requests end.
+            // etcd ends the watch when the request stream ends.
             let requests = tokio_stream::once(request.clone()).chain(tokio_stream::pending());
             let mut client = WatchClient::new(channel).max_decoding_message_size(MAX_ANSWER_BYTES);
             async move { client.watch(with_leader(requests)).await }
@@ -160,7 +156,7 @@ impl Client {
         .await
     }
 
-    /// Asks one endpoint after another, from the one that answered last on.
+    /// Begins with the endpoint that answered last.
     async fn ask<T, F>(&self, request: impl Fn(Channel) -> F) -> Result<T, RequestError>
     where
         F: Future<Output = Result<Response<T>, Status>>,
@@ -219,7 +215,7 @@ fn key_values(channel: Channel) -> KvClient<Channel> {
     KvClient::new(channel).max_decoding_message_size(MAX_ANSWER_BYTES)
 }
 
-/// A member of etcd that has lost its leader is to say so, instead of keeping us waiting.
+/// A member without a leader then fails the request instead of delaying it.
 fn with_leader<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
     request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));

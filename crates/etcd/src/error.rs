@@ -1,17 +1,17 @@
-//! The errors of etcd requests, and what to do about them.
+//! The errors of etcd requests, and their remedies.
 
 use std::fmt;
 use std::time::Duration;
 
 use tonic::{Code, Status};
 
-/// An endpoint that cannot be one.
+/// An unusable endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
-    /// None was given.
+    /// No endpoint is given.
     #[error("no endpoint of etcd is given; name at least one, such as 127.0.0.1:2379")]
     None,
-    /// It wants an encrypted connection.
+    /// It requires TLS.
     #[error("the etcd endpoint '{endpoint}' wants TLS, which is not supported; give http://host:port")]
     Encrypted {
         /// The endpoint.
@@ -27,16 +27,16 @@ pub enum EndpointError {
     },
 }
 
-/// Why a request was not answered. A transaction may have been carried out all the same.
+/// Why a request failed. Transactions may be committed nevertheless.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
     /// No endpoint answers.
     #[error("etcd does not answer ({}); start it, or correct its endpoints", join(.failures))]
     Unreachable {
-        /// Each endpoint that was asked, with what came of it.
+        /// One failure per endpoint.
         failures: Vec<Failure>,
     },
-    /// An endpoint answers that it will not.
+    /// An endpoint refuses the request.
     #[error("etcd refuses: {failure}")]
     Refused {
         /// The endpoint and its reason.
@@ -49,7 +49,7 @@ pub enum RequestError {
 pub struct Failure {
     /// The endpoint.
     pub endpoint: String,
-    /// The outcome of asking it.
+    /// Its cause.
     pub cause: String,
 }
 
@@ -59,8 +59,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The words of an etcd whose database has reached its quota: it takes no writes until its alarm is
-/// disarmed.
+/// The database is at its quota: etcd takes no writes until its alarm is disarmed.
 const OUT_OF_SPACE: &str = "database space exceeded";
 const MAKE_SPACE: &str = "old versions of its keys fill it: run 'etcdctl compact REVISION' with its present revision, 'etcdctl defrag' and \
      'etcdctl alarm disarm', and start etcd with --auto-compaction-retention=1h";
@@ -71,8 +70,8 @@ impl Failure {
         Self { endpoint: endpoint.to_owned(), cause }
     }
 
-    /// The answer of an endpoint, with the remedy where a known one helps. The innermost cause says
-    /// most: "connection refused" rather than "transport error".
+    /// Takes the innermost cause ("connection refused" instead of "transport error") and adds a
+    /// known remedy.
     pub(crate) fn told(endpoint: &str, status: &Status) -> Self {
         let mut cause: &dyn std::error::Error = status;
         while let Some(inner) = cause.source() {
@@ -85,7 +84,7 @@ impl Failure {
     }
 }
 
-/// Whether another endpoint may give a better answer.
+/// Whether another endpoint may succeed.
 pub(crate) fn is_passing(status: &Status) -> bool {
     matches!(
         status.code(),

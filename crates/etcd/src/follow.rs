@@ -1,4 +1,4 @@
-//! Following a range of keys, across lost connections and forgotten revisions.
+//! Follows a range of keys, across lost connections and compacted revisions.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use crate::generated::etcdserverpb::WatchResponse;
 use crate::generated::mvccpb;
 use crate::range::{KeyValue, Range};
 
-/// How long to wait after a failure before etcd is asked again.
+/// Pause after a failure.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// An update of a range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Update {
-    /// The whole range as it is: at the start, and when changes were missed for good.
+    /// The whole range: at the start, and after changes were lost.
     Whole(Vec<KeyValue>),
     /// The changes since, in order.
     Changed(Vec<Change>),
@@ -34,14 +34,14 @@ pub enum Change {
     },
 }
 
-/// Follows a range: the whole of it first, then every change, none left out and none twice.
+/// Follows a range: first the whole, then every change exactly once.
 #[derive(Debug)]
 pub struct Follower {
     client: Client,
     range: Range,
-    /// The range to read at the start, and when changes were missed.
+    /// What [`Update::Whole`] reads.
     read: Range,
-    /// Everything up to here was told; nothing before the first read.
+    /// Changes up to here were delivered; `None` before the first read.
     revision: Option<i64>,
     stream: Option<Streaming<WatchResponse>>,
     has_failed: bool,
@@ -52,10 +52,10 @@ impl Follower {
         Self { client, range, read, revision: None, stream: None, has_failed: false }
     }
 
-    /// Waits for what is new.
+    /// Waits for the next update.
     ///
     /// # Errors
-    /// If etcd does not answer any more. The next call resumes, after a pause.
+    /// If etcd does not answer. The next call resumes, after a pause.
     pub async fn next(&mut self) -> Result<Update, RequestError> {
         if self.has_failed {
             pause().await;
@@ -84,7 +84,7 @@ impl Follower {
                     return Err(RequestError::Unreachable { failures: vec![failure] });
                 }
             };
-            // etcd has forgotten the changes after `told`, or was set back to an earlier state.
+            // etcd has compacted the changes after `told`, or was set back.
             if response.compact_revision > 0 || response.created && revision(response.header) < told {
                 self.revision = None;
             } else if response.canceled {
@@ -105,7 +105,7 @@ impl Follower {
     }
 }
 
-/// Waits a little, before etcd is asked again after it failed.
+/// Waits for the pause after a failure.
 pub async fn pause() {
     tokio::time::sleep(PAUSE).await;
 }

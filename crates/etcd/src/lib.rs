@@ -1,7 +1,7 @@
-//! A small client of etcd: reads, transactions, and a way to follow a range of keys for ever.
+//! A small client of etcd: reads, transactions, and following a range of keys.
 //!
-//! The generated code for etcd's service stays in here. A [`Client`] knows all endpoints of an etcd
-//! cluster and asks the next when one does not answer. It dials only when it is asked something.
+//! The generated code for etcd's service is private. A [`Client`] knows all endpoints of a cluster
+//! and tries the next when one fails.
 
 mod client;
 mod error;

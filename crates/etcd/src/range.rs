@@ -1,4 +1,4 @@
-//! Keys, and what is stored under them.
+//! Keys and their values.
 
 use bytes::Bytes;
 
@@ -8,7 +8,7 @@ use crate::generated::mvccpb;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Range {
     pub(crate) from: Vec<u8>,
-    /// The first key beyond the range; empty if it is a single key.
+    /// The first key beyond the range; empty for a single key.
     pub(crate) end: Vec<u8>,
 }
 
@@ -19,7 +19,7 @@ impl Range {
         Self { from: key.into(), end: vec![] }
     }
 
-    /// A key that nobody has: reading it tells the revision, and nothing else.
+    /// A key that never exists: reading it returns only the revision.
     pub(crate) fn nothing() -> Self {
         Self { from: vec![0], end: vec![] }
     }
@@ -35,25 +35,25 @@ impl Range {
     #[must_use]
     pub fn between(first: &str, last: &str) -> Self {
         let mut end: Vec<u8> = last.into();
-        // No byte of UTF-8 is 255: the last byte can always be the next.
+        // UTF-8 has no byte 255, so this cannot overflow.
         *end.last_mut().expect("the documented precondition") += 1;
         Self { from: first.into(), end }
     }
 }
 
-/// A key, and the value stored under it.
+/// A key and its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyValue {
     /// The key.
     pub key: String,
     /// The value.
     pub value: Bytes,
-    /// The revision of the whole store at which the value was put.
+    /// The store's revision at which the value was put.
     pub modified_at: i64,
 }
 
 impl KeyValue {
-    /// Nothing for a key that is no text: it is none of those that this crate puts.
+    /// `None` if the key is not UTF-8: this crate puts no such key.
     pub(crate) fn new(stored: mvccpb::KeyValue) -> Option<Self> {
         let key = String::from_utf8(stored.key.into()).ok()?;
         Some(Self { key, value: stored.value, modified_at: stored.mod_revision })

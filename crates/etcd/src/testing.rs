@@ -1,4 +1,4 @@
-//! A real etcd for tests: one process on loopback, which can be killed, started again and paused.
+//! A real etcd for tests: one process on loopback that can be killed, restarted and paused.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,13 +9,12 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use tempfile::TempDir;
 
-/// Set to 1, it makes a missing etcd a failure instead of a reason to skip a test.
+/// 1: a missing etcd fails the test instead of skipping it.
 const REQUIRED: &str = "SERIATIM_REQUIRE_ETCD";
-/// How long a start may take.
 const START_FOR: Duration = Duration::from_secs(60);
-/// The words by which etcd says that it takes requests.
+/// etcd's log line once it takes requests.
 const READY: &str = "serving client traffic";
-/// How often a start is tried: another process may take a port that was free.
+/// Another process may take a free port before etcd does.
 const ATTEMPTS: u32 = 5;
 
 /// A running etcd with its data in a temporary directory. Dropping it kills it.
@@ -33,11 +32,10 @@ struct Ports {
 }
 
 impl EtcdServer {
-    /// Starts an empty one, on ports that are free. Nothing if `etcd` is not installed: then a line
-    /// says that the test is skipped.
+    /// Starts an empty etcd. `None`, with a printed line, if `etcd` is not installed.
     ///
     /// # Panics
-    /// If it does not start, or is not installed although `SERIATIM_REQUIRE_ETCD` is 1.
+    /// If it does not start, or is missing although `SERIATIM_REQUIRE_ETCD` is 1.
     #[must_use]
     #[expect(clippy::print_stdout, reason = "whoever runs the tests is to know what was not tested")]
     pub fn start() -> Option<Self> {
@@ -57,16 +55,16 @@ impl EtcdServer {
         panic!("etcd does not start")
     }
 
-    /// Where clients reach it.
+    /// Its address for clients.
     #[must_use]
     pub fn endpoint(&self) -> String {
         endpoint(self.ports.clients)
     }
 
-    /// How many requests it was sent in its life, as it counts them itself.
+    /// Number of requests since its start.
     ///
     /// # Panics
-    /// If it does not say.
+    /// If it does not answer.
     #[must_use]
     pub fn requests(&self) -> u64 {
         let mut stream = TcpStream::connect(("127.0.0.1", self.ports.clients)).expect("it listens");
@@ -81,12 +79,12 @@ impl EtcdServer {
 
     /// Kills it, as with `kill -9`.
     pub fn kill(&mut self) {
-        // It may be gone already.
+        // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Starts it again after [`Self::kill`], with the data that it had.
+    /// Restarts it with its data.
     ///
     /// # Panics
     /// If it does not start.
@@ -94,7 +92,7 @@ impl EtcdServer {
         self.restart_with(&[]);
     }
 
-    /// The same, with further options of etcd.
+    /// Also adds options of etcd.
     ///
     /// # Panics
     /// If it does not start.
@@ -103,7 +101,7 @@ impl EtcdServer {
         self.child = spawn(self.ports, &self.directory, options).expect("etcd starts again");
     }
 
-    /// Makes it stand still, with its connections open. When this returns, all of its threads do.
+    /// Stops all its threads, with its connections open.
     pub fn pause(&self) {
         self.signal(Signal::STOP);
         let stopped = waitpid(Some(Pid::from_child(&self.child)), WaitOptions::UNTRACED);
@@ -113,7 +111,7 @@ impl EtcdServer {
         );
     }
 
-    /// Lets it go on after [`Self::pause`].
+    /// Continues it after [`Self::pause`].
     pub fn resume(&self) {
         self.signal(Signal::CONT);
     }
@@ -138,7 +136,7 @@ fn free_port() -> u16 {
     listener.local_addr().expect("it is bound").port()
 }
 
-/// Starts a process and waits until it takes requests; nothing if it ends instead.
+/// Returns a process that takes requests; `None` if it fails.
 fn spawn(ports: Ports, directory: &TempDir, options: &[&str]) -> Option<Child> {
     let (clients, peers) = (endpoint(ports.clients), endpoint(ports.peers));
     let mut child = Command::new("etcd")
@@ -156,10 +154,10 @@ fn spawn(ports: Ports, directory: &TempDir, options: &[&str]) -> Option<Child> {
         .expect("etcd was there a moment ago");
     let said = BufReader::new(child.stderr.take().expect("it was piped"));
     let (ready, is_ready) = mpsc::sync_channel(1);
-    // Reads to the end, so that etcd never waits for its log.
+    // Reads all output, so that etcd never blocks on its log.
     std::thread::spawn(move || {
         for line in said.lines().map_while(Result::ok).filter(|line| line.contains(READY)) {
-            // Only the first is waited for.
+            // Only the first line counts.
             let _ = ready.try_send(line);
         }
     });

@@ -1,4 +1,4 @@
-//! Transactions: comparisons, and what is done if all of them hold.
+//! Transactions: comparisons, and the operations if all of them hold.
 
 use bytes::Bytes;
 
@@ -6,7 +6,7 @@ use crate::client::range_request;
 use crate::generated::etcdserverpb as pb;
 use crate::range::{KeyValue, Range};
 
-/// A transaction. etcd carries it out whole, or only its reads for the other case.
+/// A transaction. etcd carries it out whole, or only the reads of [`or_get`](Self::or_get).
 #[derive(Clone, Debug, Default)]
 pub struct Transaction {
     request: pb::TxnRequest,
@@ -15,16 +15,16 @@ pub struct Transaction {
 /// The outcome of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// Whether all comparisons held, and it was carried out.
+    /// Whether all comparisons held.
     pub succeeded: bool,
-    /// The results of its reads, in their order: the reads for the case that came.
+    /// The results of the executed reads, in order.
     pub found: Vec<Vec<KeyValue>>,
-    /// The outcomes of the transactions within it, in their order.
+    /// The outcomes of nested transactions, in order.
     pub within: Vec<Outcome>,
 }
 
 impl Outcome {
-    /// The answer of the read number `index`; nothing if there was none.
+    /// Takes the result of read `index`; empty if there is none.
     #[must_use]
     pub fn take(&mut self, index: usize) -> Vec<KeyValue> {
         self.found.get_mut(index).map(std::mem::take).unwrap_or_default()
@@ -32,27 +32,27 @@ impl Outcome {
 }
 
 impl Transaction {
-    /// One that compares and does nothing yet.
+    /// An empty transaction.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Holds if `key` was put `version` times since it was created; 0: if it does not exist.
+    /// Requires that `key` was put `version` times since its creation; 0: it does not exist.
     #[must_use]
     pub fn if_version(self, key: &str, version: i64) -> Self {
         let target = pb::compare::TargetUnion::Version(version);
         self.compare(key, pb::compare::CompareTarget::Version, target)
     }
 
-    /// Holds if `key` was put last at `revision`; 0: if it does not exist.
+    /// Requires that the last put of `key` was at `revision`; 0: it does not exist.
     #[must_use]
     pub fn if_modified_at(self, key: &str, revision: i64) -> Self {
         let target = pb::compare::TargetUnion::ModRevision(revision);
         self.compare(key, pb::compare::CompareTarget::Mod, target)
     }
 
-    /// Holds if `key` has this value.
+    /// Requires that `key` has this value.
     #[must_use]
     pub fn if_value(self, key: &str, value: Bytes) -> Self {
         let target = pb::compare::TargetUnion::Value(value);
@@ -92,15 +92,14 @@ impl Transaction {
         self
     }
 
-    /// Reads if the comparisons hold, after what was put or deleted before.
+    /// Reads if the comparisons hold, after earlier puts and deletions.
     #[must_use]
     pub fn get(mut self, range: &Range) -> Self {
         self.request.success.push(read(range));
         self
     }
 
-    /// Carries out another transaction within this one if the comparisons hold: that one compares
-    /// for itself. No key may be changed by two of them.
+    /// Nests a transaction with its own comparisons. Two of them must not change the same key.
     #[must_use]
     pub fn and(mut self, within: Self) -> Self {
         self.request.success.push(operation(pb::request_op::Request::RequestTxn(within.request)));

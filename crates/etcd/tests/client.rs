@@ -1,4 +1,4 @@
-//! The client against a real etcd, which is killed, paused and made to forget.
+//! The client against a real etcd that is killed, paused and compacted.
 
 use std::time::Duration;
 
@@ -8,7 +8,6 @@ use seriatim_etcd::{
     Change, Client, EndpointError, Follower, KeyValue, Range, RequestError, Transaction, Update,
 };
 
-/// How long anything that is waited for may take.
 const WAIT: Duration = Duration::from_secs(30);
 
 fn client(etcd: &EtcdServer) -> Client {
@@ -19,7 +18,7 @@ fn keys(found: &[KeyValue]) -> Vec<&str> {
     found.iter().map(|found| found.key.as_str()).collect()
 }
 
-/// The next update, whatever fails before it.
+/// The next update, after any failures.
 async fn next(follower: &mut Follower) -> Update {
     let next = async {
         loop {
@@ -100,7 +99,7 @@ async fn what_etcd_forgot_is_read_anew() {
     let mut follower = client.follow(Range::prefix("t/"));
     assert_eq!(next(&mut follower).await, Update::Whole(vec![]));
     etcd.kill();
-    // Its connection is found to be closed.
+    // The client notices its closed connection.
     assert!(client.get(&Range::key("t/a")).await.is_err());
     etcd.restart();
     for key in ["t/a", "t/b"] {

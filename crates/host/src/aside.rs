@@ -1,5 +1,4 @@
-//! A role's state that cannot be read is put out of the way, and nothing of it is removed: the
-//! files of its store, and the journal's entries for it.
+//! Unreadable state of a role (its store's files and journal entries) is put aside, never removed.
 
 use std::io;
 
@@ -7,15 +6,13 @@ use bytes::Bytes;
 use seriatim_model::{Endpoint, Incarnation};
 use seriatim_store::{Disk, RoleKey, ShardStore};
 
-/// The file with the entries of the journal: each its length in four bytes, the lowest first, and
-/// then itself.
+/// File of the journal entries: each with its length in four bytes, little endian.
 const ENTRIES: &str = "journal-entries";
 
-/// Puts aside what a role held. `incarnation` is the incarnation in which it goes on. Returns the
-/// directory.
+/// Puts a role's state aside and returns the directory. `incarnation` is the next one.
 ///
 /// # Errors
-/// The file or directory, and what the disk said.
+/// The file or directory, and the disk's error.
 pub(crate) fn put(
     disk: &dyn Disk,
     key: RoleKey,

@@ -1,5 +1,4 @@
-//! The backlog of the journal and of the disk, log by log, and which logs have to wait before they
-//! add to it.
+//! Backlog of the journal and the disk for each log, and the logs that must wait because of it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -11,17 +10,14 @@ use seriatim_store::{BytesBehind, Lsn, RoleKey};
 
 use crate::host::Host;
 
-/// For so long after clients brought something for a log, the log counts as one that the node is
-/// shared with.
+/// Time for which a log with client appends counts as sharing the node.
 const SHARED_FOR: Duration = Duration::from_secs(10);
 
-/// Which part of what may wait for the journal may do so where logs share a node: entries become
-/// durable in turn, and one that asks for little waits for all that others have waiting. A log that
-/// has the node to itself only waits for itself, and what a slow disk writes at once may then be
-/// more.
+/// Divisor of the allowed backlog where logs share a node: entries become durable in order, so a
+/// small log waits for the others' backlog. A log alone waits only for itself.
 const PART_IF_SHARED: usize = 12;
 
-/// Bytes that were given to the journal and are not durable.
+/// Bytes given to the journal that are not durable.
 ///
 /// Invariant: `bytes` is the sum of `of`, and that the sum of `waiting`; `of` holds no zero.
 #[derive(Debug, Default)]
@@ -29,16 +25,15 @@ pub(crate) struct Backlog {
     waiting: VecDeque<(Lsn, LogId, usize)>,
     of: BTreeMap<LogId, usize>,
     bytes: usize,
-    /// Bytes of records that logs gave to the disk since it last kept up: what durability asks for
-    /// no journal waits nowhere else.
+    /// Bytes of records given to the disk since it last kept up. At durability `memory` no other
+    /// backlog shows them.
     given: BTreeMap<LogId, u64>,
-    /// Roles that were told to admit nothing.
+    /// Roles that may admit nothing.
     pressed: BTreeSet<RoleKey>,
-    /// The two logs that clients brought something for last, and when: the latest first.
+    /// The last two logs with client appends, the latest first.
     visited: [Option<(LogId, Time)>; 2],
 }
 
-/// How many bytes of records a command brings.
 pub(crate) fn record_bytes(command: &StorageCommand) -> usize {
     match command {
         StorageCommand::Put(records) => records.iter().map(|(_, record)| record.size()).sum(),
@@ -49,7 +44,6 @@ pub(crate) fn record_bytes(command: &StorageCommand) -> usize {
     }
 }
 
-/// How many records a command brings.
 pub(crate) fn record_count(command: &StorageCommand) -> usize {
     match command {
         StorageCommand::Put(records) => records.len(),
@@ -59,7 +53,6 @@ pub(crate) fn record_count(command: &StorageCommand) -> usize {
 }
 
 impl Backlog {
-    /// Clients bring something for a log.
     pub(crate) fn visit(&mut self, now: Time, log: LogId) {
         let [latest, _] = self.visited;
         if latest.is_some_and(|(before, _)| before != log) {
@@ -68,12 +61,11 @@ impl Backlog {
         self.visited[0] = Some((log, now));
     }
 
-    /// Whether clients bring something for several logs.
+    /// Whether clients append to several logs.
     fn is_shared(&self, now: Time) -> bool {
         self.visited[1].is_some_and(|(_, at)| now - at < SHARED_FOR)
     }
 
-    /// So many bytes wait from now on, until this entry is durable.
     pub(crate) fn add(&mut self, lsn: Lsn, log: LogId, bytes: usize) {
         if bytes > 0 {
             self.waiting.push_back((lsn, log, bytes));
@@ -82,7 +74,6 @@ impl Backlog {
         }
     }
 
-    /// Everything up to this entry is durable.
     pub(crate) fn durable(&mut self, durable: Lsn) {
         while self.waiting.front().is_some_and(|(lsn, ..)| *lsn <= durable) {
             let (_, log, bytes) = self.waiting.pop_front().expect("the front was just seen");
@@ -95,7 +86,6 @@ impl Backlog {
         }
     }
 
-    /// Records are on their way to the disk.
     pub(crate) fn gives(&mut self, log: LogId, command: &StorageCommand) {
         let bytes = record_bytes(command);
         if bytes > 0 {
@@ -103,7 +93,7 @@ impl Backlog {
         }
     }
 
-    /// Whether the disk does not keep up, and this log has its share of that.
+    /// Whether the disk falls behind, and this log gave it at least an average share.
     fn presses_the_disk(&mut self, log: LogId, behind: BytesBehind) -> bool {
         if !behind.is_pressing() {
             self.given.clear();
@@ -113,8 +103,8 @@ impl Backlog {
         self.given.get(&log).is_some_and(|given| *given >= share)
     }
 
-    /// Whether more waits than should, and this log has its share of it: one that has less does not
-    /// wait for those that take all they can get.
+    /// Whether the backlog is too large, and this log has at least its share of it. Small logs need
+    /// not wait for large ones.
     fn presses(&self, log: LogId, most_bytes: usize) -> bool {
         let share = most_bytes / self.of.len().max(1);
         self.bytes >= most_bytes && self.of.get(&log).is_some_and(|bytes| *bytes >= share)
@@ -122,8 +112,7 @@ impl Backlog {
 }
 
 impl Host {
-    /// Tells a role whether it may admit what a client brings, or hurry with what it copies, if
-    /// that has changed since it was last told.
+    /// Notifies a role whether it may admit appends, and whether to hurry its copying.
     pub(crate) fn press(&mut self, now: Time, key: RoleKey) {
         let options = self.config.options;
         let part = if self.backlog.is_shared(now) { PART_IF_SHARED } else { 1 };
@@ -194,7 +183,7 @@ mod tests {
         assert!(backlog.presses_the_disk(HOT, behind) && !backlog.presses_the_disk(QUIET, behind));
         assert!(!backlog.presses_the_disk(LogId(3), behind));
         assert!(!backlog.presses_the_disk(HOT, well));
-        // Bytes that it gave before the disk kept up do not count any more.
+        // Bytes given before the disk kept up no longer count.
         assert!(!backlog.presses_the_disk(HOT, behind));
         backlog.gives(QUIET, &put(1));
         assert!(backlog.presses_the_disk(QUIET, behind));

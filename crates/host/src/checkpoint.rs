@@ -1,9 +1,8 @@
-//! Checkpoints: what the roles know is written anew, so that the journal's files can be used again.
+//! Checkpoints: roles write their whole state, so that journal files can be reused.
 //!
-//! A node may have many roles, and a role may know much. So this goes in pieces, each of so many
-//! bytes and roles at most, between the steps of ordinary work: the next piece follows when the one
-//! before is durable, and the files are synced that it relies on. What a role says stands for
-//! everything that it has journaled until then, not until the checkpoint began.
+//! A checkpoint goes in pieces of bounded bytes and roles, between ordinary steps. A piece follows
+//! when the previous one is durable and its files are synced. A role's snapshot covers all its
+//! journal entries until that moment, not only those before the checkpoint.
 
 use std::collections::VecDeque;
 use std::ops::Bound;
@@ -16,26 +15,22 @@ use seriatim_store::{CheckpointId, Lsn, RoleKey};
 use crate::condition::NODE;
 use crate::host::Host;
 
-/// A checkpoint that is under way.
 #[derive(Debug)]
 pub(crate) struct Checkpoint {
     id: CheckpointId,
-    /// The role that was asked last, in the order of keys, and where it goes on if it says what it
-    /// knows in parts.
+    /// Last role asked, in key order, and the start of its next part, if any.
     asked: Option<RoleKey>,
     goes_on: Option<LogId>,
-    /// The snapshot of that role, or of the node itself, as far as it is not in the journal yet.
+    /// Rest of the current snapshot, not in the journal yet.
     said: (RoleKey, VecDeque<Bytes>),
-    /// The last entry of the piece before.
+    /// Last entry of the previous piece.
     written: Lsn,
-    /// To be synced; taken by the syncer.
+    /// Files to sync.
     files: Vec<String>,
     is_syncing: bool,
 }
 
 impl Host {
-    /// Begins a checkpoint if the journal asks for one, adds the next piece to the one under way,
-    /// or finishes it.
     pub(crate) fn checkpoint_goes_on(&mut self, now: Time) {
         let is_due = self.journal.checkpoint_due()
             || self.has_full_disk() && self.journal.needs_file()
@@ -58,7 +53,6 @@ impl Host {
         self.awaited = self.last;
     }
 
-    /// Whether a checkpoint is under way and waits for nothing.
     pub(crate) fn checkpoint_is_ready(&self) -> bool {
         let is_ready = |checkpoint: &Checkpoint| {
             checkpoint.files.is_empty()
@@ -69,23 +63,21 @@ impl Host {
         self.checkpoint.as_ref().is_some_and(is_ready) && self.has_returned()
     }
 
-    /// Whether there is room for what it has still to say. On a full disk it waits for that: what
-    /// is left is for trims, which make more, and a checkpoint that ends halfway makes none.
+    /// On a full disk the last room is for trims, which free some. An unfinished checkpoint frees
+    /// nothing.
     fn checkpoint_fits(&self) -> bool {
         let needs = self.journal.checkpoint_needs();
         !self.has_full_disk()
             || self.free_bytes().is_none_or(|free| free + self.journal.ready_bytes() >= needs)
     }
 
-    /// Whether what the journal has may go once the roles told what they know. What there is of a
-    /// dismissed replica does not go before the replica's files, and of roles that wait for the
-    /// others' word it is not certain that they count.
+    /// Entries of a dismissed replica must outlive its files, and roles of a returning node may
+    /// still be discarded.
     pub(crate) fn can_checkpoint(&self) -> bool {
         self.doomed.is_empty() && self.retired.is_empty() && self.has_returned()
     }
 
-    /// The node itself is the first to say what it knows, before anything else is journaled: what
-    /// it says is not only about what is journaled in its name.
+    /// The node's own snapshot goes first because it covers more than entries under its own key.
     fn begin_checkpoint(&mut self, id: CheckpointId) {
         self.checkpoint = Some(Checkpoint {
             id,
@@ -98,8 +90,7 @@ impl Host {
         });
     }
 
-    /// Adds the next piece, and says whether there was one: otherwise all roles have said what they
-    /// know.
+    /// Returns false when all roles are done.
     fn add_piece(&mut self, checkpoint: &mut Checkpoint) -> bool {
         let most = self.config.journal.snapshot_bytes;
         let (mut bytes, mut asked) = (0, 0);
@@ -112,8 +103,7 @@ impl Host {
                     return asked > 0 || bytes > 0;
                 }
                 asked += 1;
-                // The beginning of what a role says is to be journaled before anything that the
-                // role does later.
+                // The start of a role's snapshot must precede the role's later entries.
                 if self.config.options.mutates(Mutation::SnapshotAhead) {
                     return true;
                 }
@@ -128,7 +118,7 @@ impl Host {
         }
     }
 
-    /// Asks the next role, if there is one, which may have nothing to say.
+    /// Returns false if there is no further role. A role may have no snapshot.
     fn ask_next(&mut self, checkpoint: &mut Checkpoint) -> bool {
         let from = checkpoint.asked.map_or(Bound::Unbounded, |key| match checkpoint.goes_on {
             Some(_) => Bound::Included(key),
@@ -145,7 +135,6 @@ impl Host {
         true
     }
 
-    /// The files that a checkpoint waits for, unless they were taken.
     pub(crate) fn take_checkpoint_files(&mut self) -> Option<Vec<String>> {
         let checkpoint = self.checkpoint.as_mut().filter(|checkpoint| !checkpoint.files.is_empty())?;
         checkpoint.is_syncing = true;
@@ -161,7 +150,6 @@ impl Host {
     }
 }
 
-/// Takes at most so many bytes from the front, and says how many.
 fn cut(chunks: &mut VecDeque<Bytes>, most: usize) -> (Vec<Bytes>, usize) {
     let (mut taken, mut len) = (vec![], 0);
     while let Some(mut chunk) = chunks.pop_front() {

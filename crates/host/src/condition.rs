@@ -1,4 +1,4 @@
-//! The word of a node about itself, for a client that asks how it is.
+//! A node's report about itself, for clients that ask.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,34 +13,33 @@ use crate::recovery::Problem;
 use crate::role::Role;
 use crate::usage::Usage;
 
-/// The node itself, which works for no log in particular.
+/// The node itself, which belongs to no log.
 pub(crate) const NODE: RoleKey = RoleKey { log: LogId(0), endpoint: Endpoint::Node };
 
-/// The beginning of the notice that a message is lost.
 const UNSENT: &str = "a message cannot be sent";
 
-/// How many of those that ask how the node is wait for an answer. More ask again.
+/// Most waiting askers. Others ask again.
 const MOST_ASKS: usize = 1024;
 
-/// Measurements that are taken outside of the host.
+/// Measurements from outside of the host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Measured {
-    /// How many suspicions of other nodes turned out wrong.
+    /// Wrong suspicions of other nodes.
     pub wrong_suspicions: u64,
-    /// How long a write of the journal lately took.
+    /// Duration of recent journal writes.
     pub journal_write: Duration,
-    /// Why the node cannot serve at present, if it cannot.
+    /// Why the node cannot serve; `None` if it can.
     pub ailment: Option<Ailment>,
 }
 
 impl Host {
-    /// Takes note of measurements.
+    /// Stores measurements.
     pub fn note_condition(&mut self, measured: Measured) {
         self.measured = measured;
     }
 
-    /// Takes note that a role's message was larger than any that travels, and is lost. The node
-    /// reports it once for each role: the role sends the same again, and its log waits for that.
+    /// Reports once for each role that its message exceeds the largest frame. The role repeats the
+    /// message, and its log is blocked.
     pub fn note_unsent(&mut self, log: LogId, endpoint: Endpoint, cause: &str) {
         let is_told = |problem: &Problem| {
             (problem.log, problem.endpoint) == (log, endpoint) && problem.cause.starts_with(UNSENT)
@@ -62,8 +61,7 @@ impl Host {
         !self.asks.is_empty()
     }
 
-    /// Tells every client that asked how the node is, and what its files take, if that could be
-    /// found out.
+    /// Sends the node's condition to all clients that asked. `usage` is `None` if unknown.
     pub fn tell_condition(&mut self, now: Time, usage: Option<&Usage>) {
         let asks = std::mem::take(&mut self.asks);
         if asks.is_empty() {
@@ -95,7 +93,6 @@ impl Host {
         }
     }
 
-    /// The nodes that the latest views leave out, where these were formed here.
     fn left_out(&self, now: Time) -> Vec<LeftOut> {
         let mut left_out = vec![];
         for key in self.controllers() {
@@ -116,7 +113,7 @@ impl Host {
         left_out
     }
 
-    /// The shard replicas that are incomplete, or take part in no view.
+    /// Shard replicas that are incomplete or in no view.
     fn incomplete(&self) -> Vec<ReplicaOf> {
         let is_incomplete = |key: &&RoleKey| match key.endpoint {
             Endpoint::Shard(shard) => !self.replica(key.log, shard).is_some_and(shard::Replica::is_whole),
@@ -155,7 +152,7 @@ impl Host {
         logs.into_values().collect()
     }
 
-    /// Tells which logs and nodes are known here, without the register.
+    /// Works without the register.
     pub(crate) fn tell_known(&mut self, to: Address, request: u64) {
         let controllers = self.controllers();
         let known = controllers.iter().filter_map(|key| self.controller(key.log)?.entry());

@@ -1,34 +1,28 @@
-//! Failure detection: which other nodes are alive, judged by heartbeats, one stream per pair of
-//! nodes.
+//! Failure detection by heartbeats, one stream per pair of nodes.
 //!
-//! A heartbeat carries a count and repeats the latest count heard from the other side. A node is
-//! *alive* while its answers advance, so a link that works in one direction only is no link.
-//! Suspicion is earned:
+//! A heartbeat carries a count and repeats the latest count of the other side. A node is *alive*
+//! while its answers advance, so a link must work in both directions. Causes of suspicion:
 //!
-//! * **A connection that closed**, if it is the one over which the node's present incarnation was
-//!   heard last; of a node that was never heard, the last one that it made.
-//! * **Silence** for longer than this link's answers usually take. The bound follows what is
-//!   measured, never falls below a few intervals, and doubles when a suspicion turned out wrong. An
-//!   observer that was itself not scheduled charges nobody for that time, and gives one more moment
-//!   before it suspects. A node whose other messages are taken here is at work: where processors
-//!   are busy, the thread that answers may have to wait for one. So its silence is borne for
-//!   longer, up to a bound, since those messages do not say that anything arrives there. From
-//!   half-way to the suspicion on it is sent something that its host answers, in case that there is
-//!   nothing else to say.
-//! * **The node's own word** that it cannot serve: its disk or its driver stands still.
-//!   One whose disk is full says that, too, and is not suspected: it can do everything else.
-//! * **A way that carries heartbeats and nothing else**: what is sent over the other connection is
-//!   not taken (`lane.rs`). Each of the two nodes then suspects the other, since the one that finds
-//!   out says so.
+//! * **A closed connection** over which the present incarnation was last heard; for a node never
+//!   heard, its latest connection.
+//! * **Silence** longer than this link's usual answer time. The bound is at least a few intervals
+//!   and doubles after a wrong suspicion. An observer that was not scheduled excuses that time. A
+//!   node whose other messages arrive may only lack a processor for its heartbeats, so its silence
+//!   is tolerated longer, up to a bound, because such messages do not prove that ours arrive. From
+//!   half of the timeout on, this node sends probes.
+//! * **A self-report** that the node's disk or driver stalls. A full disk is reported too, but is
+//!   no cause.
+//! * **A path that carries only heartbeats** (`lane.rs`). The node that detects it reports it, so
+//!   both suspect each other.
 //!
-//! Nodes also show each other how far their disks are, and tell one that comes back what its
-//! earlier incarnations had shown (`mark.rs`): a disk that holds less was set back.
+//! Nodes also report their journal's progress, and remind a returning node of its earlier
+//! incarnations' reports (`mark.rs`). A disk that holds less was set back.
 //!
-//! A suspected node is alive again when it answers something that was sent after the suspicion:
-//! what a dead process had sent before it died may still arrive.
+//! A suspicion ends when the node answers a count sent later; messages of a dead process may still
+//! arrive.
 //!
-//! The detector is no part of [`Host`](crate::Host): a server runs it on a thread that no record
-//! passes through, so that a busy node is not taken for a dead one.
+//! A server runs the detector on a thread of its own, outside of [`Host`](crate::Host), so that a
+//! busy node is not suspected.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -43,51 +37,50 @@ use crate::lane::Lane;
 use crate::mark::{DiskMark, Shown};
 use crate::rhythm::Rhythm;
 
-/// How much longer a node has once it is overdue: what has arrived meanwhile may not have been
-/// looked at yet.
+/// Extra time for an overdue node: its heartbeat may have arrived unprocessed.
 const GRACE: Duration = Duration::from_millis(5);
 
 /// Why a node is suspected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// The connection over which it was heard closed.
+    /// Its connection closed.
     Closed,
     /// It did not answer for this long.
     Silent(Duration),
-    /// It came back as another incarnation.
+    /// It returned as another incarnation.
     Restarted,
-    /// It says so itself.
+    /// It reports this itself.
     Unwell(Ailment),
-    /// Heartbeats reach it, and for this long nothing else did.
+    /// Only heartbeats reached it, for this long.
     Unreached(Duration),
 }
 
-/// The outcome for a node.
+/// A finding about a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Liveness {
-    /// It is taken for gone.
+    /// It is suspected.
     Suspected(NodeId, Cause),
     /// It answers again, or for the first time.
     Alive(NodeId),
-    /// One that this node was never told of says that it is there.
+    /// An unknown node sends heartbeats.
     Unknown(NodeId),
-    /// Nothing tells whether what this node sends it arrives, or whether it is at work: something
-    /// is to be sent.
+    /// No evidence that our messages arrive there or that the node works: the host must send a
+    /// probe.
     Unproven(NodeId),
-    /// It has said what it remembers of this node's disk.
+    /// It has reported its memory of this node's disk.
     Told(NodeId),
-    /// A node was shown more than this node's disk held when it started: the disk was set back.
+    /// It has seen more than this node's disk held at the start.
     SetBack(NodeId),
-    /// By its own word a node's disk has no room for records (true), or has enough again (false).
+    /// Self-reported: its disk has no room for records (true), or enough again (false).
     FullDisk(NodeId, bool),
 }
 
-/// How many messages of one other node its host has taken: counted there, read by the detector.
+/// Count of another node's messages that the host took. The host writes it, the detector reads it.
 #[derive(Clone, Debug, Default)]
 pub struct Taken(Arc<AtomicU64>);
 
 impl Taken {
-    /// One more.
+    /// Counts one message.
     pub fn note(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
@@ -97,19 +90,18 @@ impl Taken {
     }
 }
 
-/// The connection over which a heartbeat came: a number that is never used again.
+/// A connection for heartbeats. Numbers are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Via(pub u64);
 
-/// The other nodes, and which of them are alive.
+/// The other nodes, and whether they are alive.
 #[derive(Debug)]
 pub struct Detector {
-    /// This incarnation of the node.
     incarnation: u64,
     limits: Limits,
     count: u64,
     beat_at: Time,
-    /// How often this node found that it had not been scheduled.
+    /// Times that this node found itself unscheduled.
     pauses: u64,
     ailment: Option<Ailment>,
     mark: DiskMark,
@@ -122,32 +114,29 @@ struct Other {
     incarnation: u64,
     count: u64,
     pauses: u64,
-    /// Over which connection the present incarnation was heard last.
+    /// Connection over which the present incarnation was heard last.
     via: Option<Via>,
-    /// The last connection that it made, until it is heard for the first time.
+    /// Its latest connection, until its first heartbeat.
     greeted: Option<Via>,
-    /// The highest of our counts that it repeated.
+    /// Highest of our counts that it repeated.
     answered: u64,
     answered_at: Time,
     rhythm: Rhythm,
     /// See [`Limits::silence_at_work`].
     times_at_work: u32,
-    /// How many of its messages were taken here.
     taken: Taken,
-    /// How many of these there were, and when it was found that there were more.
+    /// Count of its messages, and when it last grew.
     work: (u64, Time),
-    /// Whether what is sent to it arrives.
     lane: Lane,
-    /// It was found overdue, and is suspected if nothing comes until then.
+    /// When the overdue node becomes suspected.
     overdue: Option<Time>,
-    /// When something was sent to it last since it answered, to see whether it is at work.
+    /// Time of the last probe for its work, since its last answer.
     asked_at: Option<Time>,
     suspicion: Option<Suspicion>,
-    /// The marks of its disk that its incarnations showed.
     shown: Shown,
-    /// It has said what it remembers of this node's.
+    /// Whether it reported its memory of our disk.
     has_told: bool,
-    /// By its own word its disk is full.
+    /// Self-reported.
     has_full_disk: bool,
 }
 
@@ -156,13 +145,12 @@ struct Suspicion {
     /// Only an answer to a later count ends it.
     since: u64,
     cause: Cause,
-    /// The incarnation that was suspected, and how often it had been paused by its own word.
+    /// Incarnation and self-reported pauses of the suspected node.
     of: (u64, u64),
 }
 
 impl Detector {
-    /// A detector of a node's `incarnation`, whose disk is as `mark` says, and which knows no other
-    /// node yet.
+    /// A detector for a node's `incarnation`.
     #[must_use]
     pub fn new(incarnation: u64, limits: &Limits, mark: DiskMark) -> Self {
         Self {
@@ -178,45 +166,43 @@ impl Detector {
         }
     }
 
-    /// Another node is there, as far as is known. Its messages are counted by the host.
+    /// Adds another node. `taken` counts its messages.
     pub fn meet(&mut self, now: Time, node: NodeId, taken: Taken) {
         let limits = &self.limits;
         let other = self.others.entry(node).or_insert_with(|| Other::new(now, limits));
         other.taken = taken;
     }
 
-    /// Another node is gone for good.
+    /// Removes another node permanently.
     pub fn forget(&mut self, node: NodeId) {
         self.others.remove(&node);
     }
 
-    /// The nodes that are suspected.
+    /// Suspected nodes.
     pub fn suspected(&self) -> impl Iterator<Item = NodeId> {
         self.others.iter().filter(|(_, other)| other.suspicion.is_some()).map(|(node, _)| *node)
     }
 
-    /// How many suspicions turned out wrong: the node was there all the time, and not stopped
-    /// either.
+    /// Number of suspicions that were wrong: the node ran without a pause.
     #[must_use]
     pub fn wrong_suspicions(&self) -> u64 {
         self.wrong
     }
 
-    /// From now on this node says of itself that it cannot serve, or that it can.
+    /// Sets what this node reports. `None`: it can serve.
     pub fn feel(&mut self, ailment: Option<Ailment>) {
         self.ailment = ailment;
     }
 
-    /// When [`Detector::beat`] is to be called at the latest.
+    /// Latest time of the next [`Detector::beat`].
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         let overdue = self.others.values().filter_map(Other::deadline).min();
         (!self.others.is_empty()).then(|| overdue.map_or(self.beat_at, |at| at.min(self.beat_at)))
     }
 
-    /// Sends heartbeats, if they are due. Returns them, and which nodes are suspected from now on.
-    ///
-    /// Everything that has arrived is to be given to [`Detector::heard`] first.
+    /// Returns due heartbeats and new suspicions. The caller first passes all arrived heartbeats to
+    /// [`Detector::heard`].
     pub fn beat(&mut self, now: Time) -> (Vec<(NodeId, Heartbeat)>, Vec<Liveness>) {
         if self.deadline().is_none_or(|due| now < due) {
             return (vec![], vec![]);
@@ -260,7 +246,6 @@ impl Detector {
         (self.others.iter().map(beat).collect(), changes)
     }
 
-    /// While this node itself was late, the others had no chance to be heard.
     fn excuse_lateness(&mut self, now: Time) {
         let Some(due) = self.deadline() else { return };
         let late = now - due;
@@ -277,7 +262,7 @@ impl Detector {
         }
     }
 
-    /// A heartbeat arrived over a connection.
+    /// Handles a heartbeat.
     pub fn heard(&mut self, now: Time, node: NodeId, via: Via, beat: Heartbeat) -> Vec<Liveness> {
         let Some(other) = self.others.get_mut(&node) else { return vec![Liveness::Unknown(node)] };
         let mut changes = vec![];
@@ -327,16 +312,16 @@ impl Detector {
         changes
     }
 
-    /// A node made a connection for heartbeats. Until it is heard for the first time, the last one
-    /// stands for its incarnation.
+    /// Notes a new connection for heartbeats. Until the first heartbeat, the latest one stands for
+    /// the incarnation.
     pub fn connected(&mut self, node: NodeId, via: Via) {
         if let Some(other) = self.others.get_mut(&node).filter(|other| other.incarnation == 0) {
             other.greeted = Some(via);
         }
     }
 
-    /// A connection from a node is gone. If it is the one over which the node was heard last, the
-    /// node is suspected; of a node that was never heard, if it is the last that it made.
+    /// Suspects the node if its present incarnation was last heard over this connection or, if
+    /// never heard, this was its latest.
     pub fn disconnected(&mut self, node: NodeId, via: Via) -> Option<Liveness> {
         let other = self.others.get_mut(&node)?;
         if other.via.or(other.greeted) != Some(via) {
@@ -351,7 +336,6 @@ impl Detector {
     }
 }
 
-/// How long a node may be silent at least.
 fn least_timeout(limits: &Limits) -> Duration {
     limits.heartbeat_every * limits.heartbeats_missed
 }
@@ -380,7 +364,6 @@ impl Other {
         }
     }
 
-    /// Whether more of its messages were taken than before.
     fn note_work(&mut self, now: Time) {
         let count = self.taken.count();
         if count != self.work.0 {
@@ -400,10 +383,9 @@ impl Other {
         self.suspicion = Some(Suspicion { since: count, cause, of: (self.incarnation, self.pauses) });
     }
 
-    /// Whether something is to be sent to it, to learn whether that arrives. It counts as sent.
+    /// Whether a probe of the path is due. Counts it as sent.
     fn probe_is_due(&mut self, now: Time) -> bool {
-        // A node that is gone for another reason takes nothing, and that says nothing of the way to
-        // it.
+        // A node that is down for another reason takes no messages either.
         let is_judged = self.suspicion.is_none() || self.lane.is_mute();
         if !is_judged {
             self.lane.starts_over(now);
@@ -411,7 +393,7 @@ impl Other {
         is_judged && self.lane.probe_is_due(now)
     }
 
-    /// Whether something is to be sent to it, since its answers stay away. It counts as sent.
+    /// Whether a probe is due because answers are missing. Counts it as sent.
     fn ask_is_due(&mut self, now: Time) -> bool {
         let quarter = self.rhythm.timeout() / 4;
         let ask_at = self.asked_at.map_or(self.answered_at + quarter * 2, |at| at + quarter);
@@ -422,8 +404,8 @@ impl Other {
         is_quiet
     }
 
-    /// Notes that the node is overdue; when it was for long enough, that is why it is suspected. So
-    /// is one to which nothing but heartbeats gets.
+    /// Returns a cause for suspicion if the node was overdue long enough or only heartbeats reach
+    /// it.
     fn find_silent(&mut self, now: Time, every: Duration) -> Option<Cause> {
         if self.suspicion.is_none()
             && let Some(lasting) = self.lane.falls_mute(now, self.answered_at)
@@ -440,7 +422,6 @@ impl Other {
         Some(Cause::Silent(now - self.answered_at))
     }
 
-    /// It answers.
     fn answers(&mut self, now: Time, count: u64) {
         if self.answered != 0 && self.suspicion.is_none() {
             self.rhythm.gap(now, now - self.answered_at);
@@ -450,8 +431,8 @@ impl Other {
         (self.overdue, self.asked_at) = (None, None);
     }
 
-    /// Ends the suspicion. Says whether it was wrong: the node was heard before, was silent for a
-    /// moment, and was neither stopped nor started anew meanwhile.
+    /// Returns whether the suspicion was wrong: the node had been heard, was briefly silent, and
+    /// neither paused nor restarted.
     fn clear(&mut self, now: Time) -> bool {
         let Some(Suspicion { cause: Cause::Silent(_), of, .. }) = self.suspicion.take() else { return false };
         let was_there = self.answered != 0 && of == (self.incarnation, self.pauses);
@@ -500,8 +481,7 @@ mod tests {
         detector.heard(at(ms), OTHER, VIA, beat)
     }
 
-    /// Beats whenever that is due from `from` until `end`, and says when and why the other was
-    /// suspected.
+    /// Beats when due in `from..end`. Returns when and why the other was suspected.
     fn suspected(detector: &mut Detector, from: u64, end: u64) -> Option<(u64, Cause)> {
         (from..end).find_map(|ms| match detector.beat(at(ms)).1[..] {
             [Liveness::Suspected(OTHER, cause)] => Some((ms, cause)),
@@ -509,7 +489,6 @@ mod tests {
         })
     }
 
-    /// The other answers each heartbeat at once.
     fn answer_until(detector: &mut Detector, end: u64) {
         for ms in (0..end).step_by(20) {
             detector.beat(at(ms));
@@ -546,8 +525,7 @@ mod tests {
         assert!(ms <= 980 + 115, "{ms}");
     }
 
-    /// A node whose messages are taken every 10 ms from then until an end, and whose heartbeats are
-    /// not heard.
+    /// A node whose messages arrive every 10 ms until `end`, without heartbeats.
     fn works_until(end: u64) -> Option<(u64, Cause)> {
         let (mut detector, taken) = (detector(), Taken::default());
         detector.meet(at(0), OTHER, taken.clone());
@@ -564,7 +542,7 @@ mod tests {
     fn the_silence_of_a_node_that_is_at_work_is_borne_for_longer_but_not_for_ever() {
         assert_eq!(works_until(2000), Some((1285, silent_for(305))));
         assert_eq!(works_until(1150), Some((1220, silent_for(240))), "its last message was seen at 1140");
-        // One that stops altogether is found as soon as ever.
+        // A complete stop is found as fast as otherwise.
         assert_eq!(works_until(981), Some((1085, silent_for(105))));
         assert_eq!(works_until(1020), Some((1100, silent_for(120))), "90 ms after its last message");
     }
@@ -639,7 +617,7 @@ mod tests {
         let gone = Some(Liveness::Suspected(OTHER, Cause::Closed));
         assert_eq!(detector.disconnected(OTHER, Via(2)), gone);
         assert_eq!(detector.disconnected(OTHER, Via(2)), None);
-        // Once it was heard, only the connection over which it was counts.
+        // After the first heartbeat only its connection counts.
         detector.beat(at(20));
         let beat = answer(&detector);
         assert_eq!(hear(&mut detector, 21, beat).last(), Some(&Liveness::Alive(OTHER)));
@@ -687,7 +665,7 @@ mod tests {
         assert_eq!(detector.wrong_suspicions(), 1);
         let (again, _) = suspected(&mut detector, 1122, 2000).unwrap();
         assert!(again - 1121 >= 2 * (ms - 980) - 20, "{ms} {again}");
-        // Stopped by its own word, the second time: nothing is learned from that.
+        // The second time the node reports a pause, which teaches nothing.
         detector.beat(at(2020));
         let stopped = Heartbeat { pauses: 1, ..answer(&detector) };
         assert_eq!(hear(&mut detector, 2021, stopped), [Liveness::Alive(OTHER)]);
@@ -735,7 +713,7 @@ mod tests {
             let beat = show(9, durable, &here);
             hear(&mut here, durable, beat);
         }
-        // The other is killed, and its disk goes back.
+        // The other is killed, and its disk is set back.
         let mut back = Detector::new(10, &Limits::default(), DiskMark::new(3, 60));
         back.meet(at(100), NodeId(1), Taken::default());
         let beat = show(10, 60, &here);
@@ -745,7 +723,7 @@ mod tests {
         assert_eq!((told.heard_incarnation, told.remembered), (10, 80));
         let changes = back.heard(at(101), NodeId(1), VIA, told);
         assert_eq!(changes[0], Liveness::SetBack(NodeId(1)), "before it counts as heard");
-        // That was not said to an incarnation before, nor of what this incarnation wrote itself.
+        // Reports for an earlier incarnation, or of this one's writes, do not count.
         let stale = Heartbeat { heard_incarnation: 9, ..told };
         assert!(back.heard(at(102), NodeId(1), VIA, stale).is_empty());
         let fine = Heartbeat { remembered: 60, ..told };

@@ -16,7 +16,6 @@ use crate::register::RegisterPlace;
 
 const KEY: RoleKey = RoleKey { log: LogId(1), endpoint: Endpoint::Shard(ShardId(0)) };
 
-/// A node with an empty replica.
 fn host_on(disk: &MemoryDisk) -> Host {
     let config = HostConfig {
         cluster: 7,
@@ -51,7 +50,7 @@ fn a_megabyte_that_is_bound_ten_times_is_journaled_once() {
     let name = |number| RecordId { session: SessionId(1), number };
     let records = (0..100).map(|number| (name(number), Record::new(&[number as u8; 10_000], 0))).collect();
     let bind = StorageCommand::Bind { view: ViewNumber(1), runs: vec![Run { first: Position(0), records }] };
-    // The first write makes the journal's files.
+    // Creates the journal's files.
     host.store(Time::ZERO, KEY, Ticket(0), &StorageCommand::Trim(Position(0)));
     write_all(&mut host, &disk);
     host.local.clear();

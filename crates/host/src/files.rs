@@ -1,5 +1,4 @@
-//! Work on files that takes as long as the disk takes: what a checkpoint syncs, and what is
-//! deleted. One such work is under way at a time, on a thread that may wait.
+//! Slow work on files: syncs and deletions, one at a time, on a thread that may wait.
 
 use std::ops::Bound;
 
@@ -9,23 +8,22 @@ use seriatim_store::{Disk, Removal, RoleKey, ShardStore, sync_files};
 use crate::host::Host;
 use crate::role::Role;
 
-/// Something to be done with files.
+/// A piece of work on files.
 #[derive(Clone, Debug)]
 pub struct FileWork(Work);
 
 #[derive(Clone, Debug)]
 pub(crate) enum Work {
-    /// Sync what a checkpoint covers.
     Sync(Vec<String>),
-    /// Delete a few segments of a replica's store.
+    /// Delete a few segments of a store.
     Remove(RoleKey, Removal),
-    /// Delete the store of a replica that was dismissed.
+    /// Delete a dismissed replica's store.
     RemoveStore(LogId, ShardId),
-    /// Delete all stores of a log that was deleted.
+    /// Delete all stores of a deleted log.
     RemoveLog(LogId),
 }
 
-/// The work that is under way, or was last.
+/// The work in flight, or the last.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Under {
     Sync,
@@ -35,11 +33,11 @@ pub(crate) enum Under {
 }
 
 impl FileWork {
-    /// Does it, however long it takes. The outcome is what
-    /// [`Event::FilesSynced`](crate::Event::FilesSynced) reports.
+    /// Performs the work, blocking. The driver reports
+    /// [`Event::FilesSynced`](crate::Event::FilesSynced).
     ///
     /// # Errors
-    /// The error that the disk reports.
+    /// The disk's error.
     pub fn perform(&self, disk: &dyn Disk) -> Result<(), String> {
         match &self.0 {
             Work::Sync(files) => sync_files(disk, files),
@@ -50,7 +48,7 @@ impl FileWork {
         .map_err(|cause| cause.to_string())
     }
 
-    /// Whether it is a checkpoint's.
+    /// Whether this is a checkpoint's sync.
     #[must_use]
     pub fn is_checkpoint(&self) -> bool {
         matches!(self.0, Work::Sync(_))
@@ -58,7 +56,7 @@ impl FileWork {
 }
 
 impl Host {
-    /// How many entries its record stores have looked at ([`ShardStore::visited`]).
+    /// Entries that the record stores examined ([`ShardStore::visited`]).
     #[must_use]
     pub fn visited(&self) -> u64 {
         let stores = self.roles.values().filter_map(|role| match role {
@@ -68,7 +66,7 @@ impl Host {
         stores.sum()
     }
 
-    /// The next work with files, if there is any and none is under way.
+    /// The next file work, if none is in flight.
     pub fn next_sync(&mut self) -> Option<FileWork> {
         if self.file_work.is_some() || self.failure().is_some() {
             return None;
@@ -87,8 +85,7 @@ impl Host {
         if let Some(files) = self.take_checkpoint_files() {
             return Some(Work::Sync(files));
         }
-        // Only when the journal says so: it would bring such a replica back after a restart, and
-        // miss its files.
+        // Otherwise a restart would bring the replica back without its files.
         let durable = self.journal.durable();
         if let Some((_, log, shard)) = self.doomed.front().filter(|(lsn, ..)| *lsn <= durable) {
             return Some(Work::RemoveStore(*log, *shard));
@@ -96,11 +93,11 @@ impl Host {
         if let Some((_, log)) = self.retired.front().filter(|(lsn, _)| *lsn <= durable) {
             return Some(Work::RemoveLog(*log));
         }
-        // A store that is forgotten is put aside, and another one takes its names.
+        // Until the node has returned, its stores may be put aside.
         if self.has_returned() { self.next_removal() } else { None }
     }
 
-    /// The stores take turns.
+    /// Stores take turns.
     fn next_removal(&mut self) -> Option<Work> {
         loop {
             let after = self.removed_last.map_or(Bound::Unbounded, Bound::Excluded);
@@ -119,12 +116,11 @@ impl Host {
         }
     }
 
-    /// Tries one of the trimmed segments again that the disk had no room to leave.
+    /// Retries one trimmed segment for which the disk had no room.
     pub(crate) fn retry_crowded(&mut self) {
         self.removals.extend(self.crowded.pop_first());
     }
 
-    /// The work that was under way is done, or failed.
     pub(crate) fn file_work_done(&mut self, outcome: Result<(), String>) {
         match (self.file_work.take(), outcome) {
             (Some(Under::Sync), outcome) => self.files_synced(outcome),
@@ -140,7 +136,7 @@ impl Host {
         }
     }
 
-    /// Removes what a trim left, if the replica's store has such files and does not wait for room.
+    /// Schedules the removal of trimmed files, unless the store waits for room.
     pub(crate) fn note_removal(&mut self, key: RoleKey) {
         let store = self.roles.get_mut(&key).and_then(|role| role.store());
         if store.is_some_and(|store| store.has_removal()) && !self.crowded.contains(&key) {

@@ -1,45 +1,38 @@
-//! Warnings before a disk is full: at a share of its size that the limits set, and at half of it,
-//! with the time that is left at the present rate.
+//! Warnings before a disk is full, at a configured share of its size and at half of it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use seriatim_model::Time;
 
-/// How much more than that has to be free until the warning is over, in percent of the size: files
-/// come and go.
+/// Additional free share that ends a warning, in percent of the size.
 const BEYOND: u64 = 2;
-/// How often the free room is noted, and how many notes are kept: the rate is that of the last
-/// minute.
+/// Interval and number of free-room samples: the rate covers the last minute.
 const NOTE_EVERY: Duration = Duration::from_secs(5);
 const NOTES: usize = 12;
 
-/// How much of a disk is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Share {
-    /// In percent of the disk's size, rounded down.
+    /// Percent of the size, rounded down.
     pub(crate) percent: u64,
-    /// In bytes.
+    /// Bytes.
     pub(crate) free: u64,
-    /// After how long it is full at the rate of the last minute. `None`: it does not fill up, or it
-    /// is too early to tell.
+    /// Time until full at the last minute's rate. `None`: not filling, or unknown.
     pub(crate) full_in: Option<Duration>,
 }
 
-/// The free room of a disk over the last minute, and the warning that was given last.
 #[derive(Debug, Default)]
 pub(crate) struct Filling {
-    /// How many of the two shares were reached.
+    /// Number of warning shares reached.
     level: usize,
-    /// The free bytes at these times, the oldest first.
+    /// Free bytes by time, oldest first.
     notes: VecDeque<(Time, u64)>,
     size: Option<u64>,
 }
 
 impl Filling {
-    /// Records the free room of a disk of `size` bytes. A warning begins below `warn_at` percent,
-    /// and gets worse below half of that; at 0 there is none. Returns the share that is free if a
-    /// warning begins or gets worse (`true`), or ends (`false`).
+    /// `warn_at` is in percent; 0 disables warnings. Returns the free share if a warning begins or
+    /// gets worse, below half of `warn_at` (`true`), or ends (`false`).
     pub(crate) fn found(
         &mut self,
         now: Time,
@@ -64,7 +57,6 @@ impl Filling {
         (self.level != before).then_some((self.level > before, share))
     }
 
-    /// The share that is free, if so little is free that the operator is warned.
     pub(crate) fn warning(&self, now: Time, free: Option<u64>) -> Option<Share> {
         self.share(now, free?).filter(|_| self.level > 0)
     }
@@ -92,7 +84,7 @@ mod tests {
         Time::ZERO + Duration::from_secs(seconds)
     }
 
-    /// The changes while a disk of 1,000 MiB has this much free, once a second.
+    /// Free MiB per second, on a disk of 1,000 MiB.
     fn changes(free: impl Iterator<Item = u64>) -> Vec<(bool, u64)> {
         let mut filling = Filling::default();
         let found = (0..).zip(free).filter_map(|(second, free)| {
@@ -119,7 +111,7 @@ mod tests {
     #[test]
     fn the_time_that_is_left_follows_the_rate_of_the_last_minute() {
         let mut filling = Filling::default();
-        // An hour of rest, and then 2 MiB in a second.
+        // An hour at rest, then 2 MiB per second.
         let free = |second: u64| 190 - 2 * second.saturating_sub(3600);
         for second in 0..3660 {
             filling.found(at(second), Some(free(second) * MIB), Some(1000 * MIB), 20);

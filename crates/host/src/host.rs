@@ -42,28 +42,28 @@ use crate::serving::Serving;
 use crate::turns::Turns;
 use crate::visitors::Visitors;
 
-/// How long to wait for an answer before the node says again that it is there.
+/// Time without an answer after which the node joins again.
 pub(crate) const JOIN_EVERY: Duration = Duration::from_millis(200);
 
-/// The register's role: there is one, and it works for no log in particular.
+/// The register's role, which belongs to no log.
 pub(crate) const REGISTER: RoleKey = RoleKey { log: LogId(0), endpoint: Endpoint::Register };
 
-/// The parameters with which a node starts.
+/// Parameters of a node's start.
 #[derive(Clone, Debug)]
 pub struct HostConfig {
-    /// Which cluster it belongs to.
+    /// The cluster's number.
     pub cluster: u128,
-    /// Its number.
+    /// The node's number.
     pub node: NodeId,
-    /// Where others reach it, `host:port`.
+    /// Address for others, `host:port`.
     pub address: String,
-    /// Where the view register is.
+    /// Place of the view register.
     pub register: RegisterPlace,
-    /// Drawn at random for each start. Others see it and what follows from it.
+    /// Random for each start. Others can see it and derived numbers.
     pub seed: u64,
-    /// Drawn for each start as well, and never sent.
+    /// Random for each start, and never sent.
     pub secret: Secret,
-    /// The options of the machines.
+    /// Options of the machines.
     pub options: Options,
     /// Sizes of the journal.
     pub journal: JournalOptions,
@@ -71,59 +71,59 @@ pub struct HostConfig {
     pub shard_options: ShardOptions,
 }
 
-/// An event that reaches the node.
+/// Input of a node.
 #[derive(Debug)]
 pub enum Event {
     /// A message arrived.
     Message {
-        /// Over which connection.
+        /// Connection.
         peer: Peer,
-        /// Which log it is about.
+        /// Log.
         log: LogId,
-        /// The sending endpoint, on the other end.
+        /// Sender, on the other end.
         from: Endpoint,
-        /// The role here that it is for.
+        /// Receiver, on this node.
         to: Endpoint,
-        /// The content of the message.
+        /// Content.
         message: Message,
     },
-    /// A connection is gone. Whether the peer is, the [`Detector`](crate::Detector) tells.
+    /// A connection closed. The [`Detector`](crate::Detector) decides whether the peer is down.
     Disconnected(Peer),
-    /// The outcome for another node.
+    /// A finding of the detector.
     Liveness(Liveness),
-    /// A register outside answers a question, or tells on its own what is new.
+    /// Answer or news of an external register.
     RegisterAnswered {
-        /// The address that asked, or that the message is for.
+        /// Asker, or receiver of the news.
         to: Address,
-        /// Which log it works for.
+        /// Its log.
         log: LogId,
         /// The register's message.
         message: control::Message,
     },
-    /// The journal write that was taken ended.
+    /// Outcome of the journal write that the driver took.
     JournalWritten(Result<(), WriteFailure>),
-    /// The work on files that was taken is done, or failed.
+    /// Outcome of the file work that the driver took.
     FilesSynced(Result<(), String>),
-    /// The files of the node are not where the next start looks for them, and why.
+    /// The node's files are not where the next start expects them, and why.
     FilesLost(String),
 }
 
-/// A message that is to leave.
+/// A message to send.
 #[derive(Debug)]
 pub struct Outgoing {
-    /// Over which connection.
+    /// Connection.
     pub peer: Peer,
-    /// Which log it is about.
+    /// Log.
     pub log: LogId,
-    /// The sending endpoint, here.
+    /// Sender, on this node.
     pub from: Endpoint,
-    /// The role on the other end that it is for.
+    /// Receiver, on the other end.
     pub to: Endpoint,
-    /// The content of the message.
+    /// Content.
     pub message: Message,
 }
 
-/// One node. See the [crate](crate).
+/// One node; see the [crate](crate).
 #[derive(Debug)]
 pub struct Host {
     pub(crate) config: HostConfig,
@@ -132,37 +132,35 @@ pub struct Host {
     pub(crate) roles: BTreeMap<RoleKey, Role>,
     pub(crate) timers: Timers<RoleKey>,
     pub(crate) turns: Turns,
-    /// Inputs for roles that arose here.
+    /// Inputs that this node's roles cause for each other.
     pub(crate) local: VecDeque<(RoleKey, RoleInput)>,
     pub(crate) sends: Vec<Outgoing>,
     pub(crate) questions: Vec<RegisterQuestion>,
-    /// Which writes of which roles become durable with which journal entry, in order.
+    /// Journal entries with which roles' writes become durable, in order.
     pub(crate) writes: VecDeque<(Lsn, RoleKey, Ticket)>,
-    /// The roles of which the journal does not tell yet, and the entry that will.
+    /// First journal entries of roles that are not durable yet.
     pub(crate) beginnings: BTreeMap<RoleKey, Lsn>,
-    /// The deleted logs: the node tells the register of each when its roles are gone for good.
+    /// Deleted logs, reported to the register once their files are gone.
     pub(crate) retired: VecDeque<(Lsn, LogId)>,
-    /// The stores of replicas that were dismissed, and the journal entry that says so.
+    /// Stores of dismissed replicas, with the dismissal's journal entry.
     pub(crate) doomed: VecDeque<(Lsn, LogId, ShardId)>,
-    /// Roles that were forgotten when the disk was found to be set back. Their stores are there
-    /// until something else takes their place, or the log goes on without them.
+    /// Roles forgotten because the disk was set back. Their stores stay until replaced or
+    /// dismissed.
     pub(crate) forgotten: BTreeSet<RoleKey>,
-    /// The latest logs that were deleted: no message brings a role of theirs back.
+    /// Latest deleted logs, whose roles no message brings back.
     pub(crate) gone: VecDeque<LogId>,
-    /// Logs that the register does not know although they have replicas here, and since when;
-    /// nothing once the node has reported it.
+    /// Logs with replicas here that the register does not know, since when; `None` once reported.
     pub(crate) unknown: BTreeMap<LogId, Option<Time>>,
     pub(crate) backlog: Backlog,
-    /// The last journal entry of all, and the last that a role waits for.
+    /// The last journal entry, and the last that a role waits for.
     pub(crate) last: Lsn,
     pub(crate) awaited: Lsn,
     pub(crate) checkpoint: Option<Checkpoint>,
-    /// The work that is under way with files.
     pub(crate) file_work: Option<Under>,
-    /// The replicas whose stores have files that a trim left, and whose turn was last.
+    /// Replicas with trimmed files to remove, and the last one served.
     pub(crate) removals: BTreeSet<RoleKey>,
     pub(crate) removed_last: Option<RoleKey>,
-    /// The replicas whose disk had no room for the segment that takes the place of a trimmed one.
+    /// Replicas whose disk had no room to replace a trimmed segment.
     pub(crate) crowded: BTreeSet<RoleKey>,
     pub(crate) forgetting: Forgetting,
     pub(crate) serving: Serving,
@@ -170,19 +168,19 @@ pub struct Host {
     pub(crate) register_proxy: RegisterProxy,
     pub(crate) visitors: Visitors,
     pub(crate) measured: Measured,
-    /// The clients that ask how the node is, and are answered when it is known what its files take.
+    /// Clients that wait for the node's condition.
     pub(crate) asks: Vec<(Address, u64)>,
     pub(crate) progress: Progress,
     pub(crate) others: Others,
     pub(crate) mark: DiskMark,
     pub(crate) returning: Returning,
-    /// Messages for roles that wait until the node has returned.
+    /// Messages deferred until the node has returned.
     pub(crate) held_back: Vec<(RoleKey, Address, Message)>,
     pub(crate) join_at: Option<Time>,
-    /// Where else the register says that this node is.
+    /// Address registered for this node, if it is not ours.
     pub(crate) elsewhere: Option<String>,
     random: u64,
-    /// The time by the clock on the wall when it was seen last, in milliseconds since 1970.
+    /// Last wall clock, in milliseconds since 1970.
     pub(crate) wall_ms: Option<u64>,
     pub(crate) failure: Option<String>,
     pub(crate) problems: Vec<Problem>,
@@ -191,18 +189,18 @@ pub struct Host {
 }
 
 impl Host {
-    /// Starts a node from what is on its disk.
+    /// Starts a node from its disk.
     ///
     /// # Errors
-    /// If the journal cannot be opened, or says what this program does not understand. A single
-    /// record store that is damaged is a [`Problem`] instead.
+    /// If the journal cannot be opened or decoded. A single damaged record store is a [`Problem`]
+    /// instead.
     pub fn open(config: HostConfig, disk: Arc<dyn Disk>) -> Result<Self, HostError> {
         let identity = JournalIdentity { cluster: config.cluster, node: config.node };
         let (journal, recovered) = Journal::open(&disk, identity, config.secret, config.journal)?;
         let mut random = config.seed;
         let revived = revive(&config, &disk, recovered, || draw(&mut random))?;
         let last = journal.durable();
-        // A node that holds nothing has nothing to be set back.
+        // Without replicas, a set-back disk loses nothing.
         let known = revived.disk.filter(|_| revived.roles.keys().any(keeps_what_others_count_on));
         let disk_number = known.unwrap_or_else(|| draw(&mut random));
         let returning = Returning::new(&revived.roles, revived.records);
@@ -267,7 +265,7 @@ impl Host {
         Ok(host)
     }
 
-    /// A shard replica that may have lost something says so in its store.
+    /// Stores the hard state of a replica that may have lost entries.
     fn remember_anew(&mut self, key: RoleKey) -> Result<(), HostError> {
         let Some(Role::Shard(replica, store)) = self.roles.get_mut(&key) else { return Ok(()) };
         let known = store.recovery().memory;
@@ -283,7 +281,7 @@ impl Host {
         Ok(())
     }
 
-    /// Takes note of an event, and steps whichever roles it is for.
+    /// Handles an event and steps the affected roles.
     pub fn handle(&mut self, now: Time, event: Event) {
         if self.failure.is_some() {
             return;
@@ -303,7 +301,7 @@ impl Host {
         self.drain_local(now);
     }
 
-    /// Does what is due now that the inbox is drained. Afterwards sends and writes can be taken.
+    /// Performs due work once the inbox is drained. The driver then takes sends and writes.
     pub fn finish_turn(&mut self, now: Time) {
         if self.failure.is_some() {
             return;
@@ -323,18 +321,18 @@ impl Host {
         self.look_for_standing_logs(now);
     }
 
-    /// How many messages are to leave.
+    /// Number of messages to send.
     #[must_use]
     pub fn waiting_sends(&self) -> usize {
         self.sends.len()
     }
 
-    /// The messages that are to leave, in order.
+    /// Removes and returns the messages to send, in order.
     pub fn take_sends(&mut self) -> Vec<Outgoing> {
         std::mem::take(&mut self.sends)
     }
 
-    /// The next write to the journal, if a role waits for one and none is under way.
+    /// Next journal write, if a role waits for one and none is in flight.
     pub fn next_journal_write(&mut self, now: Time) -> Option<JournalWrite> {
         let awaited = self.journal.durable() < self.awaited
             || self.room_is_scarce() && self.journal.has_superfluous_files()
@@ -343,13 +341,13 @@ impl Host {
         (awaited && !pausing && self.failure.is_none()).then(|| self.journal.next_write()).flatten()
     }
 
-    /// How many bytes the journal was given that are not durable yet.
+    /// Bytes given to the journal that are not durable.
     #[must_use]
     pub fn journal_pending_bytes(&self) -> usize {
         self.journal.pending_bytes()
     }
 
-    /// The latest time for the next call of [`Host::finish_turn`] or [`Host::serve_reader`].
+    /// Latest time of the next [`Host::finish_turn`] or [`Host::serve_reader`].
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         if self.failure.is_some() {
@@ -366,11 +364,10 @@ impl Host {
             .min()
     }
 
-    /// Ends the node in an orderly way: nothing that any log promised at any durability is lost.
+    /// Stops the node and keeps everything promised at any durability level.
     ///
     /// # Errors
-    /// If the disk fails, or a write was taken whose end was not reported. Then it is as if the
-    /// node had been killed.
+    /// If the disk fails or a write is in flight: then it is a kill.
     pub fn close(mut self) -> Result<(), HostError> {
         if let Some(failure) = &self.failure {
             return Err(HostError::Write(failure.clone()));
@@ -382,7 +379,7 @@ impl Host {
             if let Some(store) = role.store() {
                 files.extend(store.take_unsynced());
             }
-            // The journal's record of roles that have not come back yet stays valid.
+            // Until the node returns, the journal's older record of these roles is valid.
             if role.can_close() && (has_returned || !keeps_what_others_count_on(key)) {
                 closing.push((*key, RoleRecord::Closed { state: role.closing_state() }));
             }
@@ -391,7 +388,7 @@ impl Host {
             self.disk.sync(&file).map_err(|cause| HostError::Write(format!("{file}: {cause}")))?;
         }
         for file in self.take_checkpoint_files().unwrap_or_default() {
-            // Its replica may have been removed since.
+            // The replica may have been removed meanwhile.
             if let Err(cause) = self.disk.sync(&file)
                 && cause.kind() != ErrorKind::NotFound
             {
@@ -404,7 +401,7 @@ impl Host {
         self.flush()
     }
 
-    /// Writes everything that was appended to the journal, at once. No write may be under way.
+    /// No write may be in flight.
     fn flush(&mut self) -> Result<(), HostError> {
         while let Some(write) = self.journal.next_write() {
             let outcome = write.perform(&*self.disk);
@@ -428,8 +425,7 @@ impl Host {
             (Peer::Client(connection), Endpoint::Client(number)) if message.is_from_client_to(to) => {
                 Address::Client(connection, number)
             }
-            // A client that poses as a role of a node, or says what only roles say, is not listened
-            // to.
+            // Clients may not pose as nodes, nor send messages that only roles send.
             (Peer::Client(_), _) => return,
         };
         match to {
@@ -439,7 +435,7 @@ impl Host {
                 self.note_move(peer, &message);
                 self.question_register(now, from, log, message);
             }
-            // A client may ask a controller that is here; it cannot make one.
+            // A client may ask an existing controller, and cannot create one.
             Endpoint::Controller if matches!(from, Address::Client(..)) && !self.hosts(log) => {}
             _ => {
                 let key = RoleKey { log, endpoint: to };
@@ -457,7 +453,6 @@ impl Host {
         }
     }
 
-    /// Whether this node works for the log.
     fn hosts(&self, log: LogId) -> bool {
         self.roles
             .range(RoleKey { log, endpoint: Endpoint::Register }..)
@@ -484,8 +479,7 @@ impl Host {
         }
     }
 
-    /// A message may bring a role into being: the first seal, the first fence, the first report; or
-    /// the word that the node is to keep a copy of a retired shard.
+    /// A first seal, fence or report, or a request to copy a retired shard, creates a role.
     fn host_new_role(&mut self, now: Time, key: RoleKey, message: &Message) {
         if self.gone.contains(&key.log) || self.is_doomed(key) {
             return;
@@ -636,9 +630,9 @@ impl Host {
                 match failure {
                     StorageFailure::Full if must_wait => {}
                     StorageFailure::Full => self.found_no_room(now),
-                    // The records that it names were refused before, and so is it; both come again.
+                    // The records that it names failed before. Both come again.
                     StorageFailure::Unheld => {}
-                    // A store that takes nothing more would block its log without a word.
+                    // A failed store would silently block its log.
                     StorageFailure::Failed => {
                         self.failure.get_or_insert(format!("the disk failed: {cause}"));
                     }
@@ -653,21 +647,20 @@ impl Host {
             StorageCommand::Trim(_) if is_stored => self.note_trimmed(now, key),
             _ => {}
         }
-        // Data that a role without a journal stores comes back only if the journal tells of the
-        // role.
+        // A restart uses data of a role without a journal only if the journal names the role.
         if !journaled && !self.beginnings.contains_key(&key) {
             self.local.push_back((key, Input::Persisted(ticket)));
             return;
         }
-        // A refused command leaves nothing to be written, and the confirmations after it must not
-        // wait for the next write of others.
+        // A rejected command writes nothing. Later confirmations must not wait for other roles'
+        // writes.
         let kept = outcome.unwrap_or(Kept::Nothing);
         if !journaled {
             self.awaited = self.last;
         } else {
             let in_full = is_stored && self.config.options.mutates(Mutation::AttemptJournaledInFull);
             match if in_full { Kept::Command } else { kept } {
-                // The command's content is in entries that may still be on their way to the disk.
+                // The command repeats entries that may not be durable yet.
                 Kept::Nothing if self.last <= self.journal.durable() => {
                     self.local.push_back((key, Input::Persisted(ticket)));
                     return;
@@ -676,7 +669,7 @@ impl Host {
                 Kept::Command => _ = self.append(key, &own_record(&encode(command))),
                 Kept::Instead(shorter) => _ = self.append(key, &own_record(&encode(&shorter))),
             }
-            // The stable bound is worth remembering, but no role waits for that.
+            // No role waits for a stable bound or a mark.
             if !matches!(command, StorageCommand::Stable(_) | StorageCommand::Mark { .. }) {
                 self.awaited = self.last;
             }
@@ -743,7 +736,6 @@ impl Host {
         }
     }
 
-    /// Tells each role how far its writes are durable now.
     fn report_durable(&mut self, durable: Lsn) {
         self.beginnings.retain(|_, began| *began > durable);
         let mut reached: BTreeMap<RoleKey, Ticket> = BTreeMap::new();
@@ -754,23 +746,21 @@ impl Host {
         self.local.extend(reached.into_iter().map(|(key, ticket)| (key, Input::Persisted(ticket))));
     }
 
-    /// The disk did what no role can undo.
     pub(crate) fn fail(&mut self, cause: String) {
         self.end(format!("the disk failed: {cause}"));
     }
 
-    /// The node cannot go on.
     pub(crate) fn end(&mut self, cause: String) {
         self.failure = Some(cause);
     }
 
-    /// Draws a number that no other role draws.
+    /// Draws a number unique among the roles.
     pub(crate) fn draw(&mut self) -> u64 {
         draw(&mut self.random)
     }
 }
 
-/// The next number of a sequence that the seed fixes (splitmix64).
+/// Next number of a seeded sequence (splitmix64).
 fn draw(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let mut mixed = *state;

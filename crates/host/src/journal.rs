@@ -1,10 +1,9 @@
-//! The entries that a host writes to the node's journal about its roles.
+//! A host's journal entries about its roles.
 
 use bytes::Bytes;
 use seriatim_model::wire::{Decoder, Encoder, Wire, WireError, wire_enum, wire_struct};
 use seriatim_model::{Incarnation, LogConfig};
 
-/// How a role began this incarnation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Incarnated {
     pub(crate) config: LogConfig,
@@ -13,24 +12,22 @@ pub(crate) struct Incarnated {
 
 wire_struct! { Incarnated { config, incarnation } }
 
-/// An entry of the journal. The key says which role it is about.
+/// A journal entry. Its key names the role.
 #[derive(Debug)]
 pub(crate) enum RoleRecord {
-    /// An entry of the role's own.
+    /// The role's own entry.
     Own(Bytes),
-    /// The role began here, with nothing.
+    /// The role began, empty.
     Began(Incarnated),
-    /// The role is gone, with its store. Of the node itself: the log was deleted, and no role of it
-    /// comes back.
+    /// The role and its store are gone. For the node itself: the log was deleted permanently.
     Gone,
-    /// Orderly end of a role that keeps no journal: everything it knows.
+    /// Orderly end of a role without a journal, with its whole state.
     Closed { state: Option<Bytes> },
-    /// A role that keeps no journal began to run again; what `Closed` said is used up.
+    /// A role without a journal runs again; invalidates `Closed`.
     Reopened { incarnation: Incarnation },
-    /// Of the node itself: which disk this is, a number that was drawn when its journal began.
+    /// Number of the disk, for the node itself.
     Disk { disk: u64 },
-    /// Of the node itself: the disk was set back, and counts as another. What was said of roles
-    /// before counts for nothing.
+    /// New number of a disk that was set back. Earlier entries of roles are invalid.
     SetBack { disk: u64 },
 }
 
@@ -49,16 +46,16 @@ wire_enum! {
 /// A role's part of a checkpoint.
 #[derive(Debug)]
 pub(crate) struct RoleSnapshot {
-    /// Nothing for the register, which is always there.
+    /// `None` for the register, which always exists.
     pub(crate) began: Option<Incarnated>,
-    /// The entries that stand for everything the role wrote before.
+    /// Entries that replace all earlier ones.
     pub(crate) own: Vec<Bytes>,
 }
 
 wire_struct! { RoleSnapshot { began, own } }
 
 impl RoleSnapshot {
-    /// Encodes one with a single entry, without copying it.
+    /// Encodes a snapshot with one entry, without copying it.
     pub(crate) fn encode_single(began: &Option<Incarnated>, entry: &[Bytes]) -> Vec<Bytes> {
         let mut out = Encoder::new();
         began.encode(&mut out);
@@ -67,7 +64,6 @@ impl RoleSnapshot {
         out.finish()
     }
 
-    /// The snapshot of a role, in one part or in several.
     pub(crate) fn decode_parts(bytes: Bytes) -> Result<Self, WireError> {
         let mut input = Decoder::new(bytes);
         let mut whole = Self::decode(&mut input)?;
@@ -78,7 +74,7 @@ impl RoleSnapshot {
     }
 }
 
-/// `RoleRecord::Own`, encoded without copying the entry.
+/// Encodes `RoleRecord::Own` without copying the entry.
 pub(crate) fn own_record(entry: &[Bytes]) -> Vec<Bytes> {
     let mut head = Encoder::new();
     1u8.encode(&mut head);
@@ -86,7 +82,6 @@ pub(crate) fn own_record(entry: &[Bytes]) -> Vec<Bytes> {
     head.finish()
 }
 
-/// Bytes that are in several chunks.
 fn put_chunks(chunks: &[Bytes], out: &mut Encoder) {
     (chunks.iter().map(Bytes::len).sum::<usize>() as u32).encode(out);
     chunks.iter().for_each(|chunk| out.put_shared(chunk));

@@ -1,4 +1,4 @@
-//! A node as others see it: its number, its roles, and its problems.
+//! Public state of a node: number, roles, problems.
 
 use seriatim_model::{Endpoint, LogId, NodeId, ShardId};
 use seriatim_protocol::control::controller::Controller;
@@ -12,39 +12,37 @@ use crate::recovery::Problem;
 use crate::role::Role;
 
 impl Host {
-    /// Which node this is.
+    /// This node's number.
     #[must_use]
     pub fn node(&self) -> NodeId {
         self.config.node
     }
 
-    /// The problems that are for an operator: roles that could not be brought back, and those that
-    /// came up since.
+    /// Roles that could not be restored, and later problems, for an operator.
     #[must_use]
     pub fn problems(&self) -> &[Problem] {
         &self.problems
     }
 
-    /// Why the node cannot go on, if it cannot: it obeys no controller any more and has to be
-    /// started again.
+    /// Why the node has stopped, if so. It must be restarted.
     #[must_use]
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }
 
-    /// Whether the register knows this node, as far as can be told.
+    /// Whether the register seems to know this node.
     #[must_use]
     pub fn has_joined(&self) -> bool {
         self.join_at.is_none()
     }
 
-    /// Where a node listens, as far as is known.
+    /// A node's address, if known.
     #[must_use]
     pub fn address_of(&self, node: NodeId) -> Option<&str> {
         self.others.address_of(node)
     }
 
-    /// The sequencing role of a log, if it is hosted here.
+    /// The sequencing role of a log, if hosted here.
     #[must_use]
     pub fn sequencer(&self, log: LogId) -> Option<&dyn SequencingRole> {
         match self.roles.get(&RoleKey { log, endpoint: Endpoint::Sequencer })? {
@@ -53,7 +51,7 @@ impl Host {
         }
     }
 
-    /// The replica of one of a log's shards, if it is hosted here.
+    /// The replica of a shard, if hosted here.
     #[must_use]
     pub fn replica(&self, log: LogId, shard: ShardId) -> Option<&Replica> {
         match self.roles.get(&RoleKey { log, endpoint: Endpoint::Shard(shard) })? {
@@ -62,12 +60,12 @@ impl Host {
         }
     }
 
-    /// Whether this is a replica of a shard that gets records from others.
+    /// Whether this is a shard replica with a missing range.
     pub(crate) fn is_copying(&self, key: RoleKey) -> bool {
         matches!(self.roles.get(&key), Some(Role::Shard(role, _)) if role.missing().is_some())
     }
 
-    /// The controller of a log, if it is hosted here.
+    /// The controller of a log, if hosted here.
     #[must_use]
     pub fn controller(&self, log: LogId) -> Option<&Controller> {
         match self.roles.get(&RoleKey { log, endpoint: Endpoint::Controller })? {
@@ -76,7 +74,7 @@ impl Host {
         }
     }
 
-    /// The register, if it is hosted here.
+    /// The register, if hosted here.
     #[must_use]
     pub fn register(&self) -> Option<&Register> {
         match self.roles.get(&REGISTER)? {

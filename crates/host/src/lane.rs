@@ -1,11 +1,9 @@
-//! Whether what this node sends another one arrives there, heartbeats apart.
+//! Detects whether this node's messages, heartbeats apart, reach another node.
 //!
-//! Heartbeats have connections of their own, and are small. A path that loses large packets, or
-//! that forgot the other connection, lets them through, and every log that the two share stands
-//! still. So each heartbeat tells how many messages of the other node were taken since the start.
-//! While that number grows, nothing is to be done. When it stands still for a while, a probe is
-//! sent where everything else goes; one that goes unanswered, with all that was sent beside it, for
-//! longer than such answers usually take, says that nothing arrives.
+//! Heartbeats are small and have connections of their own, so a path that drops large packets lets
+//! them through while every shared log stalls. Each heartbeat therefore carries the number of
+//! messages taken from the other node. If it stops growing, a probe leaves on the normal path. If
+//! nothing arrives for longer than usual, the path is broken.
 
 use std::time::Duration;
 
@@ -14,19 +12,18 @@ use seriatim_model::limits::Limits;
 
 use crate::rhythm::Rhythm;
 
-/// The way to one other node.
 #[derive(Debug)]
 pub(crate) struct Lane {
     probe_after: Duration,
-    /// How many messages the other node says to have taken.
+    /// Messages that the other node reports as taken.
     taken: u64,
-    /// When that changed last, or nothing was asked yet.
+    /// When that number last grew, or the path restarted.
     moved_at: Time,
-    /// Since when a probe is not answered, and when the next one leaves.
+    /// Time of the first unanswered probe, and of the next one.
     probing: Option<(Time, Time)>,
-    /// How long answers to probes take.
+    /// Answer times of probes.
     rhythm: Rhythm,
-    /// Since when nothing arrives, as far as can be told.
+    /// Since when the path is mute.
     mute_since: Option<Time>,
 }
 
@@ -42,7 +39,6 @@ impl Lane {
         }
     }
 
-    /// The other node says how many messages it has taken.
     pub(crate) fn hears(&mut self, now: Time, taken: u64) {
         if taken == self.taken {
             return;
@@ -54,7 +50,7 @@ impl Lane {
         self.starts_over(now);
     }
 
-    /// Nothing is known of the way any more: the other node is gone, or was.
+    /// Restarts the measurement: the other node is or was down.
     pub(crate) fn starts_over(&mut self, now: Time) {
         (self.moved_at, self.probing) = (now, None);
         if self.mute_since.take().is_some_and(|since| self.rhythm.is_momentary(now - since)) {
@@ -62,7 +58,7 @@ impl Lane {
         }
     }
 
-    /// Whether a probe is to leave now. It counts as sent.
+    /// Whether a probe is due. Counts it as sent.
     pub(crate) fn probe_is_due(&mut self, now: Time) -> bool {
         let (since, at) = self.probing.unwrap_or((now, self.moved_at + self.probe_after));
         if now < at {
@@ -72,9 +68,8 @@ impl Lane {
         true
     }
 
-    /// Finds out whether the way is mute from now on, to a node that answered heartbeats until
-    /// `answered_at`. Says how long nothing has arrived, once. While heartbeats get no answer
-    /// either, nothing is known of the way.
+    /// Returns once, when the path becomes mute, how long nothing has arrived. `answered_at` is the
+    /// last heartbeat answer; without later ones nothing is known of the path.
     pub(crate) fn falls_mute(&mut self, now: Time, answered_at: Time) -> Option<Duration> {
         let (since, _) = self.probing?;
         if self.is_mute() || answered_at.since(since) < self.rhythm.timeout() {
@@ -84,12 +79,11 @@ impl Lane {
         Some(now - self.moved_at)
     }
 
-    /// Whether nothing arrives, as far as can be told.
     pub(crate) fn is_mute(&self) -> bool {
         self.mute_since.is_some()
     }
 
-    /// The observer was late: it could have heard no answer for so long.
+    /// Excuses the time in which the observer was late.
     pub(crate) fn excuse(&mut self, now: Time, late: Duration) {
         if let Some((since, _)) = &mut self.probing {
             *since = (*since + late).min(now);
@@ -109,7 +103,7 @@ mod tests {
         Lane::new(at(0), &Limits::default())
     }
 
-    /// Looks every 20 ms from `from` until `end`: when probes left, and when the way fell mute.
+    /// Checks every 20 ms. Returns when probes left, and when the path became mute.
     fn look(lane: &mut Lane, from: u64, end: u64) -> (Vec<u64>, Option<u64>) {
         let mut probes = vec![];
         for ms in (from..end).step_by(20) {

@@ -1,26 +1,32 @@
-//! One node without its input and output.
+//! One node without input and output.
 //!
-//! A [`Host`] holds the roles of a node, its journal and its record stores. Its driver tells it
-//! what happened (messages, finished writes, the time), and the host returns what is to be done
-//! (messages, writes). A server gives it sockets, a clock and a thread that syncs; the simulator
-//! gives it a seed. It decides everything that a node decides outside its protocols: which role a
-//! message is for, what is written when, how roles come back after a restart, when the journal is
-//! cut short.
+//! A [`Host`] holds a node's roles, journal and record stores. Its driver passes in events
+//! (messages, finished writes, the time) and performs the results (messages, writes): a server with
+//! sockets, a clock and a sync thread, the simulator with a seed. The host dispatches messages to
+//! roles, orders writes, rebuilds roles after a restart and takes checkpoints.
 //!
-//! **Invariant:** nothing in this crate waits, asks the clock, or draws a random number. It writes
-//! to the disk through [`seriatim_store::Disk`], buffered; every write that has to be *durable*
-//! leaves as a [`JournalWrite`](seriatim_store::JournalWrite) or as [`FileWork`], and the driver
-//! reports it back; so does a deletion of files.
+//! **Invariant:** nothing in this crate waits, reads a clock, or draws a random number. It writes
+//! through [`seriatim_store::Disk`], buffered. A write that must be *durable*, and a deletion of
+//! files, leaves as a [`JournalWrite`](seriatim_store::JournalWrite) or as [`FileWork`], and the
+//! driver reports its completion.
 //!
 //! ```text
-//!             handle(event) …                    finish_turn(now)
+//!       handle(event) …          finish_turn(now)
 //!  inbox ──▶ step role ─▶ effects ─▶ … ─▶ timers that are due ─▶ take_sends, next_journal_write, next_sync
-//!               ▲            │
-//!               └── local ◀──┘ messages between roles of this node, reads, finished stores
+//!         ▲      │
+//!         └── local ◀──┘ messages between roles of this node, reads, finished stores
 //! ```
 //!
-//! Work that is better done once for many inputs (binding a batch, sending appends) is a timer that
-//! is due at once: it fires after the inbox was drained. That is all the batching there is.
+//! The only batching: work for many inputs (binding a batch, sending appends) is a timer due at
+//! once, which fires after the inbox is drained.
+//!
+//! - Core: `host`, `role`, `known`, `visitors`, `serving`, `turns`.
+//! - Journal and files: `journal`, `recovery`, `checkpoint`, `files`, `aside`, `removal`,
+//!   `forgetting`, `usage`.
+//! - Disk room: `room`, `filling`, `backlog`, `retaining`.
+//! - Failure detection: `detector`, `rhythm`, `lane`, `liveness`, `mark`, `returning`, `watched`.
+//! - Register: `register`, `register_proxy`.
+//! - Reports to operators: `notices`, `repeats`, `reasons`, `wording`, `condition`, `progress`.
 
 mod aside;
 mod backlog;

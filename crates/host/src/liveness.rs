@@ -1,5 +1,4 @@
-//! The other nodes, as far as is known, and what the failure detector says of them, passed on to
-//! the controllers.
+//! The other nodes, and the detector's findings for controllers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,35 +12,32 @@ use crate::detector::{Cause, Liveness, Taken};
 use crate::host::{Host, HostConfig};
 use crate::register::RegisterPlace;
 
-/// A node that the detector is to meet, or that has moved.
+/// A node that is new to the detector, or has moved.
 #[derive(Clone, Debug)]
 pub struct Unmet {
-    /// Which one.
+    /// The node.
     pub node: NodeId,
-    /// Where it listens.
+    /// Its address.
     pub address: String,
-    /// How many of its messages were taken, from now on.
+    /// Counts its messages that the host takes.
     pub taken: Taken,
 }
 
-/// All nodes that a host knows of, itself included.
+/// The known nodes, this one included.
 #[derive(Debug)]
 pub(crate) struct Others {
-    /// Where they listen.
     addresses: BTreeMap<NodeId, String>,
-    /// How many messages of each were taken.
     taken: BTreeMap<NodeId, Taken>,
-    /// The nodes that have said what they remember of this one's disk, or cannot.
+    /// Nodes that reported their memory of this node's disk, or cannot.
     told: BTreeSet<NodeId>,
-    /// The nodes that are taken for gone.
     suspected: BTreeSet<NodeId>,
-    /// The nodes, this one included, whose disks have no room for records.
+    /// Nodes, this one included, with full disks.
     full: BTreeSet<NodeId>,
-    /// The nodes of which the detector was not told yet.
+    /// Nodes that the detector does not know yet.
     unmet: BTreeSet<NodeId>,
-    /// The nodes that do not stay.
+    /// Nodes that are drained or removed.
     partings: Partings,
-    /// The nodes that were removed, and that the detector is to forget.
+    /// Removed nodes that the detector must forget.
     forgotten: Vec<NodeId>,
 }
 
@@ -69,7 +65,6 @@ impl Others {
         self.addresses.get(&node).map(String::as_str)
     }
 
-    /// All of them, and where they listen.
     pub(crate) fn known(&self) -> Vec<NodeAddress> {
         let known =
             |(node, address): (&NodeId, &String)| NodeAddress { node: *node, address: address.clone() };
@@ -86,7 +81,7 @@ impl Others {
         }
     }
 
-    /// Whether this node believes that the other node answers and has room on its disk.
+    /// Whether the node seems to answer and to have room on its disk.
     pub(crate) fn is_able(&self, node: NodeId) -> bool {
         !self.suspected.contains(&node) && !self.full.contains(&node)
     }
@@ -95,7 +90,7 @@ impl Others {
         self.partings.get(&node) == Some(&Parting::Removed)
     }
 
-    /// Takes note of which nodes do not stay. Says whether that is news.
+    /// Replaces the partings. Returns whether they changed.
     fn note_partings(&mut self, partings: Partings) -> bool {
         let is_news = self.partings != partings;
         self.partings = partings;
@@ -110,13 +105,11 @@ impl Others {
         is_news
     }
 
-    /// The nodes besides `own` that are there, as far as is known, and have not said what they
-    /// remember of its disk.
+    /// Known nodes that have not reported their memory of this disk.
     pub(crate) fn untold(&self, own: NodeId) -> BTreeSet<NodeId> {
         self.addresses.keys().copied().filter(|node| *node != own && !self.told.contains(node)).collect()
     }
 
-    /// The disk of a node has no room for records, or has enough again.
     pub(crate) fn note_disk(&mut self, node: NodeId, is_full: bool) {
         match is_full {
             true => _ = self.full.insert(node),
@@ -124,7 +117,6 @@ impl Others {
         }
     }
 
-    /// A message was taken.
     pub(crate) fn note_message(&mut self, peer: Peer) {
         if let Peer::Node(node) = peer {
             self.taken.entry(node).or_default().note();
@@ -143,34 +135,33 @@ impl Others {
 }
 
 impl Host {
-    /// The nodes that are taken for gone.
+    /// Suspected nodes.
     pub fn suspected(&self) -> impl Iterator<Item = NodeId> {
         self.others.suspected.iter().copied()
     }
 
-    /// The nodes, this one included, whose disks have no room for records, by their own word.
+    /// Nodes, this one included, with self-reported full disks.
     pub fn full_disks(&self) -> impl Iterator<Item = NodeId> {
         self.others.full.iter().copied()
     }
 
-    /// The nodes that the detector is to meet: those that came to be known, or moved, since this
-    /// was asked last.
+    /// Removes and returns nodes that are new to the detector or have moved.
     pub fn take_unmet(&mut self) -> Vec<Unmet> {
         self.others.take_unmet()
     }
 
-    /// Whether this node was removed from its cluster: it has no business any more.
+    /// Whether this node was removed from its cluster.
     #[must_use]
     pub fn was_removed(&self) -> bool {
         self.others.is_removed(self.config.node)
     }
 
-    /// The nodes that the detector is to forget: those that were removed since this was asked last.
+    /// Removes and returns nodes that the detector must forget.
     pub fn take_forgotten(&mut self) -> Vec<NodeId> {
         std::mem::take(&mut self.others.forgotten)
     }
 
-    /// The register says which nodes do not stay.
+    /// Handles the register's list of drained and removed nodes.
     pub(crate) fn told_of_partings(&mut self, now: Time, partings: Vec<NodeParting>) {
         let own = self.config.node;
         if let RegisterPlace::Node { .. } = self.config.register {
@@ -194,19 +185,16 @@ impl Host {
         self.step(now, key, Input::Message { from, message: message.into() });
     }
 
-    /// Takes note of a node's address.
     pub(crate) fn note_address(&mut self, node: NodeId, address: String) {
         self.others.note_address(node, address);
     }
 
-    /// Tells all controllers of the nodes that are known.
     pub(crate) fn meet(&mut self, now: Time) {
         for key in self.controllers() {
             self.introduce(now, key);
         }
     }
 
-    /// Tells a controller what it has to know of the other nodes.
     pub(crate) fn introduce(&mut self, now: Time, key: RoleKey) {
         let nodes = self.others.known();
         let message = control::Message::Cluster { nodes };
@@ -221,7 +209,6 @@ impl Host {
         }
     }
 
-    /// Tells the controllers what became of a node.
     pub(crate) fn announce(&mut self, now: Time, change: Liveness) {
         if let Liveness::Suspected(node, _) = change
             && self.others.is_removed(node)
@@ -229,7 +216,7 @@ impl Host {
             return;
         }
         let (node, input) = match change {
-            // The register's word about it was lost.
+            // The register's message about it was lost.
             Liveness::Unknown(_) => {
                 self.join_at.get_or_insert(now);
                 return;
@@ -244,7 +231,7 @@ impl Host {
             Liveness::Suspected(node, cause) => {
                 self.notice_lost(now, node, cause);
                 self.others.suspected.insert(node);
-                // One that is unwell is heard all the same.
+                // An unwell node still sends heartbeats.
                 if !matches!(cause, Cause::Unwell(_)) {
                     self.others.told.insert(node);
                 }
@@ -257,7 +244,7 @@ impl Host {
             }
         };
         if node == self.register_node() {
-            // A register that restarted knows only the nodes that told it since.
+            // A restarted register knows only the nodes that joined since.
             self.join_at = Some(now);
         }
         for key in self.controllers() {
@@ -266,7 +253,7 @@ impl Host {
         self.hears_of_others(now);
     }
 
-    /// Sends something over the way that everything but heartbeats takes.
+    /// Sends a probe over the path of all messages but heartbeats.
     fn probe(&mut self, node: NodeId) {
         self.send(NODE, Address::Node(node, Endpoint::Node), control::Message::Probe.into());
     }

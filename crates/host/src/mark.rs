@@ -1,21 +1,17 @@
-//! How far a node's disk is, as it shows others, and what they remember of it.
+//! Journal progress that nodes report to each other and remember.
 //!
-//! A disk may go back in time: a virtual machine is restored, or a sync was answered before it was
-//! true. All that it shows is whole, so the node cannot know; and what it acknowledged and forgot
-//! would be counted on. Others have seen how far its journal was. A node that comes back with less
-//! than its earlier incarnations showed on the same disk holds nothing that counts.
+//! A disk may go back in time: a virtual machine is restored, or a sync was acknowledged too early.
+//! The node cannot detect that, but other nodes remember its progress. A node that returns with
+//! less than its earlier incarnations reported on the same disk discards its roles' state.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Of how many incarnations of a node another remembers what they showed, each by itself; of those
-/// before, the most.
+/// Incarnations of a node that are remembered individually; of earlier ones only the maximum.
 const INCARNATIONS: usize = 4;
-/// Of how many disks.
 const DISKS: usize = 4;
 
-/// Which disk a node has, and how far its journal is durable on it: written by the host, read by
-/// the detector.
+/// A node's disk and its last durable journal entry. The host writes it, the detector reads it.
 #[derive(Clone, Debug, Default)]
 pub struct DiskMark(Arc<Mark>);
 
@@ -23,8 +19,7 @@ pub struct DiskMark(Arc<Mark>);
 struct Mark {
     disk: AtomicU64,
     durable: AtomicU64,
-    /// How far the journal reached when the node started; [`u64::MAX`] once it is known that the
-    /// disk was set back.
+    /// Last durable entry when the node started; [`u64::MAX`] after the disk was found set back.
     began_at: AtomicU64,
 }
 
@@ -34,35 +29,34 @@ impl DiskMark {
         Self(Arc::new(Mark { disk, durable, began_at }))
     }
 
-    /// The journal is durable up to this entry.
     pub(crate) fn reaches(&self, durable: u64) {
         self.0.durable.store(durable, Ordering::Release);
     }
 
-    /// The disk was set back, and counts as another from now on.
+    /// Gives a set-back disk a new number.
     pub(crate) fn becomes(&self, disk: u64) {
         self.0.began_at.store(u64::MAX, Ordering::Relaxed);
         self.0.disk.store(disk, Ordering::Release);
     }
 
-    /// Whether the disk was set back, and counts as another since.
+    /// Whether the disk was set back.
     pub(crate) fn is_another(&self) -> bool {
         self.0.began_at.load(Ordering::Relaxed) == u64::MAX
     }
 
-    /// The disk, and the last durable entry. No entry is shown of a disk that the node had before.
+    /// Disk and last durable entry. The load order prevents pairing the old disk with a new entry.
     pub(crate) fn read(&self) -> (u64, u64) {
         let durable = self.0.durable.load(Ordering::Acquire);
         (self.0.disk.load(Ordering::Acquire), durable)
     }
 
-    /// Whether the journal held less when the node started.
+    /// Whether the node started with less than others remember.
     pub(crate) fn is_behind(&self, remembered: u64) -> bool {
         self.0.began_at.load(Ordering::Relaxed) < remembered
     }
 }
 
-/// The disks that one other node showed, incarnation by incarnation, oldest first.
+/// Disks and incarnations that another node reported, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Shown {
     disks: Vec<Disk>,
@@ -71,18 +65,16 @@ pub(crate) struct Shown {
 #[derive(Debug)]
 struct Disk {
     disk: u64,
-    /// Its node's incarnations and how far each showed it, in the order in which they were first
-    /// heard. An incarnation that came later says nothing of those before: it may have a copy of
-    /// the disk.
+    /// Incarnations with the last entry of each, in the order of first hearing. Earlier ones may
+    /// still run: the later one may have a copy of the disk.
     incarnations: Vec<(u64, u64)>,
-    /// The incarnation that was heard last.
+    /// The incarnation heard last.
     last: u64,
-    /// The most that incarnations before these showed.
+    /// Maximum of the forgotten incarnations.
     earlier: u64,
 }
 
 impl Shown {
-    /// An incarnation of the node shows that the journal on its disk is durable up to an entry.
     pub(crate) fn note(&mut self, disk: u64, incarnation: u64, durable: u64) {
         let at = self.disks.iter().position(|known| known.disk == disk);
         let mut known = at.map_or_else(
@@ -103,8 +95,7 @@ impl Shown {
         }
     }
 
-    /// The most that was shown of the disk that was heard of last, by incarnations that were heard
-    /// before the last one.
+    /// Maximum on the latest disk, by incarnations heard before the last one.
     pub(crate) fn before_last(&self) -> u64 {
         let Some(Disk { incarnations, last, earlier, .. }) = self.disks.last() else { return 0 };
         let before = incarnations.iter().take_while(|(incarnation, _)| incarnation != last);
@@ -125,11 +116,11 @@ mod tests {
         assert_eq!(shown.before_last(), 0, "the incarnation itself showed that");
         shown.note(1, 11, 80);
         assert_eq!(shown.before_last(), 90);
-        // A word of the earlier incarnation that comes late changes nothing.
+        // A late heartbeat of the earlier incarnation changes nothing.
         shown.note(1, 10, 85);
         shown.note(1, 11, 95);
         assert_eq!(shown.before_last(), 90);
-        // A copy of the disk is started while the node runs: that is older, and the node is not.
+        // A copy of the disk starts while the node runs. Only the copy is behind.
         shown.note(1, 12, 40);
         assert_eq!(shown.before_last(), 95);
         shown.note(1, 11, 99);

@@ -1,7 +1,7 @@
-//! Notices to an operator: nodes that are lost and come back, views, and logs that cannot go on.
+//! Notices to an operator: lost and returning nodes, views, and logs that cannot continue.
 //!
-//! A node that is lost concerns all its logs: of what happens to logs within a second, the first
-//! notices are given, and the others are counted. What did not change is not told again.
+//! A lost node affects all its logs, so within a second only the first notices about logs are shown
+//! and the others are counted. Unchanged states are not repeated.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -23,66 +23,61 @@ use crate::repeats::{Kind, Repeats};
 use crate::role::Role;
 use crate::wording::{Because, Lasting, described, missing, nodes_of, role_in_words};
 
-/// For how long notices about logs are counted together.
+/// Window in which notices about logs are counted.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// How many notices of one node that is lost, or back, an operator gets within a minute.
+/// Most notices per minute about the loss or return of one node.
 const LOSSES: u32 = 5;
 
-/// How many notices of views of one log an operator gets within a minute.
+/// Most notices per minute about one log's views.
 const VIEWS: u32 = 10;
 
-/// How many notices of trims that limits bring an operator gets for one log within a minute.
+/// Most notices per minute about one log's trims by its limits.
 const TRIMS: u32 = 1;
 
-/// How long a write of the journal may take before the node reports it.
+/// Duration from which a journal write is reported as slow.
 const SLOW_AFTER: Duration = Duration::from_secs(1);
 
 /// One line for an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// Something is worse than it should be; otherwise it became better, or is only to be known.
+    /// Whether the state became worse.
     pub is_warning: bool,
-    /// The name of the log, if it is about one.
+    /// Name of the log, if any.
     pub log: Option<String>,
-    /// The words: what happened, why, and what it means now.
+    /// What happened, why, and its consequence.
     pub text: String,
 }
 
-/// Invariant: at most twice [`limits::NOTICES`] wait to be taken; of those about logs at most that
-/// many come in a window.
+/// Invariant: at most twice [`limits::NOTICES`] wait; a window adds at most that many about logs.
 #[derive(Debug, Default)]
 pub(crate) struct Notices {
     waiting: Vec<Notice>,
-    /// Nodes that are taken for gone, and when each was heard last.
+    /// Suspected nodes, and when each was heard last.
     lost: BTreeMap<NodeId, (Time, Cause)>,
-    /// Nodes whose disks are full.
     full: BTreeSet<NodeId>,
-    /// The replicas here that are catching up, and since when.
+    /// Replicas here that are catching up, and since when.
     catching_up: BTreeMap<RoleKey, Time>,
-    /// How long the write of the journal that was reported has been under way.
+    /// Duration of the reported slow journal write.
     slow: Option<Duration>,
     repeats: Repeats,
     logs: BTreeMap<LogId, Told>,
-    /// When the window began, and how many notices about logs it has.
+    /// Start of the window, and its notices about logs.
     window: Option<(Time, usize)>,
-    /// How many were withheld in it.
     withheld: u64,
 }
 
-/// The latest notice of a log.
 #[derive(Debug, Default)]
 struct Told {
     view: ViewNumber,
     obstacle: Option<String>,
-    /// Up to where its limits trimmed it.
+    /// Reported trim point.
     trim: Position,
-    /// The node has reported that it stands.
+    /// Whether the stall of the log was reported.
     stands: bool,
-    /// The view that is being replaced from here.
+    /// The view that a controller here replaces.
     before: Option<View>,
-    /// The nodes that the view leaves out: when each was lost, or left out where it was not lost,
-    /// and why, if that is known.
+    /// The nodes that the view excludes: since when, and why, if known.
     away: BTreeMap<NodeId, (Time, Option<String>)>,
 }
 
@@ -92,7 +87,7 @@ impl Notices {
             Cause::Silent(silent) | Cause::Unreached(silent) => silent,
             Cause::Closed | Cause::Restarted | Cause::Unwell(_) => Duration::ZERO,
         };
-        // A node that was lost in one way is lost in another: it is away since the first.
+        // A second cause of suspicion does not restart the absence.
         let since = self.lost.get(&node).map_or(now.before(silent), |(since, _)| *since);
         if self.lost.insert(node, (since, cause)).is_none() {
             let means = if has_register {
@@ -114,20 +109,17 @@ impl Notices {
         }
     }
 
-    /// A notice of which there may be many of the same kind.
     fn counted(&mut self, now: Time, kind: Kind, most: u32, notice: Notice) {
         if let Some(notice) = self.repeats.admit(now, kind, most, notice) {
             self.about_nodes(notice);
         }
     }
 
-    /// Why a log goes on without a node, as far as is known here.
     fn because(&self, node: NodeId) -> Option<String> {
         let lost = self.lost.get(&node).map(|(_, cause)| Because(*cause).to_string());
         lost.or_else(|| self.full.contains(&node).then(|| "its disk is full".to_owned()))
     }
 
-    /// The write of the journal that is under way has been for so long.
     fn writes(&mut self, now: Time, under_way: Duration) {
         let notice = match self.slow {
             None if under_way >= SLOW_AFTER => {
@@ -152,8 +144,7 @@ impl Notices {
         self.counted(now, Kind(format!("slow disk {}", notice.is_warning)), LOSSES, notice);
     }
 
-    /// A replica here misses these positions, or nothing more.
-    /// One that stands by copies them only if the member stays away that it stands in for.
+    /// A standby copies its missing positions only if the member that it replaces stays away.
     fn missing(
         &mut self,
         now: Time,
@@ -168,7 +159,7 @@ impl Notices {
                     return;
                 }
                 self.catching_up.insert(key, now);
-                // One that retires does not know yet how far.
+                // A retiring replica does not know its end yet.
                 let to = if end == Position(u64::MAX) { "on".to_owned() } else { format!("to {end}") };
                 match stands_by {
                     true => format!(
@@ -188,7 +179,6 @@ impl Notices {
         self.about_logs(now, Notice { is_warning: false, log: log.map(str::to_owned), text });
     }
 
-    /// A record of a replica here is damaged.
     fn note_damaged(&mut self, now: Time, key: RoleKey, log: Option<&str>, position: Position) {
         let text = format!(
             "the record at position {position} is damaged on the disk of {} here: it is read from another replica, and \
@@ -200,15 +190,13 @@ impl Notices {
         self.counted(now, kind, 1, notice);
     }
 
-    /// A connection was refused.
     fn refused(&mut self, now: Time, address: &str, cause: &str) {
         let text = format!("a connection from {address} was refused: {cause}");
         let notice = Notice { is_warning: true, log: None, text };
         self.counted(now, Kind(format!("refused {cause}")), 1, notice);
     }
 
-    /// Takes note of a disk that became full, with how many free bytes it is used again; or that
-    /// has room again.
+    /// `wanted`: free bytes that end the full state; `None` if there is room again.
     fn disk_is(&mut self, wanted: Option<u64>, free: Option<u64>) {
         let left = free.map_or("enough".to_owned(), |bytes| format!("{} MiB", bytes >> 20));
         let text = match wanted {
@@ -223,7 +211,6 @@ impl Notices {
         self.about_nodes(Notice { is_warning: wanted.is_some(), log: None, text });
     }
 
-    /// Takes note that the disk fills up, or has more room again.
     fn disk_fills(&mut self, share: Share, gets_worse: bool) {
         let Share { percent, free, full_in } = share;
         let left = format!("{percent} % of the disk, {} MiB, is free", free >> 20);
@@ -237,7 +224,7 @@ impl Notices {
         self.about_nodes(Notice { is_warning: gets_worse, log: None, text });
     }
 
-    /// A view of this log, or a claim to form one, was registered here.
+    /// Reports a view that was registered from here.
     fn registered(&mut self, now: Time, entry: &LogEntry, took: Duration) {
         let Some(view) = entry.view.as_ref().filter(|view| view.number == entry.claimed) else { return };
         let told = self.logs.entry(entry.id).or_default();
@@ -252,8 +239,7 @@ impl Notices {
             None if view.start == Position::ZERO => "it is the first".to_owned(),
             None => "there was none to go on from here".to_owned(),
         };
-        // A view that leaves out lost nodes took from the loss of the first of them, although its
-        // controller may have waited.
+        // A change after a loss counts from the first loss, even if its controller waited.
         let gone = before
             .iter()
             .flat_map(|before| nodes_of(before).difference(&nodes_of(view)).copied().collect::<Vec<_>>());
@@ -271,14 +257,12 @@ impl Notices {
         }
     }
 
-    /// A view of the log is being replaced from here.
     fn replaces(&mut self, entry: &LogEntry) {
         if entry.view_number() < entry.claimed {
             self.logs.entry(entry.id).or_default().before.clone_from(&entry.view);
         }
     }
 
-    /// A log cannot go on.
     fn note_unavailable(&mut self, now: Time, entry: &LogEntry, why: &str) {
         let told = self.logs.entry(entry.id).or_default();
         if told.obstacle.as_deref() == Some(why) {
@@ -293,7 +277,6 @@ impl Notices {
         }
     }
 
-    /// The log was trimmed to its limits from here.
     fn retained(&mut self, now: Time, entry: &LogEntry, trimmed: Trimmed) {
         let told = self.logs.entry(entry.id).or_default();
         if trimmed.position <= told.trim {
@@ -314,7 +297,6 @@ impl Notices {
         }
     }
 
-    /// A log here stands, or gets on again.
     fn turns(&mut self, now: Time, entry: &LogEntry, turn: Turn, why: &str) {
         let told = self.logs.entry(entry.id).or_default();
         let stood = std::mem::replace(&mut told.stands, matches!(turn, Turn::Stands(..)));
@@ -337,7 +319,7 @@ impl Notices {
         }
     }
 
-    /// The obstacle that may hold up a log that has these nodes, as far as is known here.
+    /// What may block the log, as known here.
     fn obstacle(&self, entry: &LogEntry, register: NodeId) -> String {
         if let Some(why) = &entry.unavailable {
             return why.clone();
@@ -355,14 +337,13 @@ impl Notices {
         }
     }
 
-    /// The reason why a register in this node cannot be used, if the node is lost.
+    /// Why a lost node's register cannot be used.
     pub(crate) fn register_is_away(&self, register: NodeId) -> Option<String> {
         let (_, cause) = self.lost.get(&register)?;
         Some(format!("node {register} holds the register and is down: {}", Because(*cause)))
     }
 
-    /// The nodes that a view of the log leaves out, if that view was formed here: when each was
-    /// lost, and why, if that is known.
+    /// Nodes that a view formed here excludes: since when, and why, if known.
     pub(crate) fn left_out(
         &self,
         log: LogId,
@@ -373,14 +354,13 @@ impl Notices {
         away.map(|(node, (since, why))| (*node, *since, why.as_deref()))
     }
 
-    /// A log has no controller here any more.
     pub(crate) fn forget(&mut self, log: LogId) {
         self.logs.remove(&log);
         self.catching_up.retain(|key, _| key.log != log);
     }
 
     fn about_nodes(&mut self, notice: Notice) {
-        // The driver may not take them, as in a simulation.
+        // A driver such as the simulator may never take notices.
         if self.waiting.len() < 2 * limits::NOTICES {
             self.add(notice);
         }
@@ -402,7 +382,6 @@ impl Notices {
         }
     }
 
-    /// Says how many were withheld, once their window is over.
     pub(crate) fn close_window(&mut self, now: Time) {
         self.repeats.close(now).into_iter().for_each(|notice| self.about_nodes(notice));
         if self.window.is_none_or(|(began, _)| now < began + WINDOW) {
@@ -416,7 +395,6 @@ impl Notices {
         }
     }
 
-    /// When it is to be said how many were withheld.
     pub(crate) fn deadline(&self) -> Option<Time> {
         let window = self.window.filter(|_| self.withheld > 0).map(|(began, _)| began + WINDOW);
         [window, self.repeats.deadline()].into_iter().flatten().min()
@@ -424,13 +402,13 @@ impl Notices {
 }
 
 impl Host {
-    /// The notices since this was asked last.
+    /// Removes and returns the waiting notices.
     pub fn take_notices(&mut self, now: Time) -> Vec<Notice> {
         self.notices.close_window(now);
         std::mem::take(&mut self.notices.waiting)
     }
 
-    /// The name of a log, if its controller here knows it.
+    /// Name of a log with a controller here.
     #[must_use]
     pub fn log_name(&self, log: LogId) -> Option<&str> {
         self.controller(log)?.entry().map(|entry| entry.name.as_str())
@@ -445,7 +423,6 @@ impl Host {
         self.notices.back(now, node);
     }
 
-    /// Takes note of the nodes whose disks are full, for the reasons of views.
     pub(crate) fn notice_full(&mut self, node: NodeId, is_full: bool) {
         match is_full {
             true => _ = self.notices.full.insert(node),
@@ -453,24 +430,22 @@ impl Host {
         }
     }
 
-    /// Takes note of how long the write of the journal that is under way has been.
+    /// Reports how long the current journal write has taken.
     pub fn notice_writes(&mut self, now: Time, under_way: Duration) {
         self.notices.writes(now, under_way);
     }
 
-    /// Takes note of the positions that a replica here misses.
     pub(crate) fn notice_missing(&mut self, now: Time, key: RoleKey, missing: Option<MissingRange>) {
         let log = self.log_name(key.log).map(str::to_owned);
         let Endpoint::Shard(shard) = key.endpoint else { return };
         let Some(replica) = self.replica(key.log, shard) else { return };
-        // A replica that no view names copies nothing, and may not be needed any more.
+        // A replica outside the view copies nothing, and may not be needed.
         if missing.is_none() || replica.gets_records() {
             let stands_by = replica.stands_by();
             self.notices.missing(now, (key, stands_by), log.as_deref(), missing);
         }
     }
 
-    /// Takes note of a record that cannot be read where it should be.
     pub(crate) fn notice_damage(&mut self, now: Time, key: RoleKey, outcome: &ReadOutcome) {
         if let Err(ReadFailure::Damaged(position)) = outcome {
             let log = self.log_name(key.log).map(str::to_owned);
@@ -478,14 +453,13 @@ impl Host {
         }
     }
 
-    /// Takes note of a replica that goes, because another one stands in its place.
     pub(crate) fn notice_dismissed(&mut self, now: Time, key: RoleKey) {
         let text = format!("{} here is not needed any more, and is removed", role_in_words(key.endpoint));
         let log = self.log_name(key.log).map(str::to_owned);
         self.notices.about_logs(now, Notice { is_warning: false, log, text });
     }
 
-    /// Takes note of a connection that was refused.
+    /// Reports a rejected connection.
     pub fn notice_refused(&mut self, now: Time, address: &str, cause: &str) {
         self.notices.refused(now, address, cause);
     }
@@ -499,8 +473,7 @@ impl Host {
         self.notices.disk_is(wanted, self.free_bytes());
     }
 
-    /// Takes note of a log that stands, or gets on. One whose view does without this node waits for
-    /// nothing here.
+    /// A log whose view excludes this node does not wait here.
     pub(crate) fn notice_turn(&mut self, now: Time, log: LogId, turn: Turn) {
         let (register, node) = (self.register_node(), self.config.node);
         let Some(entry) = self.controller(log).and_then(|controller| controller.entry()) else { return };
@@ -519,7 +492,6 @@ impl Host {
         }
     }
 
-    /// Takes note of what a controller registers, and makes replicas trim.
     pub(crate) fn notice_effect(&mut self, now: Time, key: RoleKey, effect: &RoleEffect) {
         let RoleEffect::Send { message, .. } = effect else { return };
         let message = match message {
@@ -530,7 +502,7 @@ impl Host {
         match message {
             control::Message::Registered { entry } if entry.claimant_node() == self.config.node => {
                 let Some(Role::Controller(controller)) = self.roles.get(&key) else { return };
-                // One that was started anew reminds others of a view that it formed before.
+                // A restarted controller repeats the registration of an earlier view.
                 let Some(took) = controller.last_change_took() else { return };
                 self.notices.registered(now, entry, took);
             }
@@ -585,7 +557,7 @@ mod tests {
         let mut entry = about(1);
         entry.config.retention.bytes = Some(100_000);
         let trimmed = |position| Trimmed { position: Position(position), limit: Limit::Bytes, bytes: 4321 };
-        // Each replica is sent it.
+        // Each replica receives one.
         for position in [7, 7, 7, 9] {
             notices.retained(Time(1), &entry, trimmed(position));
         }
@@ -742,7 +714,7 @@ mod tests {
         let why =
             "; because node 2 is left out: its connection closed, as when its process ends; it took 4.2 ms";
         assert!(told.len() == 3 && told[2].ends_with(why), "{told:?}");
-        // The controller noticed the need late, or again.
+        // The controller acted late, or again.
         let later = Time(1) + 36 * SECOND;
         notices.replaces(&entry(3, Some(view(2, &[1, 2]))));
         notices.registered(later, &entry(3, Some(view(3, &[1]))), took);
@@ -753,7 +725,7 @@ mod tests {
     #[test]
     fn a_claim_is_no_view() {
         let mut notices = Notices::default();
-        // A claim is registered with the view before it, which another node formed and told of.
+        // A claim is registered with the previous view, which another node formed and reported.
         let view = View {
             number: ViewNumber(1),
             sequencers: vec![],

@@ -1,12 +1,9 @@
-//! Whether the logs of a node get on: for its condition, and so that it reports a log that stands.
+//! Progress of the node's logs, for its condition report and for notices of stalls.
 //!
-//! A log gets on if what its sequencing replica holds becomes stable. One that holds something, and
-//! whose `ordered` does not move, stands; so does one that takes part in no view. A replica that
-//! has nothing to do does neither.
-//!
-//! The node looks at a replica when it took a step, since nothing else changes it: idle logs cost
-//! nothing. It looks again at one that has something to do when that may have stood for too long, a
-//! few logs at a time.
+//! A log makes progress while its sequencing replica's entries become stable. It stalls if the
+//! replica holds entries and `ordered` does not move, or is in no view. Only a step changes a
+//! replica, so the node checks it after each step; idle logs cost nothing. Busy replicas are
+//! checked again when they may have stalled, a few at a time.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -16,34 +13,30 @@ use seriatim_store::RoleKey;
 
 use crate::host::Host;
 
-/// For how long a log may stand before the node reports it.
+/// Stall after which the node reports the log.
 const STANDS_AFTER: Duration = Duration::from_secs(5);
 
-/// How far apart times are remembered when what is held was taken.
+/// Least distance of remembered arrival times.
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 
-/// How many of them are remembered of one log. Of more, the oldest stands for those after it.
+/// Most remembered times for a log. Beyond, an older time stands for later ones.
 const SAMPLES: usize = 64;
 
-/// How many logs are looked at in one go.
 const LOGS_AT_ONCE: usize = 64;
 
-/// How a replica is, at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Sight {
     is_open: bool,
     ordered: Position,
-    /// The position after all that it holds.
+    /// Position after all held entries.
     end: Position,
 }
 
-/// How far the logs are whose replicas here have something to do.
-///
-/// Invariant: each log of `logs` is in `due` once, and none but these.
+/// Invariant: `due` contains each log of `logs` once, and no others.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     logs: BTreeMap<LogId, Course>,
-    /// When each is looked at again.
+    /// Time of each log's next check.
     due: BTreeSet<(Time, LogId)>,
 }
 
@@ -51,26 +44,23 @@ pub(crate) struct Progress {
 struct Course {
     seen: Sight,
     since: Time,
-    /// When to look at it again.
     due: Time,
-    /// The node has reported that it stands.
+    /// The stall was reported.
     is_told: bool,
-    /// When which ends were seen first, the oldest first.
+    /// When each end was first seen, oldest first.
     ends: VecDeque<(Time, Position)>,
 }
 
-/// A turn in a log's progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// It has stood for so long; whether it takes part in a view.
+    /// Stalled for this long; whether the log is in a view.
     Stands(Duration, bool),
-    /// It gets on again, after so long.
+    /// Progress after this long a stall.
     GetsOn(Duration),
 }
 
 impl Progress {
-    /// A replica took a step, and is like this now; nothing if it has nothing to do. Returns the
-    /// turn if the node had reported that it stands, and it does not.
+    /// `sight` is `None` if the replica has no work. Returns a turn if a reported stall ended.
     fn steps(&mut self, now: Time, log: LogId, sight: Option<Sight>) -> Option<Turn> {
         let Some(sight) = sight else {
             let course = self.logs.remove(&log)?;
@@ -87,19 +77,17 @@ impl Progress {
         (gets_on && std::mem::take(&mut course.is_told)).then_some(Turn::GetsOn(stood))
     }
 
-    /// A replica is there no more.
     pub(crate) fn forget(&mut self, log: LogId) {
         if let Some(course) = self.logs.remove(&log) {
             assert!(self.due.remove(&(course.due, log)), "{log} is looked at again");
         }
     }
 
-    /// When a log may have stood for too long.
     pub(crate) fn deadline(&self) -> Option<Time> {
         self.due.first().map(|(due, _)| *due)
     }
 
-    /// A log that has stood for too long, and was not told of. Looks at one of those that are due.
+    /// Next due log, with a turn if it stalls and that is not reported yet.
     fn next_due(&mut self, now: Time) -> Option<(LogId, Option<Turn>)> {
         let (due, log) = *self.due.first().filter(|(due, _)| *due <= now)?;
         self.due.remove(&(due, log));
@@ -111,7 +99,7 @@ impl Progress {
         Some((log, is_news.then(|| Turn::Stands(now.since(course.since), course.seen.is_open))))
     }
 
-    /// For how long a log has got nowhere, and how long ago the oldest that is held was taken.
+    /// Duration of a log's stall, and age of its oldest held entry.
     pub(crate) fn of(&self, now: Time, log: LogId) -> (Duration, Duration) {
         let Some(course) = self.logs.get(&log) else { return (Duration::ZERO, Duration::ZERO) };
         let lag = course.ends.front().map_or(Duration::ZERO, |(taken, _)| now.since(*taken));
@@ -120,10 +108,10 @@ impl Progress {
 }
 
 impl Course {
-    /// Says whether it got on.
+    /// Returns whether there was progress.
     fn look(&mut self, now: Time, sight: Sight) -> bool {
         let gets_on = sight.is_open && (sight.ordered > self.seen.ordered || !self.seen.is_open);
-        // A view that is lost, or records that are ordered and not acknowledged, end no wait.
+        // Neither a lost view nor ordered but unacknowledged records are progress.
         if gets_on {
             self.since = now;
         }
@@ -141,7 +129,6 @@ impl Course {
 }
 
 impl Host {
-    /// Looks at a sequencing replica that took a step.
     pub(crate) fn look_at_progress(&mut self, now: Time, key: RoleKey) {
         if key.endpoint != Endpoint::Sequencer {
             return;
@@ -156,7 +143,6 @@ impl Host {
         }
     }
 
-    /// Tells of logs that have stood for too long.
     pub(crate) fn look_for_standing_logs(&mut self, now: Time) {
         for _ in 0..LOGS_AT_ONCE {
             let Some((log, turn)) = self.progress.next_due(now) else { return };
@@ -194,7 +180,7 @@ mod tests {
             progress.steps(at(second), LOG, holds(second * 100, 350));
             let (stands, lag) = seconds(&progress, second);
             assert_eq!(stands, 0);
-            // All that is held was taken within the last four looks.
+            // All held entries arrived within the last four checks.
             assert!(lag <= 4, "{lag} s behind after {second} s");
         }
     }
@@ -221,7 +207,6 @@ mod tests {
         assert_eq!(seconds(&progress, 10), (10, 0));
     }
 
-    /// The turns of logs that are due.
     fn due(progress: &mut Progress, now: u64) -> Vec<(LogId, Turn)> {
         let mut turns = vec![];
         while let Some((log, turn)) = progress.next_due(at(now)) {
@@ -237,7 +222,7 @@ mod tests {
         assert_eq!(progress.deadline(), Some(at(5)));
         assert_eq!((due(&mut progress, 4), due(&mut progress, 5)), (vec![], stands(5, true)));
         assert_eq!((5..60).map(|now| due(&mut progress, now).len()).sum::<usize>(), 0);
-        // It loses its view meanwhile, which is no progress, and gets one.
+        // Loss and replacement of the view: the loss is no progress.
         let closed = Sight { is_open: false, ordered: Position(7), end: Position(7) };
         assert_eq!(progress.steps(at(60), LOG, Some(closed)), None);
         let gets_on = Some(Turn::GetsOn(Duration::from_secs(70)));

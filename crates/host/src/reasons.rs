@@ -1,11 +1,10 @@
-//! Why a view was formed, as it shows in what differs from the view before.
+//! Reasons for a view, from its differences to the previous one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use seriatim_model::{Endpoint, Incarnation, NodeId, View};
 use seriatim_protocol::control::LogEntry;
 
-/// The members of a view by role and node.
 fn members(view: &View) -> BTreeMap<(Endpoint, NodeId), Incarnation> {
     let sequencers = view.sequencers.iter().map(|member| (Endpoint::Sequencer, member));
     let shards = view.shards.iter().flat_map(|shard| {
@@ -16,8 +15,7 @@ fn members(view: &View) -> BTreeMap<(Endpoint, NodeId), Incarnation> {
     all.map(|(endpoint, member)| ((endpoint, member.node), member.incarnation)).collect()
 }
 
-/// The reasons that led from a view to the next one, in words. `because` says why a node is left
-/// out, as far as is known.
+/// `because` returns why a node is excluded, if known.
 pub(crate) fn reason(
     before: &View,
     entry: &LogEntry,
@@ -64,7 +62,6 @@ pub(crate) fn reason(
     reasons.join(", and ")
 }
 
-/// One of the replicas that a view has of something.
 fn a_role(endpoint: Endpoint) -> String {
     match endpoint {
         Endpoint::Shard(shard) => format!("a replica of shard {shard}"),
@@ -72,7 +69,6 @@ fn a_role(endpoint: Endpoint) -> String {
     }
 }
 
-/// Whether a view has the role at all, on whichever nodes.
 fn before_has(view: &View, endpoint: Endpoint) -> bool {
     match endpoint {
         Endpoint::Shard(shard) => view.shard(shard).is_some(),
@@ -102,7 +98,7 @@ mod tests {
         Member { node: NodeId(node), incarnation: Incarnation(incarnation) }
     }
 
-    /// A view whose members sequence, and the first two of which hold its one shard.
+    /// A view in which all members sequence, and the first two hold its one shard.
     fn view(members: &[Member]) -> View {
         let replicas = members.iter().take(2).copied().collect();
         View {

@@ -1,4 +1,4 @@
-//! How a node comes back: its journal, its stores, its roles.
+//! Recovery of a node from its journal and stores.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -21,58 +21,55 @@ use crate::journal::{Incarnated, RoleRecord, RoleSnapshot};
 use crate::removal::{note_gone, remove_store, remove_unborn};
 use crate::role::Role;
 
-/// Why a node cannot start, or go on.
+/// Why a node cannot start or continue.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
-    /// The journal cannot be opened, or the files of a role, though nothing is wrong with them.
+    /// The journal or a role's files are not damaged, but cannot be opened.
     #[error("{0}")]
     Open(#[from] OpenError),
-    /// An entry of the journal is not what this program writes.
+    /// The journal has an undecodable entry.
     #[error("the journal has an entry for {role} that this program cannot read: {cause}")]
     Entry {
-        /// Which role it is for.
+        /// The entry's role.
         role: String,
-        /// The reason why it cannot be read.
+        /// The decoding error.
         cause: WireError,
     },
-    /// A write failed in a way that cannot be undone.
+    /// A write failed permanently.
     #[error("{0}")]
     Write(String),
 }
 
-/// A role that could not be brought back, and why. The others run without it.
+/// A role that could not be restored. The others run without it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The log that it works for.
+    /// Its log.
     pub log: LogId,
-    /// Which role.
+    /// The role.
     pub endpoint: Endpoint,
-    /// The cause, in words for an operator.
+    /// The cause, for an operator.
     pub cause: String,
 }
 
-/// The journal's entries about one role.
 #[derive(Debug, Default)]
 struct History {
     began: Option<Incarnated>,
-    /// The role's own entries, and whether the first is a checkpoint's.
+    /// The role's entries, and whether the first is a checkpoint's.
     own: Vec<Bytes>,
     from_checkpoint: bool,
     closed: Option<Option<Bytes>>,
 }
 
-/// The roles that come back, and the entries that have to go to the journal before anything else.
+/// Restored roles, and entries to journal before all others.
 pub(crate) struct Revived {
     pub(crate) roles: BTreeMap<RoleKey, Role>,
     pub(crate) records: Vec<(RoleKey, RoleRecord)>,
     pub(crate) problems: Vec<Problem>,
-    /// Logs that were deleted.
     pub(crate) gone: VecDeque<LogId>,
-    /// Which disk this is, if the journal says so.
+    /// The disk's number, if the journal has it.
     pub(crate) disk: Option<u64>,
 }
 
-/// The contents of a checkpoint.
 #[derive(Default)]
 struct Told {
     histories: BTreeMap<RoleKey, History>,
@@ -80,7 +77,7 @@ struct Told {
     disk: Option<u64>,
 }
 
-/// Brings back every role that the journal tells of. `fresh` draws incarnations.
+/// Restores every role in the journal. `fresh` draws incarnations.
 pub(crate) fn revive(
     config: &HostConfig,
     disk: &Arc<dyn Disk>,
@@ -135,7 +132,6 @@ pub(crate) fn revive(
     Ok(revived)
 }
 
-/// The roles that a checkpoint tells of, and what it says of the node itself.
 fn of_checkpoint(snapshots: Vec<(RoleKey, Vec<Bytes>)>) -> Result<Told, HostError> {
     let mut told = Told::default();
     for (key, pieces) in snapshots {
@@ -157,13 +153,13 @@ fn of_checkpoint(snapshots: Vec<(RoleKey, Vec<Bytes>)>) -> Result<Told, HostErro
     Ok(told)
 }
 
-/// Why a replica does not come back with what it held.
+/// Why a replica cannot be restored.
 enum Loss {
-    /// The disk is full: it comes back when there is room.
+    /// The disk is full. It can be restored when there is room.
     NoRoom(String),
-    /// Nothing is wrong with its files, but they cannot be opened.
+    /// Its files are not damaged, but cannot be opened.
     Closed(OpenError),
-    /// Anything else.
+    /// Any other cause.
     Damage(String),
 }
 
@@ -217,10 +213,10 @@ fn revive_role(
         return Ok(Some(Role::Register(register.map_err(entry_error(key))?.in_incarnation(config.seed))));
     }
     let Some(began) = history.began else { return Ok(None) };
-    // Where the role that orders keeps nothing each start is another incarnation.
+    // An ordering role without stored state gets a new incarnation at each start.
     let keeps = key.endpoint != Endpoint::Sequencer || began.config.order.properties().keeps_order;
     let journaled = keeps && began.config.durability == Durability::Disk;
-    // A role without a journal knows what it knew only after an orderly end.
+    // A role without a journal keeps its state only after an orderly end.
     let remembers = journaled || keeps && history.closed.is_some();
     let incarnation = if remembers { began.incarnation } else { Incarnation(fresh()) };
     let me = Member { node: config.node, incarnation };
@@ -244,7 +240,7 @@ fn revive_role(
         Endpoint::Shard(shard) => {
             let closed = history.closed.flatten();
             let (journaled, entries, from_checkpoint) = match closed.filter(ShardStore::is_checkpoint) {
-                // An orderly end: everything has to be as it was then.
+                // After an orderly end all files must be as they were.
                 Some(state) => (true, vec![state], true),
                 None => (journaled, history.own, history.from_checkpoint),
             };
@@ -268,9 +264,8 @@ fn revive_role(
     }
 }
 
-/// The role's state cannot be read. It is put out of the way, not removed, and the role goes on
-/// with nothing, in an incarnation that no view counts on: the others copy to it what it should
-/// hold.
+/// Puts unreadable state aside and restarts the role, empty, in an incarnation that no view trusts.
+/// Other replicas copy its records to it.
 fn begin_anew(
     config: &HostConfig,
     disk: &Arc<dyn Disk>,
@@ -298,10 +293,9 @@ fn begin_anew(
     }
 }
 
-/// A replica that holds nothing, with an empty store. Files that an incarnation left and the
-/// journal does not mention, or a store that remembers nothing, belong to no replica: a trim point
-/// among it would hide what comes. If there are records, they may be the last ones, and the journal
-/// what was lost: they are put out of the way, not removed.
+/// Creates a replica with an empty store. Old files without a journal entry or hard state belong to
+/// no replica; their trim point would hide new records. Files with records may be the last copies
+/// and are put aside.
 pub(crate) fn new_replica(
     config: &HostConfig,
     disk: &Arc<dyn Disk>,
@@ -329,8 +323,7 @@ pub(crate) fn new_replica(
     Ok(Role::Shard(Box::new(role), Box::new(store)))
 }
 
-/// Leaves nothing where a replica's store is going to be. Returns where the records are that were
-/// there.
+/// Returns where earlier records were put, if any.
 fn make_room(
     disk: &dyn Disk,
     log: LogId,

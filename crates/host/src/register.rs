@@ -1,4 +1,4 @@
-//! How a node talks to the view register: a role of one node, or something outside of all of them.
+//! Communication with the view register: a role of one node, or external.
 
 use seriatim_model::{Address, Endpoint, LogId, NodeId, Peer, Time};
 use seriatim_protocol::control::message::NEWS;
@@ -10,34 +10,33 @@ use seriatim_store::RoleKey;
 use crate::host::{Host, HostConfig, JOIN_EVERY, Outgoing, REGISTER};
 use crate::role::Role;
 
-/// Where the view register is.
+/// Place of the view register.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RegisterPlace {
-    /// A role of one node, which keeps it in its journal.
+    /// A role of one node, in its journal.
     Node {
-        /// That node.
+        /// The node.
         node: NodeId,
-        /// Where it is reached.
+        /// Its address.
         address: String,
     },
-    /// Outside of the cluster's nodes: every node asks it by itself, through
-    /// [`Host::take_questions`].
+    /// External: every node asks it directly, through [`Host::take_questions`].
     Outside,
 }
 
-/// A node's question to a register outside, on behalf of one of its roles, its clients or itself.
+/// A question to an external register from a role, a client or the node itself.
 #[derive(Debug)]
 pub struct RegisterQuestion {
-    /// The address that is to be answered.
+    /// Receiver of the answer.
     pub asker: Address,
-    /// Which log the asker works for.
+    /// The asker's log.
     pub log: LogId,
-    /// The question: any message that a [`Register`] answers.
+    /// Any message that a [`Register`] answers.
     pub message: control::Message,
 }
 
 impl Host {
-    /// The node whose register role is asked; with a register outside, every node stands for it.
+    /// The register's node; this node for an external register.
     pub(crate) fn register_node(&self) -> NodeId {
         match &self.config.register {
             RegisterPlace::Node { node, .. } => *node,
@@ -58,14 +57,13 @@ impl Host {
         }
     }
 
-    /// The questions for a register outside that have gathered. Each is answered with
-    /// [`Event::RegisterAnswered`](crate::Event::RegisterAnswered), or not at all: then it comes
+    /// Removes and returns questions for an external register; answers come as
+    /// [`Event::RegisterAnswered`](crate::Event::RegisterAnswered). Unanswered questions are asked
     /// again.
     pub fn take_questions(&mut self) -> Vec<RegisterQuestion> {
         std::mem::take(&mut self.questions)
     }
 
-    /// A message for the register that did not come from this node's own roles, or did.
     pub(crate) fn question_register(&mut self, now: Time, from: Address, log: LogId, message: Message) {
         match (&self.config.register, from, message) {
             (RegisterPlace::Outside, asker, Message::Control(message)) => {
@@ -74,14 +72,14 @@ impl Host {
             (RegisterPlace::Node { node, .. }, _, message) if *node == self.config.node => {
                 self.dispatch(now, REGISTER, from, message);
             }
-            // A client's question goes to the node that hosts the register, under a number of ours.
+            // A client's question goes to the register's node under one of our numbers.
             (RegisterPlace::Node { node, .. }, Address::Client(connection, number), message) => {
                 let peer = Peer::Node(*node);
                 let from =
                     Endpoint::Client(self.register_proxy.number((connection, number), wants_news(&message)));
                 self.sends.push(Outgoing { peer, log, from, to: Endpoint::Register, message });
-                // The node still forwards the question: the register may answer before this node
-                // learns of its return.
+                // Forwarded nevertheless: the register may answer before this node learns of its
+                // return.
                 if let Some(why) = self.notices.register_is_away(*node) {
                     let (peer, to) = (Peer::Client(connection), Endpoint::Client(number));
                     let message = control::Message::Unanswered { why }.into();
@@ -92,7 +90,6 @@ impl Host {
         }
     }
 
-    /// The register's answer goes to the client that asked.
     pub(crate) fn pass_back(&mut self, number: u64, from: Address, log: LogId, message: Message) {
         let Address::Node(_, from) = from else { return };
         if let Some((connection, number)) = self.register_proxy.asker(number) {
@@ -101,7 +98,6 @@ impl Host {
         }
     }
 
-    /// A register outside says something.
     pub(crate) fn register_answered(&mut self, to: Address, log: LogId, message: control::Message) {
         let key = RoleKey { log, endpoint: Endpoint::Register };
         self.send(key, to, roles::Message::Control(message));
@@ -113,7 +109,7 @@ impl Host {
         self.send(key, to, message.into());
     }
 
-    /// Tells the register where this node is, until it says that it knows.
+    /// Repeats this node's address to the register until it confirms.
     pub(crate) fn join(&mut self, now: Time) {
         if self.join_at.is_none_or(|at| now < at) {
             return;
@@ -124,20 +120,18 @@ impl Host {
         self.drain_local(now);
     }
 
-    /// Where the register says that this node is, if that is not where it is: another incarnation
-    /// of the node said so since.
+    /// Address registered for this node, if it is not ours: a later incarnation registered it.
     #[must_use]
     pub fn is_said_to_be_at(&self) -> Option<&str> {
         self.elsewhere.as_deref()
     }
 
-    /// The register has an address of an older incarnation.
+    /// Replaces an older incarnation's address in the register.
     pub(crate) fn move_here(&mut self, version: u64) {
         let node = self.own_address();
         self.send_to_register(control::Message::Move { node, version });
     }
 
-    /// The register tells which nodes there are.
     pub(crate) fn told_of(&mut self, now: Time, nodes: Vec<NodeAddress>) {
         let own = self.own_address();
         match nodes.iter().find(|node| node.node == own.node) {
@@ -148,12 +142,12 @@ impl Host {
                     self.join_at = None;
                 }
             }
-            // Another incarnation of this node was heard since.
+            // Another incarnation of this node registered later.
             Some(known) => {
                 self.elsewhere = Some(known.address.clone());
                 self.join_at.get_or_insert(now + JOIN_EVERY);
             }
-            // News of others only was sent before this node was known.
+            // The register sent this before it knew this node.
             None => {}
         }
         let others = nodes.into_iter().filter(|node| node.node != own.node);
@@ -162,8 +156,7 @@ impl Host {
         self.note_others(now);
     }
 
-    /// A node that is taken for gone says where it is: the register's answer is to find it there,
-    /// and not where it was.
+    /// A suspected node has moved: the register's answer must reach its new address.
     pub(crate) fn note_move(&mut self, peer: Peer, message: &Message) {
         if let (Peer::Node(node), Message::Control(control::Message::Join { node: place })) = (peer, message)
             && place.node == node
@@ -178,7 +171,7 @@ impl Host {
     }
 }
 
-/// Whether a question has one answer at once, and others when there is something new.
+/// Whether further answers follow with news.
 fn wants_news(question: &Message) -> bool {
     matches!(question, Message::Control(control::Message::Lookup { request: NEWS, .. }))
 }

@@ -1,35 +1,31 @@
-//! Questions for the register from clients of a node that does not host it.
+//! Relays clients' questions to a register on another node.
 
 use std::collections::BTreeMap;
 
 use seriatim_model::{ConnectionId, Peer};
 
-/// The most questions that are relayed at once; the oldest is given up for a new one.
+/// Most questions in flight. A new one replaces the oldest.
 const MOST: usize = 4096;
 
-/// A client's connection, and which of its machines asks.
 type Asker = (ConnectionId, u64);
 
-/// The clients whose questions are being relayed.
-///
 /// Invariant: clients that wait for news have one number each, which is in `askers`.
 #[derive(Debug)]
 pub(crate) struct RegisterProxy {
     next: u64,
     askers: BTreeMap<u64, Asker>,
-    /// Askers that wait for news, which may come more than once.
+    /// Askers that wait for news, which may come repeatedly.
     listeners: BTreeMap<Asker, u64>,
 }
 
 impl RegisterProxy {
-    /// The proxy of one run of a node. Its numbers are drawn from that: a client would take news
-    /// that an earlier incarnation asked for as its answer.
+    /// Numbers begin at the incarnation, so that a client does not take news for an earlier one as
+    /// its answer.
     pub(crate) fn new(incarnation: u64) -> Self {
         Self { next: incarnation, askers: BTreeMap::new(), listeners: BTreeMap::new() }
     }
 
-    /// A number under which the question is passed on: the same each time, if the asker `listens`
-    /// for news.
+    /// The same number each time if the asker `listens` for news.
     pub(crate) fn number(&mut self, asker: Asker, listens: bool) -> u64 {
         if let Some(number) = self.listeners.get(&asker).filter(|_| listens) {
             assert_eq!(self.askers.get(number), Some(&asker), "a listener has one number");
@@ -49,7 +45,7 @@ impl RegisterProxy {
         self.next
     }
 
-    /// The asker under this number. Only askers that listen are answered again.
+    /// Removes the asker unless it listens.
     pub(crate) fn asker(&mut self, number: u64) -> Option<Asker> {
         let asker = *self.askers.get(&number)?;
         if self.listeners.get(&asker) != Some(&number) {
@@ -58,7 +54,6 @@ impl RegisterProxy {
         Some(asker)
     }
 
-    /// A connection is gone.
     pub(crate) fn forget(&mut self, peer: Peer) {
         self.askers.retain(|_, (connection, _)| Peer::Client(*connection) != peer);
         self.listeners.retain(|(connection, _), _| Peer::Client(*connection) != peer);

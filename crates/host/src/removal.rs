@@ -1,4 +1,4 @@
-//! Roles that go for good, with everything that they kept.
+//! Permanent removal of roles with their files.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -14,12 +14,11 @@ use crate::journal::{RoleRecord, RoleSnapshot, encode};
 use crate::recovery::Problem;
 use crate::role::Role;
 
-/// How long a log may be unknown to the register before the node reports it. One that was deleted
-/// is retired by then.
+/// Delay until the node reports a log that the register does not know. A deleted log is retired by
+/// then.
 const UNKNOWN_FOR: Duration = Duration::from_secs(10);
 
 impl Host {
-    /// The log was deleted: its roles go, with their stores.
     pub(crate) fn remove_log(&mut self, now: Time, log: LogId) {
         let keys: Vec<_> = self.roles.keys().copied().filter(|key| key.log == log).collect();
         for key in keys {
@@ -32,15 +31,14 @@ impl Host {
         self.note_deleted(now);
     }
 
-    /// The part of a checkpoint that goes on telling of the node itself: which disk this is, and
-    /// which logs were deleted.
+    /// Number of the node's disk, and deleted logs.
     pub(crate) fn own_snapshot(&self) -> Vec<Bytes> {
         let gone: Vec<LogId> = self.gone.iter().copied().collect();
         encode(&RoleSnapshot { began: None, own: vec![encode_one(&self.mark.read().0), encode_one(&gone)] })
     }
 
-    /// The register does not know a log. If it was deleted, it is to be retired, sooner or later.
-    /// If it is not, and has replicas here, then the register was set back.
+    /// Handles a log unknown to the register. Unless it is retired soon, a log with replicas here
+    /// shows that the register was set back.
     pub(crate) fn note_unknown(&mut self, now: Time, log: LogId) {
         let is_replica = |key: &RoleKey| matches!(key.endpoint, Endpoint::Sequencer | Endpoint::Shard(_));
         if !self.roles.keys().any(|key| key.log == log && is_replica(key)) {
@@ -57,8 +55,7 @@ impl Host {
         }
     }
 
-    /// The stores of the oldest deleted log were removed, or could not be. Also those of roles that
-    /// were killed before the journal told of them.
+    /// The removal also covers stores of roles killed before the journal named them.
     pub(crate) fn log_is_removed(&mut self, outcome: Result<(), String>) {
         let (_, log) = self.retired.pop_front().expect("it is there until its files are gone");
         if let Err(cause) = outcome {
@@ -69,9 +66,8 @@ impl Host {
         self.send_to_register(message);
     }
 
-    /// The log goes on without this role, and no other role will ask it for anything any more. Not
-    /// if it obeys a later claim: then an attempt counts on it again. Nor as long as replicas in
-    /// its place get something from it.
+    /// Keeps a role that obeys a later claim, because an attempt counts on it, or from which
+    /// successors still copy.
     pub(crate) fn dismiss(&mut self, now: Time, key: RoleKey, view: ViewNumber) {
         let claim = match self.roles.get(&key) {
             Some(Role::Sequencer(role)) => role.claim(),
@@ -94,7 +90,6 @@ impl Host {
         self.note_deleted(now);
     }
 
-    /// The log goes on without a role that was forgotten: the store that it left goes, too.
     fn dismiss_forgotten(&mut self, key: RoleKey) {
         if let Endpoint::Shard(shard) = key.endpoint
             && self.forgotten.remove(&key)
@@ -103,13 +98,12 @@ impl Host {
         }
     }
 
-    /// The store of the replica that was dismissed first was removed, or could not be.
     pub(crate) fn store_is_removed(&mut self, outcome: Result<(), String>) {
         let (_, log, shard) = self.doomed.pop_front().expect("it is there until its files are gone");
         self.problems.extend(outcome.err().map(|cause| unremoved(log, shard, &cause)));
     }
 
-    /// Whether a role was dismissed and has left something that a new one must not find.
+    /// Whether a dismissed role's files still exist.
     pub(crate) fn is_doomed(&self, key: RoleKey) -> bool {
         self.doomed
             .iter()
@@ -121,7 +115,6 @@ impl Host {
         self.append(key, &encode(&RoleRecord::Gone));
     }
 
-    /// Forgets a role, of which the journal goes on to tell.
     pub(crate) fn forget(&mut self, key: RoleKey) {
         self.roles.remove(&key);
         if key.endpoint == Endpoint::Controller {
@@ -130,7 +123,8 @@ impl Host {
         if key.endpoint == Endpoint::Sequencer {
             self.progress.forget(key.log);
         }
-        // A new incarnation counts its writes anew: what this one waited for is not for it.
+        // A new incarnation numbers its writes from the beginning, so pending results are not its
+        // own.
         self.writes.retain(|(_, writer, _)| *writer != key);
         self.local.retain(|(to, input)| *to != key || matches!(input, Input::Message { .. }));
         self.serving.forget(key);
@@ -139,7 +133,6 @@ impl Host {
     }
 }
 
-/// Takes note that a log was deleted, after those that were deleted before.
 pub(crate) fn note_gone(gone: &mut VecDeque<LogId>, log: LogId) {
     gone.retain(|other| *other != log);
     gone.push_back(log);
@@ -148,14 +141,12 @@ pub(crate) fn note_gone(gone: &mut VecDeque<LogId>, log: LogId) {
     }
 }
 
-/// The key under which the journal tells that a log was deleted.
 fn gone(log: LogId) -> RoleKey {
     RoleKey { log, endpoint: Endpoint::Node }
 }
 
-/// Removes the stores of replicas that were killed before the journal told of them. Such a replica
-/// confirmed nothing, and no role gave it a record. The node does not touch a store that has some:
-/// its journal entry was lost.
+/// Removes stores of replicas that were killed before the journal named them and so confirmed
+/// nothing. Keeps a store with records: its journal entry was lost.
 pub(crate) fn remove_unborn(disk: &dyn Disk, roles: &BTreeMap<RoleKey, Role>) -> Vec<Problem> {
     let problem = |log, endpoint, cause| Problem { log, endpoint, cause };
     let stores = match ShardStore::all(disk) {
@@ -183,7 +174,6 @@ pub(crate) fn remove_unborn(disk: &dyn Disk, roles: &BTreeMap<RoleKey, Role>) ->
         .collect()
 }
 
-/// Removes what a replica kept that the journal does not tell of any more.
 pub(crate) fn remove_store(disk: &dyn Disk, log: LogId, shard: ShardId) -> Option<Problem> {
     let cause = ShardStore::destroy(disk, log, shard).err()?;
     Some(unremoved(log, shard, &cause.to_string()))

@@ -1,5 +1,4 @@
-//! Repetitions: an operator gets a notice that comes again and again within a minute a few times,
-//! and then a count.
+//! Repeated notices: the first few of a kind within a minute are shown, the others counted.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,21 +7,18 @@ use seriatim_model::Time;
 
 use crate::notices::Notice;
 
-/// For how long notices of one kind are counted together.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// Of how many kinds the node counts at once. Notices of further kinds come one by one.
+/// Most kinds counted at once. Notices of further kinds are all shown.
 const MOST_KINDS: usize = 1024;
 
-/// The kind that notices are taken together by.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Kind(pub(crate) String);
 
-/// The notices of the last minute, by their kinds.
 #[derive(Debug, Default)]
 pub(crate) struct Repeats {
     kinds: BTreeMap<Kind, Course>,
-    /// When the first of the windows in which some were withheld is over.
+    /// End of the first window with withheld notices.
     due: Option<Time>,
 }
 
@@ -31,13 +27,11 @@ struct Course {
     began: Time,
     told: u32,
     withheld: u64,
-    /// The last that was withheld.
     last: Option<Notice>,
 }
 
 impl Repeats {
-    /// Whether a notice is to be told now: if fewer than `most` of its kind were within a minute.
-    /// Otherwise it is counted.
+    /// Returns the notice if fewer than `most` of its kind came within a minute, or counts it.
     pub(crate) fn admit(&mut self, now: Time, kind: Kind, most: u32, notice: Notice) -> Option<Notice> {
         let is_over = |course: &Course| now >= course.began + WINDOW && course.withheld == 0;
         if self.kinds.len() >= MOST_KINDS {
@@ -62,13 +56,11 @@ impl Repeats {
         None
     }
 
-    /// When it is to be said how many were withheld.
     pub(crate) fn deadline(&self) -> Option<Time> {
         self.due
     }
 
-    /// Says of each kind whose minute is over how many were withheld, with the words of the last
-    /// one.
+    /// Withheld counts of the kinds whose minute has ended, with the last text.
     pub(crate) fn close(&mut self, now: Time) -> Vec<Notice> {
         if self.due.is_none_or(|due| now < due) {
             return vec![];
@@ -118,10 +110,10 @@ mod tests {
         let text = "it is 99 (97 times more within a minute, of which this is the last)";
         assert_eq!(told, [says(text)]);
         assert_eq!((repeats.deadline(), repeats.close(at(61)).len()), (None, 0));
-        // It goes on: once a minute a notice says how often.
+        // While it continues, one notice per minute has the count.
         assert!(repeats.admit(at(62), kind("a"), 3, says("again")).is_none());
         assert_eq!(repeats.close(at(120)).len(), 1);
-        // After a quiet minute it is news.
+        // After a quiet minute the notice is given again.
         assert!(repeats.admit(at(200), kind("a"), 3, says("news")).is_some());
     }
 

@@ -1,4 +1,4 @@
-//! The node's part in keeping logs to their limits: clocks, and measures of stores.
+//! The node's part in retention: clocks, and sizes of stores.
 
 use seriatim_model::retention::StoreUse;
 use seriatim_model::{Address, Endpoint, Input, LogId, ShardId, Ticket, Time};
@@ -10,13 +10,12 @@ use crate::host::Host;
 use crate::role::Role;
 
 impl Host {
-    /// Takes note of what the node's clock on the wall says, in milliseconds since 1970. It may be
-    /// wrong, and be set at any time.
+    /// Notes the wall clock, in milliseconds since 1970. It may be wrong or jump.
     pub fn note_wall(&mut self, wall_ms: u64) {
         self.wall_ms = Some(wall_ms);
     }
 
-    /// The room that the store of a replica takes on its disk, if it is hosted here.
+    /// Room that a replica's store takes on disk, if hosted here.
     #[must_use]
     pub fn store_use(&self, log: LogId, shard: ShardId) -> Option<StoreUse> {
         match self.roles.get(&RoleKey { log, endpoint: Endpoint::Shard(shard) })? {
@@ -31,8 +30,7 @@ impl Host {
         }
     }
 
-    /// The controller beside the leader of a view has to know of it, and the controller that
-    /// registered it may have told it in vain.
+    /// The controller beside the leader may have missed the view.
     pub(crate) fn introduce_leader(&mut self, key: RoleKey, from: Address, message: &Message) {
         let Message::Control(control::Message::Registered { entry }) = message else { return };
         let leads = entry.view.as_ref().is_some_and(|view| view.leader == self.config.node);

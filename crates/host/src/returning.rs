@@ -1,10 +1,6 @@
-//! A node that comes back with what it held: its roles take part when the others have said what
-//! they remember of its disk.
-//!
-//! They are asked by heartbeats alone, so that takes as long as those do: until each node that the
-//! register knows is heard, or suspected. A disk that was set back holds nothing that counts: its
-//! roles are forgotten, and come back in new incarnations, as on an empty disk. Their stores are
-//! put aside when that happens.
+//! Return of a node with state: its roles wait until each registered node is suspected or has
+//! reported its memory of the disk, with heartbeats. If the disk was set back, the roles restart in
+//! new incarnations as on an empty disk, and their stores are put aside.
 
 use std::collections::BTreeMap;
 
@@ -19,32 +15,28 @@ use crate::mark::DiskMark;
 use crate::recovery::Problem;
 use crate::role::Role;
 
-/// How many messages of controllers wait for roles that wait.
+/// Most deferred messages of controllers.
 const MOST_HELD_BACK: usize = 1 << 14;
 
-/// How far a node is with coming back.
 #[derive(Debug)]
 pub(crate) enum Returning {
-    /// Its roles wait for the others' word. Nothing is written meanwhile: an incarnation that is
-    /// cut short here would hide from the next one how little it began with.
+    /// Roles wait for the others' reports. Nothing is written meanwhile: new entries would hide how
+    /// little this start began with.
     Awaits {
-        /// Whether the register has told which nodes there are.
+        /// Whether the register has listed the nodes.
         is_told: bool,
-        /// Entries for the journal when the others are heard: the incarnations that roles without a
-        /// journal begin.
+        /// Entries to write then: incarnations of roles without a journal.
         records: Vec<(RoleKey, RoleRecord)>,
     },
-    /// Its roles take part when the journal's entry is durable: the last of those, or that they are
-    /// forgotten.
+    /// Roles take part when this entry is durable.
     Writes(Lsn),
-    /// Its roles take part.
+    /// Roles take part.
     Over,
-    /// It found too late that its disk had been set back, and ends when the journal says so.
+    /// The disk was found set back too late: the node stops when this entry is durable.
     Ends(Lsn, String),
 }
 
 impl Returning {
-    /// A node that begins with these roles.
     pub(crate) fn new(roles: &BTreeMap<RoleKey, Role>, records: Vec<(RoleKey, RoleRecord)>) -> Self {
         match roles.keys().any(keeps_what_others_count_on) {
             true => Self::Awaits { is_told: false, records },
@@ -54,25 +46,25 @@ impl Returning {
 }
 
 impl Host {
-    /// How far the node's disk is, for its [`Detector`](crate::Detector) to show.
+    /// Journal progress, for the [`Detector`](crate::Detector) to report.
     #[must_use]
     pub fn mark(&self) -> DiskMark {
         self.mark.clone()
     }
 
-    /// Whether a role waits for what others remember of the node's disk.
+    /// Whether the role waits for the others' reports.
     pub(crate) fn is_held_back(&self, key: RoleKey) -> bool {
         keeps_what_others_count_on(&key) && !self.has_returned()
     }
 
-    /// Whether the node's roles take part. An end before that is none of theirs.
+    /// Whether the node's roles take part. Before, an orderly end does not close them.
     #[must_use]
     pub fn has_returned(&self) -> bool {
         matches!(self.returning, Returning::Over)
     }
 
-    /// A message for such a role: it gets the messages of controllers later, and clients learn to
-    /// look again where the role is. The senders of the rest repeat it.
+    /// Defers a controller's message. Clients look the role up again; other senders repeat their
+    /// messages.
     pub(crate) fn hold_back(&mut self, key: RoleKey, from: Address, message: Message) {
         let is_of_controller =
             matches!(message, Message::Control(_) | Message::Shard(shard::Message::Fence { .. }));
@@ -89,7 +81,6 @@ impl Host {
         }
     }
 
-    /// The register told which nodes there are.
     pub(crate) fn note_others(&mut self, now: Time) {
         if let Returning::Awaits { is_told, .. } = &mut self.returning {
             *is_told = true;
@@ -97,14 +88,13 @@ impl Host {
         }
     }
 
-    /// Another node has said what it remembers, or cannot. When all have, the roles take part.
+    /// Roles take part once all other nodes have reported, or cannot.
     pub(crate) fn hears_of_others(&mut self, now: Time) {
         let Returning::Awaits { is_told: true, records } = &mut self.returning else { return };
         if !self.others.untold(self.config.node).is_empty() {
             return;
         }
-        // Before a role without a journal says anything in its new incarnation, its old one must be
-        // over.
+        // A role without a journal must end its old incarnation before it sends in the new one.
         let records = std::mem::take(records);
         for (key, record) in &records {
             self.awaited = self.append(*key, &encode(record));
@@ -115,9 +105,9 @@ impl Host {
         }
     }
 
-    /// Another node remembers more of this node's disk than it held at the start.
+    /// Another node has seen more of this disk than it held at the start.
     pub(crate) fn was_set_back(&mut self, by: NodeId) {
-        // Several nodes may say so, and one of them late.
+        // Several nodes may report this, some of them late.
         if self.mark.is_another() || self.config.options.mutates(Mutation::SetBackUnnoticed) {
             return;
         }
@@ -147,7 +137,6 @@ impl Host {
         }
     }
 
-    /// The journal is durable so far.
     pub(crate) fn return_goes_on(&mut self, now: Time, durable: Lsn) {
         match &self.returning {
             Returning::Writes(lsn) if *lsn <= durable => self.take_part(now),
@@ -156,7 +145,6 @@ impl Host {
         }
     }
 
-    /// From now on the disk counts as another.
     fn note_set_back(&mut self) -> Lsn {
         let disk = self.draw();
         self.mark.becomes(disk);
@@ -175,7 +163,7 @@ impl Host {
     }
 }
 
-/// Whether the role keeps something that other nodes count on.
+/// Whether other nodes rely on the role's state.
 pub(crate) fn keeps_what_others_count_on(key: &RoleKey) -> bool {
     matches!(key.endpoint, Endpoint::Sequencer | Endpoint::Shard(_))
 }

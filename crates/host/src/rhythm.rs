@@ -1,36 +1,33 @@
-//! How long one link's silence is borne: as long as its answers have lately taken, with room to
-//! spare.
+//! Tolerated silence of a link: its recent answer times, with a margin.
 
 use std::time::Duration;
 
 use seriatim_model::Time;
 
-/// How many times the least timeout the greatest is.
+/// Greatest timeout, as a multiple of the least.
 const MOST_TIMEOUTS: u32 = 20;
-/// How many deviations above the mean an answer may come. TCP's retransmission timer has four (RFC
-/// 6298); a view change costs more than a segment.
+/// Deviations above the mean at which an answer may come. TCP has four (RFC 6298), but a view
+/// change costs more than a segment.
 const DEVIATIONS: u32 = 8;
-/// After how long without a wrong suspicion half of what it taught is forgotten.
+/// Time without a wrong suspicion after which the learned timeout is halved.
 const FORGETS_AFTER: Duration = Duration::from_secs(60);
 
-/// The gaps between one node's answers.
 #[derive(Clone, Debug)]
 pub(crate) struct Rhythm {
     least: Duration,
     mean: Duration,
     deviation: Duration,
-    /// The least timeout that wrong suspicions taught, and when that was last changed.
+    /// Least timeout learned from wrong suspicions, and its last change.
     taught: Duration,
     taught_at: Time,
 }
 
 impl Rhythm {
-    /// Of a link of which nothing is known; its silence is borne for `least` in any case.
+    /// A new link. `least` is its least timeout.
     pub(crate) fn new(least: Duration) -> Self {
         Self { least, mean: Duration::ZERO, deviation: Duration::ZERO, taught: least, taught_at: Time::ZERO }
     }
 
-    /// An answer came so long after the one before it.
     pub(crate) fn gap(&mut self, now: Time, gap: Duration) {
         // Jacobson's estimator: an eighth of the error to the mean, a quarter to the deviation.
         let error = gap.abs_diff(self.mean);
@@ -42,19 +39,16 @@ impl Rhythm {
         }
     }
 
-    /// The node was suspected, and had been there all the time.
     pub(crate) fn suspected_wrongly(&mut self, now: Time) {
         self.taught = (self.timeout() * 2).min(self.most());
         self.taught_at = now;
     }
 
-    /// How long the node may be silent.
     pub(crate) fn timeout(&self) -> Duration {
         (self.mean + self.deviation * DEVIATIONS).max(self.taught).min(self.most())
     }
 
-    /// Whether a node may be silent for so long and be there. A longer silence is a cut, whatever
-    /// was learned.
+    /// Whether a running node may be silent this long. Longer means a broken link.
     pub(crate) fn is_momentary(&self, silence: Duration) -> bool {
         silence < self.most()
     }

@@ -1,4 +1,4 @@
-//! The roles that a node can host: one line for each kind.
+//! The roles that a node can host.
 
 use bytes::Bytes;
 use seriatim_model::{Durability, LogConfig, LogId, Machine, Member, Time, limits};
@@ -11,7 +11,6 @@ use seriatim_store::ShardStore;
 
 use crate::journal::{Incarnated, RoleSnapshot, encode};
 
-/// A role, with its record store if it has one.
 #[derive(Debug)]
 pub(crate) enum Role {
     Register(Register),
@@ -20,13 +19,12 @@ pub(crate) enum Role {
     Shard(Box<Replica>, Box<ShardStore>),
 }
 
-/// The snapshot that a role gives for a checkpoint, or a part of it.
 pub(crate) struct Snapshot {
     /// A [`RoleSnapshot`].
     pub(crate) said: Vec<Bytes>,
-    /// The files that must be synced for it to be true.
+    /// Files to sync before the snapshot is valid.
     pub(crate) files: Vec<String>,
-    /// If this was a part: where the next one begins.
+    /// Start of the next part; `None` after the last.
     pub(crate) goes_on: Option<LogId>,
 }
 
@@ -64,17 +62,16 @@ impl Role {
         }
     }
 
-    /// The sequencing role of a log that is new here.
     pub(crate) fn new_sequencer(me: Member, config: LogConfig, options: Options) -> Self {
         Self::Sequencer(new_sequencing_role(me, config, options))
     }
 
-    /// Whether it remembers anything beyond its incarnation.
+    /// Whether the role stores more than its incarnation.
     fn keeps(&self) -> bool {
         !matches!(self, Self::Sequencer(role) if !role.keeps())
     }
 
-    /// Whether what it confirms is in the journal first.
+    /// Whether the role journals state before confirming it.
     pub(crate) fn is_journaled(&self) -> bool {
         self.keeps() && self.config().is_none_or(|config| config.durability == Durability::Disk)
     }
@@ -88,8 +85,8 @@ impl Role {
         Some(Incarnated { config: self.config()?.clone(), incarnation })
     }
 
-    /// The snapshot that stands for all that the role wrote so far. Nothing for a role that keeps
-    /// nothing. One that has said a part goes on there.
+    /// Snapshot that replaces all earlier entries, from `goes_on` on. `None` for a controller.
+    /// Without a journal it has the incarnation only.
     pub(crate) fn snapshot(&mut self, goes_on: Option<LogId>) -> Option<Snapshot> {
         let began = self.began();
         let journaled = self.is_journaled();
@@ -113,18 +110,17 @@ impl Role {
         Some(Snapshot { said, files, goes_on: None })
     }
 
-    /// Everything that a role without a journal knows, at an orderly end.
+    /// Whole state of a role without a journal.
     pub(crate) fn closing_state(&mut self) -> Option<Bytes> {
         match self {
             Self::Sequencer(role) => role.keeps().then(|| role.snapshot().concat().into()),
-            // How far its files are to be believed: all that it had, or it is not the replica that
-            // it was.
+            // A restart must find all its files, or the replica is another.
             Self::Shard(_, store) => Some(store.checkpoint().0),
             Self::Register(_) | Self::Controller(_) => None,
         }
     }
 
-    /// Whether an orderly end keeps all that it knows.
+    /// Whether an orderly end preserves the role's whole state.
     pub(crate) fn can_close(&self) -> bool {
         self.keeps() && !self.is_journaled()
     }

@@ -1,11 +1,9 @@
-//! Whether the node's disk has room for records, and what is said and done about it if not.
+//! Room on the node's disk.
 //!
-//! A disk is full when a write found no room, or when what is left is needed for what makes room:
-//! trims, deletions, view changes, the register. It is not any more when there is room for that and
-//! for what comes at once when the node is taken back: at first that is what was there when the
-//! disk became full, although it has gone with the node's part in its logs; with time, and with no
-//! room to be had, it is tried with less. Between the two it stays what it was, so that no view
-//! changes with every file that comes and goes.
+//! A disk is full when a write finds no room, or when the rest is reserved for trims, deletions,
+//! view changes and the register. It is usable again when it has that reserve and room for the
+//! burst when the node is taken back: first as much as a checkpoint needed when it filled, halved
+//! with time. Between the two bounds the state stays, so that views do not change with every file.
 
 use std::time::Duration;
 
@@ -20,50 +18,45 @@ use crate::filling::{Filling, Share};
 use crate::host::Host;
 use crate::role::Role;
 
-/// How often to look how much room there is.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// For how long nothing may be refused by a disk that shows room enough: another bound was met,
-/// which the node cannot see.
+/// Time without a rejected write before a disk with apparent room is usable: it may have an
+/// invisible bound.
 const CALM_FOR: Duration = Duration::from_secs(2);
 
-/// In which time a full disk is tried with half of what was needed when it became full.
+/// Half-life of the free space required before a full disk is retried.
 const HALF_IN: Duration = Duration::from_secs(10);
 
-/// How much a record's place, id and checksums take on a disk at most, in bytes.
+/// Most bytes of a record on disk besides its content.
 const BESIDE_A_RECORD: u64 = 128;
 
-/// Which part of what is kept for what makes room no view change gets: a file of the journal.
+/// Divisor of the reserve that view changes must leave: a journal file.
 const VIEW_CHANGES_LEAVE: u64 = 2;
 
-/// How many files the journal keeps for their next use where room is scarce.
+/// Spare journal files where room is scarce.
 const SPARES_IF_SCARCE: usize = 2;
 
-/// How long to wait before a full disk is tried again.
 const RETRY_FULL_AFTER: Duration = Duration::from_millis(200);
 
-/// How much room the disk has.
 #[derive(Debug, Default)]
 pub(crate) struct Room {
     is_full: bool,
-    /// When it became full last, and what a checkpoint needed then, in bytes.
+    /// When it last became full, and what a checkpoint needed then, in bytes.
     filled: (Time, u64),
-    /// How much there was when it was looked last, in bytes, if there is a bound.
+    /// Free bytes at the last check; `None` without a bound.
     free: Option<u64>,
-    /// Bytes that records given to the disk since take.
+    /// Bytes of records given to the disk since.
     given: u64,
     look_at: Time,
-    /// Although there seems to be room, it counts as full until then.
+    /// Full until then despite apparent room.
     calm_at: Time,
-    /// A write was refused since it was looked last.
+    /// Whether a write was rejected since the last check.
     was_refused: bool,
-    /// A write was refused, and has not been tried again.
+    /// Whether a rejected write awaits its retry.
     has_refused: bool,
-    /// When it is tried again.
     retry_at: Option<Time>,
-    /// The node has told the roles to admit no records.
+    /// Whether roles must admit no records.
     is_told: bool,
-    /// The warnings before the disk is full.
     filling: Filling,
 }
 
@@ -76,22 +69,20 @@ impl Room {
         self.look_at
     }
 
-    /// When a disk that refused something is tried again.
     pub(crate) fn retry_at(&self) -> Option<Time> {
         self.retry_at
     }
 
-    /// How much is left when so much more is given to the disk, in bytes.
+    /// Free bytes after `bytes` more.
     fn left_after(&self, bytes: u64) -> u64 {
         self.free.map_or(u64::MAX, |free| free.saturating_sub(self.given + bytes))
     }
 
-    /// Whether it is too early to try it again.
     pub(crate) fn pauses(&self, now: Time) -> bool {
         self.retry_at.is_some_and(|at| now < at)
     }
 
-    /// So much room was found, of which a checkpoint needs a part.
+    /// Notes a check's result. A checkpoint needs `needs` bytes.
     fn found(&mut self, now: Time, free: Option<u64>, needs: u64, limits: &Limits) {
         (self.free, self.given) = (free, 0);
         self.look_at = now + LOOK_EVERY;
@@ -106,19 +97,18 @@ impl Room {
         }
     }
 
-    /// With how much room a full disk is used again, while a checkpoint needs so many bytes.
+    /// Free bytes that end the full state, if a checkpoint needs `needs`.
     fn wants(&self, now: Time, needs: u64, limits: &Limits) -> u64 {
         limits.disk_enough_bytes + needs.max(self.comes_back(now))
     }
 
-    /// It is full from now on, if it was not, while a checkpoint needs so many bytes.
     fn fills(&mut self, now: Time, needs: u64) {
         if !std::mem::replace(&mut self.is_full, true) {
             self.filled = (now, needs);
         }
     }
 
-    /// The bytes that a checkpoint is expected to need soon after a full disk is used again.
+    /// Bytes that a checkpoint should need once the disk is used again.
     fn comes_back(&self, now: Time) -> u64 {
         let (at, needed) = self.filled;
         let halvings = now.since(at).as_secs() / HALF_IN.as_secs();
@@ -127,31 +117,29 @@ impl Room {
 }
 
 impl Host {
-    /// Whether the disk has no room for records, by the node's own word.
+    /// Whether the node reports its disk as full.
     #[must_use]
     pub fn has_full_disk(&self) -> bool {
         self.room.is_full()
     }
 
-    /// How many bytes more find room on the disk, as far as is known.
+    /// Free bytes on the disk, if known.
     #[must_use]
     pub fn free_bytes(&self) -> Option<u64> {
         self.room.free
     }
 
-    /// The share of the disk that is free, if that is so little that the operator is warned.
     pub(crate) fn little_room(&self, now: Time) -> Option<Share> {
         self.room.filling.warning(now, self.room.free)
     }
 
-    /// How many bytes have to be free for a full disk to be used again, as things are now.
+    /// Free bytes that end the full state now.
     pub(crate) fn wanted_bytes(&self, now: Time) -> u64 {
         self.room.wants(now, self.journal.checkpoint_needs(), &self.config.options.limits)
     }
 
-    /// Looks how much room there is, and tells the roles if that changes anything.
     pub(crate) fn look_at_room(&mut self, now: Time) {
-        // A disk that cannot tell shows when it is written to.
+        // Some disks cannot report their room, and only reject writes.
         let free = self.disk.free().unwrap_or_default();
         let limits = self.config.options.limits;
         let before = self.room.is_full();
@@ -169,7 +157,6 @@ impl Host {
         self.tell_room(now, before);
     }
 
-    /// A write found no room.
     pub(crate) fn found_no_room(&mut self, now: Time) {
         let before = self.room.is_full;
         self.room.fills(now, self.journal.checkpoint_needs());
@@ -177,7 +164,6 @@ impl Host {
         self.tell_room(now, before);
     }
 
-    /// The journal was written to, as far as there was room.
     pub(crate) fn journal_found_room(&mut self, now: Time) {
         self.room.retry_at = self.journal.is_full().then(|| now + RETRY_FULL_AFTER);
         if self.journal.is_full() {
@@ -186,8 +172,7 @@ impl Host {
         self.look_at_room(now);
     }
 
-    /// After a pause the node tries a full disk again: it takes the journal's write next, and asks
-    /// a record store that had no room again as soon as a replica wants to write.
+    /// Retries the journal's next write, and store writes as soon as a replica requests one.
     pub(crate) fn retry_when_full(&mut self, now: Time) {
         let is_over = self.room.retry_at.is_some_and(|at| now >= at);
         self.room.retry_at = self.room.retry_at.filter(|_| !is_over);
@@ -203,7 +188,6 @@ impl Host {
         }
     }
 
-    /// Tells the roles whether anything that brings records is to be admitted.
     pub(crate) fn set_disk_full(&mut self, full: bool) {
         if self.room.is_told != full {
             self.room.is_told = full;
@@ -211,7 +195,7 @@ impl Host {
         }
     }
 
-    /// Whether the node has told the roles so.
+    /// Whether roles must admit no records.
     pub(crate) fn disk_is_full(&self) -> bool {
         self.room.is_told
     }
@@ -224,20 +208,19 @@ impl Host {
         self.set_disk_full(self.lacks_room());
     }
 
-    /// Whether nothing that brings records is to be admitted.
     pub(crate) fn lacks_room(&self) -> bool {
         self.room.is_full() || self.journal.is_full()
     }
 
-    /// Whether a command has to wait for room: what is left is not for records, but for those that
-    /// a view change brings, which are few: the view that makes trims go through again needs them.
+    /// The reserve is not for records, except the few of a view change, without which trims cannot
+    /// continue.
     pub(crate) fn keep_from(&mut self, now: Time, key: RoleKey, command: &StorageCommand) -> bool {
         let records = record_count(command) as u64;
         if records == 0 {
             return false;
         }
         let bytes = record_bytes(command) as u64 + records * BESIDE_A_RECORD;
-        // Much may be given to a disk between two looks.
+        // Much may be written between two checks.
         let low = self.config.options.limits.disk_low_bytes;
         let needs = self.journal.checkpoint_needs();
         let kept = needs + if self.room.is_full() { low / VIEW_CHANGES_LEAVE } else { low };
@@ -253,13 +236,12 @@ impl Host {
         is_kept
     }
 
-    /// Whether there is so little room that what a checkpoint needs is to be little.
+    /// Whether checkpoints should be small.
     pub(crate) fn room_is_scarce(&self) -> bool {
         let enough = self.config.options.limits.disk_enough_bytes + self.journal.checkpoint_needs();
         self.room.free.is_some_and(|free| free < enough)
     }
 
-    /// The disk of a node, this one or another, has no room for records, or has enough again.
     pub(crate) fn disk_is(&mut self, node: NodeId, is_full: bool) {
         self.others.note_disk(node, is_full);
         self.notice_full(node, is_full);
@@ -280,8 +262,7 @@ mod tests {
         let (mut room, limits) = (Room::default(), Limits::default());
         let mut is_full = vec![];
         let second = Duration::from_secs(1);
-        // A checkpoint under load needs much. As soon as the node is left out it needs little, and
-        // gives a file back; and under load again it needs much.
+        // A checkpoint under load needs much, one of an excluded node little.
         for (at, free, needs) in [(0, 129, 98), (1, 178, 4), (9, 190, 1), (9, 195, 1), (11, 194, 30)] {
             let now = Time::ZERO + second * at;
             room.found(now, Some(free * MIB), needs * MIB, &limits);

@@ -1,12 +1,9 @@
-//! Turns: how many logs of a node form a view at the same time.
+//! Turns: limits how many logs of a node form a view at once.
 //!
-//! When a node is lost, or comes back, all logs need a view at once. Each attempt is a few
-//! messages, and a few writes that are awaited; a thousand at once take so long each that
-//! controllers of other nodes take them for stuck, claim the same logs, and no attempt gets
-//! anything done. So a node works on some at a time, and on the next as soon as one is done; those
-//! that another node is at meanwhile are done when their turn comes.
-//!
-//! A view change begins with a question for the register's entry. That is what waits here.
+//! After the loss or return of a node all logs need a view. A thousand concurrent attempts are so
+//! slow that controllers of other nodes suspect them and claim the same logs, and none succeeds. So
+//! a node works on a few logs at a time; other nodes may finish waiting ones. A view change begins
+//! with a request for the register's entry, which waits here.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -20,25 +17,22 @@ use seriatim_store::RoleKey;
 use crate::host::Host;
 use crate::role::Role;
 
-/// How many logs have their turn at the same time.
+/// Most logs with a turn.
 const MOST: usize = 64;
-/// How long a turn lasts at most: what stands still is not to keep others waiting.
+/// Longest turn: a stalled log must not block others.
 const TURN: Duration = Duration::from_secs(1);
 
-/// The logs that form a view here, or wait to.
-///
-/// Invariant: `waits` are those in `queue`, and none of them has its turn.
+/// Invariant: `waits` contains the logs of `queue`, and none of them has a turn.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
-    /// Since when.
+    /// Start of each turn.
     at_work: BTreeMap<LogId, Time>,
     queue: VecDeque<LogId>,
     waits: BTreeSet<LogId>,
 }
 
 impl Turns {
-    /// A log's controller begins. It is to wait until it is named by [`next`](Self::next), unless
-    /// it has its turn.
+    /// Whether the log has its turn. Otherwise it waits for [`next`](Self::next).
     fn begin(&mut self, log: LogId) -> bool {
         if self.at_work.contains_key(&log) {
             return true;
@@ -49,7 +43,6 @@ impl Turns {
         false
     }
 
-    /// A log's controller has done what it could for now.
     fn end(&mut self, log: LogId) {
         self.at_work.remove(&log);
         if self.waits.remove(&log) {
@@ -57,7 +50,6 @@ impl Turns {
         }
     }
 
-    /// The next log that has its turn, if it is anybody's.
     fn next(&mut self, now: Time) -> Option<LogId> {
         if self.queue.is_empty() {
             return None;
@@ -76,8 +68,7 @@ impl Turns {
 }
 
 impl Host {
-    /// Whether an effect of a role is not to be performed: it begins a view change, and it is not
-    /// its log's turn.
+    /// Whether the effect begins a view change out of turn.
     pub(crate) fn make_wait(&mut self, key: RoleKey, effect: &RoleEffect) -> bool {
         let asks = matches!(
             effect,
@@ -89,7 +80,7 @@ impl Host {
         asks && key.endpoint == Endpoint::Controller && !self.turns.begin(key.log)
     }
 
-    /// A role was stepped: perhaps it is the next one's turn.
+    /// Starts the next turns.
     pub(crate) fn take_turns(&mut self, now: Time, key: RoleKey) {
         let Some(Role::Controller(controller)) = self.roles.get(&key) else { return };
         if !controller.is_at_work() {
@@ -122,7 +113,7 @@ mod tests {
         let (mut turns, most) = (Turns::default(), MOST as u64);
         begin(&mut turns, 0..most + 3);
         assert_eq!(take(&mut turns, Time::ZERO), (0..most).collect::<Vec<_>>());
-        // A log that has its turn asks again as it likes; one that waits, waits once.
+        // A log with a turn may ask repeatedly; a waiting log waits once.
         assert!(turns.begin(LogId(0)) && !turns.begin(LogId(most)));
         turns.end(LogId(5));
         assert_eq!(take(&mut turns, Time::ZERO), [most]);

@@ -1,4 +1,4 @@
-//! Which roles each client's connection spoke to, so that its end concerns those and no others.
+//! Roles that each client connection addressed, to notify them of its end.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,6 @@ pub(crate) struct Visitors {
 }
 
 impl Visitors {
-    /// A connection spoke to a role.
     pub(crate) fn note(&mut self, connection: ConnectionId, key: RoleKey) {
         self.roles.entry(connection).or_default().insert(key);
     }
@@ -28,8 +27,8 @@ impl Visitors {
 }
 
 impl Host {
-    /// The connection of a peer closed: what was on its way may be lost. All roles may wait for a
-    /// node; for a client only those do that it spoke to.
+    /// For a node, notifies all roles; for a client, the roles that it addressed. Messages may be
+    /// lost.
     pub(crate) fn disconnected(&mut self, now: Time, peer: Peer) {
         self.register_proxy.forget(peer);
         let keys = match peer {

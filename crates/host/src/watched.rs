@@ -1,4 +1,4 @@
-//! A host with its failure detector, on one clock: for tests that run nodes without threads.
+//! A host and its failure detector on one clock, for tests without threads.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -12,8 +12,7 @@ use crate::host::{Event, Host, HostConfig, Outgoing};
 use crate::liveness::Unmet;
 use crate::recovery::HostError;
 
-/// A host and the detector that tells it of other nodes. A server runs the two on different
-/// threads.
+/// A host with its detector. A server runs them on different threads.
 #[derive(Debug)]
 pub struct Watched {
     host: Host,
@@ -21,10 +20,10 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// Opens a host, and lets it be told of other nodes from now on.
+    /// Opens a host and starts its detector.
     ///
     /// # Errors
-    /// The errors of [`Host::open`].
+    /// As [`Host::open`].
     pub fn open(config: HostConfig, disk: Arc<dyn Disk>) -> Result<Self, HostError> {
         let (incarnation, limits) = (config.seed, config.options.limits);
         let host = Host::open(config, disk)?;
@@ -32,7 +31,7 @@ impl Watched {
         Ok(Self { host, detector })
     }
 
-    /// Takes note of an event that came over the connection `via`, if it came over one.
+    /// Handles an event. `via` is the connection, if any.
     pub fn handle(&mut self, now: Time, via: Via, event: Event) {
         let changes = match &event {
             Event::Message {
@@ -49,8 +48,8 @@ impl Watched {
         changes.into_iter().for_each(|change| self.host.handle(now, Event::Liveness(change)));
     }
 
-    /// Does what is due; see [`Host::finish_turn`]. Serves all readers. Returns what is to leave,
-    /// heartbeats included.
+    /// Performs due work (see [`Host::finish_turn`]), serves all readers, and returns the messages
+    /// to send, heartbeats included.
     pub fn finish_turn(&mut self, now: Time) -> Vec<Outgoing> {
         self.host.finish_turn(now);
         while self.host.serve_reader(now).is_some() {}
@@ -72,7 +71,7 @@ impl Watched {
         self.host.take_sends().into_iter().chain(beats.into_iter().map(beat)).collect()
     }
 
-    /// When [`Watched::finish_turn`] is to be called at the latest.
+    /// Latest time of the next [`Watched::finish_turn`].
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         [self.host.deadline(), self.detector.deadline()].into_iter().flatten().min()

@@ -1,4 +1,4 @@
-//! Views, causes, durations and roles in words, for an operator.
+//! Texts for operators: views, causes, durations and roles.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,7 +9,6 @@ use seriatim_protocol::control::{Ailment, LogEntry};
 
 use crate::detector::Cause;
 
-/// A view, in words.
 pub(crate) fn described(entry: &LogEntry, view: &View, why: &str, took: Duration) -> String {
     let config = &entry.config;
     let away = missing(entry, view);
@@ -28,7 +27,7 @@ pub(crate) fn described(entry: &LogEntry, view: &View, why: &str, took: Duration
     text + &format!("; because {why}; it took {}", Lasting(took))
 }
 
-/// The nodes that are to have a part in a log that they have not in this view.
+/// Nodes of the log that have no part in this view.
 pub(crate) fn missing(entry: &LogEntry, view: &View) -> BTreeSet<NodeId> {
     let takes_part = |members: &[Member], node: &NodeId| members.iter().any(|member| member.node == *node);
     let meant = entry.sequencers.iter().filter(|node| !takes_part(&view.sequencers, node));
@@ -39,13 +38,12 @@ pub(crate) fn missing(entry: &LogEntry, view: &View) -> BTreeSet<NodeId> {
     meant.chain(of_shards).copied().collect()
 }
 
-/// The nodes that take part in a view.
 pub(crate) fn nodes_of(view: &View) -> BTreeSet<NodeId> {
     let replicas = view.shards.iter().flat_map(|members| &members.replicas);
     view.sequencers.iter().chain(replicas).map(|member| member.node).collect()
 }
 
-/// A duration for a person: `4.2 ms`, `36 ms`, `1.2 s`, `36 s`.
+/// A readable duration: `4.2 ms`, `36 ms`, `1.2 s`, `36 s`.
 pub(crate) struct Lasting(pub(crate) Duration);
 
 impl fmt::Display for Lasting {
@@ -57,7 +55,6 @@ impl fmt::Display for Lasting {
     }
 }
 
-/// Why a node is taken for gone, in words.
 pub(crate) struct Because(pub(crate) Cause);
 
 impl fmt::Display for Because {
@@ -83,7 +80,7 @@ impl fmt::Display for Because {
     }
 }
 
-/// A role, in words.
+/// A role's description.
 #[must_use]
 pub fn role_in_words(endpoint: Endpoint) -> String {
     match endpoint {

@@ -1,4 +1,4 @@
-//! A node sees to it that the register knows where it is.
+//! A node keeps its registered address current.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +38,6 @@ fn place(address: &str) -> NodeAddress {
     NodeAddress { node: ME, address: address.into() }
 }
 
-/// The node's messages to the register.
 fn said(host: &mut Host) -> Vec<control::Message> {
     let to_register = |to| to == Endpoint::Register;
     let sends = host.take_sends().into_iter().filter(|sent| to_register(sent.to));

@@ -1,6 +1,5 @@
-//! The register is set back to what it was before the last view, as etcd is when it is restored
-//! from a snapshot: what that view acknowledged is not replaced, and whoever asks is told why the
-//! log does not go on.
+//! The register is set back to before the last view, as etcd restored from a snapshot. Acknowledged
+//! records stay, and clients learn why the log does not continue.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,11 +19,10 @@ use seriatim_store::{JournalOptions, MemoryDisk, Secret, ShardOptions};
 const LOG: LogId = LogId(1);
 const CLIENT: ConnectionId = ConnectionId(1);
 const BEHIND: &str = "the register is behind: node ";
-/// No connection is made anew.
+/// Connections are never replaced.
 const VIA: Via = Via(1);
 const HOP: Duration = Duration::from_millis(1);
 
-/// Three nodes, the register outside of them, and a client.
 struct Cluster {
     now: Time,
     disks: BTreeMap<NodeId, MemoryDisk>,
@@ -32,12 +30,11 @@ struct Cluster {
     starts: u64,
     register: Register,
     flights: Vec<(Time, NodeId, Event)>,
-    /// The messages that the client heard.
     heard: Vec<Message>,
 }
 
 impl Cluster {
-    /// With a log that has a view of all nodes.
+    /// A cluster with a log and a view of all nodes.
     fn new() -> Self {
         let mut cluster = Self {
             now: Time::ZERO,
@@ -149,7 +146,6 @@ impl Cluster {
         }
     }
 
-    /// The client says this, and hears what is answered.
     fn say(&mut self, node: NodeId, to: Endpoint, message: impl Into<Message>) {
         let (peer, from) = (Peer::Client(CLIENT), Endpoint::Client(1));
         let event = Event::Message { peer, log: LOG, from, to, message: message.into() };
@@ -160,7 +156,7 @@ impl Cluster {
         self.register.entries().next().unwrap().view.clone().unwrap()
     }
 
-    /// Appends the numbers to the view, and expects all its members to acknowledge them.
+    /// Expects acknowledgements of all members.
     fn append(&mut self, view: &View, numbers: std::ops::Range<u64>) {
         self.heard.clear();
         let entries: Vec<Content> =
@@ -175,7 +171,6 @@ impl Cluster {
         assert_eq!(self.heard.iter().filter(acknowledged).count(), view.sequencers.len(), "{:?}", self.heard);
     }
 
-    /// The records that the node gives to readers.
     fn read(&mut self, node: u32) -> Vec<String> {
         self.heard.clear();
         let (from, end) = (Position(0), Position(100));
@@ -188,7 +183,7 @@ impl Cluster {
         records.iter().map(|stored| String::from_utf8(stored.record.payload().to_vec()).unwrap()).collect()
     }
 
-    /// An operator wants a view, whatever is lost. Says what the node answers.
+    /// Accepts any loss. Returns the node's answer.
     fn recover(&mut self, node: u32) -> (bool, String) {
         self.heard.clear();
         let recover = control::Message::Recover { request: 1, accepts: true };
@@ -201,7 +196,7 @@ impl Cluster {
         answer.unwrap_or_else(|| panic!("node {node} does not answer"))
     }
 
-    /// Why a node refuses an append to the first view.
+    /// Why a node rejects an append to the first view.
     fn reason(&mut self, node: u32, first: &View) -> String {
         self.heard.clear();
         let (view, entries) = (first.number, vec![Record::new(b"x", 0).into()]);
@@ -224,8 +219,8 @@ fn numbers(range: std::ops::Range<u64>) -> Vec<String> {
     range.map(|number| number.to_string()).collect()
 }
 
-/// Node 3 misses the second view, the register is set back to the first, and the nodes in
-/// `restarted` start again; then node 3 comes back, with what it held of the first view.
+/// Node 3 misses the second view, the register is set back to the first, and the `restarted` nodes
+/// restart. Then node 3 returns.
 fn set_back(restarted: &[u32]) {
     let mut cluster = Cluster::new();
     let first = cluster.registered();
@@ -256,7 +251,7 @@ fn set_back(restarted: &[u32]) {
     }
     assert_eq!(cluster.registered(), first, "nor when an operator accepts a loss");
     for node in 1..=2 {
-        // One that restarted gives what it remembers to be stable.
+        // A restarted node serves up to its remembered stable bound.
         let known = if restarted.contains(&node) { 3 } else { 8 };
         assert_eq!(cluster.read(node), numbers(0..known));
     }

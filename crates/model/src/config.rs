@@ -1,4 +1,4 @@
-//! The promises of a log: chosen when it is created, kept in the catalog.
+//! The promises of a log, chosen at its creation and kept in the catalog.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,13 +10,13 @@ use crate::record::Record;
 use crate::retention::Retention;
 use crate::wire::{Decoder, Encoder, Wire, WireError, decode_number, decode_one, encode_one, wire_enum};
 
-/// Where an acknowledged record is.
+/// Where a record is when it is acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Durability {
-    /// On the disk of every replica that must acknowledge.
+    /// On the disk of every acknowledging replica.
     #[default]
     Disk,
-    /// In the memory of every replica that must acknowledge, written behind.
+    /// In the memory of every acknowledging replica; written to disk later.
     Memory,
 }
 
@@ -43,46 +43,42 @@ impl FromStr for Durability {
     }
 }
 
-/// The choices made for a log when it was created.
+/// A log's choices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogConfig {
-    /// When order is paid for.
+    /// Ordering.
     pub order: Order,
-    /// Where an acknowledged record is.
+    /// Durability level.
     pub durability: Durability,
-    /// How many shards it is spread over.
+    /// Number of shards.
     pub shards: u32,
-    /// How many replicas each shard has.
+    /// Replicas per shard.
     pub replicas: u32,
-    /// How many sequencing replicas it has.
+    /// Sequencing replicas.
     pub sequencers: u32,
-    /// With how few replicas of a shard it goes on; see [`LogConfig::least_replicas`].
+    /// Fewest replicas of a shard; see [`LogConfig::least_replicas`].
     pub min_replicas: u32,
-    /// With how few sequencing replicas it goes on; see [`LogConfig::least_sequencers`].
+    /// Fewest sequencing replicas; see [`LogConfig::least_sequencers`].
     pub min_sequencers: u32,
-    /// How many consecutive positions one shard takes; where clients choose shards, how many
-    /// consecutive appends of a session.
+    /// Consecutive positions of one shard, or appends of a session where clients choose shards.
     pub stripe: u64,
-    /// The largest payload that an append may carry, in bytes.
+    /// Largest payload, in bytes.
     pub max_record_bytes: u32,
-    /// How often it is ordered at most, in microseconds, where that is done by cuts.
+    /// Ordering interval in microseconds, if cuts order the log.
     pub interval_us: u32,
-    /// For how many cuts quotas are fixed in advance, where shards have quotas.
+    /// Cuts with quotas fixed in advance, if shards have quotas.
     pub window: u32,
-    /// After how many positions in which nothing of it was bound a session is forgotten. Every
-    /// replica goes by this number: those that admit what a session appends, and those that discard
-    /// what will never be admitted.
+    /// Positions without its records after which all replicas forget a session.
     pub session_idle_positions: u64,
-    /// Its limits. They can be changed; the controller that applies them goes by the register's
+    /// Retention limits. They can change: the controller that applies them reads the register's
     /// entry.
     pub retention: Retention,
 }
 
-/// Added to the number of a log's order if fields of later formats follow those that an order
-/// always had. A log that chose nothing by them is written as it always was; an earlier build
-/// refuses one that did.
+/// Flag in the order's number: later fields follow. Absent with defaults only; older builds reject
+/// it.
 const FIELDS_FOLLOW: u8 = 0x80;
-/// The same for limits of what is kept, which come last.
+/// The same for retention limits, which come last.
 const LIMITS_FOLLOW: u8 = 0x40;
 
 impl Wire for LogConfig {
@@ -118,10 +114,10 @@ impl Wire for LogConfig {
         let (durability, shards) = (Wire::decode(input)?, Wire::decode(input)?);
         let (replicas, min_replicas) = and_least(Wire::decode(input)?);
         let (sequencers, min_sequencers) = and_least(Wire::decode(input)?);
-        // A stripe that no log reaches the end of is as good as any other such.
+        // No log reaches the end of a stripe beyond this.
         let stripe = u64::decode(input)?.min(limits::MAX_NUMBER);
         let max_record_bytes = Wire::decode(input)?;
-        // Orders that came before cuts have no interval.
+        // Orderings older than cuts have no interval.
         let interval_us = if order.has_cuts() { Wire::decode(input)? } else { limits::DEFAULT_INTERVAL_US };
         let window = if order.has_quotas() { Wire::decode(input)? } else { limits::DEFAULT_WINDOW };
         let session_idle_positions = match has_more {
@@ -147,8 +143,7 @@ impl Wire for LogConfig {
     }
 }
 
-/// A number of replicas and the least number share one field: the first format had only the former,
-/// and numbers of replicas are small.
+/// Both counts share one field: the first format had only `count`.
 fn with_least(count: u32, least: u32) -> u32 {
     count & 0xFFFF | least << 16
 }
@@ -158,7 +153,7 @@ fn and_least(both: u32) -> (u32, u32) {
     (both & 0xFFFF, if least == 0 { LEAST } else { least })
 }
 
-/// With how few replicas of a kind a log goes on, unless it says otherwise.
+/// Default of the fewest replicas of a kind.
 const LEAST: u32 = 2;
 
 impl Default for LogConfig {
@@ -182,19 +177,19 @@ impl Default for LogConfig {
 }
 
 impl LogConfig {
-    /// With how few replicas of a shard the log accepts appends: never more than it has.
+    /// Fewest replicas of a shard for appends, at most all.
     #[must_use]
     pub fn least_replicas(&self) -> usize {
         self.min_replicas.clamp(1, self.replicas.max(1)) as usize
     }
 
-    /// With how few sequencing replicas the log accepts appends: never more than it has.
+    /// Fewest sequencing replicas for appends, at most all.
     #[must_use]
     pub fn least_sequencers(&self) -> usize {
         self.min_sequencers.clamp(1, self.sequencers.max(1)) as usize
     }
 
-    /// Whether a record is larger than the log allows.
+    /// Whether the record exceeds the log's limit.
     #[must_use]
     pub fn is_too_large(&self, record: &Record) -> bool {
         let largest = self.max_record_bytes as usize;
@@ -202,7 +197,7 @@ impl LogConfig {
             || record.size() > largest + limits::MAX_RECORD_OVERHEAD_BYTES as usize
     }
 
-    /// The same as far as its order lets it choose: where one node orders, any node may do it.
+    /// Sets a single sequencer where the ordering has one.
     #[must_use]
     pub fn fitted(self) -> Self {
         if self.order.properties().has_one_sequencer {
@@ -212,25 +207,24 @@ impl LogConfig {
         }
     }
 
-    /// How often the log is ordered at most, where that is done by cuts.
+    /// Ordering interval, if cuts order the log.
     #[must_use]
     pub fn interval(&self) -> Duration {
         Duration::from_micros(self.interval_us.into())
     }
 
-    /// After how many positions without it a session is forgotten: see
-    /// [`LogConfig::session_idle_positions`]. Where shards fill their turns, positions pass that
-    /// nobody asked for.
+    /// Positions after which an idle session is forgotten: more than
+    /// [`LogConfig::session_idle_positions`] where shards fill turns with empty positions.
     #[must_use]
     pub fn idle_positions(&self) -> u64 {
         let times = if self.order.has_quotas() { limits::IDLE_TIMES_IF_PADDED } else { 1 };
         self.session_idle_positions.saturating_mul(times)
     }
 
-    /// Whether a cluster of `nodes` nodes can hold such a log.
+    /// Checks the configuration for a cluster of `nodes` nodes.
     ///
     /// # Errors
-    /// The text says what is wrong, and what would be right.
+    /// The fault and the valid range.
     pub fn check(&self, nodes: u32) -> Result<(), String> {
         let within = |what: &str, value: u32, most: u32| match value {
             0 => Err(format!("a log needs at least one of its {what}")),
@@ -263,10 +257,10 @@ impl LogConfig {
     }
 }
 
-/// Whether `name` can name a log; see [`is_log_name`].
+/// Checks a log name; see [`is_log_name`].
 ///
 /// # Errors
-/// The text says what is wrong, and what would be right.
+/// The text names the rule.
 pub fn check_log_name(name: &str) -> Result<(), String> {
     if is_log_name(name) {
         return Ok(());
@@ -278,8 +272,8 @@ pub fn check_log_name(name: &str) -> Result<(), String> {
     ))
 }
 
-/// Whether `name` can name a log: 1 to 128 letters, digits, `-`, `_` or `.`, not starting with `-`
-/// or `.`.
+/// Whether `name` is a valid log name: 1 to 128 letters, digits, `-`, `_` or `.`, not starting with
+/// `-` or `.`.
 #[must_use]
 pub fn is_log_name(name: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');

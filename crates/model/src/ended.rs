@@ -1,34 +1,32 @@
-//! The sessions of a log that other runs of their programs went on with, where nobody but the
-//! register's entry can remember them from view to view (`corfu`).
+//! Ended sessions of a log, where only the register's entry remembers them across views (`corfu`).
 //!
-//! A session that is forgotten must not come back: the first position that it could speak of is
-//! below the floor then. A client that goes on with one in a new view says where it appended last,
-//! and is refused if that is below the floor.
+//! A forgotten session must not come back: a client that resumes a session reports its last
+//! append's position, and is rejected below the floor.
 
 use crate::wire::wire_struct;
 use crate::{Position, SessionId};
 
-/// A session that has ended: another run of its program goes on in another one.
+/// A session that another run of its program continues in a successor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EndedSession {
-    /// Its name.
+    /// The session.
     pub session: SessionId,
-    /// The number after the last that is in the log.
+    /// The number after its last record in the log.
     pub end: u64,
-    /// All its records are below this position, for good.
+    /// All its records are below this position, permanently.
     pub below: Position,
-    /// The session that the other run appends to.
+    /// The session of the later run.
     pub successor: SessionId,
 }
 
 wire_struct! { EndedSession { session, end as number, below, successor } }
 
-/// The sessions of a log that have ended, as far as they are remembered.
+/// The remembered ended sessions of a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndedSessions {
-    /// A session that is not remembered, and whose last record is below, may have ended.
+    /// A session not remembered, with its last record below, may have ended.
     pub floor: Position,
-    /// The sessions that are remembered, in the order in which they ended.
+    /// Remembered sessions, in the order of their ends.
     pub sessions: Vec<EndedSession>,
 }
 
@@ -41,20 +39,21 @@ impl EndedSessions {
         *self == Self::default()
     }
 
-    /// A view starts there: whatever clients said, no session that has ended has anything beyond.
+    /// Lowers all bounds to a view's start: no ended session has later records, even if clients
+    /// reported them.
     pub fn cut(&mut self, start: Position) {
         self.sessions.iter_mut().for_each(|ended| ended.below = ended.below.min(start));
     }
 
-    /// Where a session ended, if it is known to have.
+    /// The session's end, if remembered.
     #[must_use]
     pub fn of(&self, session: SessionId) -> Option<EndedSession> {
         self.sessions.iter().find(|ended| ended.session == session).copied()
     }
 
-    /// Takes note of the end of a session whose last record is at `since`, or that was opened there
-    /// if it has none, unless that is known, or may have been forgotten. Of more than `most` those
-    /// are forgotten whose records are lowest. Says whether it was news.
+    /// Adds an ended session. `since` is the position of its last record, or else the tail at its
+    /// opening. Returns false if the session is known or `since` is below the floor. Above `most`
+    /// entries, forgets the session with the lowest bound.
     pub fn add(&mut self, ended: EndedSession, since: Position, most: usize) -> bool {
         if since < self.floor || self.of(ended.session).is_some() {
             return false;
@@ -95,7 +94,7 @@ mod tests {
         }
         assert_eq!((known.of(SessionId(2)), known.floor), (None, Position(6)));
         assert!(!known.add(ended(2, 20), Position(4), 2), "its last record is below the floor");
-        // One that was opened where it ended has no record, and is below the floor all the same.
+        // A session that was opened where it ended has no record, and is below the floor too.
         assert!(!known.add(ended(4, 20), Position(5), 2));
         assert!(known.add(ended(5, 20), Position(6), 2));
     }
@@ -112,8 +111,7 @@ mod tests {
         assert_eq!(known.of(SessionId(1)).map(|ended| ended.below), Some(Position(10)));
         let known = ends_two(known);
         assert_eq!((known.floor, known.of(SessionId(1))), (Position(11), None));
-        // With the end that the lost position gave it, nobody could go on with a session below 51
-        // any more.
+        // Without the cut, the lost position's bound would reject every session below 51.
         let mut uncut = EndedSessions::default();
         uncut.add(ended(1, 50), Position(2), 1);
         uncut.add(ended(2, 60), Position(11), 1);

@@ -1,4 +1,4 @@
-//! The register's entry of a log: who takes part in it, and what it promises.
+//! The register's entry of a log: its members and its promises.
 
 use crate::wire::{Decoder, Encoder, Wire, WireError, decode_number};
 use crate::{EndedSessions, LogConfig, LogId, NodeId, ShardId, View, ViewHistory, ViewNumber};
@@ -6,39 +6,38 @@ use crate::{EndedSessions, LogConfig, LogId, NodeId, ShardId, View, ViewHistory,
 /// The register's entry of one log. A compare-and-set covers it whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogEntry {
-    /// Which log.
+    /// The log's number.
     pub id: LogId,
-    /// Its name in the catalog.
+    /// Name in the catalog.
     pub name: String,
-    /// Its promises.
+    /// The log's promises.
     pub config: LogConfig,
-    /// The nodes that are to host its sequencing replicas.
+    /// The nodes that should host sequencing replicas.
     pub sequencers: Vec<NodeId>,
-    /// The nodes that are to host the replicas of each shard; none for one that has left.
+    /// The nodes that should host each shard's replicas; empty after it left.
     pub shards: Vec<Vec<NodeId>>,
-    /// The shards that are to take no new records, in order.
+    /// The shards that should take no new records, in order.
     pub leaving: Vec<ShardId>,
-    /// Counts the changes of this entry.
+    /// Counts changes of this entry.
     pub version: u64,
     /// The highest view number claimed so far.
     pub claimed: ViewNumber,
-    /// Tells the claimant of `claimed` from any other, so that a lost answer to a claim is not
-    /// mistaken for somebody else's claim, or the other way round. The upper half is its node.
+    /// Distinguishes claimants of `claimed`, in case an answer was lost. The upper half is the
+    /// node's number.
     pub claimant: u64,
-    /// The registered view; none before the first.
+    /// The registered view; `None` before the first.
     pub view: Option<View>,
-    /// Which registered view decides where.
+    /// Decides which view's version of a position is valid.
     pub history: ViewHistory,
-    /// Why no view can be formed, if that is so.
+    /// Why no view can be formed; `None` if one can.
     pub unavailable: Option<String>,
-    /// The sessions that other runs went on with, where nobody else remembers them.
+    /// Ended sessions, for orderings in which only this entry remembers them.
     pub ended: EndedSessions,
 }
 
-/// In the number of shards, says that those that leave follow them. Whoever does not know that
-/// shards leave refuses the number.
+/// Flag in the number of shards: leaving shards follow. Older builds reject it.
 const SOME_LEAVE: u32 = 1 << 31;
-/// The same for sessions that have ended, which come last.
+/// The same for ended sessions, which come last.
 const SOME_ENDED: u32 = 1 << 30;
 
 impl Wire for LogEntry {
@@ -103,7 +102,7 @@ impl LogEntry {
         self.view.as_ref().map_or(ViewNumber::NONE, |view| view.number)
     }
 
-    /// The node of the claimant; some number that is no node's, if an earlier build claimed.
+    /// Claimant's node; no node's number if an earlier build claimed.
     #[must_use]
     pub fn claimant_node(&self) -> NodeId {
         NodeId((self.claimant >> 32) as u32)

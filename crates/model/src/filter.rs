@@ -1,4 +1,4 @@
-//! Which records of a log a reader wants.
+//! Filters that choose records of a log by key or header.
 
 use bytes::Bytes;
 
@@ -6,20 +6,18 @@ use crate::limits::MAX_RECORD_OVERHEAD_BYTES;
 use crate::record::{Header, Record};
 use crate::wire::{Decoder, Encoder, Wire, WireError};
 
-/// Chooses records by their key, or by one of their headers. The replicas of the shards look, and
-/// send no others.
-///
-/// A prefix may be empty: then any key will do, or any header of the kind.
+/// Chooses records by their key or a header. Shard replicas send only matching records. An empty
+/// prefix matches every key, or every header of the kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Filter {
-    /// Records that have a key, and it begins like this.
+    /// Records whose key has this prefix.
     KeyPrefix(Bytes),
-    /// Records with a header of this kind whose value begins like this.
+    /// Records with a header of this kind and value prefix.
     Header {
-        /// The kind of the header.
+        /// The header's kind.
         kind: u16,
-        /// How its value begins.
+        /// The prefix of its value.
         prefix: Bytes,
     },
 }
@@ -37,8 +35,7 @@ impl Filter {
         Self::Header { kind, prefix: prefix.into() }
     }
 
-    /// Whether some record could match: no key or header is longer than all that a record has of
-    /// them.
+    /// Whether a record can match: its keys and headers have room for the prefix.
     #[must_use]
     pub fn is_possible(&self) -> bool {
         self.prefix().len() <= MAX_RECORD_OVERHEAD_BYTES as usize
@@ -50,7 +47,7 @@ impl Filter {
         }
     }
 
-    /// Whether it chooses the record. It chooses no no-op.
+    /// Whether the filter chooses the record; never a no-op.
     #[must_use]
     pub fn matches(&self, record: &Record) -> bool {
         match self {
@@ -85,7 +82,7 @@ impl Wire for Filter {
             2 => Self::Header { kind: Wire::decode(input)?, prefix: Wire::decode(input)? },
             _ => return Err(WireError::Invalid("Filter")),
         };
-        // A replica keeps it as long as the subscription lasts.
+        // A replica keeps the filter for the whole subscription.
         if filter.is_possible() { Ok(filter) } else { Err(WireError::Invalid("length of a filter")) }
     }
 }

@@ -1,9 +1,10 @@
-//! The words that every part of Seriatim shares.
+//! Types that every part of Seriatim shares. This crate decides nothing and performs nothing.
 //!
-//! This crate decides nothing and performs nothing. It names things ([`record`], [`position`],
-//! [`view`], [`order`], [`config`], [`entry`], [`filter`]), fixes how they travel ([`wire`]),
-//! bounds them ([`limits`]), and defines the one interface between a protocol and the world
-//! ([`machine`]).
+//! - Logs: [`config`], [`order`], [`retention`], [`limits`].
+//! - Records: [`record`], [`position`], [`filter`], [`ended`].
+//! - Membership: [`view`], [`entry`].
+//! - Interface between a protocol and the world: [`machine`], [`storage`], [`time`], [`timers`].
+//! - Encoding: [`wire`], [`numbers`].
 
 pub mod config;
 pub mod ended;

@@ -1,8 +1,8 @@
-//! The one interface between a protocol and the world.
+//! The interface between a protocol and the world.
 //!
-//! A machine never waits, asks the clock, draws a random number or touches a device. It is told
-//! what happened and answers with what is to be done. A server performs the effects with sockets
-//! and files; the simulator performs them from a seed. Neither is visible to the machine.
+//! A machine never waits, reads a clock, draws a random number or touches a device. It receives
+//! inputs and returns effects. A server performs the effects with sockets and files, the simulator
+//! from a seed. The machine cannot tell which.
 
 use bytes::Bytes;
 
@@ -14,18 +14,17 @@ use crate::time::Time;
 use crate::view::{NodeId, ShardId};
 use crate::wire::wire_enum;
 
-/// One role of one protocol: a sequencing replica, a shard replica, a client.
-///
-/// Deterministic: the same inputs at the same times give the same effects.
+/// One role of one protocol: a sequencing replica, a shard replica, a client. Deterministic: the
+/// same inputs at the same times give the same effects.
 pub trait Machine {
-    /// The messages that it exchanges with other machines.
+    /// Messages between machines.
     type Message;
-    /// The requests of the application that holds it; an empty type for a role that has none.
+    /// Requests of the application; an empty type without any.
     type Request;
-    /// Its answer to a request.
+    /// Answers to requests.
     type Reply;
 
-    /// Takes one input at `now` and appends the effects. `now` never decreases from call to call.
+    /// Handles an input and appends the effects. `now` never decreases.
     fn step(
         &mut self,
         now: Time,
@@ -33,20 +32,19 @@ pub trait Machine {
         out: &mut Vec<Effect<Self::Message, Self::Reply>>,
     );
 
-    /// When it wants an [`Input::Wake`] at the latest, if nothing else happens before.
+    /// Latest time of the next [`Input::Wake`]; `None` if none is needed.
     fn deadline(&self) -> Option<Time>;
 }
 
-/// Numbers the writes of one role, from 1, in the order in which they leave. They become durable in
-/// that order.
+/// Number of a role's write, from 1, in the order in which writes leave and become durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
-/// A connection of a client to a node, numbered by the node.
+/// A client's connection to a node, numbered by the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub u64);
 
-/// Which machine of a log is meant on a node or a connection.
+/// A machine of a log on a node or a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Endpoint {
     /// The view register with the catalog.
@@ -67,61 +65,57 @@ wire_enum! {
     Endpoint { 1 => Register {}, 2 => Controller {}, 3 => Sequencer {}, 4 => Shard(shard), 5 => Client(number), 6 => Node {} }
 }
 
-/// Where a message comes from or goes to. The log is that of the machine that sees the address.
+/// Sender or receiver of a message, within one log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Address {
     /// A role on a node.
     Node(NodeId, Endpoint),
-    /// A machine of a client, behind a connection to the node that hosts the machine that sees
-    /// this.
+    /// A machine of a client, behind a connection to this node.
     Client(ConnectionId, u64),
 }
 
-/// An event that a machine is told of.
+/// An event for a machine.
 #[derive(Clone, Debug)]
 pub enum Input<M, Q> {
-    /// A message arrived. It may be late, repeated, or out of order with those of other senders.
+    /// A message, maybe late, repeated, or out of order with other senders' messages.
     Message {
         /// The sender.
         from: Address,
         /// The message itself.
         message: M,
     },
-    /// The connection to a node, or of a client, is gone; what was sent over it may be lost.
+    /// A connection closed. Messages sent over it may be lost.
     Disconnected(Peer),
-    /// A node does not answer any more: a connection to it closed, or its heartbeats are missing.
+    /// A connection to the node closed, or its heartbeats are missing.
     Suspected(NodeId),
-    /// A node that was suspected answers again.
+    /// A suspected node answers again.
     Alive(NodeId),
     /// All writes up to this ticket are durable.
     Persisted(Ticket),
-    /// The storage command with this ticket was not carried out. Nothing of it will be visible.
+    /// The storage command failed, without visible effect.
     StoreFailed(Ticket, StorageFailure),
-    /// A read came back.
+    /// The outcome of a read.
     Read(Ticket, ReadOutcome),
-    /// Records that were looked for by name: those that are there and whole.
+    /// Answer to [`Effect::Find`]: the records that exist undamaged.
     Found(Ticket, Vec<(RecordId, Record)>),
-    /// Which shards hold the positions from the one that was asked for on, as far as the store
-    /// knows and no further than was asked.
+    /// Answer to [`Effect::Map`]: owners of the positions from the requested start up to the
+    /// requested end or the last known position.
     Mapped(Ticket, Vec<Owned>),
-    /// The room that the shard's record store takes on its disk, how many bytes of that are trimmed
-    /// and going to be deleted, and names of records that it holds without a final position, a few
-    /// of them.
+    /// Answer to [`Effect::Measure`]: room on disk, bytes trimmed and to be deleted, and some ids
+    /// of records without final position.
     Measured(Ticket, StoreUse, u64, Vec<IdRun>),
-    /// The time by the node's clock on the wall, in milliseconds since 1970. It may be wrong, and
-    /// be set at any time.
+    /// The node's wall clock, in milliseconds since 1970. It may be wrong or jump.
     Wall(u64),
-    /// The node's disk ran out of room (true) or has room again (false).
+    /// The node's disk is full (true) or has room again (false).
     DiskFull(bool),
-    /// By its own word, the disk of a node, this one or another, has no room for records (true), or
-    /// has enough again (false).
+    /// A node's self-reported disk state: full (true) or not (false).
     FullDisk(NodeId, bool),
-    /// More waits for the node's disk than should, of this role's log above all: what a client
-    /// brings is answered `Busy` (true), or admitted again (false).
+    /// Whether too much waits for the node's disk, mostly of this log. Appends are then answered
+    /// `Busy`.
     Pressed(bool),
-    /// The application asks for something.
+    /// The application sends a request.
     Request {
-        /// Names the request; its reply carries the same token.
+        /// Token of the request and its reply.
         token: u64,
         /// The request itself.
         request: Q,
@@ -140,7 +134,7 @@ pub enum Peer {
 }
 
 impl Address {
-    /// The other end of the connection that leads to this address.
+    /// The other end of the connection to this address.
     #[must_use]
     pub fn peer(self) -> Peer {
         match self {
@@ -150,24 +144,24 @@ impl Address {
     }
 }
 
-/// An action that a machine asks for.
+/// An action for the world to perform.
 #[derive(Clone, Debug)]
 pub enum Effect<M, R> {
     /// Send a message.
     Send {
-        /// To whom.
+        /// The receiver.
         to: Address,
         /// The message itself.
         message: M,
     },
-    /// Add an entry to the role's journal. After a restart the role is rebuilt from its entries.
+    /// Add an entry to the role's journal, from which a restart rebuilds the role.
     Persist {
         /// Comes back in [`Input::Persisted`].
         ticket: Ticket,
-        /// The entry's bytes.
+        /// The encoded entry.
         entry: Vec<Bytes>,
     },
-    /// Change the shard's record store. Visible to reads that leave later.
+    /// Change the shard's record store, visible to later reads.
     Store {
         /// Comes back in [`Input::Persisted`] or [`Input::StoreFailed`].
         ticket: Ticket,
@@ -180,18 +174,17 @@ pub enum Effect<M, R> {
         ticket: Ticket,
         /// The range to read.
         range: ReadRange,
-        /// Whether a client waits for the records. Such reads may be done after everything else
-        /// that the node has to do.
+        /// Whether a client waits. Such reads may run after all other work.
         is_for_client: bool,
     },
-    /// Look for records that were put and have no final position yet.
+    /// Look up records put without final position.
     Find {
         /// Comes back in [`Input::Found`].
         ticket: Ticket,
-        /// Their names.
+        /// Their ids.
         ids: Vec<IdRun>,
     },
-    /// Look up which shards hold the positions in `from..end`, by the valid versions.
+    /// Look up the valid owners of `from..end`.
     Map {
         /// Comes back in [`Input::Mapped`].
         ticket: Ticket,
@@ -200,7 +193,7 @@ pub enum Effect<M, R> {
         /// The position after the last.
         end: Position,
     },
-    /// Look how much the shard's record store takes on its disk.
+    /// Measure the record store's room on disk.
     Measure {
         /// Comes back in [`Input::Measured`].
         ticket: Ticket,

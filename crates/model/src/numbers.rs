@@ -1,11 +1,11 @@
-//! Small numbers in few bytes.
+//! Variable-length encoding of small numbers.
 //!
 //! ```text
 //! number       seven bits in each byte, the lowest first; the highest bit says that there is more
 //! difference   a number whose lowest bit is the sign
 //! ```
 
-/// Gives the bytes of a number to `put`, one after another.
+/// Passes the bytes of a number to `put`, in order.
 pub fn put_number(mut number: u64, mut put: impl FnMut(u8)) {
     while number >= 0x80 {
         put(number as u8 | 0x80);
@@ -14,7 +14,7 @@ pub fn put_number(mut number: u64, mut put: impl FnMut(u8)) {
     put(number as u8);
 }
 
-/// Takes a number from the bytes that `next` gives; nothing where they end, or mean nothing.
+/// Decodes a number; `None` if the bytes end early or exceed 64 bits.
 pub fn take_number(mut next: impl FnMut() -> Option<u8>) -> Option<u64> {
     let (mut number, mut shift) = (0, 0);
     loop {
@@ -31,14 +31,14 @@ pub fn take_number(mut next: impl FnMut() -> Option<u8>) -> Option<u64> {
     }
 }
 
-/// By how much `to` differs from `from`, as a number that is small if they are close.
+/// Encodes a difference; close numbers give a small one.
 #[must_use]
 pub fn difference(from: u64, to: u64) -> u64 {
     let difference = to.wrapping_sub(from).cast_signed();
     (difference << 1 ^ difference >> 63).cast_unsigned()
 }
 
-/// The number that differs from `from` by a [`difference`].
+/// Applies a [`difference`] to `from`.
 #[must_use]
 pub fn differing(from: u64, difference: u64) -> u64 {
     let difference = (difference >> 1).cast_signed() ^ -(difference & 1).cast_signed();
@@ -62,7 +62,6 @@ mod tests {
                 assert_eq!(differing(from, difference(from, number)), number);
             }
         }
-        // More bits than a number has.
         let mut long = [0xFF; 9].into_iter().chain([2]);
         assert_eq!(take_number(|| long.next()), None);
     }

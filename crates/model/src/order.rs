@@ -1,74 +1,66 @@
-//! The orderings, and what each of them is: one table, which everything that lists or tells them
-//! apart reads.
+//! The orderings and their properties, in one table.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::wire::wire_enum;
 
-/// The properties of an ordering. Code that depends on the ordering asks for one of them, and never
-/// which ordering it is: so each says what somebody needs to know.
+/// Properties of an ordering. Code tests a property, never the ordering itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Properties {
-    /// Its name, on the command line and in documents.
+    /// Name on the command line and in documents.
     pub name: &'static str,
-    /// Its description, in one sentence.
+    /// Description in one sentence.
     pub about: &'static str,
-    /// The wish of an application that should choose it.
+    /// Needs of an application that this ordering suits.
     pub wanted: &'static str,
-    /// Whether records are ordered after they were acknowledged: an append returns without a
-    /// position.
+    /// Whether an append returns without a position, because records are ordered later.
     pub is_lazy: bool,
-    /// Whether a record's position says on which shard it is (LazyLog §4.3). Otherwise its client
-    /// chose one.
+    /// Whether a record's position determines its shard (LazyLog §4.3). Otherwise its client does.
     pub places_by_position: bool,
-    /// Whether positions are given out before records are written, by one sequencer, which holds
-    /// nothing. Otherwise sequencing replicas hold what was acknowledged, or its order, until the
-    /// shards have it.
+    /// Whether a sequencer gives out positions before records are written, and stores nothing.
+    /// Otherwise sequencing replicas hold acknowledged records, or their order, until the shards
+    /// do.
     pub places_first: bool,
-    /// Whether records are ordered by cuts: a layer above the shards counts what is durable on
-    /// them.
+    /// Whether cuts order the records: a layer above the shards counts durable records.
     pub has_cuts: bool,
-    /// Whether the shards' parts of the next cuts are fixed in advance, so that a record's position
-    /// can be told before a cut orders it. What a shard does not bring leaves positions empty.
+    /// Whether the shards' shares of the next cuts are fixed, so that positions can be predicted.
+    /// Unused shares leave positions empty.
     pub has_quotas: bool,
-    /// The part of an append that its client gives to the sequencing replicas.
+    /// Part of an append for the sequencing replicas.
     pub announces: Announced,
-    /// Whether the position of a record that comes too late is filled with a no-op: its append
-    /// fails for certain.
+    /// Whether a no-op fills the position of a late record, whose append then fails.
     pub fills_late: bool,
-    /// Whether the role that orders is on one node, and any node is as good as another. Otherwise
-    /// it is on as many as the log was created with.
+    /// Whether the ordering role is on one node, any of them. Otherwise the log's creation fixes
+    /// the number of sequencing replicas.
     pub has_one_sequencer: bool,
-    /// Whether the role that orders remembers anything beyond its incarnation on a node.
+    /// Whether the ordering role stores more than its incarnation on a node.
     pub keeps_order: bool,
-    /// Whether it remembers sessions for longer than a view, until so many positions were bound
-    /// without them as the log says.
+    /// Whether the ordering role remembers sessions across views, for `session_idle_positions`
+    /// positions without them.
     pub remembers_sessions: bool,
-    /// Whether a later run of a program goes on with its session itself. Otherwise that ends, and
-    /// the run goes on in a successor.
+    /// Whether a later run of a program continues its session. Otherwise it uses a successor.
     pub continues_sessions: bool,
-    /// Whether a record that is larger than the log allows has a number before it is refused, which
-    /// ends its session. Otherwise its client refuses it before.
+    /// Whether an oversized record gets its number before its rejection, which ends its session.
+    /// Otherwise its client rejects it first.
     pub numbers_refused: bool,
 }
 
-/// The part of an append that sequencing replicas get from its client.
+/// Part of an append that its client sends to the sequencing replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Announced {
     /// The record itself.
     Record,
-    /// Its name, and on which shard its client puts it.
+    /// Its id and its shard.
     Id,
     /// Nothing.
     Nothing,
 }
 
-/// The orderings, in the order of their numbers on the wire and on disk. These are never used for
-/// another ordering.
+/// Numbers of orderings, on the wire and on disk, are never reused.
 macro_rules! orders {
     ($($(#[$attribute:meta])* $number:literal => $order:ident { $($property:ident: $value:expr),* $(,)? })*) => {
-        /// When order is paid for.
+        /// The ordering of a log.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Order {
             $($(#[$attribute])* $order,)*
@@ -92,8 +84,7 @@ macro_rules! orders {
 }
 
 orders! {
-    /// Lazily, with records passing through the sequencing layer to shards that are black boxes
-    /// (LazyLog §4).
+    /// Lazy, through the sequencing layer to black-box shards (LazyLog §4).
     1 => ErwinBb {
         name: "erwin-bb",
         about: "an append is durable first, and its record passes through the sequencing replicas to shards that take turns",
@@ -111,8 +102,8 @@ orders! {
         continues_sessions: true,
         numbers_refused: true,
     }
-    /// Lazily, with records going straight to a shard of the client's choice, and only their names
-    /// through the sequencing layer (LazyLog §5).
+    /// Lazy, directly to a shard of the client's choice; only ids pass through the sequencing layer
+    /// (LazyLog §5).
     #[default]
     2 => ErwinSt {
         name: "erwin-st",
@@ -131,8 +122,7 @@ orders! {
         continues_sessions: false,
         numbers_refused: false,
     }
-    /// First: a record gets its position, and then its client writes it down the chain of the
-    /// position's shard (Corfu, NSDI '12).
+    /// Position first; then the client writes the record down its shard's chain (Corfu, NSDI '12).
     3 => Corfu {
         name: "corfu",
         about: "a record gets its position first, and then its client writes it to the position's shard, replica by replica",
@@ -150,8 +140,8 @@ orders! {
         continues_sessions: false,
         numbers_refused: false,
     }
-    /// After it is durable: a record goes to a shard of its client's choice, and gets its position
-    /// with the next committed cut (Scalog, NSDI '20).
+    /// Durable first, on a shard of the client's choice; the next committed cut gives the position
+    /// (Scalog, NSDI '20).
     4 => Scalog {
         name: "scalog",
         about: "a record is durable on a shard that its client chooses, and then ordered with all others, once in each interval",
@@ -169,8 +159,8 @@ orders! {
         continues_sessions: false,
         numbers_refused: false,
     }
-    /// As with Scalog, by cuts whose quotas are fixed in advance: a record's position is known when
-    /// it is durable (SpecLog's Belfast, OSDI '25).
+    /// Like Scalog with fixed quotas: a durable record's position is known (SpecLog's Belfast, OSDI
+    /// '25).
     5 => Belfast {
         name: "belfast",
         about: "a record is durable on a shard that its client chooses, where its position is known at once, and ordered a little later",
@@ -221,7 +211,7 @@ impl Order {
         self.properties().has_quotas
     }
 
-    /// Whether sequencing replicas keep the record of each append until its shard has it.
+    /// Whether sequencing replicas keep a record until its shard has it.
     #[must_use]
     pub fn keeps_records(self) -> bool {
         let Properties { announces, keeps_order, .. } = self.properties();
@@ -234,7 +224,7 @@ impl Order {
         self.properties().announces
     }
 
-    /// The names of all orderings for which this is true, as a text lists them.
+    /// Names of the orderings that satisfy the predicate, as in a text.
     #[must_use]
     pub fn names_where(is_one: impl Fn(Properties) -> bool) -> String {
         let all = Self::ALL.map(Self::properties).into_iter().filter(|properties| is_one(*properties));
@@ -247,10 +237,10 @@ impl Order {
 }
 
 impl Properties {
-    /// Each property in words, for documents: what it says, and whether it holds, or what it is.
+    /// Each property in words and its value, for documents.
     #[must_use]
     pub fn in_words(&self) -> Vec<(&'static str, &'static str)> {
-        // Naming all of them, so that none is forgotten.
+        // The compiler reports a forgotten field.
         let Self { name: _, about, wanted, is_lazy, places_by_position, places_first, .. } = *self;
         let Self {
             has_cuts,

@@ -1,4 +1,4 @@
-//! Positions in a log, and which shard holds which.
+//! Positions in a log, and the shards that hold them.
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
@@ -7,29 +7,27 @@ use crate::limits;
 use crate::view::ShardId;
 use crate::wire::{Decoder, Encoder, Wire, WireError, at_most, decode_number, wire_struct};
 
-/// A place in a log's total order. The first is 0. As a bound (`tail`, `stable`, a trim point) it
-/// is exclusive: everything below it is meant.
+/// A place in a log's total order, from 0. Bounds (`tail`, `stable`, a trim point) are exclusive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position(pub u64);
 
 impl Position {
-    /// The first position of every log.
+    /// First position of every log.
     pub const ZERO: Self = Self(0);
 
-    /// The highest that any log may reach.
+    /// Highest position of any log.
     pub const MAX: Self = Self(limits::MAX_NUMBER);
 
-    /// The position after this one.
+    /// Position after this one.
     #[must_use]
     pub fn next(self) -> Self {
         self + 1
     }
 
-    /// Takes a position up to which something is meant: the largest of all says that it has no end.
-    /// It is compared with others, and nothing is added to it. `field` is what it is called.
+    /// Decodes an end, which is only compared. `u64::MAX`: no end. `field` is its name.
     ///
     /// # Errors
-    /// If it is another one that is too large.
+    /// If another value exceeds the limit.
     pub fn decode_end(field: &'static str, input: &mut Decoder) -> Result<Self, WireError> {
         match u64::decode(input)? {
             u64::MAX => Ok(Self(u64::MAX)),
@@ -37,7 +35,7 @@ impl Position {
         }
     }
 
-    /// How many positions lie from `earlier` up to this one; 0 if it is not earlier.
+    /// Positions from `earlier` to this one; 0 if it is not earlier.
     #[must_use]
     pub fn since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
@@ -77,9 +75,9 @@ crate::wire::wire_newtype!(Position as number);
 /// Consecutive positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// The first.
+    /// First position.
     pub first: Position,
-    /// How many. Never none.
+    /// Number of positions. Never 0.
     pub count: u64,
 }
 
@@ -96,25 +94,25 @@ impl Wire for Span {
 }
 
 impl Span {
-    /// The positions in `from..end`, if there are any.
+    /// The positions in `from..end`; `None` if empty.
     #[must_use]
     pub fn between(from: Position, end: Position) -> Option<Self> {
         (from < end).then(|| Self { first: from, count: end - from })
     }
 
-    /// The position after the last.
+    /// Position after the last.
     #[must_use]
     pub fn end(self) -> Position {
         self.first + self.count
     }
 
-    /// Whether this is one of them.
+    /// Whether the span contains the position.
     #[must_use]
     pub fn contains(self, position: Position) -> bool {
         self.first <= position && position < self.end()
     }
 
-    /// The part of it in `from..end`, if there is one.
+    /// The part in `from..end`; `None` if empty.
     #[must_use]
     pub fn within(self, from: Position, end: Position) -> Option<Self> {
         Self::between(self.first.max(from), self.end().min(end))
@@ -125,11 +123,10 @@ impl Span {
         (self.first.0..self.end().0).map(Position)
     }
 
-    /// The same positions in order, where spans that follow each other are one. No two of them may
-    /// share a position.
+    /// Sorts spans and joins adjacent ones.
     ///
     /// # Panics
-    /// If two do.
+    /// If two overlap.
     #[must_use]
     pub fn joined(mut spans: Vec<Self>) -> Vec<Self> {
         spans.sort_unstable_by_key(|span| span.first);
@@ -144,7 +141,7 @@ impl Span {
         joined
     }
 
-    /// Joins positions in order that follow each other.
+    /// Joins consecutive positions, which come in order.
     #[must_use]
     pub fn of(positions: impl Iterator<Item = Position>) -> Vec<Self> {
         let mut spans: Vec<Self> = vec![];
@@ -158,14 +155,14 @@ impl Span {
     }
 }
 
-/// Which shard holds which position, for `erwin-bb` (LazyLog §4.3, made changeable).
+/// Assigns positions to shards, for `erwin-bb` (LazyLog §4.3, made changeable).
 ///
-/// From `from` on, stripes of `stripe` consecutive positions go to `shards` in turn. With a stripe
-/// of 1 this is the paper's `p mod n`. A later step of the list replaces an earlier one from its
-/// own `from` on, so adding a shard moves nothing.
+/// From a step's `from` on, stripes of `stripe` positions go to `shards` in turn; a stripe of 1 is
+/// the paper's `p mod n`. A later step replaces an earlier one from its `from` on, so a new shard
+/// moves no record.
 ///
-/// Steps are in increasing order of `from`, the first is at 0, none has an empty shard list or a
-/// stripe of 0: [`from_steps`](Self::from_steps) makes no other.
+/// Steps are in order of `from`, the first is at 0, and none has an empty shard list or a stripe of
+/// 0: [`from_steps`](Self::from_steps) rejects others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
     steps: Vec<PlacementStep>,
@@ -174,11 +171,11 @@ pub struct Placement {
 /// One step of a [`Placement`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlacementStep {
-    /// The first position that this step places.
+    /// First position of the step.
     pub from: Position,
-    /// The shards that take stripes in turn.
+    /// Shards that take stripes in turn.
     pub shards: Vec<ShardId>,
-    /// How many consecutive positions one shard takes.
+    /// Consecutive positions of one shard.
     pub stripe: u64,
 }
 
@@ -195,7 +192,7 @@ impl Wire for Placement {
 }
 
 impl Placement {
-    /// The placement of a new log: `shards` in turn, `stripe` positions each.
+    /// Placement of a new log: `shards` in turn, `stripe` positions each.
     ///
     /// # Panics
     /// If `shards` is empty or `stripe` is 0.
@@ -205,7 +202,7 @@ impl Placement {
             .expect("a placement needs a shard and a stripe")
     }
 
-    /// A placement from its steps, or nothing if they break the invariant.
+    /// Builds a placement; `None` if the steps break the invariant.
     #[must_use]
     pub fn from_steps(steps: Vec<PlacementStep>) -> Option<Self> {
         let starts_at_zero = steps.first().is_some_and(|step| step.from == Position::ZERO);
@@ -226,8 +223,8 @@ impl Placement {
         Self::from_steps(steps).expect("only an earlier step starts before another")
     }
 
-    /// The same from `trim` on. Below, whoever would have held a position is replaced by those who
-    /// hold the first of the others: they know that it is trimmed.
+    /// The same from `trim` on. Earlier positions go to the shards of the first kept step, which
+    /// know that they are trimmed.
     #[must_use]
     pub fn forget_below(&self, trim: Position) -> Self {
         let index = self.steps.partition_point(|step| step.from <= trim) - 1;
@@ -238,20 +235,19 @@ impl Placement {
         Self { steps }
     }
 
-    /// The shards that take turns in the end.
+    /// Shards of the last step.
     #[must_use]
     pub fn latest(&self) -> &[ShardId] {
         self.steps.last().map_or(&[], |step| &step.shards)
     }
 
-    /// The shard that holds `position`.
+    /// Shard that holds `position`.
     #[must_use]
     pub fn shard_of(&self, position: Position) -> ShardId {
         self.stripe_at(position).0
     }
 
-    /// The shard that holds `position`, and the end (exclusive) of the run of positions that it
-    /// holds from there on without a break.
+    /// Shard of `position`, and the exclusive end of its run of positions from there.
     #[must_use]
     pub fn stripe_at(&self, position: Position) -> (ShardId, Position) {
         let index = self.steps.partition_point(|step| step.from <= position) - 1;
@@ -266,7 +262,7 @@ impl Placement {
         (shard, end)
     }
 
-    /// The first position in `from..end` that `shard` holds.
+    /// First position in `from..end` that `shard` holds.
     #[must_use]
     pub fn first_of(&self, shard: ShardId, from: Position, end: Position) -> Option<Position> {
         let mut position = from;
@@ -280,7 +276,7 @@ impl Placement {
         None
     }
 
-    /// Every shard that holds some position, in order, each once.
+    /// All shards with positions, in order.
     #[must_use]
     pub fn shards(&self) -> Vec<ShardId> {
         let mut shards: Vec<_> = self.steps.iter().flat_map(|step| step.shards.iter().copied()).collect();

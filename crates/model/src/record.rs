@@ -8,9 +8,8 @@ use crate::limits;
 use crate::position::Position;
 use crate::wire::{Decoder, Encoder, Wire, WireError, at_most, decode_number, wire_struct};
 
-/// One client's ordered stream of appends. The upper 64 bits are the log's tail when the session
-/// was opened, so that a session which every replica has forgotten can still be told from a new
-/// one; the lower 64 are random.
+/// A client's ordered stream of appends. The upper 64 bits are the log's tail at its opening, so
+/// that a forgotten session differs from a new one. The lower 64 are random.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub u128);
 
@@ -65,12 +64,12 @@ impl std::str::FromStr for SessionId {
     }
 }
 
-/// The id of an append: its session, and its number within it, from 0 without gaps.
+/// The id of an append: its session and its number, from 0 without gaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RecordId {
-    /// The session that appended it.
+    /// The session.
     pub session: SessionId,
-    /// Its number within the session.
+    /// Number within the session.
     pub number: u64,
 }
 
@@ -83,7 +82,7 @@ pub struct IdRun {
     pub session: SessionId,
     /// The first number.
     pub first: u64,
-    /// How many.
+    /// Number of ids.
     pub count: u64,
 }
 
@@ -114,16 +113,16 @@ impl IdRun {
     }
 }
 
-/// Ids that got positions, one after another.
+/// Ids at consecutive positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BoundIds {
-    /// The ids. Never none.
+    /// The ids. Never empty.
     pub ids: IdRun,
-    /// Whether their positions are no-ops, because no replica had the records.
+    /// Whether their positions are no-ops, as no replica had the records.
     pub is_void: bool,
 }
 
-/// In the number of ids, says that their positions are no-ops.
+/// Flag in the number of ids: their positions are no-ops.
 const IS_VOID: u64 = 1 << 63;
 const _: () = assert!(limits::MAX_NUMBER < IS_VOID);
 
@@ -153,7 +152,7 @@ const FLAG_NO_OP: u8 = 4;
 const KNOWN_FLAGS: u8 = FLAG_KEY | FLAG_HEADERS | FLAG_NO_OP;
 const FIXED_BYTES: usize = 9;
 
-/// A typed optional header of a record. Types below 32,768 belong to Seriatim, the others to users.
+/// A typed optional header of a record. Kinds below 32,768 belong to Seriatim, the others to users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The meaning of the value.
@@ -164,15 +163,9 @@ pub struct Header {
 
 wire_struct! { Header { kind, value } }
 
-/// The record that a user appended: payload, append time, optional key, optional headers; or a
-/// no-op.
-///
-/// It is kept encoded from the client to the disk and back: no machine in between looks inside or
-/// copies it. Layout: flags (1 byte), append time (8), key and headers where their flag is set,
-/// and the payload up to the end.
-///
-/// There is no other way to a record than to write that layout, or to have it checked
-/// ([`from_encoded`](Self::from_encoded)).
+/// A user's record or a no-op, encoded from the client to the disk and back. Layout: flags (1
+/// byte), append time (8), key and headers if flagged, and the payload to the end.
+/// [`from_encoded`](Self::from_encoded) checks it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Record {
     encoded: Bytes,
@@ -180,7 +173,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// A record with `payload`, appended `appended_ms` milliseconds after the Unix epoch.
+    /// A record appended `appended_ms` milliseconds after the Unix epoch.
     #[must_use]
     pub fn new(payload: &[u8], appended_ms: u64) -> Self {
         Self::build(payload, appended_ms, None, &[])
@@ -209,7 +202,7 @@ impl Record {
         Self { encoded: out.into(), payload_offset }
     }
 
-    /// The no-op at a position whose record no replica has. All no-ops are the same.
+    /// No-op for a position whose record no replica has.
     #[must_use]
     pub fn no_op() -> Self {
         const ENCODED: [u8; FIXED_BYTES] = {
@@ -220,10 +213,10 @@ impl Record {
         Self { encoded: Bytes::from_static(&ENCODED), payload_offset: FIXED_BYTES as u32 }
     }
 
-    /// Takes encoded bytes as a record, without copying them.
+    /// Checks encoded bytes, without copying.
     ///
     /// # Errors
-    /// If they do not have a record's layout, or carry a flag that this version does not know.
+    /// If the layout is wrong or a flag is unknown.
     pub fn from_encoded(encoded: Bytes) -> Result<Self, WireError> {
         let mut decoder = Decoder::new(encoded.clone());
         let flags = u8::decode(&mut decoder)?;
@@ -241,25 +234,25 @@ impl Record {
         Ok(Self { encoded, payload_offset })
     }
 
-    /// The bytes that travel and are stored.
+    /// The bytes on the wire and on disk.
     #[must_use]
     pub fn encoded(&self) -> &Bytes {
         &self.encoded
     }
 
-    /// The payload that the user appended, byte for byte.
+    /// The user's payload, byte for byte.
     #[must_use]
     pub fn payload(&self) -> Bytes {
         self.encoded.slice(self.payload_offset as usize..)
     }
 
-    /// When it was appended, in milliseconds since the Unix epoch, by the client's clock.
+    /// Append time by the client, in milliseconds since the Unix epoch.
     #[must_use]
     pub fn appended_ms(&self) -> u64 {
         u64::from_le_bytes(self.encoded[1..FIXED_BYTES].try_into().expect("a record has its fixed part"))
     }
 
-    /// Whether the position was given up: it holds nothing, and readers skip it.
+    /// Whether this is a no-op, which readers skip.
     #[must_use]
     pub fn is_no_op(&self) -> bool {
         self.encoded[0] & FLAG_NO_OP != 0
@@ -272,7 +265,7 @@ impl Record {
         key
     }
 
-    /// The headers; none in most records.
+    /// The headers; usually none.
     #[must_use]
     pub fn headers(&self) -> Vec<Header> {
         let (_, headers) = self.optional_parts();
@@ -289,14 +282,14 @@ impl Record {
         (key, headers)
     }
 
-    /// How many bytes it takes on the wire and on disk, without framing.
+    /// Size in bytes on the wire and on disk, without framing.
     #[must_use]
     pub fn size(&self) -> usize {
         self.encoded.len()
     }
 
-    /// How many bytes of memory it takes in a buffer: its encoded bytes, and
-    /// [`limits::RECORD_STRUCTURE_BYTES`]. All bounds of buffers count a record by this number.
+    /// Size in memory, in bytes, with [`limits::RECORD_STRUCTURE_BYTES`]. All buffer bounds count
+    /// this.
     #[must_use]
     pub fn memory(&self) -> usize {
         self.size() + limits::RECORD_STRUCTURE_BYTES

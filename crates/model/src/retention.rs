@@ -1,21 +1,19 @@
-//! How much of a log is kept, and which position was reached when.
-//!
-//! Files here decide nothing about when: the time is an argument, in milliseconds.
+//! Retention limits of a log, and an index from time to position. Time is an argument, in
+//! milliseconds.
 
 use crate::limits;
 use crate::numbers;
 use crate::position::Position;
 use crate::wire::{Decoder, Encoder, Wire, WireError, decode_number, wire_enum, wire_struct};
 
-/// The limits of a log: everything beyond one of them is trimmed; without limits nothing is.
+/// Retention limits of a log. Everything beyond one of them is trimmed. `None`: no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retention {
-    /// For how long a record is kept, in milliseconds.
+    /// Age of a record, in milliseconds.
     pub age_ms: Option<u64>,
-    /// How many bytes of records are kept, as they are on disk, each counted once however many
-    /// replicas hold it.
+    /// Bytes of records on disk, not counted per replica.
     pub bytes: Option<u64>,
-    /// How many positions are kept.
+    /// Number of positions.
     pub records: Option<u64>,
 }
 
@@ -28,10 +26,10 @@ impl Retention {
         *self == Self::default()
     }
 
-    /// Whether a log can have these limits.
+    /// Checks the limits' ranges.
     ///
     /// # Errors
-    /// In words: the limit that is wrong, and those that would be right.
+    /// The wrong limit and its range.
     pub fn check(&self) -> Result<(), String> {
         let (least, most) = (limits::RETAIN_AGE_MS.start() / 1000, limits::RETAIN_AGE_MS.end() / 86_400_000);
         if let Some(age) = self.age_ms.filter(|age| !limits::RETAIN_AGE_MS.contains(age)) {
@@ -49,8 +47,8 @@ impl Retention {
         Ok(())
     }
 
-    /// At which length a segment of one of so many shards is sealed, in bytes, so that what is kept
-    /// beyond the limit is a small part of it; nothing if there is no limit of bytes.
+    /// Segment length in bytes for a log of `shards` shards, so that little exceeds the byte limit.
+    /// `None` without a byte limit.
     #[must_use]
     pub fn segment_bytes(&self, shards: usize) -> Option<u64> {
         let bytes = self.bytes? / (SEGMENTS_OF_A_LIMIT * shards.max(1) as u64);
@@ -58,20 +56,20 @@ impl Retention {
     }
 }
 
-/// Into how many segments what a log keeps is divided at least, on all shards together.
+/// Fewest segments that a byte limit is divided into, over all shards.
 const SEGMENTS_OF_A_LIMIT: u64 = 8;
 
-/// No segment is made shorter than this for a limit, in bytes.
+/// Shortest segment that a byte limit causes, in bytes.
 const LEAST_SEGMENT_BYTES: u64 = 4 << 10;
 
 /// A change of one of a log's limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitChange {
-    /// The limit stays as it is.
+    /// Unchanged.
     Keep,
-    /// There is none from now on.
+    /// No limit.
     Lift,
-    /// It is this from now on.
+    /// This limit.
     Set(u64),
 }
 
@@ -90,11 +88,11 @@ impl LimitChange {
 /// A change of a log's limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetentionChange {
-    /// Of the age, in milliseconds.
+    /// Age, in milliseconds.
     pub age_ms: LimitChange,
-    /// Of the bytes.
+    /// Bytes.
     pub bytes: LimitChange,
-    /// Of the records.
+    /// Positions.
     pub records: LimitChange,
 }
 
@@ -112,23 +110,22 @@ impl RetentionChange {
     }
 }
 
-/// So far a log was final at some time.
+/// A position that was final at some time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TimeMark {
-    /// Everything below it was final.
+    /// Everything below was final.
     pub position: Position,
-    /// The log's own time, which goes steadily; see [`LogClock`].
+    /// The log's own time; see [`LogClock`].
     pub time_ms: u64,
-    /// The time by the clock on the wall of the node that noted it, in milliseconds since 1970.
+    /// Wall clock of the marking node, in milliseconds since 1970.
     pub wall_ms: u64,
 }
 
-/// How many marks an index keeps.
+/// Most marks in an index.
 pub const MOST_MARKS: usize = 256;
 
-/// Which position a log had reached when, and how late it is by its own time.
-///
-/// Of older marks fewer are kept: the distance of two is a small part of how old they are.
+/// Marks of a log's final positions, and its latest known time. The distance of two marks is a
+/// small part of their age.
 ///
 /// Invariant: positions and times increase from mark to mark, and no mark is later than `time_ms`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -137,7 +134,7 @@ pub struct TimeIndex {
     time_ms: u64,
 }
 
-/// A few bytes for each mark: by how much it is later than the one before.
+/// Each mark is a difference from the previous one.
 impl Wire for TimeIndex {
     fn encode(&self, out: &mut Encoder) {
         self.time_ms.encode(out);
@@ -146,7 +143,7 @@ impl Wire for TimeIndex {
         for mark in &self.marks {
             put_number(out, mark.position.0 - last.position.0);
             put_number(out, mark.time_ms - last.time_ms);
-            // Clocks on walls go back.
+            // Wall clocks can go back.
             put_number(out, numbers::difference(last.wall_ms, mark.wall_ms));
             last = *mark;
         }
@@ -190,19 +187,19 @@ impl TimeIndex {
         &self.marks
     }
 
-    /// The latest time of the log that is known; 0 before there was any.
+    /// The log's latest known time; 0 if none.
     #[must_use]
     pub fn time_ms(&self) -> u64 {
         self.time_ms
     }
 
-    /// Takes note of the log's time.
+    /// Raises the log's latest known time.
     pub fn reaches(&mut self, time_ms: u64) {
         self.time_ms = self.time_ms.max(time_ms);
     }
 
-    /// Adds a mark, wherever it belongs. One that contradicts those that are there is not added: it
-    /// has a higher position at an earlier time, or the other way round. Says whether it was.
+    /// Inserts a mark. Returns false if it contradicts others: a higher position at an earlier
+    /// time, or the reverse.
     pub fn add(&mut self, mark: TimeMark) -> bool {
         self.reaches(mark.time_ms);
         let index = self.marks.partition_point(|known| known.time_ms < mark.time_ms);
@@ -221,8 +218,7 @@ impl TimeIndex {
         goes_after && goes_before
     }
 
-    /// A number that differs between indexes with different marks, as far as those above a trim
-    /// point go.
+    /// Hash of the marks above a trim point.
     #[must_use]
     pub fn digest_above(&self, trim: Position) -> u64 {
         let below = self.marks.partition_point(|mark| mark.position <= trim);
@@ -231,13 +227,13 @@ impl TimeIndex {
         marks.fold(0xCBF2_9CE4_8422_2325, |sum, mark| mix(mix(sum, mark.position.0), mark.time_ms))
     }
 
-    /// Adds what another index knows.
+    /// Adds another index's marks and time.
     pub fn merge(&mut self, other: &Self) {
         other.marks.iter().for_each(|mark| _ = self.add(*mark));
         self.reaches(other.time_ms);
     }
 
-    /// Forgets the mark whose neighbours are the closest to each other, as a part of how old it is.
+    /// Removes the mark whose neighbours are closest to each other, relative to its age.
     fn thin_out(&mut self) {
         let gap = |index: usize| self.marks[index + 1].time_ms - self.marks[index - 1].time_ms;
         let age = |index: usize| self.time_ms - self.marks[index].time_ms + 1;
@@ -250,72 +246,68 @@ impl TimeIndex {
         self.marks.remove(superfluous.expect("there are many"));
     }
 
-    /// Forgets what only tells of positions below a trim point.
+    /// Forgets marks up to a trim point, except the last of them.
     pub fn forget_below(&mut self, trim: Position) {
         let below = self.marks.partition_point(|mark| mark.position <= trim);
         self.marks.drain(..below.saturating_sub(1));
     }
 
-    /// Forgets marks of positions that are not final: they were given up.
+    /// Forgets marks above `stable`: those positions were abandoned.
     pub fn forget_above(&mut self, stable: Position) {
         let final_ones = self.marks.partition_point(|mark| mark.position <= stable);
         self.marks.truncate(final_ones);
     }
 
-    /// Below it, everything was final when the log's time was `time_ms`. Zero if nothing is known
-    /// of that time.
+    /// Everything below the result was final at the log's time `time_ms`. Zero if unknown.
     #[must_use]
     pub fn final_at(&self, time_ms: u64) -> Position {
         let index = self.marks.partition_point(|mark| mark.time_ms <= time_ms);
         if index == 0 { Position::ZERO } else { self.marks[index - 1].position }
     }
 
-    /// Where what was appended at `wall_ms` or later begins, by what clocks on walls said:
-    /// everything below the answer was final before. As far as marks are apart, what was appended a
-    /// little earlier may be at or above it. Zero if nothing is known of that time.
+    /// Where to read for records appended at `wall_ms` or later; zero if unknown. Everything below
+    /// was final before, by wall clocks. Slightly older records may lie above.
     #[must_use]
     pub fn position_at(&self, wall_ms: u64) -> Position {
-        // Of clocks that were set back, the first that reached the time counts: nothing that is
-        // asked for lies below.
+        // If a clock was set back, the first mark past the time decides, so that no wanted record
+        // lies below.
         let index = self.marks.iter().position(|mark| mark.wall_ms > wall_ms).unwrap_or(self.marks.len());
         if index == 0 { Position::ZERO } else { self.marks[index - 1].position }
     }
 }
 
-/// Positions of a shard, and how many bytes of its disk they keep.
+/// A part of a shard's store, and its size on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// A bound above all positions of it: when everything below is trimmed, it is not needed.
+    /// Bound above its positions. Once everything below is trimmed, the part is superfluous.
     pub end: Position,
-    /// How many bytes of files.
+    /// Bytes of files.
     pub bytes: u64,
 }
 
 wire_struct! { Extent { end, bytes as number } }
 
-/// The room that a record store takes on its disk.
+/// A record store's room on disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreUse {
-    /// How many bytes its files have.
+    /// Bytes of all files.
     pub bytes: u64,
-    /// The parts of that in the order in which they were written, from the first one on that keeps
-    /// records with positions that are not trimmed. Later ones that keep none are there until it
-    /// goes.
+    /// Parts in the order of writing, from the first that is not trimmed. Later trimmed parts stay
+    /// until it goes.
     pub extents: Vec<Extent>,
 }
 
 wire_struct! { StoreUse { bytes as number, extents } }
 
 impl StoreUse {
-    /// How many bytes positions from `trim` on keep.
+    /// Bytes of the parts with positions from `trim` on.
     #[must_use]
     pub fn kept_bytes(&self, trim: Position) -> u64 {
         let kept = self.extents.iter().filter(|extent| extent.end > trim);
         kept.fold(0, |sum, extent| sum.saturating_add(extent.bytes))
     }
 
-    /// How many bytes are there only because of what was written before them, when everything below
-    /// `trim` is trimmed.
+    /// Trimmed bytes that stay because an earlier part is needed.
     #[must_use]
     pub fn held_bytes(&self, trim: Position) -> u64 {
         let behind = self.extents.iter().skip_while(|extent| extent.end <= trim);
@@ -323,31 +315,29 @@ impl StoreUse {
     }
 }
 
-/// How many parts a store tells of at most.
+/// Most parts in a store's report.
 pub const MOST_EXTENTS: usize = 4096;
 
-/// The steady time of one log, as one node keeps it while it applies the log's limits.
+/// Steady time of a log, kept by the node that applies its limits.
 ///
-/// So much of it passes as has passed by the time that machines are given with each step and nobody
-/// sets, and by the clock on the wall: where they differ, the less. If the clock on the wall is
-/// ahead of it, it goes faster by a tenth and no more; it never goes back. So between any two
-/// instants of it no more than eleven tenths of the true time have passed, whatever one of the
-/// clocks did, and however often another node went on from the latest that is known.
+/// It advances by the monotonic clock or the wall clock, whichever advances less, and by up to a
+/// tenth more while the wall clock is ahead. It never goes back. So at most 11/10 of the true time
+/// passes, even if a clock is wrong or another node takes over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogClock {
     time_ms: u64,
-    /// The times of the two clocks when it was looked at last, in milliseconds.
+    /// The two clocks at the last step, in milliseconds.
     steady_ms: u64,
     wall_ms: u64,
-    /// Tenths of a millisecond by which it went faster and that are not counted yet.
+    /// Unused tenths of a millisecond of the extra advance.
     tenths: u64,
 }
 
-/// By which part of the time that passes a clock that is behind catches up.
+/// Divisor of the elapsed time: the share by which a late clock catches up.
 pub const CATCHES_UP: u64 = 10;
 
 impl LogClock {
-    /// Goes on from the latest time of the log that is known.
+    /// Resumes from the log's latest known time.
     #[must_use]
     pub fn from(time_ms: u64, steady_ms: u64, wall_ms: u64) -> Self {
         Self { time_ms, steady_ms, wall_ms, tenths: 0 }
@@ -359,7 +349,7 @@ impl LogClock {
         self.time_ms
     }
 
-    /// The log's time when the two clocks say this.
+    /// Advances to the clocks' times. Returns the log's time.
     pub fn goes_on(&mut self, steady_ms: u64, wall_ms: u64) -> u64 {
         let passed = steady_ms.saturating_sub(self.steady_ms).min(wall_ms.saturating_sub(self.wall_ms));
         (self.steady_ms, self.wall_ms) = (steady_ms, wall_ms);
@@ -372,9 +362,8 @@ impl LogClock {
     }
 }
 
-/// Up to where a log with these limits is trimmed, of which everything below `stable` is final,
-/// whose shards tell what positions take, and whose own time is `now_ms`; and by which limit. Never
-/// above `stable`.
+/// Position up to which a log is trimmed, at most `stable`, and the decisive limit. `now_ms` is the
+/// log's time.
 #[must_use]
 pub fn trims_to(
     limits: &Retention,
@@ -391,30 +380,29 @@ pub fn trims_to(
     (position.min(stable), limit)
 }
 
-/// Which of a log's limits something was trimmed for.
+/// A retention limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// Of the age.
+    /// Age.
     Age,
-    /// Of the bytes.
+    /// Bytes.
     Bytes,
-    /// Of the records.
+    /// Positions.
     Records,
 }
 
-/// The lowest end of a part above which no more than so many bytes are.
+/// The lowest end of a part above which at most `most` bytes remain.
 ///
-/// Each part counts for itself: one that keeps others on the disk, which were written after it and
-/// have lower positions, takes no more records with it than its own. So what is kept and the parts
-/// that end at the answer, at most one of a store unless records got several positions, are more
-/// than the limit: nothing else goes too early.
+/// A part that holds back the deletion of later parts with lower positions trims no more records
+/// than its own. The kept bytes plus the parts that end at the result exceed the limit, so nothing
+/// is trimmed too early.
 fn keeps_bytes(most: u64, shards: &[&[Extent]]) -> Position {
     let mut parts: Vec<Extent> = shards.concat();
     parts.sort_unstable_by_key(|part| part.end);
     let mut rest = parts.iter().fold(0u64, |sum, part| sum.saturating_add(part.bytes));
     let mut position = Position::ZERO;
     for part in parts {
-        // Parts that end where another one did that had to go are gone with it.
+        // Parts with the same end as a trimmed part go with it.
         if rest <= most && part.end > position {
             break;
         }
@@ -510,7 +498,7 @@ mod tests {
         let mut index = index(&[(10, 100), (20, 200), (30, 300)]);
         let at = |index: &TimeIndex, time| index.position_at(time).0;
         assert_eq!([at(&index, 99), at(&index, 100), at(&index, 250), at(&index, 999)], [0, 10, 20, 30]);
-        // A clock was ahead for a while: what was asked for may be before that.
+        // A clock was ahead for a while: the wanted records may be older.
         index.add(TimeMark { wall_ms: 900, ..mark(40, 400) });
         index.add(mark(50, 500));
         assert_eq!([at(&index, 450), at(&index, 600), at(&index, 900)], [30, 30, 50]);

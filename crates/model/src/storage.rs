@@ -1,8 +1,7 @@
-//! The requests of a shard replica to its record store.
+//! Requests of a shard replica to its record store.
 //!
-//! The store holds, for each position, the versions that were pushed under different views, and
-//! answers reads with the valid one (see [`ViewHistory`]). Nothing is edited: every command adds an
-//! entry.
+//! The store holds versions of each position from different views, and answers reads with the valid
+//! one (see [`ViewHistory`]). Commands add entries and edit nothing.
 
 use bytes::Bytes;
 
@@ -17,9 +16,9 @@ use crate::wire::{Decoder, Encoder, Wire, WireError, decode_number, wire_enum, w
 /// Records at consecutive positions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// The position of the first.
+    /// Position of the first record.
     pub first: Position,
-    /// The records, each with its id. Never empty.
+    /// The records with their ids. Never empty.
     pub records: Vec<(RecordId, Record)>,
 }
 
@@ -33,16 +32,15 @@ impl Run {
     }
 }
 
-/// Ids that were given consecutive positions, and the shard that their records were put on (LazyLog
-/// §5.2).
+/// Ids at consecutive positions, and their records' shard (LazyLog §5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ordered {
-    /// The ids. Never none.
+    /// The ids. Never empty.
     pub ids: IdRun,
     /// The shard, or [`ShardId::NOBODY`].
     pub shard: ShardId,
-    /// Whether no record comes to their positions: no replica of the shard has the records, and
-    /// they are no-ops, or nobody has the positions, and they stay empty. Invariant: nobody's are.
+    /// Whether no record comes: the positions are no-ops because no replica has the records, or
+    /// belong to no shard and stay empty. Invariant: true for [`ShardId::NOBODY`].
     pub is_void: bool,
 }
 
@@ -62,12 +60,12 @@ impl Wire for Ordered {
     }
 }
 
-/// Consecutive positions that one shard holds, or nobody.
+/// Consecutive positions of one shard, or of no shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owned {
     /// The shard, or [`ShardId::NOBODY`].
     pub shard: ShardId,
-    /// How many. Never none.
+    /// Number of positions. Never 0.
     pub count: u64,
 }
 
@@ -82,42 +80,41 @@ impl Wire for Owned {
     }
 }
 
-/// Consecutive positions at which a view has the records that another one has.
+/// Consecutive positions at which one view has the same records as another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rebound {
     /// The other view.
     pub of: ViewNumber,
     /// The first position.
     pub first: Position,
-    /// How many. Never none.
+    /// Number of positions. Never 0.
     pub count: u64,
 }
 
 wire_struct! { Rebound { of, first, count as number } }
 
-/// The state that a shard replica must remember besides its records. Written whole whenever it
-/// changes.
+/// State of a shard replica besides its records. Each change writes it whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HardState {
-    /// This incarnation of the replica.
+    /// The replica's incarnation.
     pub incarnation: Incarnation,
     /// The promises of the log.
     pub config: LogConfig,
-    /// The highest claim that it was fenced with, or the number of its view.
+    /// Highest claim that fenced the replica, or its view's number.
     pub claim: ViewNumber,
     /// The latest registered view that it knows.
     pub view: Option<View>,
-    /// Which registered view decides where.
+    /// Decides which view's version of a position is valid.
     pub history: ViewHistory,
 }
 
 wire_struct! { HardState { incarnation, config, claim, view, history } }
 
-/// Positions that a replica has still to get from another one: those with `from <= position < end`.
-/// There may be none: then it is only the trim point that it has to ask for.
+/// Positions `from <= position < end` that a replica must copy from another. If empty, it only asks
+/// for the trim point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MissingRange {
-    /// The first of them.
+    /// The first position.
     pub from: Position,
     /// The position after the last.
     pub end: Position,
@@ -126,19 +123,19 @@ pub struct MissingRange {
 wire_struct! { MissingRange { from, end as end } }
 
 impl MissingRange {
-    /// Whether it is one of them.
+    /// Whether the range contains the position.
     #[must_use]
     pub fn contains(&self, position: Position) -> bool {
         self.from <= position && position < self.end
     }
 
-    /// Whether there is no such position.
+    /// Whether the range contains no position.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.from >= self.end
     }
 
-    /// How many positions these are.
+    /// Number of positions.
     #[must_use]
     pub fn count(self) -> u64 {
         if self.is_empty() { 0 } else { self.end - self.from }
@@ -154,14 +151,14 @@ impl MissingRange {
         }
     }
 
-    /// The positions in both; possibly none.
+    /// The intersection; possibly empty.
     #[must_use]
     pub fn meet(self, other: Self) -> Self {
         let end = self.end.min(other.end);
         Self { from: self.from.max(other.from).min(end), end }
     }
 
-    /// The same without what is lost at either end of it; possibly nothing. `gaps` are in order.
+    /// Drops gaps at either end; possibly empty. `gaps` are in order.
     #[must_use]
     pub fn without(mut self, gaps: impl DoubleEndedIterator<Item = Gap> + Clone) -> Self {
         for gap in gaps.clone() {
@@ -177,13 +174,13 @@ impl MissingRange {
         self
     }
 
-    /// The same without what lies below `position`; possibly nothing.
+    /// Drops positions below `position`; possibly empty.
     #[must_use]
     pub fn not_below(self, position: Position) -> Self {
         self.above(position).unwrap_or(Self { from: self.end, end: self.end })
     }
 
-    /// The rest of it from `position` on.
+    /// The part from `position` on; `None` if empty.
     #[must_use]
     pub fn above(self, position: Position) -> Option<Self> {
         let from = self.from.max(position);
@@ -191,77 +188,71 @@ impl MissingRange {
     }
 }
 
-/// A change of the store. One command is one entry of the node's journal at durability `disk`.
+/// A change of the store. At durability `disk`, each is one journal entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StorageCommand {
-    /// Hold these records at these positions, as versions of `view`. Binding the same record again
-    /// is harmless.
+    /// Stores records at their positions, as versions of `view`. Idempotent.
     Bind {
-        /// The view that they are pushed under.
+        /// The view that pushes them.
         view: ViewNumber,
         /// The records.
         runs: Vec<Run>,
     },
-    /// Replace what is remembered besides records.
+    /// Replaces the hard state.
     Remember(HardState),
-    /// Positions below this never change again. It is worth remembering, but nothing waits for it.
+    /// Positions below never change again. No role waits for this write.
     Stable(Position),
-    /// Positions below this are gone for good.
+    /// Deletes positions below permanently.
     Trim(Position),
-    /// The same as [`StorageCommand::Remember`], with what the replica should hold and does not
-    /// yet. It stands until the next of these.
+    /// [`StorageCommand::Remember`] with the missing range, valid until the next such command.
     RememberMissing {
-        /// The replica's memory.
+        /// The hard state.
         memory: HardState,
-        /// The range that is missing, if any.
+        /// The missing range, if any.
         missing: Option<MissingRange>,
     },
-    /// Hold these records, which have no positions yet. Putting the same record again is harmless.
+    /// Stores records that have no positions yet. Idempotent.
     Put(Vec<(RecordId, Record)>),
-    /// The positions from `first` on belong to `runs`, one after another, as versions of `view`.
-    /// Those of this shard are bound to records that were put and are not final yet; those that are
-    /// void become no-ops.
+    /// Gives the positions from `first` on to `runs`, as versions of `view`. This shard's positions
+    /// are bound to records that were put and are not final. Void ones become no-ops.
     Order {
-        /// The view that they are pushed under.
+        /// The view that pushes them.
         view: ViewNumber,
         /// The first position.
         first: Position,
-        /// The runs of ids that they belong to.
+        /// Runs of ids that get the positions.
         runs: Vec<Ordered>,
     },
-    /// Which shards hold the positions from `first` on, as versions of `view`: the part of
-    /// [`StorageCommand::Order`] that is left of it when the records came with
-    /// [`StorageCommand::Bind`].
+    /// Owners of the positions from `first` on, as versions of `view`: the rest of a
+    /// [`StorageCommand::Order`] whose records came with [`StorageCommand::Bind`].
     Map {
-        /// The view that decides about the positions.
+        /// The view that decides.
         view: ViewNumber,
         /// The first position.
         first: Position,
-        /// Which shards hold them.
+        /// The owners of the positions, in order.
         owned: Vec<Owned>,
     },
-    /// Records that were put under these ids, and have no position, will never get one.
+    /// Records put under these ids will never get a position.
     Discard(IdRun),
-    /// The part that is kept of a [`StorageCommand::Bind`] of which some records were there, as
-    /// versions of other views at the same positions: no replica asks for it, but the journal has
-    /// no need of these records twice.
+    /// Stored form of a [`StorageCommand::Bind`] whose records partly exist at the same positions
+    /// in other views: the journal does not repeat them. No replica requests it.
     Rebind {
-        /// The view that they were pushed under.
+        /// The view that pushed them.
         view: ViewNumber,
-        /// Where another view has the very same records.
+        /// Positions at which another view has the same records.
         same: Vec<Rebound>,
         /// The other records.
         runs: Vec<Run>,
     },
-    /// Add these marks to those that tell which position was reached when, or take these in their
-    /// place. As with what is stable, nothing waits for it. From now on a segment is sealed at
-    /// `segment_bytes`, or where that is usual if it is shorter.
+    /// Adds marks to the time index, or replaces them. No role waits for this write. Segments are
+    /// sealed at `segment_bytes` or the usual length, if shorter.
     Mark {
-        /// The marks, and the log's time.
+        /// The marks and the log's time.
         times: TimeIndex,
-        /// Whether these are all.
+        /// Whether these marks replace all others.
         whole: bool,
-        /// Where segments end, in bytes, if the log has a limit of bytes.
+        /// Segment length in bytes; `None` without a byte limit.
         segment_bytes: Option<u64>,
     },
 }
@@ -282,70 +273,67 @@ wire_enum! {
     }
 }
 
-/// Why a storage command was not carried out.
+/// Why a storage command failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StorageFailure {
-    /// No room; it works again when there is room.
+    /// No room. The store works again when there is room.
     #[error("the disk is full")]
     Full,
-    /// It names records that the store does not hold: the write that was to put them there failed.
+    /// The named records are missing, because their put failed.
     #[error("the records are not there")]
     Unheld,
-    /// The store does not work any more.
+    /// The store has stopped permanently.
     #[error("the disk failed")]
     Failed,
 }
 
-/// Which records to read: the valid ones of this shard with `from <= position < end`, in order, up
-/// to `max_records` and about `max_bytes`, but at least one if there is one. Of the positions that
-/// belong to nobody up to [`limits::READ_SPANS`] spans are told.
+/// Range of valid records to read, in order, up to `max_records` and about `max_bytes`, but at
+/// least one. The answer has at most [`limits::READ_SPANS`] spans of empty positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadRange {
-    /// The first position wanted.
+    /// The first position.
     pub from: Position,
-    /// The position after the last one wanted.
+    /// The position after the last.
     pub end: Position,
-    /// At most this many records.
+    /// Most records.
     pub max_records: u32,
-    /// Stop after this many bytes of records, as [`Record::memory`] counts them.
+    /// Bytes after which the read stops, by [`Record::memory`].
     pub max_bytes: u32,
 }
 
 /// A record at its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
-    /// Where it is.
+    /// Its position.
     pub position: Position,
     /// Its id.
     pub id: RecordId,
-    /// The record that was appended.
+    /// The appended record.
     pub record: Record,
 }
 
 wire_struct! { Stored { position, id, record } }
 
-// The structure, and what frames a record on its way: its position, its id, and its length.
+// With the record's frame: position, id, length.
 const _: () = assert!(size_of::<Stored>() + 8 + 24 <= limits::RECORD_STRUCTURE_BYTES);
 
-/// The outcome of a read of `from..upto`: no record of the shard is at a position of that which is
-/// not told here.
+/// Outcome of a read: all the shard's records in `from..upto`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// The records, in order.
     pub records: Vec<Stored>,
-    /// The positions that belong to nobody, in order. No two spans touch.
+    /// Positions of no shard, in order. Spans do not touch.
     pub empty: Vec<Span>,
-    /// How far the read came: to the end of its range, unless a bound or a damaged record stopped
-    /// it before. Where the end of the range is empty, to the end of that.
+    /// End of the range, or earlier if a bound or a damaged record stopped the read. If empty
+    /// positions extend beyond the range, their end.
     pub upto: Position,
 }
 
 impl Found {
-    /// The same without what lies beyond `end`, which a read that was to come no further passed
-    /// only for empty positions.
+    /// Cuts off the part beyond `end`. Reads pass it only over empty positions.
     ///
     /// # Panics
-    /// If there is a record beyond.
+    /// If there is a record at or beyond `end`.
     #[must_use]
     pub fn below(mut self, end: Position) -> Self {
         if self.upto > end {
@@ -363,7 +351,7 @@ impl Found {
 /// The outcome of a read.
 pub type ReadOutcome = Result<Found, ReadFailure>;
 
-/// Why a read found nothing.
+/// Why a read failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadFailure {
     /// The record at this position is damaged on this replica.
@@ -374,28 +362,27 @@ pub enum ReadFailure {
     Disk(String),
 }
 
-/// The state that a store gives back when it is opened: everything that a shard replica needs to go
-/// on.
+/// State of an opened store, from which a shard replica resumes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShardRecovery {
-    /// The replica's memory; nothing for a new store.
+    /// The hard state; `None` for a new store.
     pub memory: Option<HardState>,
     /// The highest known stable bound.
     pub stable: Position,
     /// The trim point.
     pub trim: Position,
-    /// The positions that the replica misses.
+    /// The missing range, if any.
     pub missing: Option<MissingRange>,
-    /// The ids of the records that were put and have no final position yet, in order.
+    /// Ids of records put without final position, in order.
     pub put: Vec<IdRun>,
-    /// The ids of the no-ops at positions that are not final yet, in order.
+    /// Ids of no-ops at positions not yet final, in order.
     pub void: Vec<IdRun>,
-    /// For each view of which there are versions, of this shard's positions or of whose others are,
-    /// the position after the last of them, in the order of views.
+    /// For each view with stored versions of records or owners, in order: the position after the
+    /// last.
     pub ends: Vec<(ViewNumber, Position)>,
-    /// Which position was reached when.
+    /// Marks of the positions reached over time.
     pub times: TimeIndex,
 }
 
-/// An entry of a role's journal, as bytes.
+/// An encoded entry of a role's journal.
 pub type JournalEntry = Bytes;

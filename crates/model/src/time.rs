@@ -1,11 +1,11 @@
-//! Time as the machines see it: an argument, never a question.
+//! Time as the machines see it: an argument.
 
 use std::fmt;
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-/// An instant, in nanoseconds since an arbitrary start. It only grows. Instants of different
-/// processes cannot be compared.
+/// An instant, in nanoseconds since an arbitrary start. Monotonic, and not comparable between
+/// processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub u64);
 
@@ -13,13 +13,13 @@ impl Time {
     /// The arbitrary start.
     pub const ZERO: Self = Self(0);
 
-    /// How long after `earlier` this is; zero if it is not after it.
+    /// Time since `earlier`; zero if that is later.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// So long before this; the start, if that is later.
+    /// The instant `span` earlier; at least the start.
     #[must_use]
     pub fn before(self, span: Duration) -> Self {
         Self(self.0.saturating_sub(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))

@@ -1,11 +1,10 @@
-//! When which of many machines wants to be woken.
+//! Deadlines of many machines.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Time;
 
-/// The deadlines of machines, soonest first. A machine without one costs nothing, however many
-/// there are.
+/// Deadlines of machines, soonest first.
 ///
 /// Invariant: both maps hold the same deadlines.
 #[derive(Debug)]
@@ -21,7 +20,7 @@ impl<K> Default for Timers<K> {
 }
 
 impl<K: Copy + Ord> Timers<K> {
-    /// The machine wants to be woken then, or not at all, whatever it wanted before.
+    /// Replaces the machine's deadline. `None`: no wake-up.
     pub fn set(&mut self, machine: K, deadline: Option<Time>) {
         let before = match deadline {
             Some(at) => self.by_machine.insert(machine, at),
@@ -38,8 +37,8 @@ impl<K: Copy + Ord> Timers<K> {
         }
     }
 
-    /// Takes the machines whose deadlines have passed, the longest time ago first. One that wants
-    /// to be woken at once again is not among them: one round is enough for progress.
+    /// Removes and returns the machines whose deadlines have passed, the earliest first. A machine
+    /// that sets a due deadline again waits for the next call: one round is enough for progress.
     pub fn take_due(&mut self, now: Time) -> Vec<K> {
         let mut due = vec![];
         while let Some((_, machine)) = self.by_time.first().copied().filter(|(at, _)| *at <= now) {
@@ -49,7 +48,7 @@ impl<K: Copy + Ord> Timers<K> {
         due
     }
 
-    /// When the first of them is to be woken.
+    /// The earliest deadline, if any.
     #[must_use]
     pub fn next(&self) -> Option<Time> {
         self.by_time.first().map(|(at, _)| *at)

@@ -1,5 +1,4 @@
-//! The participants: nodes, logs, shards, members, and the numbered configurations (views) they
-//! form.
+//! The participants (nodes, logs, shards, members) and their numbered configurations (views).
 
 use std::fmt;
 
@@ -27,23 +26,21 @@ number! {
     NodeId(u32)
 }
 number! {
-    /// A log. Drawn once and never reused, neither after the log is deleted nor by a register that
-    /// was set back. 0 is no log.
+    /// A log. Never reused, even after its deletion or if the register is set back. 0 is no log.
     LogId(u64)
 }
-/// A shard of a log, numbered from 0 within it.
+/// A shard, numbered from 0 within its log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShardId(pub u32);
 
 impl ShardId {
-    /// The shard of positions that belong to none: they are empty, and were given to no record. It
-    /// is read where the owner of positions is told ([`ShardId::decode_owner`]), and nowhere else.
+    /// Owner of empty positions that belong to no shard. Only [`ShardId::decode_owner`] accepts it.
     pub const NOBODY: Self = Self(u32::MAX);
 
-    /// Takes the shard that positions belong to, or [`ShardId::NOBODY`].
+    /// Decodes a shard or [`ShardId::NOBODY`].
     ///
     /// # Errors
-    /// If the bytes end before it does.
+    /// If the bytes end early.
     pub fn decode_owner(input: &mut Decoder) -> Result<Self, WireError> {
         u32::decode(input).map(Self)
     }
@@ -66,12 +63,12 @@ impl Wire for ShardId {
     }
 }
 number! {
-    /// The number of a view. Claims and views share the numbers; 0 is before the first.
+    /// Number of a view or claim; 0 precedes the first.
     ViewNumber(u64 as number)
 }
 number! {
-    /// Drawn at random when a replica starts without its memory, so that a view that names an
-    /// earlier incarnation does not take the newcomer for the one that it trusted.
+    /// One run of a replica with its memory. A replica without its memory draws another at random,
+    /// so that views do not trust it.
     Incarnation(u64)
 }
 
@@ -86,12 +83,12 @@ impl ViewNumber {
     }
 }
 
-/// One replica as a view names it.
+/// A replica, as a view names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Member {
     /// The node that hosts it.
     pub node: NodeId,
-    /// Which of its incarnations is meant.
+    /// The incarnation that the view names.
     pub incarnation: Incarnation,
 }
 
@@ -100,16 +97,15 @@ wire_struct! { Member { node, incarnation } }
 /// The replicas of one shard in a view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShardMembers {
-    /// Which shard.
+    /// The shard.
     pub shard: ShardId,
-    /// Where the shard joined the log: it holds nothing below, whoever its replicas are.
+    /// Position at which the shard joined the log. It holds nothing below.
     pub begins: Position,
-    /// Its replicas; the first is the primary, the others are backups. Never empty.
+    /// Its replicas: the primary, then backups. Never empty.
     pub replicas: Vec<Member>,
 }
 
-/// In the number of a shard, says that the position where it joined follows. Whoever does not know
-/// of shards that join refuses the number.
+/// Flag in the shard's number: `begins` follows. Older builds reject it.
 const JOINED: u32 = 1 << 31;
 
 impl Wire for ShardMembers {
@@ -137,25 +133,23 @@ impl ShardMembers {
     }
 }
 
-/// A shard that takes no part in a view any more, since none of its replicas answered when that was
-/// formed. What it got its positions for before is the log's all the same: its replicas give that
-/// out when they are back.
+/// A shard that a view excludes because none of its replicas answered. Its earlier positions stay
+/// in the log, and returning replicas serve them.
 ///
 /// Invariants: `last` names the shard, and no shard in it is retired. `copies` begins with the
 /// replicas that `last` names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RetiredShard {
-    /// Which shard. Its number is not used again.
+    /// The shard. Its number is never reused.
     pub shard: ShardId,
-    /// The last view that it took part in, with the replicas that it had.
+    /// Last view that included the shard.
     pub last: View,
-    /// It has no positions from there on.
+    /// The shard has no positions from here on.
     pub until: Position,
     copies: ShardMembers,
 }
 
-/// In the number of a retired shard, says that the nodes of further copies follow its end. A build
-/// that does not know of such copies refuses the shard.
+/// Flag in the shard's number: nodes of further copies follow at the end. Older builds reject it.
 const MORE_COPIES: u32 = 1 << 31;
 
 impl Wire for RetiredShard {
@@ -186,8 +180,7 @@ impl Wire for RetiredShard {
 }
 
 impl RetiredShard {
-    /// A shard that was in the view `last`, and has no positions from `until` on. Its copies are
-    /// the replicas of that view.
+    /// Retires a shard of the view `last` at `until`. That view's replicas are its copies.
     ///
     /// # Panics
     /// If the view does not name the shard.
@@ -197,54 +190,54 @@ impl RetiredShard {
         Self { shard, last, until, copies }
     }
 
-    /// The replicas that keep the shard's records, or are to copy them: those of the last view, and
-    /// then others. The incarnation of another is not known, and given as 0. Never empty.
+    /// Replicas that hold the shard's records or must copy them: those of the last view, then
+    /// others with incarnation 0 (unknown). Never empty.
     #[must_use]
     pub fn copies(&self) -> &ShardMembers {
         &self.copies
     }
 
-    /// The nodes of the copies.
+    /// Nodes of the copies.
     pub fn nodes(&self) -> impl Iterator<Item = NodeId> + Clone + '_ {
         self.copies.replicas.iter().map(|member| member.node)
     }
 
-    /// The nodes of the copies that the last view does not name.
+    /// Nodes of the copies that the last view does not name.
     fn others(&self) -> impl Iterator<Item = NodeId> + '_ {
         let named = self.last.shard(self.shard).map_or(0, |members| members.replicas.len());
         self.nodes().skip(named)
     }
 
-    /// Whether the node keeps a copy, or has yet to copy the records.
+    /// Whether the node holds a copy or must make one.
     #[must_use]
     pub fn has_copy_on(&self, node: NodeId) -> bool {
         self.nodes().any(|copy| copy == node)
     }
 
-    /// Adds the node to the copies, unless it has one.
+    /// Adds a copy on the node, unless there is one.
     pub fn add_copy(&mut self, node: NodeId) {
         if !self.has_copy_on(node) {
             self.copies.replicas.push(Member { node, incarnation: Incarnation(0) });
         }
     }
 
-    /// The shard's replicas, as its last view named them.
+    /// The shard's replicas in its last view.
     ///
     /// # Panics
-    /// If that did not name the shard.
+    /// If the view does not name the shard.
     #[must_use]
     pub fn members(&self) -> &ShardMembers {
         self.last.shard(self.shard).expect("a retired shard was in its last view")
     }
 
-    /// Where that ends which its replicas may still give out: at `until`, or where what an operator
-    /// gave up begins.
+    /// End of the positions that its replicas can serve: `until`, or the start of an accepted gap
+    /// at the end.
     #[must_use]
     pub fn ends(&self, history: &ViewHistory) -> Position {
         self.given_up(history).map_or(self.until, |gap| gap.from)
     }
 
-    /// The last positions that an operator gave up of it, if these reach up to its end.
+    /// Gap that an operator accepted at the end of the shard's positions, if any.
     #[must_use]
     pub fn given_up(&self, history: &ViewHistory) -> Option<Gap> {
         history.gaps_of(self.shard).next_back().filter(|gap| gap.end >= self.until)
@@ -256,25 +249,23 @@ impl RetiredShard {
 pub struct View {
     /// Its number.
     pub number: ViewNumber,
-    /// The sequencing replicas. Every one of them must acknowledge an append. Never empty.
+    /// Sequencing replicas. All must acknowledge an append. Never empty.
     pub sequencers: Vec<Member>,
-    /// Which of the sequencing replicas establishes the order.
+    /// The sequencing replica that decides the order.
     pub leader: NodeId,
-    /// The replicas of each shard, in the order of shard numbers.
+    /// The replicas of each shard, by shard number.
     pub shards: Vec<ShardMembers>,
-    /// The shards that take no part in it and have positions below its start, in the order of their
-    /// numbers.
+    /// Excluded shards with positions below the view's start, by number.
     pub retired: Vec<RetiredShard>,
     /// Which shard holds which position.
     pub placement: Placement,
-    /// Where the view's flush started: the `ordered` of the replica that it was recovered from.
+    /// Start of the flush: the `ordered` of the replica that the view was recovered from.
     pub first: Position,
-    /// Where the flush ended: `ordered` and `stable` at the start of the view.
+    /// End of the flush: initial `ordered` and `stable`.
     pub start: Position,
 }
 
-/// In the number of shards, says that retired ones follow them. A build that does not know of
-/// retired shards refuses the number.
+/// Flag in the number of shards: retired shards follow. Older builds reject it.
 const SOME_RETIRED: u32 = 1 << 31;
 
 impl Wire for View {
@@ -299,7 +290,7 @@ impl Wire for View {
 }
 
 impl View {
-    /// Takes a view. That in which a shard was last has no retired shards itself.
+    /// A retired shard's last view has no retired shards itself.
     fn decode_members(input: &mut Decoder, may_retire: bool) -> Result<Self, WireError> {
         let (number, sequencers, leader) = (Wire::decode(input)?, Wire::decode(input)?, Wire::decode(input)?);
         let count = u32::decode(input)?;
@@ -316,26 +307,25 @@ impl View {
         Ok(Self { number, sequencers, leader, shards, retired, placement, first, start })
     }
 
-    /// The retired shard of this number, if the view has one.
+    /// The retired shard of this number, if any.
     #[must_use]
     pub fn retired(&self, shard: ShardId) -> Option<&RetiredShard> {
         self.retired.iter().find(|retired| retired.shard == shard)
     }
 
-    /// The replicas of a shard of the view, or the copies of a retired shard: these nodes hold the
-    /// shard's positions of the log.
+    /// Nodes that hold the shard's positions: its replicas, or a retired shard's copies.
     #[must_use]
     pub fn holders(&self, shard: ShardId) -> Option<&ShardMembers> {
         self.shard(shard).or_else(|| self.retired(shard).map(RetiredShard::copies))
     }
 
-    /// Whether the view names this incarnation as a sequencing replica.
+    /// Whether this incarnation is a sequencing replica of the view.
     #[must_use]
     pub fn names_sequencer(&self, member: Member) -> bool {
         self.sequencers.contains(&member)
     }
 
-    /// The replicas of `shard`, if the view has that shard.
+    /// The replicas of `shard`, if it is in the view.
     #[must_use]
     pub fn shard(&self, shard: ShardId) -> Option<&ShardMembers> {
         self.shards.iter().find(|members| members.shard == shard)
@@ -348,9 +338,8 @@ impl View {
     }
 }
 
-/// Positions that a shard lost: no replica that took part held them when a view was registered, and
-/// an operator accepted that. Those of them that are the shard's, with `from <= position < end`,
-/// are gone for good, whoever comes back.
+/// Positions `from <= position < end` that a shard lost permanently: no replica of a new view held
+/// them, and an operator accepted the loss. Returning replicas do not restore them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Gap {
     /// The shard.
@@ -364,38 +353,34 @@ pub struct Gap {
 wire_struct! { Gap { shard, from, end } }
 
 impl Gap {
-    /// Whether it has this position, if that is the shard's.
+    /// Whether the gap contains the position, if that is the shard's.
     #[must_use]
     pub fn contains(&self, position: Position) -> bool {
         self.from <= position && position < self.end
     }
 }
 
-/// The position from which on each registered view decides what is valid, as `(view, first)`; the
-/// lost positions; and the positions at which the log continued after accepted losses.
+/// Decides which version of a position is valid. Holds registered views as `(view, first)`, gaps,
+/// and starts of views after accepted losses.
 ///
-/// A position may have been pushed under several views. The valid version is that of the latest
-/// registered view whose `first` is at or below the position. A view hides what earlier views
-/// pushed at or above its `first`.
+/// A position may have been pushed under several views. The latest registered view whose `first` is
+/// at or below it decides, and hides earlier views' versions from its `first` on.
 ///
-/// Invariant: numbers increase, and so do the `first` values: a view that starts at or below an
-/// earlier one's `first` removes the earlier one from the list, because it hides all of it. Gaps
-/// are in the order of shards and positions, and those of one shard do not touch. In the list of
-/// reassigned positions, numbers and starts increase.
+/// Invariant: numbers and `first` values increase, because a view removes earlier ones whose
+/// `first` is not below its own. Gaps are in the order of shards and positions, and gaps of one
+/// shard do not touch. In the list of reassigned positions, numbers and starts increase.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ViewHistory {
     steps: Vec<(ViewNumber, Position)>,
     gaps: Vec<Gap>,
-    /// Each view that began after a loss that an operator accepted, with its start.
+    /// Views that began after an accepted loss, with their starts.
     reassigned: Vec<(ViewNumber, Position)>,
 }
 
-/// In the number of steps, says that gaps follow them. A build that does not know gaps refuses the
-/// number.
+/// Flag in the number of steps: gaps follow. Older builds reject it.
 const HAS_GAPS: u32 = 1 << 31;
 
-/// In the number of steps, says that reassigned positions follow steps and gaps. A build that does
-/// not know them refuses the number.
+/// Flag in the number of steps: reassigned positions follow the gaps. Older builds reject it.
 const HAS_REASSIGNED: u32 = 1 << 30;
 
 impl Wire for ViewHistory {
@@ -438,7 +423,7 @@ impl Wire for ViewHistory {
 }
 
 impl ViewHistory {
-    /// Adds a registered view. A view that is not newer than the latest one changes nothing.
+    /// Adds a registered view, if newer than the latest.
     pub fn push(&mut self, view: ViewNumber, first: Position) {
         if view <= self.latest() {
             return;
@@ -457,44 +442,42 @@ impl ViewHistory {
         self.steps.last().map_or(ViewNumber::NONE, |(view, _)| *view)
     }
 
-    /// The view whose version of `position` is valid, if any view covers it.
+    /// View whose version of `position` is valid, if any.
     #[must_use]
     pub fn cover(&self, position: Position) -> Option<ViewNumber> {
         let index = self.steps.partition_point(|(_, first)| *first <= position);
         (index > 0).then(|| self.steps[index - 1].0)
     }
 
-    /// Where the view that covers `position` stops to decide: the `first` of the next one.
+    /// Where the view that covers `position` stops deciding: the `first` of the next one.
     #[must_use]
     pub fn cover_end(&self, position: Position) -> Option<Position> {
         let index = self.steps.partition_point(|(_, first)| *first <= position);
         self.steps.get(index).map(|(_, first)| *first)
     }
 
-    /// The latest view that decides about a position below `end`, or [`ViewNumber::NONE`]. Each
-    /// later view of the list starts to decide at `end` or above it.
+    /// Latest view that decides below `end`, or [`ViewNumber::NONE`].
     #[must_use]
     pub fn decides_below(&self, end: Position) -> ViewNumber {
         let index = self.steps.partition_point(|(_, first)| *first < end);
         self.steps[..index].last().map_or(ViewNumber::NONE, |(view, _)| *view)
     }
 
-    /// Forgets what only decides about positions below `trim`.
+    /// Forgets views and gaps that only concern positions below `trim`.
     pub fn forget_below(&mut self, trim: Position) {
         let index = self.steps.partition_point(|(_, first)| *first <= trim);
         self.steps.drain(..index.saturating_sub(1));
         self.gaps.retain(|gap| gap.end > trim);
     }
 
-    /// Where the oldest view decides from. Nobody decides about what lies below: it is trimmed.
+    /// The `first` of the oldest view. Everything below is trimmed.
     #[must_use]
     pub fn start(&self) -> Position {
         self.steps.first().map_or(Position::ZERO, |(_, first)| *first)
     }
 
-    /// Forgets views that only decide about positions below `trim`, and of what was lost no more
-    /// than what then lies below the [`start`](Self::start): whoever is shown the history can tell
-    /// that it is gone.
+    /// Forgets views that only decide below `trim`, and gaps below the remaining
+    /// [`start`](Self::start), where everything is trimmed.
     pub fn forget_views_below(&mut self, trim: Position) {
         let decides = self.steps.iter().rev().find(|(_, first)| *first <= trim);
         if let Some((_, start)) = decides.copied() {
@@ -502,7 +485,7 @@ impl ViewHistory {
         }
     }
 
-    /// Adds what a shard lost. A gap without positions changes nothing.
+    /// Adds a gap, unless empty.
     pub fn give_up(&mut self, mut gap: Gap) {
         if gap.from >= gap.end {
             return;
@@ -518,8 +501,8 @@ impl ViewHistory {
         self.gaps.insert(index, gap);
     }
 
-    /// Notes that a view begins at `start` after a loss that an operator accepted. Positions from
-    /// `start` on may have been final, and get other records.
+    /// Notes that a view begins at `start` after an accepted loss. Positions from there on may have
+    /// been final, and get other records.
     pub fn reassign(&mut self, view: ViewNumber, start: Position) {
         while self.reassigned.last().is_some_and(|(_, earlier)| *earlier >= start) {
             self.reassigned.pop();
@@ -532,39 +515,37 @@ impl ViewHistory {
         self.reassigned.push((view, start));
     }
 
-    /// The lowest position at which a view after `known` began after a loss that an operator
-    /// accepted. `None`: no such view.
+    /// Lowest start of a view after `known` that began after an accepted loss. `None`: no such
+    /// view.
     #[must_use]
     pub fn reassigned_after(&self, known: ViewNumber) -> Option<Position> {
         self.reassigned.iter().find(|(view, _)| *view > known).map(|(_, start)| *start)
     }
 
-    /// The last view that began after a loss that an operator accepted, and its start, unless a
-    /// later one began lower.
+    /// Last view that began after an accepted loss, and its start, unless a later one began lower.
     #[must_use]
     pub fn last_reassigned(&self) -> Option<(ViewNumber, Position)> {
         self.reassigned.last().copied()
     }
 
-    /// The positions that the shards lost, in the order of shards and positions.
+    /// The gaps, in the order of shards and positions.
     #[must_use]
     pub fn gaps(&self) -> &[Gap] {
         &self.gaps
     }
 
-    /// The positions that one shard lost, in their order.
+    /// The gaps of one shard, in order.
     pub fn gaps_of(&self, shard: ShardId) -> impl DoubleEndedIterator<Item = Gap> + Clone + '_ {
         self.gaps.iter().copied().filter(move |gap| gap.shard == shard)
     }
 
-    /// Whether a shard lost all that it had in `from..end`, or nobody tells of that any more, since
-    /// it is trimmed.
+    /// Whether the shard's positions in `from..end` are all lost or trimmed.
     #[must_use]
     pub fn tells_lost(&self, shard: ShardId, from: Position, end: Position) -> bool {
         end <= self.start() || self.gaps_of(shard).any(|gap| gap.contains(from) && end <= gap.end)
     }
 
-    /// The list itself, oldest first.
+    /// The registered views, oldest first.
     #[must_use]
     pub fn steps(&self) -> &[(ViewNumber, Position)] {
         &self.steps
@@ -702,7 +683,7 @@ mod tests {
             let view = View { retired: vec![wrong], ..view.clone() };
             assert!(decode_one::<View>(encode_one(&view)).is_err());
         }
-        // Without further copies it is written as before there were any.
+        // Without further copies the encoding is the earlier one.
         let mut more = retired(ShardId(0), &view);
         assert_eq!(encode_one(&more)[..4], encode_one(&ShardId(0))[..]);
         [3, 7, 7].into_iter().for_each(|node| more.add_copy(NodeId(node)));

@@ -1,23 +1,21 @@
-//! How values travel: little endian, lengths before contents, no copies of payloads.
+//! Encoding of values: little endian, lengths before contents, no copies of payloads.
 //!
-//! A type lists its fields (or its variants with their numbers) once, with [`wire_struct!`],
-//! [`wire_newtype!`] or [`wire_enum!`]; both directions follow from the list. The numbers are part
-//! of the format: they are never reused.
+//! A type lists its fields or numbered variants once, with [`wire_struct!`], [`wire_newtype!`] or
+//! [`wire_enum!`]. Numbers of variants are part of the format and never reused.
 //!
-//! A field that is counted with says so, and nothing that is larger than the bound of its kind is
-//! read:
+//! Decoding rejects numbers above their bound:
 //!
-//! | in the list | what it is | the largest |
+//! | in the list | meaning | bound |
 //! |---|---|---|
-//! | `field as number` | a number of something, or a position | [`limits::MAX_NUMBER`] |
-//! | `field as first` | the first of the numbers of a message's records | [`limits::MAX_FIRST`] |
-//! | `field as end` | a position up to which something is meant, and which is only compared | the former, or none |
+//! | `field as number` | count or position | [`limits::MAX_NUMBER`] |
+//! | `field as first` | first number of a message's records | [`limits::MAX_FIRST`] |
+//! | `field as end` | exclusive end, only compared | [`limits::MAX_NUMBER`], or none |
 
 use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::limits;
 
-/// A value that can be written to and read from bytes.
+/// A value with an encoding.
 pub trait Wire: Sized {
     /// Appends the value.
     fn encode(&self, out: &mut Encoder);
@@ -25,39 +23,38 @@ pub trait Wire: Sized {
     /// Takes the value from the front.
     ///
     /// # Errors
-    /// If the bytes are not such a value. Arbitrary bytes never cause a panic or a large
-    /// allocation.
+    /// If the bytes are no such value. Arbitrary bytes never cause a panic or a large allocation.
     fn decode(input: &mut Decoder) -> Result<Self, WireError>;
 }
 
-/// Why bytes could not be read as a value.
+/// Why decoding failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// The bytes end before the value does.
+    /// Bytes end within the value.
     #[error("the bytes end in the middle of a value")]
     Truncated,
-    /// A number that names no variant, or a value that breaks its type's invariant.
+    /// Unknown variant, or broken invariant of the type.
     #[error("not a valid {0}")]
     Invalid(&'static str),
-    /// A number that nothing can be counted with.
+    /// Number above its bound.
     #[error("{field} is {number}; nothing of its kind is above {most}")]
     TooLarge {
-        /// Of which field, or type.
+        /// Field or type.
         field: &'static str,
         /// The number.
         number: u64,
-        /// The largest of its kind.
+        /// Its bound.
         most: u64,
     },
-    /// The value ended before the bytes did.
+    /// Bytes remain after the value.
     #[error("{0} bytes are left over after the value")]
     LeftOver(usize),
 }
 
-/// Chunks at least this long are passed on by reference instead of being copied.
+/// Shortest chunk that is passed by reference instead of copied.
 const SHARE_BYTES: usize = 1024;
 
-/// Collects the bytes of values. Long payloads stay where they are and become chunks of their own.
+/// Collects encoded values. Long payloads are chunks of their own, not copied.
 #[derive(Debug, Default)]
 pub struct Encoder {
     chunks: Vec<Bytes>,
@@ -66,31 +63,31 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// An empty one.
+    /// An empty encoder.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How many bytes were written so far.
+    /// Bytes written.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether nothing was written yet.
+    /// Whether nothing was written.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Writes bytes as they are, by copying.
+    /// Copies raw bytes.
     pub fn put(&mut self, bytes: &[u8]) {
         self.len += bytes.len();
         self.tail.put_slice(bytes);
     }
 
-    /// Writes bytes as they are, by reference if they are long.
+    /// Writes raw bytes, by reference if long.
     pub fn put_shared(&mut self, bytes: &Bytes) {
         if bytes.len() < SHARE_BYTES {
             return self.put(bytes);
@@ -102,7 +99,7 @@ impl Encoder {
         self.chunks.push(bytes.clone());
     }
 
-    /// The bytes written, in order, as the chunks that they are in.
+    /// The bytes in order, in chunks.
     #[must_use]
     pub fn finish(mut self) -> Vec<Bytes> {
         if !self.tail.is_empty() {
@@ -111,7 +108,7 @@ impl Encoder {
         self.chunks
     }
 
-    /// The bytes written, in one piece.
+    /// The bytes in one piece.
     #[must_use]
     pub fn finish_contiguous(self) -> Bytes {
         let mut chunks = self.finish();
@@ -123,26 +120,26 @@ impl Encoder {
     }
 }
 
-/// Takes values from the front of bytes.
+/// Decodes values from the front of bytes.
 #[derive(Debug)]
 pub struct Decoder {
     bytes: Bytes,
 }
 
 impl Decoder {
-    /// Starts at the front of `bytes`.
+    /// A decoder at the front of `bytes`.
     #[must_use]
     pub fn new(bytes: Bytes) -> Self {
         Self { bytes }
     }
 
-    /// How many bytes are left.
+    /// Bytes left.
     #[must_use]
     pub fn remaining(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Takes the next `len` bytes, without copying them.
+    /// Takes the next `len` bytes, without a copy.
     ///
     /// # Errors
     /// If fewer are left.
@@ -153,7 +150,7 @@ impl Decoder {
         Ok(self.bytes.split_to(len))
     }
 
-    /// The value at the front, which stays there.
+    /// Decodes the value at the front without taking it.
     ///
     /// # Errors
     /// If there is none.
@@ -169,7 +166,7 @@ impl Decoder {
     }
 }
 
-/// The bytes of one value, in one piece.
+/// Encodes one value, in one piece.
 #[must_use]
 pub fn encode_one<T: Wire>(value: &T) -> Bytes {
     let mut out = Encoder::new();
@@ -177,7 +174,7 @@ pub fn encode_one<T: Wire>(value: &T) -> Bytes {
     out.finish_contiguous()
 }
 
-/// Reads exactly one value.
+/// Decodes exactly one value.
 ///
 /// # Errors
 /// If the bytes are not the value, or more than it.
@@ -190,26 +187,26 @@ pub fn decode_one<T: Wire>(bytes: Bytes) -> Result<T, WireError> {
     Ok(value)
 }
 
-/// Takes a number that is counted with; `field` is what it is called.
+/// Decodes a count or position; `field` is its name.
 ///
 /// # Errors
-/// If it is larger than [`limits::MAX_NUMBER`].
+/// Above [`limits::MAX_NUMBER`].
 pub fn decode_number(field: &'static str, input: &mut Decoder) -> Result<u64, WireError> {
     at_most(limits::MAX_NUMBER, field, u64::decode(input)?)
 }
 
-/// Takes the first of the numbers that a message's records have; `field` is what it is called.
+/// Decodes the first number of a message's records; `field` is its name.
 ///
 /// # Errors
-/// If it is larger than [`limits::MAX_FIRST`].
+/// Above [`limits::MAX_FIRST`].
 pub fn decode_first(field: &'static str, input: &mut Decoder) -> Result<u64, WireError> {
     at_most(limits::MAX_FIRST, field, u64::decode(input)?)
 }
 
-/// The number, unless it is larger than the largest of its kind; `field` is what it is called.
+/// Checks a number of the field `field` against its bound.
 ///
 /// # Errors
-/// If it is.
+/// Above `most`.
 pub fn at_most(most: u64, field: &'static str, number: u64) -> Result<u64, WireError> {
     if number > most { Err(WireError::TooLarge { field, number, most }) } else { Ok(number) }
 }
@@ -313,8 +310,7 @@ impl<A: Wire, B: Wire> Wire for (A, B) {
     }
 }
 
-/// Reads one field of a list: any value of its type, or a number of the kind that is named (see
-/// [`wire`](self)).
+/// Decodes a field: any value of its type, or a number of the given kind (see [`wire`](self)).
 #[doc(hidden)]
 #[macro_export]
 macro_rules! wire_field {
@@ -368,9 +364,8 @@ macro_rules! wire_newtype {
     };
 }
 
-/// Implements [`Wire`] for an enum: a number for each variant, then the variant's fields in the
-/// order given. A variant without fields is written `Name {}`, one with an unnamed field
-/// `Name(field)`.
+/// Implements [`Wire`] for an enum: a number for each variant, then its fields. A variant without
+/// fields is written `Name {}`, with an unnamed field `Name(field)`.
 #[macro_export]
 macro_rules! wire_enum {
     ($name:ident { $($tag:literal => $variant:ident $fields:tt),* $(,)? }) => {

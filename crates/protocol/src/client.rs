@@ -1,4 +1,4 @@
-//! The machine of a client that appends to a log, whatever its ordering.
+//! The client machine of a log, for any ordering.
 
 use seriatim_model::{Input, Machine, NodeId, Order, SessionId, Time};
 
@@ -6,18 +6,17 @@ use crate::control::LogEntry;
 use crate::parts::appending::{LogClientConfig, Reply, Request};
 use crate::{corfu, cuts, erwin, roles};
 
-/// One log, as one client uses it: a session for its appends, and questions about the tail.
+/// One client's use of a log: a session for appends, and questions about the tail.
 #[derive(Clone, Debug)]
 pub enum LogClient {
-    /// Of a log that is ordered lazily.
+    /// For logs in Erwin's orders.
     Erwin(Box<erwin::LogClient>),
-    /// Of a log that is ordered first.
+    /// For Corfu.
     Corfu(Box<corfu::LogClient>),
-    /// Of a log that is ordered by cuts.
+    /// For logs that are ordered by cuts.
     Cuts(Box<cuts::LogClient>),
 }
 
-/// Does the same with whichever it is.
 macro_rules! either {
     ($self:ident, $client:ident => $do:expr) => {
         match $self {
@@ -48,7 +47,7 @@ impl Machine for LogClient {
 }
 
 impl LogClient {
-    /// A client of the log that `entry` describes.
+    /// A client of the log in `entry`.
     #[must_use]
     pub fn new(config: LogClientConfig, entry: LogEntry) -> Self {
         match entry.config.order {
@@ -58,31 +57,31 @@ impl LogClient {
         }
     }
 
-    /// The session that appends go to, once one is open, and the number of the next append.
+    /// The session of the appends, once it is open, and the next append's number.
     #[must_use]
     pub fn session(&self) -> Option<(SessionId, u64)> {
         either!(self, client => client.session())
     }
 
-    /// The register's entry, as far as this client knows.
+    /// The latest register's entry that this client knows.
     #[must_use]
     pub fn entry(&self) -> &LogEntry {
         either!(self, client => client.entry())
     }
 
-    /// Why no view can be formed, if anybody said so.
+    /// Why no view can be formed, if a node reported a reason.
     #[must_use]
     pub fn unavailable(&self) -> Option<&str> {
         either!(self, client => client.unavailable())
     }
 
-    /// The nodes that have not answered for everything that was submitted, and whether they said
-    /// that they have no room, and if so, because their disk is full.
+    /// Nodes with unanswered submissions. `Some` if the node reported that it has no room; `true`
+    /// if its disk is full.
     pub fn waits_for(&self) -> Box<dyn Iterator<Item = (NodeId, Option<bool>)> + '_> {
         either!(self, client => Box::new(client.waits_for()))
     }
 
-    /// How many appends wait for something.
+    /// Number of unfinished appends.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         either!(self, client => client.in_flight())

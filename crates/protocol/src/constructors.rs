@@ -1,5 +1,5 @@
-//! The parts that the ordering of a log gives to the roles that all orderings share: the data path
-//! of a shard's replica, and the handover of a view change.
+//! Selects the parts that depend on a log's ordering: the data path of a shard replica, and the
+//! handover.
 
 use seriatim_model::storage::{HardState, ShardRecovery};
 use seriatim_model::{LogConfig, Member, Order, Position, ShardId, TimeIndex, ViewHistory, ViewNumber};
@@ -15,7 +15,7 @@ use crate::mutation::Options;
 use crate::shard::{Core, DataPath, Replica};
 
 impl Replica {
-    /// A replica that never held anything.
+    /// A replica without any records.
     #[must_use]
     pub fn new(me: Member, shard: ShardId, config: LogConfig, options: Options) -> Self {
         let memory = HardState {
@@ -32,11 +32,11 @@ impl Replica {
         Self::recover(me, shard, recovery, options).expect("it has its memory")
     }
 
-    /// Rebuilds a replica from its store. It answers reads below what it knows to be stable, and
-    /// waits for a new view. `me` names a new incarnation if the store may have lost something;
-    /// then what it holds below `stable` is all that it is good for.
+    /// Rebuilds a replica from its store. It serves reads below its stable bound and waits for a
+    /// new view. If the store may have lost records, `me` names a new incarnation, and only the
+    /// records below `stable` count.
     ///
-    /// Nothing, if the store remembers nothing.
+    /// `None` if the store is empty.
     #[must_use]
     pub fn recover(
         me: Member,
@@ -57,7 +57,6 @@ impl Replica {
 }
 
 impl dyn Handover {
-    /// The handover of logs of this ordering.
     pub(crate) fn of(order: Order) -> &'static dyn Handover {
         match order {
             Order::ErwinBb | Order::ErwinSt => &Unbound,

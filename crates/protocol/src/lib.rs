@@ -1,8 +1,15 @@
-//! Every ordering decision, as deterministic state machines.
+//! All ordering decisions, as deterministic state machines without clock, sockets or files: see
+//! [`seriatim_model::machine`].
 //!
-//! Each ordering is one folder; [`control`] (the view register and the controller of views) and
-//! [`shard`] (the shard contract) serve all of them, and [`parts`] holds what several roles share.
-//! Nothing here knows the clock, a socket or a file: see [`seriatim_model::machine`].
+//! Each ordering has its folder: [`erwin`], [`cuts`] (Scalog and Belfast) and [`corfu`]. These
+//! modules serve all orderings:
+//!
+//! - [`control`]: the view register and the controller of view changes.
+//! - [`shard`]: the shard contract.
+//! - [`parts`]: parts that several roles share.
+//! - [`roles`]: all messages, and the sequencing role.
+//! - [`client`]: the client machine.
+//! - [`mutation`]: deliberate defects for tests of the checkers.
 
 pub mod client;
 mod constructors;

@@ -1,332 +1,312 @@
-//! Deliberate defects, to see the simulator's checkers catch each of them.
+//! Deliberate defects that the simulator's checkers must catch.
 
 use seriatim_model::limits::Limits;
 
-/// One way to get the protocol wrong. A checker that was never seen to fail proves nothing, so the
-/// simulator runs each of these and demands that the right checker objects. A server never sets
-/// one.
+/// A defect of the protocol. The simulator runs each one and requires that the right checker
+/// objects, since a checker that never failed proves nothing. Servers never set one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mutation {
-    /// `stable` advances when the shards hold a batch, before the followers confirmed it.
+    /// `stable` advances when shards hold a batch, before followers confirm it.
     StableEarly,
-    /// The duplicate filter is lost in a view change.
+    /// A view change loses the duplicate filter.
     FilterForgotten,
-    /// A member's own duplicate filter is kept beside the staged one.
+    /// A member keeps its own duplicate filter beside the staged one.
     FilterUnion,
-    /// A view is recovered from a replica that goes on after its answer to the seal.
+    /// A view is recovered from a replica that continues after its seal.
     SealSkipped,
-    /// A replica answers a seal before it is durable.
+    /// A replica answers a seal before the seal is durable.
     SealNotDurable,
-    /// A sealed replica still obeys its old leader's drops.
+    /// A sealed replica obeys its old leader's truncation.
     SealedTruncates,
-    /// The shards are not fenced before the flush.
+    /// The flush starts without fencing the shards.
     FenceSkipped,
-    /// Staging destroys the sealed state although the view may never be registered.
+    /// Staging destroys the sealed state, although the view may stay unregistered.
     StageDestroys,
-    /// Drops are taken out of order.
+    /// Followers truncate out of order.
     TruncatesUnordered,
-    /// The register's `first` is the end of the flush instead of its start.
+    /// The registered `first` is the end of the flush, not its start.
     FirstAfterFlush,
-    /// The flush goes to positions in the reverse order of arrival.
+    /// The flush reverses the order of arrival.
     FlushReversed,
-    /// A restarted replica that lost its memory goes on as if it had not.
+    /// A restarted replica ignores that it lost its memory.
     AmnesiaAcknowledges,
     /// Replicas confirm before their journal is synced.
     ConfirmBeforeSync,
-    /// Appends complete with acknowledgements from different views.
+    /// An append completes with acknowledgements from different views.
     MixedViews,
-    /// An append completes when one replica acknowledged it.
+    /// One replica's acknowledgement completes an append.
     OneAcknowledgement,
     /// The tail is the leader's count.
     TailFromLeader,
     /// The tail is the smallest count.
     TailIsMinimum,
-    /// The tail is the largest count, whatever the replicas know of.
+    /// The tail is the largest count, regardless of the positions that replicas know.
     TailIsMaximum,
     /// Replicas admit records with gaps in their session's numbers.
     GapsAdmitted,
-    /// A shard gives out what is bound but not stable.
+    /// A shard serves records that are bound but not stable.
     ReadsUnstable,
-    /// A fence drops what was bound at or above the stable bound.
+    /// A fence drops bindings from the stable bound on.
     FenceDrops,
-    /// The register compares the claimed number only, not the version of the entry.
+    /// The register compares only claimed numbers, not versions.
     ClaimUnchecked,
     /// A flush makes its positions stable before its view is registered.
     StableBeforeRegister,
-    /// A controller that gives up an attempt chooses another replica under the same number.
+    /// A controller retries under the same number with another replica.
     OneNumberTwice,
-    /// A follower acknowledges before its journal is synced; the leader does not.
+    /// A follower, unlike the leader, acknowledges before its journal is synced.
     FollowerBeforeSync,
-    /// A shard that flushes itself fills vacant positions without asking the clients that were
-    /// about to write there.
+    /// A shard's own flush fills vacant positions without asking clients that may write there.
     VacantUnasked,
-    /// Sessions that were forgotten to make room for others are taken for new.
+    /// Sessions that were forgotten for lack of room count as new.
     ForgottenWithoutFloor,
-    /// Where sessions ended is lost in a view change.
+    /// A view change loses the ends of sessions.
     SessionEndLost,
-    /// A session is ended at the number that its leader would go on with, whatever the followers
-    /// hold.
+    /// A session ends at its leader's next number, regardless of the followers.
     EndedAtLeadersNumber,
-    /// A client takes the word of one replica that has forgotten its session for the session's end.
+    /// A client accepts a session's end from one replica that has forgotten the session.
     EndedByOne,
     /// A shard replica answers `Bound` before its backups hold the batch.
     BackupsSkipped,
-    /// A fenced backup still obeys the primary of an older view.
+    /// A fenced backup obeys the primary of an older view.
     DeposedPrimaryObeyed,
-    /// A shard replica that lacks something is counted on as if it held everything.
+    /// A shard replica with missing records counts as complete.
     MissingCounted,
-    /// A shard replica answers reads of what it lacks.
+    /// A shard replica answers reads of missing records.
     MissingServed,
-    /// A shard replica asks nobody outside its view for what all members lack or have damaged.
+    /// A shard replica asks only its view's members for missing or damaged records.
     FormerNotAsked,
-    /// A shard replica that was away does not ask how far the log was trimmed meanwhile.
+    /// A returning shard replica does not ask for the trim point.
     TrimForgotten,
-    /// A shard replica does not remember at which position its shard joined: after a restart its
-    /// store has to know the owners of all positions from 0 on.
+    /// A shard replica forgets where its shard joined, so a restarted store must know all owners
+    /// from position 0.
     JoinForgotten,
-    /// A client that trims takes the first replica that confirms for all of them.
+    /// A trimming client takes one replica's confirmation for all.
     TrimHalfConfirmed,
-    /// An operator's question what would be lost is sent as if the loss was accepted.
+    /// An operator's question about the loss is sent as acceptance.
     RecoveryAcceptsUnasked,
-    /// A log's status says what is stable by those shards alone that answered.
+    /// The reported stable bound covers only the shards that answered.
     StatusOfThoseHeard,
-    /// Of what several nodes know of a log, a client is told the oldest.
+    /// Of several nodes' entries of a log, a client receives the oldest.
     OldestKnown,
-    /// A read ends where no record is, and none will be, though there are some behind.
+    /// A read ends at an empty position, although records follow.
     EmptyEndsRead,
-    /// Where positions come first, a view may write anew what some replica has trimmed.
+    /// Where positions come first, a view may write trimmed positions again.
     TrimmedFlushed,
-    /// Which appends became no-ops is lost in a view change.
+    /// A view change loses which appends became no-ops.
     VoidsForgotten,
-    /// A shard replica takes the record of an append that became a no-op, and acknowledges it.
+    /// A shard replica takes and acknowledges the record of a voided append.
     VoidAcknowledged,
-    /// A shard replica drops records that have no position although they may still get one.
+    /// A shard replica drops records without positions that may still get one.
     ScrubbedEarly,
-    /// The replicas of a log's shards go by a `session_idle_positions` of their own nodes, and not
-    /// by the log's.
+    /// Shard replicas use their nodes' `session_idle_positions` instead of the log's.
     OwnIdlePositions,
     /// A shard replica drops records that have had no position for long, without asking.
     ScrubbedByTime,
-    /// A shard's primary acknowledges a no-op before its backups hold it.
+    /// A primary acknowledges a no-op before its backups hold it.
     VoidNotReplicated,
-    /// A shard that joins takes its turns from the first position on, not from where it joined.
+    /// A joining shard takes turns from the first position, not from its join.
     PlacedAnew,
-    /// A shard that is to leave does so before what it holds is trimmed.
+    /// A leaving shard leaves before its records are trimmed.
     LeftUntrimmed,
-    /// A client appends a record again although its first name may still be bound with it.
+    /// A client appends a record again although its first id may still be bound.
     AgainInDoubt,
-    /// A shard tells readers the owners of positions that are not final, and a reader goes by them
-    /// for ever.
+    /// A shard reports owners of positions that are not final, and readers keep them.
     MapBeyondStable,
-    /// In which sessions clients went on with ended ones is lost in a view change.
+    /// A view change loses the successors of ended sessions.
     SuccessorForgotten,
-    /// A client that goes on with a session appends before what the earlier run left is final.
+    /// A client that resumes a session appends before the earlier run's records are final.
     ResumedUncompleted,
-    /// The ordering layer orders what the shards still have of a session that has ended.
+    /// The ordering layer orders remaining records of an ended session.
     EndedOrdered,
-    /// A client is told that a session has ended before the cut is committed that ends it.
+    /// A client learns a session's end before the ending cut is committed.
     EndUncommitted,
-    /// Which sessions ended is lost in a view change where the register remembers them.
+    /// A view change loses the ended sessions in the register.
     EndsForgotten,
-    /// The sequencer of a new view gives positions to sessions that ended in one before.
+    /// A new view's sequencer gives positions to sessions that ended before.
     FencesForgotten,
-    /// A shard replica says which records of an ended session it has before it has all that it
-    /// will.
+    /// A shard replica reports the records of an ended session before it has all of them.
     SoughtEarly,
-    /// A client goes on with a session before the register has its end.
+    /// A client resumes a session before the register has its end.
     EndUnregistered,
-    /// A shard replica tells a client that an append became a no-op before all replicas hold that.
+    /// A shard replica reports a no-op to its client before all replicas hold it.
     RefusedEarly,
-    /// A sequencer starts a view where its flush began, not where it ended.
+    /// A sequencer starts a view at the start of its flush, not the end.
     SequencedTooLow,
-    /// The head of a chain writes junk over what it holds.
+    /// The head of a chain overwrites records with junk.
     JunkOverValue,
-    /// A fenced replica still lets clients of the view before write.
+    /// A fenced replica accepts writes of the former view's clients.
     WrittenWhileFenced,
-    /// A cut counts what one replica of a shard has, whatever the others have.
+    /// A cut counts one replica of a shard, regardless of the others.
     CutUnreplicated,
-    /// Padding of a shard's local log counts only for replicas that report it, and no backup takes
-    /// it.
+    /// Padding counts only on replicas that report it, and backups drop it.
     PaddingUncounted,
-    /// The shards are told of a cut before all members of the ordering layer hold it.
+    /// Shards receive a cut before all members of the ordering layer hold it.
     CutUncommitted,
-    /// A shard gives a cut's names the positions after those that it gave out last, whatever the
-    /// cut says.
+    /// A shard places a cut's names after its last positions, regardless of the cut.
     PositionsByArrival,
-    /// The cuts that the chosen member of the ordering layer holds are lost in a view change.
+    /// A view change loses the cuts of the chosen member.
     CutsLost,
-    /// A replica that is fenced discards what no cut covered of its local log.
+    /// A fenced replica discards the part of its local log that no cut covers.
     RestDropped,
-    /// A replica goes by what it was told since its process started whether it has what the closing
-    /// cut covers.
+    /// A replica judges by messages since its start, not by durable state, whether it holds the
+    /// closing cut's records.
     ClosedNotDurable,
     /// The next view does not know whose records the closing cut covers.
     ClosedUnlisted,
-    /// A shard that has no turns in a window foretells positions all the same.
+    /// A shard without turns in a window predicts positions.
     LenderPredicts,
-    /// A closing cut ends with the last cut for which every shard has met its turns.
+    /// The closing cut ends at the last cut in which all shards met their turns.
     ClosedAtSlowest,
-    /// A closing cut gives what follows the positions of turns that are not met.
+    /// The closing cut gives positions of unmet turns to later records.
     ClosedUnpadded,
-    /// A replica that restarted takes part in the closing cut as if its local log had been empty.
+    /// A restarted replica joins the closing cut with an empty local log.
     RestartedRest,
-    /// A shard and the ordering layer take what is submitted again for new.
+    /// A shard and the ordering layer treat retransmitted records as new.
     SubmittedTwice,
-    /// A way that carries nothing but heartbeats is as good as any.
+    /// A connection that carries only heartbeats counts as healthy.
     MutenessUnnoticed,
-    /// The register of a node tells those nodes of a deletion that have joined since it restarted,
-    /// and no others.
+    /// A restarted register announces deletions only to nodes that have joined since.
     JoinedForgotten,
-    /// A node whose disk was set back goes on as if it held all that it ever acknowledged.
+    /// A node whose disk was set back counts on everything that it acknowledged.
     SetBackUnnoticed,
-    /// That a node's messages arrive is no sign that it is there.
+    /// A node's messages do not count as signs of life.
     WorkIgnored,
-    /// Heartbeats wait behind everything else that a node has to send and to do.
+    /// Heartbeats wait behind all other work of a node.
     HeartbeatsBehindRecords,
-    /// A node takes what clients bring however many bytes it holds already, and however many wait
-    /// for its journal.
+    /// A node accepts clients' bytes without limit.
     NeverBusy,
-    /// A node that has too much waiting for its disk lets every log wait, whichever has how much of
-    /// it.
+    /// A node whose disk is behind delays every log, regardless of their shares.
     SharesIgnored,
-    /// A client sends a replica that takes part in no view all that it has, named or not.
+    /// A client sends its records to a replica without a view, named or not.
     IdsSentToFenced,
-    /// A session of Scalog goes on at another shard after each stripe, however much it has to
-    /// append.
+    /// A Scalog session changes shards after each stripe, regardless of its load.
     HopsEachStripe,
-    /// Positions are filled a while after they were given out, whether or not their client still
-    /// writes them.
+    /// Positions are filled after a fixed time, even if their client still writes.
     FilledByTheClock,
-    /// An attempt at a view is given up when it has taken long, whatever progress it makes.
+    /// A long attempt at a view is abandoned despite progress.
     AttemptByTheClock,
-    /// Batches that were not answered are sent again, all of them, after a time that does not grow.
+    /// Unanswered batches are all retransmitted after a constant time.
     ResentWithoutBackoff,
-    /// Nobody gets the place of a sequencing replica that is lost for good.
+    /// No node replaces a permanently lost sequencing replica.
     SequencersUnreplaced,
-    /// A view does without the replicas of drained nodes before others hold what they hold.
+    /// A view excludes replicas of drained nodes before others hold their records.
     DrainedUncopied,
-    /// A shard replica that a view does without keeps what that view's replicas trimmed.
+    /// An excluded shard replica keeps records that the view's replicas trimmed.
     OutsideUntrimmed,
-    /// A client sends everything again from a gap on for each message that came behind it.
+    /// A client retransmits everything after a gap for each message beyond it.
     WentBackForEach,
-    /// A sequencing replica journals again what it holds when it is sent again.
+    /// A sequencing replica journals retransmitted entries again.
     JournaledAgain,
-    /// A node journals each command of a shard replica in full, whatever of it the replica's store
-    /// has already.
+    /// A node journals shard commands in full, including parts in the store.
     AttemptJournaledInFull,
-    /// A record store encodes all that it holds at each step, only to learn how long that is.
+    /// A record store encodes all its state at each step to learn the length.
     MeasuredByEncoding,
-    /// A record store keeps the segment that it writes to, however far it is trimmed.
+    /// A record store keeps its current segment even if it is wholly trimmed.
     NewestKept,
-    /// Replicas give out what they hold before the last replica of the chain has it.
+    /// Replicas serve records before the last replica of the chain has them.
     ReadFromHead,
-    /// Controllers take a node into views whose disk is full.
+    /// Controllers admit nodes with full disks to views.
     FullDiskIgnored,
-    /// Records get the room that is kept for what makes room.
+    /// Records use the space that is reserved for work that frees space.
     ReserveSpent,
-    /// A client that is told to wait goes on waiting, and asks nobody whether there is a newer
-    /// view.
+    /// A client that must wait never asks for a newer view.
     PutOffForEver,
-    /// A replica that is new waits for a record that it found damaged as long as for those that it
-    /// lacks.
+    /// A new replica waits for a damaged record as long as for missing ones.
     RepairWaits,
-    /// A replica that stands in for a member which is away copies the shard at once.
+    /// A stand-in for an absent member copies the shard at once.
     StandInCopies,
-    /// Controllers do not wait before they replace a member that is away.
+    /// Controllers replace absent members at once.
     ReplacedAtOnce,
-    /// A replica that was replaced is dismissed although another one reads of it.
+    /// A replaced replica is dismissed while another reads from it.
     NeededRemoved,
-    /// A node writes a role's snapshot down for a checkpoint some time after the role was asked for
-    /// it.
+    /// A node checkpoints a role's snapshot some time after taking it.
     SnapshotAhead,
-    /// How old records are goes by a clock on the wall as it is.
+    /// The age of records follows the raw wall clock.
     AgedByWall,
-    /// A log's limits trim what is not final.
+    /// Limits trim positions that are not final.
     RetainedUnstable,
-    /// A log's limits are never applied.
+    /// Limits are never applied.
     NeverRetained,
-    /// Replicas forget which position was reached when.
+    /// Replicas forget the marks of positions and times.
     MarksForgotten,
-    /// A mark is noted for an earlier time than its own.
+    /// A mark has an earlier time than its own.
     MarkedEarlier,
-    /// A log's limit of bytes trims all that is final.
+    /// A byte limit trims everything final.
     RetainedTooLittle,
-    /// Three quarters of what a limit of bytes allows are kept.
+    /// A byte limit keeps only three quarters of its bytes.
     RetainedThreeQuarters,
-    /// A subscription hands over a record before it is known what is at the positions before it.
+    /// A subscription delivers a record before it knows the earlier positions.
     HandedOverEarly,
-    /// A replica tells readers that the position after some empty ones is empty as well.
+    /// A replica reports one position too many as empty.
     EmptyTooFar,
-    /// Names that a cut passes over count as ordered.
+    /// Names that a cut skips count as ordered.
     PassedOverOrdered,
-    /// A replica says of all that it predicted that it is final.
+    /// A replica reports all its predictions as final.
     HoldsUncommitted,
-    /// A primary foretells what it alone has.
+    /// A primary predicts records that it alone holds.
     PredictedUnreplicated,
-    /// A primary foretells beyond the windows that it was told, as if quotas never changed.
+    /// A primary predicts beyond its leased windows, as if quotas never changed.
     LeaseIgnored,
-    /// The shards are told a window before all members of the ordering layer hold it.
+    /// Shards receive a window before all members of the ordering layer hold it.
     WindowEarly,
-    /// A cut of a window does not wait for a shard that has nothing.
+    /// A window's cut does not wait for an idle shard.
     CutUnmet,
-    /// A name that a cut of a window passes over gives up its position to those behind it.
+    /// A name that a window's cut skips yields its position to later ones.
     PassedOverShifts,
-    /// The quotas of the next window count as soon as they are decided.
+    /// The next window's quotas apply as soon as they are decided.
     QuotaAtOnce,
-    /// A primary acknowledges what it foretells.
+    /// A primary acknowledges records when it predicts them.
     AcknowledgedOnPrediction,
-    /// A reader takes for final what any view holds, whichever predicted it.
+    /// A reader takes records of any view as final, regardless of the predicted one.
     HoldsAnyView,
-    /// A reader keeps the predictions of the view before, also where the next one decides.
+    /// A reader keeps the former view's predictions where the next view decides.
     OldPredictionsKept,
-    /// A reader does not remember that it passed over a position where no record was predicted.
+    /// A reader forgets that it skipped a position without a predicted record.
     EmptyNotGiven,
-    /// A reader fails all that is not confirmed, whatever turned out different.
+    /// A reader fails all unconfirmed predictions, not only from the difference on.
     FailTooFar,
-    /// A reader fails what a new view wrote anew, before it knows whether that is the same.
+    /// A reader fails predictions that a new view wrote again before it compares them.
     FlushedIsVoid,
-    /// A replica of a retired shard gives out what no cut gave a position, where its positions are
-    /// empty.
+    /// A replica of a retired shard serves unordered records at empty positions.
     RetiredKeeps,
-    /// A copy of a retired shard does not get from others what it lacks.
+    /// A copy of a retired shard does not get missing records from others.
     RetiredUncopied,
-    /// Cuts that retired shards are owed do not go from view to view.
+    /// Views do not pass on the cuts that retired shards miss.
     OwedForgotten,
-    /// A subscription that takes predictions is told no bound where no record lies below.
+    /// A subscription to predictions receives no bound if no record lies below.
     EmptyNotTold,
-    /// An operator is told that a retired shard is lost although a replica has everything.
+    /// A retired shard is reported as lost although a replica has everything.
     GivenUpWhole,
-    /// The history does not say what was given up of a retired shard.
+    /// The history omits the abandoned positions of a retired shard.
     GivenUpUntold,
-    /// The history does not say that a view began after an accepted loss.
+    /// The history omits that a view began after an accepted loss.
     ReassignedUnmarked,
-    /// A reader ignores that other records get the positions of records that it has.
+    /// A reader ignores that positions of its records are reassigned.
     ReassignedIgnored,
-    /// A reader that passes over what a shard lost does not look what other shards have before its
-    /// end.
+    /// A reader that skips a shard's gap ignores other shards' records before its end.
     LostBeyondOthers,
-    /// A reader of chosen shards skips positions that a view decides which it does not know.
+    /// A reader of chosen shards skips positions that an unknown view decides.
     UnknownViewSkipped,
-    /// A replica does not tell readers which view decides what it delivers.
+    /// A replica does not name the deciding view of delivered records.
     DecidingViewUntold,
-    /// A reader of chosen shards does not ask the register whether one of them has joined.
+    /// A reader of chosen shards does not ask the register whether one has joined.
     JoiningNotAsked,
-    /// A subscription receives the result of a read that an earlier subscription, or the same one
-    /// before a reset, started.
+    /// A subscription receives a read result from an earlier subscription, or from before a reset.
     StaleReadTaken,
 }
 
-/// The configuration of every machine of a node.
+/// The configuration of a node's machines.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
     /// Bounds.
     pub limits: Limits,
-    /// A deliberate defect; none outside the simulator.
+    /// A deliberate defect; `None` outside the simulator.
     pub mutation: Option<Mutation>,
 }
 
 impl Options {
-    /// Whether this defect is wanted.
+    /// Whether this defect is active.
     #[must_use]
     pub fn mutates(&self, mutation: Mutation) -> bool {
         self.mutation == Some(mutation)

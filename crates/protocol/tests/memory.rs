@@ -1,5 +1,4 @@
-//! A record counts in every buffer with at least the memory that it takes there, as an allocator
-//! counts it.
+//! Each buffer counts a record with at least the memory that it takes from the allocator.
 
 use std::alloc::System;
 use std::collections::VecDeque;
@@ -16,22 +15,21 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const RECORDS: u64 = 10_000;
-/// The bytes that a message and a queue take beside their records.
+/// Bytes of a message and a queue without their records.
 const ONCE: usize = 1024;
 
 fn stored(position: u64, record: Record) -> Stored {
     Stored { position: Position(position), id: RecordId { session: SessionId(1), number: position }, record }
 }
 
-/// A delivery of many times the same record, as it comes from the network.
+/// A received delivery of the same record, `RECORDS` times.
 fn arrived(record: &Record) -> Bytes {
     let records = (0..RECORDS).map(|position| stored(position, record.clone())).collect();
     let (request, view, from, upto) = (1, ViewNumber(1), Position::ZERO, Position(RECORDS));
     encode_one(&shard::Message::Deliver { request, view, from, records, upto })
 }
 
-/// The bytes that a reader has taken from the allocator, and not given back, when it has received
-/// the delivery and queued its records.
+/// Bytes that a reader holds after it has received the delivery and queued its records.
 fn taken(arrived: &[u8]) -> usize {
     let region = Region::new(ALLOCATOR);
     let Ok(shard::Message::Deliver { records, .. }) = decode_one(Bytes::copy_from_slice(arrived)) else {

@@ -1,13 +1,12 @@
-//! The dependencies that each crate may have, and why we depend on others.
+//! Allowed dependencies of each crate, and reasons for external ones.
 
 use std::collections::BTreeSet;
 
 use super::Finding;
 use crate::workspace::{TextFile, Workspace};
 
-/// The folders of our crates below `crates/`, and those of them that each may depend on.
-///
-/// The order is that of the layers: a crate names only crates above it.
+/// Our folders below `crates/`, and the crates that each may depend on. In the order of the layers:
+/// a crate names only crates above it.
 pub(super) const TABLE: &[(&str, &[&str])] = &[
     ("model", &[]),
     ("protocol", &["model"]),
@@ -23,10 +22,9 @@ pub(super) const TABLE: &[(&str, &[&str])] = &[
     ("seriatim", &["model", "store", "client", "node", "bench"]),
 ];
 
-/// The crates that a crate's tests and examples may use besides.
+/// Additional crates for tests and examples.
 const FOR_TESTS: &[(&str, &[&str])] = &[("client", &["node"]), ("seriatim", &["sim", "etcd"])];
 
-/// Checks every manifest below `crates/` against the table.
 pub(super) fn table(workspace: &Workspace) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (name, file) in manifests(workspace) {
@@ -53,7 +51,6 @@ pub(super) fn table(workspace: &Workspace) -> Vec<Finding> {
     findings
 }
 
-/// Checks that `ARCHITECTURE.md` has every row of the table.
 pub(super) fn architecture(workspace: &Workspace) -> Vec<Finding> {
     const PATH: &str = "ARCHITECTURE.md";
     let Some(file) = workspace.file(PATH) else {
@@ -79,7 +76,7 @@ fn join(names: &[&str]) -> String {
     if names.is_empty() { "–".into() } else { names.join(", ") }
 }
 
-/// Checks that each dependency on somebody else's crate has a row in the list of reasons.
+/// Each external dependency needs a row in the list of reasons.
 pub(super) fn reasons(workspace: &Workspace) -> Vec<Finding> {
     const PATH: &str = "docs/decisions/dependencies.md";
     let Some(list) = workspace.file(PATH) else {
@@ -105,13 +102,12 @@ pub(super) fn reasons(workspace: &Workspace) -> Vec<Finding> {
     findings
 }
 
-/// The crate that a line of the list starts with: `| name | …`, with or without code marks.
+/// The crate of a row `| name | …`, with or without backquotes.
 fn explained_crate(line: &str) -> Option<&str> {
     let cell = line.strip_prefix('|')?.split('|').next()?;
     Some(cell.trim().trim_matches('`'))
 }
 
-/// Checks that every manifest inherits the workspace's lints, missing documentation among them.
 pub(super) fn lints(workspace: &Workspace) -> Vec<Finding> {
     let inherits = |file: &&TextFile| {
         let lints = parse(file).ok()?.get("lints")?.get("workspace")?.as_bool()?;
@@ -135,7 +131,6 @@ fn is_manifest(path: &str) -> bool {
     path == "Cargo.toml" || path.ends_with("/Cargo.toml")
 }
 
-/// The manifests of our crates, each with the name of its folder.
 pub(super) fn manifests(workspace: &Workspace) -> impl Iterator<Item = (&str, &TextFile)> {
     workspace.below("crates/").filter_map(|file| {
         let name = file.path.strip_prefix("crates/")?.strip_suffix("/Cargo.toml")?;
@@ -143,18 +138,14 @@ pub(super) fn manifests(workspace: &Workspace) -> impl Iterator<Item = (&str, &T
     })
 }
 
-/// One dependency as a manifest states it.
 pub(super) struct Dependency {
-    /// The name of the package.
     pub(super) package: String,
-    /// Whether only tests, examples and benchmarks use it.
     pub(super) only_for_tests: bool,
-    /// Where it stands, from 1.
+    /// From 1.
     pub(super) line: usize,
 }
 
-/// All dependencies of a manifest, those of the workspace, of the build and of single targets
-/// included.
+/// Includes those of the workspace, of the build and of single targets.
 pub(super) fn dependencies(file: &TextFile) -> Vec<Dependency> {
     let Ok(manifest) = parse(file) else { return Vec::new() };
     let mut found = Vec::new();
@@ -191,7 +182,6 @@ fn line_of_key(file: &TextFile, key: &str) -> usize {
     file.lines().find(|(_, line)| starts(line)).map_or(1, |(number, _)| number)
 }
 
-/// The folder below `crates/` of one of our packages.
 fn our_folder(package: &str) -> Option<&str> {
     match package {
         "seriatim" => Some(package),

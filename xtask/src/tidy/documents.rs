@@ -1,4 +1,4 @@
-//! The documents that the project keeps.
+//! The project's documents.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path};
@@ -6,7 +6,6 @@ use std::path::{Component, Path};
 use super::Finding;
 use crate::workspace::Workspace;
 
-/// The project's words: one per idea, in code, command line, errors and documents.
 const WORDS: &[&str] = &[
     "backup",
     "binding",
@@ -46,7 +45,6 @@ const WORDS: &[&str] = &[
     "view register",
 ];
 
-/// Checks that every crate root starts with documentation.
 pub(super) fn crate_docs(workspace: &Workspace) -> Vec<Finding> {
     let is_root = |path: &str| {
         path.ends_with("/src/lib.rs")
@@ -65,14 +63,13 @@ pub(super) fn crate_docs(workspace: &Workspace) -> Vec<Finding> {
         .collect()
 }
 
-/// Whether a path is that of a test's root: a file in `tests`, or `main.rs` in a folder of it.
+/// Whether a test's root is at `path`: a file in `tests`, or `main.rs` in a folder of it.
 fn is_test(path: &str) -> bool {
     let Some((_, below)) = path.split_once("/tests/") else { return false };
     !below.contains('/') || below.ends_with("/main.rs") && below.matches('/').count() == 1
 }
 
-/// Checks that the glossary defines each word once, and in the order of the alphabet. An entry is a
-/// line that starts with `- **word**`.
+/// The glossary defines each word once, in alphabetical order. An entry starts with `- **word**`.
 pub(super) fn glossary(workspace: &Workspace) -> Vec<Finding> {
     const PATH: &str = "docs/glossary.md";
     let Some(file) = workspace.file(PATH) else {
@@ -103,7 +100,6 @@ pub(super) fn glossary(workspace: &Workspace) -> Vec<Finding> {
     findings
 }
 
-/// Checks the names and titles of the decisions.
 pub(super) fn decisions(workspace: &Workspace) -> Vec<Finding> {
     const FOLDER: &str = "docs/decisions/";
     let mut findings = Vec::new();
@@ -136,7 +132,6 @@ fn is_dated(name: &str) -> bool {
     has_date && has_hyphens && title.len() > 11 && title.bytes().skip(11).all(is_plain)
 }
 
-/// Checks that the documents exist which people look for first.
 pub(super) fn present(workspace: &Workspace) -> Vec<Finding> {
     const EXPECTED: &[(&str, &str)] = &[
         ("README.md", "says what this is and how to start"),
@@ -159,8 +154,8 @@ pub(super) fn present(workspace: &Workspace) -> Vec<Finding> {
     findings
 }
 
-/// Checks that every page and every source file that a text names exists: below the root, from
-/// where the text is, or with as many folders as say which is meant.
+/// Every file that a text names exists: below the root, relative to the text, or with enough
+/// folders to identify it.
 pub(super) fn named(workspace: &Workspace) -> Vec<Finding> {
     let paths: BTreeSet<&str> = workspace.files().iter().map(|file| file.path.as_str()).collect();
     let exists = |name: &str, from: &str| {
@@ -186,8 +181,8 @@ pub(super) fn named(workspace: &Workspace) -> Vec<Finding> {
     findings
 }
 
-/// Checks that ARCHITECTURE's tables lead somewhere: a function that a row names is in the file
-/// that it names before it. A file without its folder is in that of the one before.
+/// A function in a row of ARCHITECTURE's tables is in the file named before it. A file without a
+/// folder is in the previous one's.
 pub(super) fn functions(workspace: &Workspace) -> Vec<Finding> {
     const PATH: &str = "ARCHITECTURE.md";
     let Some(page) = workspace.file(PATH) else { return vec![] };
@@ -223,7 +218,7 @@ fn names_files(path: &str) -> bool {
     [".rs", ".md", ".txt", ".sh", ".toml"].iter().any(|end| path.ends_with(end))
 }
 
-/// The pages and source files that a line names, addresses of sites apart.
+/// Pages and source files that a line names, except in URLs.
 fn file_names(line: &str) -> impl Iterator<Item = &str> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || "_-./:*".contains(c);
     let words = line.split(move |c: char| !is_part(c)).map(|word| word.trim_end_matches(['.', ':']));
@@ -234,7 +229,7 @@ fn file_names(line: &str) -> impl Iterator<Item = &str> {
     words.filter(is_file).map(|word| word.trim_start_matches("./"))
 }
 
-/// A path as seen from the folder of the file at `from`.
+/// A path relative to the folder of the file at `from`.
 fn resolve(from: &str, name: &str) -> String {
     let mut parts: Vec<&str> = from.split('/').collect();
     parts.pop();

@@ -1,5 +1,4 @@
-//! No type does too much: counted by the lines of its `impl`s, in however many files they are. What
-//! is too large shrinks.
+//! Types stay small, by the lines of their `impl`s in all files. Larger ones only shrink.
 
 use std::collections::BTreeMap;
 
@@ -9,18 +8,15 @@ use crate::workspace::Workspace;
 
 const LINES: usize = 1000;
 
-/// Lists the types that are larger. Each line: `module:Type lines`.
+/// Larger types. Each line: `module:Type lines`.
 const RATCHET: &str = "xtask/impls.txt";
 
-/// A type, and what its blocks come to.
 struct Type {
-    /// The file and the line of its first block.
     path: String,
     line: usize,
     lines: usize,
 }
 
-/// Checks every type outside of tests.
 pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
     let (mut entries, mut findings) = ratchet::read(workspace, RATCHET, "`module:Type lines`");
     for (key, Type { path, line, lines }) in types(workspace) {
@@ -51,8 +47,7 @@ pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
     findings
 }
 
-/// The types of every module. A module is a folder or file at the top of a crate, with all that is
-/// below it: a type is spread over no more than that.
+/// A module is a folder or file at the top of a crate, with everything below it.
 fn types(workspace: &Workspace) -> BTreeMap<String, Type> {
     let tests = only_tests::files(workspace);
     let mut types = BTreeMap::new();

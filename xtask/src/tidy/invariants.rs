@@ -1,13 +1,12 @@
-//! Invariants that are stated are asserted.
+//! Stated invariants are asserted.
 
 use super::Finding;
 use super::only_tests;
 use super::purity::PURE;
 use crate::workspace::{TextFile, Workspace};
 
-/// Checks that a file of a crate that decides, if it states an invariant beside a type or a field,
-/// asserts something outside of its tests, or says where the assertion is. Whether it is the right
-/// one is for those who read it.
+/// A file of a deciding crate that states an invariant asserts something outside of tests, or says
+/// where. Readers judge whether it is the right assertion.
 pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
     let tests = only_tests::files(workspace);
     let is_judged = |file: &&TextFile| {

@@ -1,4 +1,4 @@
-//! The folders of the protocol crate lie in layers, and none imports from a layer above it.
+//! The protocol crate's folders lie in layers. None imports from a layer above it.
 
 use std::collections::BTreeSet;
 
@@ -7,22 +7,19 @@ use super::{Finding, only_tests};
 use crate::source::{line_of, words};
 use crate::workspace::{TextFile, Workspace};
 
-/// The layers that several orderings share, the lowest first. Above them are the orderings, in
-/// folders of their own, and above these the files at the crate's root, which bring all of it
-/// together: the enum of all messages, and the lines that construct.
+/// Layers that orderings share, the lowest first. Above them are the folders of the orderings, then
+/// the crate's root files: the enum of all messages, and the constructors.
 pub(super) const SHARED: &[&str] = &["mutation", "parts", "shard", "control"];
 
-/// The items of `roles` that everybody may name. Whatever travels between roles travels in one
-/// enum, so that a frame has one decoder; it has a variant for the messages of each folder, and
-/// each folder wraps its own in it. So the enum is above them, and they name it: the enum, the
-/// inputs and effects that carry it, and the contract of a role that orders.
+/// Items of `roles` that every layer may name. One enum has a variant for each folder's messages,
+/// so that a frame has one decoder, and each folder wraps its messages in it. So all layers name
+/// the enum, its inputs and effects, and the contract of an ordering role.
 const ENVELOPE: &[&str] =
     &["Family", "Message", "RoleEffect", "RoleInput", "SequencingRole", "SequencingStatus"];
 
-/// The module of each folder that has what travels: everybody may name it.
+/// Each folder's module of messages, which every layer may name.
 const MESSAGES: &str = "message";
 
-/// Checks the files of the protocol crate, but for tests.
 pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
     let tests = only_tests::files(workspace);
     let orderings = orderings(workspace);
@@ -45,20 +42,18 @@ pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
     findings
 }
 
-/// The folders of the crate that are no shared layers.
 pub(super) fn orderings(workspace: &Workspace) -> BTreeSet<&str> {
     let folders = workspace.below(ROOT).filter_map(|file| file.path.strip_prefix(ROOT)?.split_once('/'));
     folders.map(|(folder, _)| folder).filter(|folder| !SHARED.contains(folder)).collect()
 }
 
-/// How high a module of the crate is.
 fn height(module: &str, orderings: &BTreeSet<&str>) -> usize {
     let shared = SHARED.iter().position(|shared| *shared == module);
     shared.unwrap_or(SHARED.len() + usize::from(!orderings.contains(module)))
 }
 
-/// The names of modules above a file's own in its code, each with the line: the module, or the item
-/// of `roles` that is not for all.
+/// Names of higher modules in a file's code, or of items of `roles` outside of `ENVELOPE`, with
+/// lines.
 fn upward(file: &TextFile, own: &str, orderings: &BTreeSet<&str>) -> Vec<(String, usize)> {
     let code = only_tests::without(&file.code);
     let height = |module: &str| height(module, orderings);
@@ -78,7 +73,7 @@ fn upward(file: &TextFile, own: &str, orderings: &BTreeSet<&str>) -> Vec<(String
     above.chain(of_roles).map(|(name, at)| (name, line_of(code, at))).collect()
 }
 
-/// The modules that a file reaches by as many `super::` as lead to the crate's root.
+/// Modules that a file reaches by the `super::` that lead to the crate's root.
 fn climbed(file: &TextFile) -> Vec<(String, usize)> {
     let below = file.path.strip_prefix(ROOT).unwrap_or(&file.path);
     let depth = below.trim_end_matches("/mod.rs").split('/').count();
@@ -89,7 +84,7 @@ fn climbed(file: &TextFile) -> Vec<(String, usize)> {
     climbed.filter_map(|at| words.get(at + depth)).map(|(at, name)| ((*name).to_owned(), *at)).collect()
 }
 
-/// The module of what the crate's root gives out under a shorter name.
+/// The module of a name that the crate's root re-exports.
 fn defining(name: &str) -> &str {
     match name {
         "Mutation" | "Options" => "mutation",
@@ -99,7 +94,6 @@ fn defining(name: &str) -> &str {
     }
 }
 
-/// The names that follow `roles::`.
 fn roles_items(code: &str) -> Vec<(String, usize)> {
     let mut items = Vec::new();
     for (at, _) in words(code).into_iter().filter(|(_, word)| *word == "roles") {

@@ -1,4 +1,4 @@
-//! Checks by reading alone. Each lists what is wrong, where, and how to mend it.
+//! Checks by reading. Each lists problems, their places, and remedies.
 
 mod dependencies;
 mod documents;
@@ -21,14 +21,14 @@ use crate::workspace::Workspace;
 
 pub use plain::{LIMITS as PROSE_LIMITS, lowered as lowered_limits};
 
-/// Something to mend.
+/// A problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// The file, below the root.
+    /// File below the root.
     pub path: String,
     /// The line, from 1.
     pub line: usize,
-    /// The problem, and what to do about it.
+    /// The problem and its remedy.
     pub message: String,
 }
 
@@ -44,18 +44,18 @@ impl fmt::Display for Finding {
     }
 }
 
-/// One thing that is checked.
+/// A check.
 #[derive(Clone, Copy, Debug)]
 pub struct Check {
-    /// Its name, which is that of its test.
+    /// Its name, and that of its test.
     pub name: &'static str,
     /// The rule.
     pub about: &'static str,
-    /// Lists what breaks the rule.
+    /// Lists violations.
     pub run: fn(&Workspace) -> Vec<Finding>,
 }
 
-/// Every check. Each also has a test of its name in `xtask/tests/tidy.rs`.
+/// All checks. `xtask/tests/tidy.rs` has a test of each name.
 pub const CHECKS: &[Check] = &[
     Check {
         name: "dependency_table",

@@ -1,10 +1,10 @@
-//! The code that is compiled for tests only.
+//! Code that is compiled for tests only.
 
 use std::collections::BTreeSet;
 
 use crate::workspace::Workspace;
 
-/// The files of modules that are compiled for tests only.
+/// Files of such modules.
 pub(super) fn files(workspace: &Workspace) -> BTreeSet<String> {
     let mut files = BTreeSet::new();
     for file in workspace.rust() {

@@ -1,7 +1,7 @@
-//! No ordering is named but where it lives.
+//! Only an ordering's own folder names it.
 //!
-//! Code asks for a property of `Order::properties` that says what it needs, so that a further
-//! ordering changes its own folder, one row of that table, and the lines that construct it.
+//! Other code asks for a property of `Order::properties`. So a further ordering changes its own
+//! folder, one row of that table, and the lines that construct it.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::workspace::{TextFile, Workspace};
 
 const PROTOCOL: &str = "crates/protocol/src/";
 
-/// The files that construct orderings, and the table of what they are.
+/// Files that construct orderings, and the table of properties.
 const CONSTRUCTORS: &[&str] = &[
     "crates/model/src/order.rs",
     "crates/protocol/src/client.rs",
@@ -22,13 +22,13 @@ const CONSTRUCTORS: &[&str] = &[
     "crates/protocol/src/roles.rs",
 ];
 
-/// Files that name orderings, each with its number of lines that do. Each line: `path number`.
+/// Files that name orderings. Each line: `path number`, with the number of naming lines.
 const ALLOWED: &str = "xtask/orderings-named.txt";
 
-/// How many lines that list may allow together.
+/// Sum of the lines that the list may allow.
 const LINES_AT_MOST: usize = 40;
 
-/// Checks every Rust file but the orderings' own, their constructors, measurements and tests.
+/// Skips the orderings' own files, constructors, measurements and tests.
 pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
     let names = Names::of(workspace);
     let tests = only_tests::files(workspace);
@@ -68,11 +68,10 @@ pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
     findings
 }
 
-/// The words that name orderings.
 struct Names {
-    /// The variants of `Order`, and those of messages and clients that are called after a folder.
+    /// Variants of `Order`, and those of messages and clients named after a folder.
     variants: BTreeSet<String>,
-    /// The folders, which are modules. Another thing may have such a word for a name.
+    /// Folders, as modules. Another thing may have such a name.
     folders: BTreeSet<String>,
 }
 
@@ -89,7 +88,7 @@ impl Names {
         Self { variants: called_after.chain(orders.iter().cloned()).collect(), folders }
     }
 
-    /// Whether a line of code names an ordering: by a variant, or by a path through its folder.
+    /// By a variant, or by a path through a folder.
     fn are_in(&self, line: &str) -> bool {
         let is_import = line.trim_start().trim_start_matches("pub ").starts_with("use ");
         words(line).iter().any(|(at, word)| {
@@ -99,7 +98,6 @@ impl Names {
     }
 }
 
-/// Whether a file may name orderings as it likes.
 fn is_free(path: &str) -> bool {
     let is_ordering = path
         .strip_prefix(PROTOCOL)
@@ -107,12 +105,11 @@ fn is_free(path: &str) -> bool {
         .is_some_and(|(folder, _)| !layers::SHARED.contains(&folder));
     let is_test =
         path.ends_with("_tests.rs") || ["/tests/", "/examples/"].iter().any(|folder| path.contains(folder));
-    // A suite that every ordering passes has each of them by its properties.
+    // A suite for every ordering uses their properties.
     let is_test = is_test && !path.ends_with("/conformance.rs");
     is_ordering || is_test || CONSTRUCTORS.contains(&path) || path.starts_with("crates/bench/")
 }
 
-/// The lines of a file's code that name an ordering, but for tests at its end.
 fn naming_lines(file: &TextFile, names: &Names) -> Vec<usize> {
     let lines = only_tests::without(&file.code).lines().enumerate();
     lines.filter(|(_, line)| names.are_in(line)).map(|(index, _)| index + 1).collect()

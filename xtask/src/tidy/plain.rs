@@ -1,4 +1,4 @@
-//! Phrases that hide the actor or the object become fewer, and never more.
+//! Phrases that hide the actor or the object only become fewer.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,11 +7,10 @@ use super::{Finding, ratchet};
 use crate::prose::{self, Figures};
 use crate::workspace::Workspace;
 
-/// The limits: a line `KEY NUMBER` for the markers of each text, and for the words and long lines
-/// of all comments.
+/// Limits, as lines `KEY NUMBER`: markers of each text; words and long lines of all comments.
 pub const LIMITS: &str = "xtask/prose.txt";
 
-/// Finds texts with more markers than their limit. A text without a limit may have none.
+/// A text without a limit may have no markers.
 pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
     let (mut limits, mut findings) = ratchet::read(workspace, LIMITS, "`key number`");
     for (key, figure) in numbers(&prose::measure(workspace)) {
@@ -29,8 +28,7 @@ pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
     findings
 }
 
-/// The list of limits with each number lowered to the present figure. A text that has no limit gets
-/// its figure.
+/// The list with each number lowered to the present figure; texts without a limit get theirs.
 #[must_use]
 pub fn lowered(workspace: &Workspace) -> String {
     let (limits, _) = ratchet::read(workspace, LIMITS, "`key number`");
@@ -49,7 +47,6 @@ pub fn lowered(workspace: &Workspace) -> String {
     out
 }
 
-/// The numbers that may only fall.
 fn numbers(figures: &BTreeMap<String, Figures>) -> Vec<(String, usize)> {
     let (mut numbers, mut words, mut long_lines) = (vec![], 0, 0);
     for (key, of) in figures {

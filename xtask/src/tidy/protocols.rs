@@ -8,14 +8,13 @@ use crate::workspace::{TextFile, Workspace};
 
 pub(super) const ROOT: &str = "crates/protocol/src/";
 
-/// The folders that orderings share. They know no ordering.
+/// Folders that orderings share. They know no ordering.
 const SHARED: &[&str] = &["parts", "shard", "control"];
 
-/// Modules that an ordering may use, and that may name orderings: what travels, and the deliberate
-/// defects.
+/// Modules that orderings may use and that may name orderings: messages, and deliberate defects.
 const ENVELOPES: &[&str] = &["roles", "mutation"];
 
-/// Checks what the files of each ordering, and of the shared folders, name of the crate.
+/// Checks the modules that orderings and shared folders name.
 pub(super) fn imports(workspace: &Workspace) -> Vec<Finding> {
     let orderings: BTreeSet<&str> =
         workspace.below(ROOT).filter_map(folder).filter(|name| !SHARED.contains(name)).collect();
@@ -43,18 +42,17 @@ pub(super) fn imports(workspace: &Workspace) -> Vec<Finding> {
     findings
 }
 
-/// The folder of the protocol crate that a file is in.
 fn folder(file: &TextFile) -> Option<&str> {
     file.path.strip_prefix(ROOT)?.split_once('/').map(|(folder, _)| folder)
 }
 
-/// The folder that a file at the root of the crate, with the folder's name, is the module of.
+/// The folder of a file at the crate's root with the same name.
 fn module_file<'a>(file: &'a TextFile, orderings: &BTreeSet<&str>) -> Option<&'a str> {
     let name = file.path.strip_prefix(ROOT)?.strip_suffix(".rs")?;
     (orderings.contains(name) || SHARED.contains(&name)).then_some(name)
 }
 
-/// The names that follow `crate::`, in groups too, with the byte at which each stands.
+/// Names after `crate::`, in groups too, with their bytes.
 pub(super) fn named_modules(code: &str) -> Vec<(String, usize)> {
     let mut named = Vec::new();
     for (at, _) in words(code).into_iter().filter(|(_, word)| matches!(*word, "crate" | "seriatim_protocol"))
@@ -72,7 +70,7 @@ pub(super) fn named_modules(code: &str) -> Vec<(String, usize)> {
     named
 }
 
-/// The first name of each member of the group whose brace is the first at or after `from`.
+/// First name of each member of the first group at or after `from`.
 pub(super) fn group(code: &str, from: usize) -> Vec<(String, usize)> {
     let mut members = Vec::new();
     let mut depth = 0;
@@ -103,7 +101,7 @@ pub(super) fn group(code: &str, from: usize) -> Vec<(String, usize)> {
     members
 }
 
-/// Where `super::` is followed by another ordering, or `Message::` by its variant.
+/// Where `super::` names another ordering, or `Message::` its variant.
 fn detours(code: &str, orderings: &BTreeSet<&str>, own: &str) -> Vec<usize> {
     let words = words(code);
     let detours = |pair: &[(usize, &str)]| {

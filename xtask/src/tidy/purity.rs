@@ -1,22 +1,21 @@
-//! The crates that decide stay free of the world.
+//! The deciding crates stay pure.
 
 use super::Finding;
 use super::dependencies::{dependencies, manifests};
 use crate::workspace::{TextFile, Workspace};
 
-/// The pure crates, by folder. Their `clippy.toml` files are the same.
+/// Pure crates, by folder. Their `clippy.toml` files are equal.
 pub(super) const PURE: &[&str] = &["model", "protocol", "delivery", "store", "host"];
 
-/// The packages of others that pure crates may use: data structures and checksums.
+/// External packages for pure crates: data structures and checksums.
 const PURE_DEPENDENCIES: &[&str] = &["bytes", "crc32c", "rangemap", "thiserror"];
 
-/// The packages that the store needs besides: the names of the errors that a disk gives.
+/// Additional packages for the store: names of disk errors.
 const STORE_DEPENDENCIES: &[&str] = &["rustix"];
 
-/// The one thing that the store may use of them.
+/// The only item that the store may use of them.
 const ERRORS: &str = "rustix::io::Errno";
 
-/// Checks the pure crates' rules for clippy, and their dependencies.
 pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
     let mut findings = Vec::new();
     let rules = |name: &str| workspace.file(&format!("crates/{name}/clippy.toml")).map(|file| &file.text);
@@ -48,7 +47,7 @@ pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
     findings
 }
 
-/// A file of the store that asks the operating system for something.
+/// A store file that uses more of rustix than errors.
 fn beyond_errors(file: &TextFile) -> Option<Finding> {
     let uses = |line: &&str| line.replace(ERRORS, "").contains("rustix::");
     let line = file.text.lines().position(|line| uses(&line))?;

@@ -1,20 +1,18 @@
-//! Lists of what is over a limit, each with a number that may only fall.
+//! Lists of exceptions to a limit, each with a number that may only fall.
 
 use std::collections::BTreeMap;
 
 use super::Finding;
 use crate::workspace::Workspace;
 
-/// One line of a list.
 pub(super) struct Entry {
-    /// Its number in the list's file, from 1.
+    /// Its line in the list's file, from 1.
     pub(super) line: usize,
-    /// How much is allowed.
     pub(super) limit: usize,
 }
 
-/// Reads the list at `path`, whose lines are `key number`, with comments after `#`. What cannot be
-/// read is a finding; `form` says there how a line looks.
+/// Reads lines `key number`; `#` begins a comment. An invalid line is a finding, which shows
+/// `form`.
 pub(super) fn read(workspace: &Workspace, path: &str, form: &str) -> (BTreeMap<String, Entry>, Vec<Finding>) {
     let mut entries = BTreeMap::new();
     let mut findings = Vec::new();
@@ -33,7 +31,7 @@ pub(super) fn read(workspace: &Workspace, path: &str, form: &str) -> (BTreeMap<S
     (entries, findings)
 }
 
-/// The findings for entries of the list at `path` that nothing was found for.
+/// Findings for entries that match nothing.
 pub(super) fn left_over(path: &str, entries: BTreeMap<String, Entry>) -> impl Iterator<Item = Finding> {
     entries.into_iter().map(move |(key, entry)| {
         Finding::new(path, entry.line, format!("`{key}` does not exist any more; remove the line"))

@@ -1,4 +1,4 @@
-//! Functions and files stay small. What is too large shrinks, and never grows again.
+//! Functions and files stay small. Larger ones only shrink.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,12 @@ use crate::workspace::Workspace;
 const FUNCTION_LINES: usize = 70;
 const FILE_LINES: usize = 800;
 
-/// No entry of the ratchet lifts this one.
+/// The ratchet does not raise this limit.
 const FILE_LINES_AT_MOST: usize = 1000;
 
-/// Lists what is larger than the limits. Each line: `path limit` or `path:function limit`.
+/// Larger files and functions. Each line: `path limit` or `path:function limit`.
 const RATCHET: &str = "xtask/ratchet.txt";
 
-/// Checks every Rust file and its functions.
 pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
     let (mut entries, mut findings) =
         ratchet::read(workspace, RATCHET, "`path limit` or `path:function limit`");
@@ -29,7 +28,7 @@ pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
 }
 
 struct Size {
-    /// As the ratchet names it.
+    /// As in the ratchet.
     key: String,
     path: String,
     line: usize,
@@ -37,7 +36,7 @@ struct Size {
     limit: usize,
 }
 
-/// Files, and functions: of several with the same name in one file, the longest.
+/// Files, and functions: the longest of a name in a file.
 fn sizes(workspace: &Workspace) -> Vec<Size> {
     let mut sizes = Vec::new();
     for file in workspace.rust() {

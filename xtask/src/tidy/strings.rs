@@ -6,7 +6,6 @@ use super::Finding;
 use crate::source::{line_of, words};
 use crate::workspace::{TextFile, Workspace};
 
-/// Finds code that is not written yet, tests that do not run, and debugging.
 pub(super) fn stubs(workspace: &Workspace) -> Vec<Finding> {
     let forbidden = [
         ("todo!", "write it, or return an error that says what is missing"),
@@ -34,10 +33,10 @@ fn continues_name(code: &str, at: usize) -> bool {
     code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_')
 }
 
-/// Lists the files that may sleep. Each line: `path reason`.
+/// Files that may sleep. Each line: `path reason`.
 const SLEEP_ALLOWED: &str = "xtask/sleep-allowed.txt";
 
-/// Finds calls of `sleep` and `sleep_until` in files that are not allowed to.
+/// Finds `sleep` and `sleep_until` in other files.
 pub(super) fn sleeps(workspace: &Workspace) -> Vec<Finding> {
     let (mut allowed, mut findings) = read_allowed(workspace);
     for file in workspace.rust() {
@@ -95,7 +94,6 @@ fn read_allowed(workspace: &Workspace) -> (BTreeMap<&str, usize>, Vec<Finding>) 
     (allowed, findings)
 }
 
-/// Finds lines of code behind `//`.
 pub(super) fn commented_code(workspace: &Workspace) -> Vec<Finding> {
     const STARTS: &[&str] =
         &["let ", "use ", "fn ", "pub ", "return ", "self.", "assert", "if ", "for ", "match "];
@@ -113,15 +111,13 @@ pub(super) fn commented_code(workspace: &Workspace) -> Vec<Finding> {
     findings
 }
 
-/// Folders that exist on one machine only. Put together here so that this file does not contain
-/// them.
+/// Folders of single machines, split so that this file does not contain them.
 const HOME_FOLDERS: &[&str] =
     &[concat!("/ho", "me/"), concat!("/ro", "ot/"), concat!("/Us", "ers/"), concat!("/wo", "rk/")];
 
-/// The one registry that a package may come from.
 const CRATES_IO: &str = "https://github.com/rust-lang/crates.io-index";
 
-/// Finds paths and hosts that only make sense where they were written.
+/// Finds paths and hosts that exist only where they were written.
 pub(super) fn places(workspace: &Workspace) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in workspace.files() {
@@ -143,7 +139,6 @@ pub(super) fn places(workspace: &Workspace) -> Vec<Finding> {
     findings
 }
 
-/// Whether an absolute path below `folder` starts in the text.
 fn has_absolute(text: &str, folder: &str) -> bool {
     text.match_indices(folder).any(|(at, _)| {
         let before = text[..at].chars().next_back();
@@ -153,7 +148,7 @@ fn has_absolute(text: &str, folder: &str) -> bool {
     })
 }
 
-/// The hosts of the addresses in a text, without port.
+/// Hosts of the addresses in a text, without port.
 fn hosts(text: &str) -> impl Iterator<Item = &str> {
     text.split("://").skip(1).map(|rest| {
         let is_end = |c: char| c.is_whitespace() || "/?#\"'`<>(){}[],".contains(c);
@@ -163,7 +158,6 @@ fn hosts(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Whether a host is that of a private network, or of a registry or its mirror.
 fn is_private(host: &str) -> bool {
     let is_internal =
         ["internal", "corp", "lan", "local"].iter().any(|end| host.ends_with(&format!(".{end}")));
@@ -172,7 +166,7 @@ fn is_private(host: &str) -> bool {
     is_internal || is_registry
 }
 
-/// The source of packages that a text names, if it is not crates.io.
+/// The package source in a text, unless crates.io.
 fn other_registry(text: &str) -> Option<&str> {
     let kind = ["\"registry+", "\"sparse+"].into_iter().find(|kind| text.contains(kind))?;
     let address = text.split(kind).nth(1)?.split('"').next()?;

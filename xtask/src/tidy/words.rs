@@ -1,10 +1,10 @@
-//! Names that say what a function does.
+//! Names that state the purpose of a function.
 
 use super::Finding;
 use crate::source::line_of;
 use crate::workspace::Workspace;
 
-/// Finds functions whose name says that they tell how something is, and that change it.
+/// Finds functions that are named like a question and change something.
 pub(super) fn questions(workspace: &Workspace) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in workspace.rust() {

@@ -1,4 +1,4 @@
-//! A throw-away cluster whose nodes are processes of their own: this program's `serve`.
+//! A temporary cluster of separate processes: this program's `serve`.
 
 use std::ffi::OsStr;
 use std::net::TcpListener;
@@ -17,14 +17,13 @@ use tokio::time::timeout;
 use crate::arguments::RegisterKind;
 use crate::terminal::Failure;
 
-/// How many nodes: three with a sequencing replica, and one that is never lost.
+/// Three nodes with a sequencing replica, and a fourth that is never lost.
 const NODES: u32 = 4;
-/// The node that has an embedded register.
 const REGISTER: u32 = NODES;
-/// How long a process may take to serve.
+/// Longest start of a process.
 const START_WITHIN: Duration = Duration::from_secs(30);
 
-/// The processes of a cluster. Dropping it kills them and deletes their data.
+/// Dropping it kills the processes and deletes their data.
 pub(super) struct Cluster {
     nodes: Vec<Child>,
     ports: Vec<u16>,
@@ -73,20 +72,17 @@ impl Cluster {
         (1..=NODES).map(NodeId)
     }
 
-    /// All nodes, as a client is given them.
     pub(super) fn addresses(&self) -> String {
         let addresses: Vec<String> = self.ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
         addresses.join(",")
     }
 
-    /// Sends a node a signal.
     pub(super) fn signal(&self, node: NodeId, signal: Signal) -> Result<(), Failure> {
         let pid = self.nodes[node.0 as usize - 1].id().and_then(|id| Pid::from_raw(id.cast_signed()));
         let pid = pid.ok_or_else(|| Failure::new(format!("node {node} is not there any more")))?;
         Ok(kill_process(pid, signal)?)
     }
 
-    /// Starts a node that was killed, and waits until it has joined.
     pub(super) async fn restart(&mut self, node: NodeId) -> Result<(), Failure> {
         self.nodes[node.0 as usize - 1].wait().await?;
         self.nodes[node.0 as usize - 1] = spawn_node(self.directory.path(), node.0)?;
@@ -129,14 +125,12 @@ fn spawn(program: &OsStr, arguments: &[&OsStr], words: PathBuf) -> Result<Child,
     child.map_err(|cause| Failure::new(format!("cannot start {}: {cause}", program.display())))
 }
 
-/// Ports of this machine that nobody listens on.
 fn free_ports(count: usize) -> std::io::Result<Vec<u16>> {
     let listeners: Vec<TcpListener> =
         (0..count).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
     listeners.iter().map(|listener| Ok(listener.local_addr()?.port())).collect()
 }
 
-/// Starts an etcd of one member, and waits until it listens.
 async fn start_etcd(ports: &[u16], directory: &Path) -> Result<Child, Failure> {
     let [clients, peers] = [ports[0], ports[1]].map(|port| format!("http://127.0.0.1:{port}"));
     let (data, cluster) = (directory.join("etcd"), format!("default={peers}"));

@@ -1,5 +1,4 @@
-//! Something that happens to a log in the middle of a measurement (SpecLog §6.4, §6.5, §6.9,
-//! §6.11).
+//! Disturbances of a log during a measurement (SpecLog §6.4, §6.5, §6.9, §6.11).
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +10,6 @@ use crate::cluster::{Apart, Cluster, LOG};
 use crate::figure::Figure;
 use crate::terminal::{Failure, Outcome};
 
-/// The thirds of a measurement: before the disturbance, during it and after it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Thirds {
     start: Instant,
@@ -26,7 +24,7 @@ pub(super) enum Part {
 }
 
 impl Part {
-    /// The mean time until the results of its records are out.
+    /// Mean time until the results of its records.
     pub(super) fn figure(self) -> Figure {
         match self {
             Self::Before => Figure::ResultBefore,
@@ -70,20 +68,20 @@ impl Thirds {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Disturbance {
-    /// During it the first shard is appended to so many times as much.
+    /// Multiplies appends to the first shard, during the disturbance.
     Burst(u32),
-    /// From its beginning on the first shard is appended to so many times as much.
+    /// Multiplies appends to the first shard, from its beginning on.
     Change(u32),
-    /// During it everything that the replica of one shard sends takes so much longer.
+    /// Delays messages of one shard's replica, during the disturbance.
     Slow(Duration),
-    /// At its beginning a node is lost that has backups of shards and nothing else.
+    /// Kills a node with only backups, at its beginning.
     ReplicaKilled,
-    /// During it all nodes are away that have replicas of one shard, so many.
+    /// Stops all nodes of one shard (their number), during the disturbance.
     ShardKilled(u32),
 }
 
 impl Disturbance {
-    /// The one that is wanted, if there is one and all orderings can have it.
+    /// Fails if an ordering does not support the disturbance.
     pub(super) fn of(arguments: &SpeculateArguments) -> Result<Option<Self>, Failure> {
         let wanted = &arguments.disturbance;
         let more = wanted.burst.map(Self::Burst).or(wanted.change.map(Self::Change));
@@ -111,7 +109,6 @@ impl Disturbance {
         Ok(more.or(wanted.slow.map(Self::Slow)).or(lost))
     }
 
-    /// The nodes that are there only for it, if it needs some.
     pub(super) fn apart(self) -> std::io::Result<Option<Apart>> {
         let nodes = match self {
             Self::Burst(_) | Self::Change(_) => return Ok(None),
@@ -121,8 +118,7 @@ impl Disturbance {
         Ok(Some(Apart { delay: DelayLine::start(Duration::ZERO)?, nodes }))
     }
 
-    /// The rate of the appends that the first shard has more, from when on and for how long, if
-    /// `rate` is what all shards have.
+    /// Additional appends to the first shard: rate, beginning and duration. `rate` is the total.
     pub(super) fn more(self, rate: u64, shards: u32, thirds: Thirds) -> Option<(u64, Instant, Duration)> {
         let (times, lasts) = match self {
             Self::Burst(times) => (times, thirds.third),
@@ -132,7 +128,6 @@ impl Disturbance {
         Some((rate * u64::from(times - 1) / u64::from(shards), thirds.begins(), lasts))
     }
 
-    /// Waits for its time, and does to the cluster what it does.
     pub(super) async fn happens(
         self,
         cluster: &mut Cluster,
@@ -160,7 +155,7 @@ impl Disturbance {
         Ok(())
     }
 
-    /// Fails unless the nodes that are there for it have the replicas that it is about.
+    /// Fails unless the additional nodes have the intended replicas.
     async fn finds_its_replicas(self, cluster: &Cluster, apart: &Apart) -> Outcome {
         let entry = cluster.client().await?.lookup(LOG).await?;
         let is_apart = |node: &NodeId| apart.numbers().any(|apart| apart == *node);

@@ -1,4 +1,4 @@
-//! A program that computes on records before they are final, and how long everything took it.
+//! A program that computes on records before they are final, and its timings.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -17,16 +17,16 @@ use crate::figures::Timeline;
 use crate::latencies::Latencies;
 use crate::terminal::{Failure, Outcome};
 
-/// How long after the last acknowledgement all results must be out.
+/// Longest time from the last acknowledgement until all results.
 const OUT_WITHIN: Duration = Duration::from_secs(30);
-/// The bytes at the beginning of a record that say when it should have been appended.
+/// Bytes at a record's start with its scheduled time.
 pub(super) const STAMP_BYTES: usize = size_of::<u64>();
-/// The stamp of a record that does not count.
+/// Stamp of a record outside of the measurement.
 pub(super) const WARM_UP: u64 = u64::MAX;
-/// How long each point of the timeline lasts, in milliseconds.
+/// Duration of a point in the timeline, in milliseconds.
 const WHILE_MS: u64 = 50;
 
-/// A payload that says when it should have been appended, in nanoseconds since the beginning.
+/// A payload with its scheduled time, in nanoseconds since the beginning.
 pub(super) fn stamped(size: usize, nanos: u64) -> Bytes {
     let mut payload = vec![7; size];
     payload[..STAMP_BYTES].copy_from_slice(&nanos.to_le_bytes());
@@ -37,13 +37,13 @@ pub(super) fn nanos_since(began: Instant, scheduled: Instant) -> u64 {
     u64::try_from((scheduled - began).as_nanos()).unwrap_or(WARM_UP - 1)
 }
 
-/// When a record should have been appended; nothing for one that does not count.
+/// A record's scheduled time; `None` for a record that does not count.
 fn stamp_of(record: &StoredRecord, began: Instant) -> Option<Instant> {
     let stamp = record.payload().first_chunk::<STAMP_BYTES>().map(|bytes| u64::from_le_bytes(*bytes))?;
     (stamp != WARM_UP).then(|| began + Duration::from_nanos(stamp))
 }
 
-/// Notes when each event came, whatever the program is at.
+/// Notes the arrival of each event, even while the program computes.
 pub(super) async fn receive(mut events: Subscription, told: mpsc::Sender<(Instant, Event)>) -> Outcome {
     while let Some(event) = events.next().await {
         if told.send((Instant::now(), event?)).await.is_err() {
@@ -53,7 +53,7 @@ pub(super) async fn receive(mut events: Subscription, told: mpsc::Sender<(Instan
     Ok(())
 }
 
-/// How many results are out, over all programs.
+/// Number of released results, over all programs.
 #[derive(Debug, Default)]
 pub(super) struct Out {
     count: AtomicU64,
@@ -67,7 +67,6 @@ impl Out {
         self.changed.notify_one();
     }
 
-    /// Waits until so many are out.
     pub(super) async fn reaches(&self, wanted: u64) -> Outcome {
         let waits = async {
             while self.count.load(Ordering::Relaxed) < wanted {
@@ -81,7 +80,6 @@ impl Out {
     }
 }
 
-/// The cost of computing on a batch.
 pub(super) struct Work {
     pub(super) timer: Timer,
     pub(super) compute: Duration,
@@ -103,16 +101,14 @@ impl Work {
     }
 }
 
-/// The figures of a program.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Found {
     pub(super) deliveries: Latencies,
     confirms: Latencies,
     pub(super) results: Latencies,
-    /// The results of records that should have been appended in each part of the measurement.
+    /// Results by the part in which their appends were scheduled.
     parts: BTreeMap<Part, Latencies>,
-    /// The number and the sum of results, in milliseconds, for each while from the beginning of the
-    /// disturbance on.
+    /// Number and sum of results in milliseconds, by interval.
     whiles: BTreeMap<i64, (u64, f64)>,
     queued: Latencies,
     computing: Latencies,
@@ -168,7 +164,7 @@ impl Found {
         figures
     }
 
-    /// The mean result of each while, in milliseconds.
+    /// Mean result of each interval, in milliseconds.
     pub(super) fn timeline(&self) -> Timeline {
         let of = |(number, (count, sum)): (&i64, &(u64, f64))| {
             ((*number * WHILE_MS as i64) as f64, sum / (*count).max(1) as f64)
@@ -187,25 +183,24 @@ impl Found {
     }
 }
 
-/// A record that was delivered, and is not confirmed.
 #[derive(Clone, Copy, Debug)]
 struct Delivered {
     position: Position,
-    /// Nothing if it does not count.
+    /// `None` if it does not count.
     scheduled: Option<Instant>,
     at: Instant,
     confirmed: Option<Instant>,
-    /// Once it was computed on.
+    /// When its computation ended.
     computed: Option<Instant>,
 }
 
 /// A program that computes ahead.
 pub(super) struct Program {
     began: Instant,
-    /// If something happens to the log in the middle of the measurement.
+    /// Thirds of the measurement, if there is a disturbance.
     thirds: Option<Thirds>,
     out: Arc<Out>,
-    /// In the order of positions; those that were computed on come first.
+    /// By position; computed records come first.
     delivered: VecDeque<Delivered>,
     found: Found,
 }
@@ -232,7 +227,7 @@ impl Program {
                 return Err(Failure::new("a subscription ended"));
             }
             batch.drain(..).for_each(|(at, event)| self.take(at, event));
-            // Results of earlier records do not wait for the new ones.
+            // Earlier results do not wait for new records.
             self.let_out();
             if self.delivered.iter().any(|delivered| delivered.computed.is_none()) {
                 let begins = Instant::now();
@@ -274,7 +269,6 @@ impl Program {
         }
     }
 
-    /// All that had come was computed on, from `begins` to `ends`.
     fn computed(&mut self, begins: Instant, ends: Instant) {
         for delivered in self.delivered.iter_mut().filter(|delivered| delivered.computed.is_none()) {
             delivered.computed = Some(ends);
@@ -285,7 +279,7 @@ impl Program {
         }
     }
 
-    /// Lets the results of what is computed and confirmed out.
+    /// Releases computed and confirmed results.
     fn let_out(&mut self) {
         let (now, mut count) = (Instant::now(), 0);
         while let Some(Delivered { scheduled, confirmed: Some(_), computed: Some(computed), .. }) =

@@ -1,5 +1,5 @@
-//! The surroundings of the applications: a cluster, a log of each order, clients that append on a
-//! schedule, and a check of all answers.
+//! Test bed of the applications: a cluster, a log per order, clients with a schedule, and a check
+//! of all answers.
 #![expect(clippy::print_stdout, reason = "an example shows what it found")]
 
 use std::error::Error;
@@ -18,14 +18,14 @@ use tokio::task::JoinSet;
 
 pub(crate) type Failure = Box<dyn Error + Send + Sync>;
 
-/// The orders that are compared: what is appended is known before it is final, or only when it is.
+/// The compared orders: without and with predictions.
 const ORDERS: [Order; 2] = [Order::Scalog, Order::Belfast];
-/// The header that says when a record was appended, in nanoseconds since the run began.
+/// Header with the append time, in nanoseconds since the run began.
 const APPENDED: u16 = 40_000;
-/// How long after the last append all answers must be out.
+/// Time limit for all answers after the last append.
 const OUT_WITHIN: Duration = Duration::from_secs(60);
 
-/// A record that a client appends: text, with a key or to a chosen shard if wanted.
+/// A text record of a client, with an optional key or shard.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Arrival {
     pub(crate) text: String,
@@ -47,42 +47,36 @@ impl Arrival {
     }
 }
 
-/// An application that computes ahead of what is final.
+/// An application that computes on records before they are final.
 pub(crate) trait Application: Clone + Send + Sync + 'static {
     type State: Clone + Debug + PartialEq + Send;
-    /// The means to undo a record, and to answer to it.
+    /// Data for undoing a record and for its answer.
     type Effect: Clone + Send;
     type Answer: Clone + Debug + PartialEq + Send;
 
-    /// How many shards its log has.
     fn shards(&self) -> u32;
-    /// The records of each client, in order, the same each time.
+    /// Records per client, in order, equal in each run.
     fn sources(&self) -> Vec<Vec<Arrival>>;
-    /// The part of the log that each of its tasks reads, and how many records that are.
+    /// Each task's part of the log, and its number of records.
     fn tasks(&self) -> Vec<(SubscribeOptions, usize)>;
-    /// The state before the first record.
     fn start(&self) -> Self::State;
-    /// Changes the state by a record.
     fn compute(&self, state: &mut Self::State, record: &StoredRecord) -> Self::Effect;
-    /// Takes the latest effect back.
     fn undo(&self, state: &mut Self::State, effect: Self::Effect);
-    /// The answer that is let out when the record is final, if there is one to its record.
+    /// The answer to publish when the record is final, if there is one.
     fn answer(&self, effect: &Self::Effect) -> Option<Self::Answer>;
 }
 
-/// The answers and the last state of a task.
+/// A task's answers and last state.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Outcome<S, A> {
     pub(crate) state: S,
     pub(crate) answers: Vec<(Position, A)>,
 }
 
-/// The outcome of each task of a run, and how long after its append the result of each record was
-/// out.
+/// The tasks' outcomes, and the latency from each append to its published result.
 pub(crate) struct Run<A: Application> {
     pub(crate) order: Order,
     pub(crate) outcomes: Vec<Outcome<A::State, A::Answer>>,
-    /// From the shortest to the longest.
     pub(crate) latencies: Vec<Duration>,
 }
 
@@ -96,11 +90,11 @@ impl<A: Application> Run<A> {
     }
 }
 
-/// Runs an application on a log of each order, on the cluster at `address` or a new one; each
-/// client appends so often.
+/// Runs an application on a log of each order, on the cluster at `address` or a new one, with one
+/// append per client and interval `every`.
 ///
 /// # Errors
-/// If the cluster fails, or an answer differs from that of the same computation over final records.
+/// If the cluster fails, or an answer differs from the computation over final records.
 pub(crate) async fn compare<A: Application>(
     application: &A,
     address: Option<String>,
@@ -127,7 +121,7 @@ pub(crate) async fn compare<A: Application>(
     Ok(runs)
 }
 
-/// Says how soon the results of records were out, and how much earlier than in the first run.
+/// Prints the latencies, and the gain over the first run.
 pub(crate) fn tell<A: Application>(runs: &[Run<A>], what: &str) {
     let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
     for run in runs {
@@ -148,7 +142,6 @@ pub(crate) fn tell<A: Application>(runs: &[Run<A>], what: &str) {
     println!("All {what} are as the same computation over final records has them.");
 }
 
-/// The address of a running cluster, if the command line has one.
 pub(crate) fn address() -> Option<String> {
     std::env::args().nth(1)
 }
@@ -194,12 +187,11 @@ async fn run<A: Application>(
     Ok(run)
 }
 
-/// A handle of its own, with its own connections.
 async fn open(address: &str, name: &str) -> Result<Log, Failure> {
     Ok(Client::connect(address).await?.log(name).await?)
 }
 
-/// Appends each record when its time has come, whether or not those before it are acknowledged.
+/// Appends each record on schedule, without waiting for acknowledgements.
 async fn append(log: Log, arrivals: Vec<Arrival>, every: Duration, began: Instant) -> Result<(), Failure> {
     let (mut clock, mut appends) = (tokio::time::interval(every), vec![]);
     for arrival in arrivals {
@@ -215,7 +207,6 @@ async fn append(log: Log, arrivals: Vec<Arrival>, every: Duration, began: Instan
     Ok(())
 }
 
-/// When a record was appended.
 fn appended(record: &StoredRecord, began: Instant) -> Instant {
     let headers = record.headers();
     let header = headers.iter().find(|header| header.kind == APPENDED).expect("each was appended here");
@@ -223,8 +214,7 @@ fn appended(record: &StoredRecord, began: Instant) -> Instant {
     began + Duration::from_nanos(nanos.expect("it has eight bytes"))
 }
 
-/// The application at work: it computes on records as soon as they come, and lets answers out when
-/// they are final.
+/// Computes on records at once, and publishes answers when they are final.
 async fn speculate<A: Application>(
     log: Log,
     application: A,
@@ -245,10 +235,9 @@ async fn speculate<A: Application>(
         .undo(move |state: &mut A::State, (_, effect)| undoing.undo(state, effect))
         .externalize(move |state: &A::State, position, (appended, effect): (Instant, _)| {
             let answer = application.answer(&effect).map(|answer| (position, answer));
-            // There is room for the answer of each record.
             let _ = out.try_send((answer, appended.elapsed()));
             left -= 1;
-            // All records are final: the state does not run ahead.
+            // All records are final, so the state is too.
             if let Some(ends) = ends.take_if(|_| left == 0) {
                 let _ = ends.send(state.clone());
             }
@@ -266,8 +255,7 @@ async fn speculate<A: Application>(
     Ok((Outcome { state, answers: found }, latencies))
 }
 
-/// Checks that the effects of the records of a source can be taken back, the latest first, to the
-/// state before each.
+/// Checks that undo restores the state before each record.
 #[cfg(test)]
 pub(crate) fn undo_restores<A: Application>(application: &A) {
     let (mut state, mut before) = (application.start(), vec![]);
@@ -282,7 +270,7 @@ pub(crate) fn undo_restores<A: Application>(application: &A) {
     }
 }
 
-/// The same computation over final records only.
+/// The same computation over final records.
 async fn over_final_records<A: Application>(
     log: &Log,
     application: &A,

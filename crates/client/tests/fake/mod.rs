@@ -1,5 +1,5 @@
-//! A cluster of fake nodes over loopback TCP: sequencing replicas, one shard and a register that do
-//! as the test says, with none of the protocol's safety.
+//! A cluster of fake nodes over loopback TCP that follow the test's script, without the protocol's
+//! safety.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -18,22 +18,18 @@ use seriatim_protocol::{Message, erwin, shard};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// A sequencing replica's reaction to an append, in place of holding it.
+/// A sequencing replica's reaction to an append, instead of holding it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// It has no room.
     Busy,
-    /// It closes the connection.
     Disconnect,
-    /// It does not answer.
     Silence,
-    /// It holds the records, and closes the connection instead of acknowledging.
+    /// It holds the records, and disconnects instead of acknowledging.
     HoldAndDisconnect,
-    /// It does not know the session any more.
     Forget,
 }
 
-/// Nodes 1 to n. Each hosts a sequencing replica; node 1 leads, and what it holds is the log.
+/// Nodes 1 to n, each with a sequencing replica. Node 1 leads; its records are the log.
 pub(crate) struct Cluster {
     state: Arc<Mutex<State>>,
     addresses: Vec<String>,
@@ -45,18 +41,17 @@ pub(crate) struct State {
     pub entry: Option<LogEntry>,
     pub nodes: Vec<NodeAddress>,
     pub replicas: BTreeMap<NodeId, Replica>,
-    /// Which node a register question came to, for each of them.
+    /// The receiving node of each register question.
     pub lookups: Vec<NodeId>,
-    /// The nodes that leave register questions unanswered, for good.
+    /// Nodes that never answer register questions.
     pub deaf: BTreeSet<NodeId>,
-    /// How many answers of the register are lost, after it has done what was asked.
+    /// Register answers to lose after the work is done.
     pub lost_answers: usize,
-    /// The question by which the log was created, if it was.
     pub created_by: Option<u64>,
-    /// The node that each read of the shard came to.
+    /// The receiving node of each read.
     pub reads: Vec<NodeId>,
     pub trim: Position,
-    /// How many positions before the first record are empty, and how many after the last.
+    /// Empty positions before the first record, and after the last.
     pub empty: (u64, u64),
 }
 
@@ -65,7 +60,6 @@ pub(crate) struct Replica {
     pub held: Vec<(RecordId, Record)>,
     pub next: BTreeMap<SessionId, u64>,
     pub faults: VecDeque<Fault>,
-    /// It takes one record of each message, and has no room for the rest.
     pub is_slow: bool,
 }
 
@@ -99,7 +93,7 @@ impl From<control::Message> for Reaction {
     }
 }
 
-/// A view whose sequencing replicas are `nodes` and whose only shard is on the first of them.
+/// A view with sequencing replicas on `nodes`, and its only shard on the first.
 pub(crate) fn view(number: u64, nodes: &[u32]) -> View {
     let member = |node: &u32| Member { node: NodeId(*node), incarnation: Incarnation(1) };
     View {
@@ -118,7 +112,6 @@ pub(crate) fn view(number: u64, nodes: &[u32]) -> View {
     }
 }
 
-/// The log "orders" in a view 1 of these nodes.
 fn log_entry(nodes: Vec<u32>) -> LogEntry {
     LogEntry {
         id: LogId(7),
@@ -139,7 +132,6 @@ fn log_entry(nodes: Vec<u32>) -> LogEntry {
 }
 
 impl Cluster {
-    /// Starts `count` nodes that hold the log "orders" in view 1.
     pub(crate) async fn start(count: u32) -> Self {
         let numbers: Vec<u32> = (1..=count).collect();
         let entry = log_entry(numbers.clone());
@@ -176,31 +168,29 @@ impl Cluster {
         self.state.lock().expect("no test thread panicked")
     }
 
-    /// The next appends that `node` gets meet with these faults.
+    /// The next appends at `node` meet these faults.
     pub(crate) fn faults(&self, node: u32, faults: impl IntoIterator<Item = Fault>) {
         self.state().replicas.get_mut(&NodeId(node)).expect("it exists").faults.extend(faults);
     }
 
-    /// Registers a view of `nodes`.
     pub(crate) fn register(&self, number: u64, nodes: &[u32]) {
         let mut state = self.state();
         let entry = state.entry.as_mut().expect("the log exists");
         (entry.version, entry.view) = (number, Some(view(number, nodes)));
     }
 
-    /// The numbers that `node` holds, in the order in which it got them.
+    /// Record numbers on `node`, in order of arrival.
     pub(crate) fn held(&self, node: u32) -> Vec<u64> {
         self.state().replicas[&NodeId(node)].held.iter().map(|(id, _)| id.number).collect()
     }
 
-    /// Stops a node: its connections close, and nobody can connect.
+    /// Closes the node's connections and its listener.
     pub(crate) async fn stop(&mut self, node: u32) {
         let server = self.servers.remove(&NodeId(node)).expect("it runs");
         server.abort();
         let _ = server.await;
     }
 
-    /// Waits until no client is connected.
     pub(crate) async fn all_gone(&mut self) {
         self.connections.wait_for(|count| *count == 0).await.expect("the cluster runs");
     }
@@ -302,7 +292,7 @@ impl State {
         }
     }
 
-    /// The number of the registered view, and whether it names this node as a sequencing replica.
+    /// The registered view, and whether this node is a sequencing replica in it.
     fn registered(&self, node: NodeId) -> (ViewNumber, bool) {
         let view = self.entry.as_ref().and_then(|entry| entry.view.as_ref());
         let is_member = view.is_some_and(|view| view.sequencers.iter().any(|member| member.node == node));
@@ -372,7 +362,6 @@ impl State {
             let positions = (first.0..).zip(held);
             positions.filter(|(position, _)| (from.0..end.0).contains(position)).map(stored).collect()
         };
-        // Empty positions are told as far as they reach.
         let empty = |from: Position, upto: Position| -> Vec<Span> {
             let parts = [(Position::ZERO, first), (last, end)];
             let touched = parts.into_iter().filter(|(start, stop)| *start < upto && from < *stop);

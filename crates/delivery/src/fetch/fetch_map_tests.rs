@@ -1,5 +1,4 @@
-//! Reads of a log whose positions do not tell their shards: a whole log that answers, and every
-//! message counted.
+//! Reads of a log without placement: all shards answer, and every message is counted.
 
 use super::*;
 use crate::testing::{
@@ -7,32 +6,28 @@ use crate::testing::{
 };
 use seriatim_model::{Order, Position, ViewHistory};
 
-/// The number of no shard.
 const NOBODY: u32 = ShardId::NOBODY.0;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A log of records on `shards` shards, all of them final, and a reader of it.
+/// A log of final records on `shards` shards, and a reader.
 struct Log {
     fetch: Fetch,
     shards: u32,
     view: u64,
     stable: u64,
     trim: u64,
-    /// The owner of a position.
     owner: fn(u64, u32) -> u32,
-    /// Shards that know no map.
     ignorant: Vec<u32>,
-    /// The shards that were asked for records, and those that were asked for the map, since the
-    /// last look.
+    /// Shards asked for records, and for the map, since the last look.
     asked: Vec<u32>,
     mapped: Vec<u32>,
-    /// A shard that lost what it had, and up to where.
+    /// A shard with a loss, and its end.
     lost: Option<(u32, u64)>,
     last_token: u64,
 }
 
-/// Runs of different lengths, up to three.
+/// Runs of one to three positions.
 fn in_runs(position: u64, shards: u32) -> u32 {
     (position / 3 * 7 + position % 3 / 2) as u32 % shards
 }
@@ -62,7 +57,6 @@ impl Log {
         }
     }
 
-    /// Reads, and lets the shards answer until there is an end.
     fn read(&mut self, from: u64, max: u32) -> Reply {
         self.last_token += 1;
         let request =
@@ -72,7 +66,7 @@ impl Log {
         ended.remove(0)
     }
 
-    /// Takes an input, and all answers to what comes of it.
+    /// Handles an input, and all answers to its questions.
     fn step(&mut self, input: Input<Message, Request>) -> Vec<Reply> {
         let mut inputs = std::collections::VecDeque::from([input]);
         let mut ended = vec![];
@@ -107,7 +101,6 @@ impl Log {
                 let mut empty = Span::of((from.0..upto).filter(is_empty).map(Position));
                 let mut upto = Position(upto);
                 if let Some(last) = empty.last_mut().filter(|last| last.end() == upto) {
-                    // It is told as far as it reaches.
                     last.count += (upto.0..self.stable).take_while(is_empty).count() as u64;
                     upto = last.end();
                 }
@@ -134,7 +127,7 @@ impl Log {
         }
     }
 
-    /// How many shards were asked for records, and how many for the map, since the last look.
+    /// Counts of shards asked for records, and for the map, since the last look.
     fn questions(&mut self) -> (usize, usize) {
         (std::mem::take(&mut self.asked).len(), std::mem::take(&mut self.mapped).len())
     }
@@ -181,7 +174,7 @@ fn one_record_costs_one_question_once_its_surroundings_are_known() {
         let owner = in_runs(position, 8);
         assert_eq!((log.asked.clone(), log.questions()), (vec![owner], (1, 0)));
     }
-    // A range costs a question to each shard that has a part of it.
+    // A range costs one question per shard in it.
     assert_eq!(log.read(10, 3), records(10..13));
     assert_eq!(log.questions(), (3, 0));
 }
@@ -206,7 +199,7 @@ fn short_reads_in_a_row_ask_few_shards() {
         assert_eq!(log.read(from, 4), records(from..from + 4));
     }
     let (asked, mapped) = log.questions();
-    // Four positions lie on three shards at most.
+    // Four positions lie on at most three shards.
     assert!(asked <= 2500 * 3 + 2 * 8 && mapped <= 3, "{asked} and {mapped}");
 }
 
@@ -231,7 +224,7 @@ fn who_knows_no_map_is_not_asked_in_vain() {
     assert!(asked == 4 && mapped <= 4, "{asked} and {mapped}");
     assert_eq!(log.read(501, 1), records(501..502));
     assert_eq!(log.questions(), (1, 0));
-    // Where nobody knows it, all are asked for the records.
+    // If no shard has a map, all are asked for the records.
     let mut log = Log::new(2, 1000);
     log.ignorant = vec![0, 1];
     for _ in 0..3 {
@@ -261,7 +254,7 @@ fn the_map_stays_when_the_view_changes_and_goes_where_a_loss_was_accepted() {
     let _ = log.questions();
     assert_eq!(log.read(501, 1), records(501..502));
     assert_eq!((log.asked.clone(), log.questions()), (vec![in_runs(501, 4)], (1, 0)));
-    // An operator accepted that everything from 400 on is lost; it was given out anew.
+    // The records from 400 on were replaced after an accepted loss.
     log.enter_view(4, 400);
     log.owner = |position, shards| (in_runs(position, shards) + u32::from(position >= 400)) % shards;
     assert_eq!(log.read(399, 1), records(399..400));
@@ -272,7 +265,7 @@ fn the_map_stays_when_the_view_changes_and_goes_where_a_loss_was_accepted() {
     assert_eq!(log.questions(), (4, 1));
     assert_eq!(log.read(501, 1), records(501..502));
     assert_eq!(log.questions(), (1, 0));
-    // The answer of a shard that does not know of the loss yet does not count.
+    // A shard that does not know the loss is ignored.
     let mut log = Log::new(4, 1000);
     log.enter_view(3, 0);
     log.view = 2;
@@ -294,8 +287,7 @@ fn what_a_shard_had_that_has_left_meanwhile_is_trimmed_whatever_the_others_said_
         };
         let read = Request::Read { from: Position(7), max: 2, wait: SECOND, answer_within: SECOND };
         let (asked, _) = step(Input::Request { token: 1, request: read });
-        // One shard has the second position and says so. The first is the other's, which does not
-        // answer.
+        // One shard has the second position. The owner of the first is silent.
         for (node, shard, message) in asked {
             let shard::Message::Read { request, .. } = message else { continue };
             if shard != leaves {
@@ -304,7 +296,7 @@ fn what_a_shard_had_that_has_left_meanwhile_is_trimmed_whatever_the_others_said_
                 assert_eq!(step(from_shard(node, shard, message)).1, []);
             }
         }
-        // The log is trimmed, the other shard leaves, and one joins.
+        // The log is trimmed, the owner leaves, and a shard joins.
         let mut entry = mapped_entry(2, 3);
         entry.history.push(ViewNumber(2), Position(20));
         let shards = &mut entry.view.as_mut().unwrap().shards;
@@ -362,8 +354,7 @@ fn records_of(position: u64) -> Reply {
     records(position..position + 1)
 }
 
-/// Two positions of nobody, a record, and again, but from 1000 to 3000 there are only such of
-/// nobody.
+/// Two positions of no shard, then a record, repeated; from 1000 to 3000 no shard has any.
 fn in_gaps(position: u64, shards: u32) -> u32 {
     match position {
         1000..3000 => NOBODY,
@@ -387,7 +378,6 @@ fn positions_of_nobody_are_passed_over_whether_their_map_is_known_or_not() {
     assert_eq!(log.questions(), (2, 0), "somebody says whether they are trimmed");
     assert_eq!(log.read(5, 3), records_between(5, 8));
     assert_eq!((log.asked.clone(), log.questions()), (vec![1], (1, 0)), "nobody has no node to ask");
-    // Records and their surroundings: only shards that have some are asked.
     assert_eq!(log.read(4, 6), records_between(4, 11));
     assert_eq!(log.questions(), (2, 0));
 }

@@ -1,4 +1,4 @@
-//! Scripts: inputs in, effects out.
+//! Scripted inputs and expected effects.
 
 use super::read::MISSING_PAUSE;
 use super::*;
@@ -9,14 +9,14 @@ use crate::testing::{
 
 const MS: Duration = Duration::from_millis(1);
 
-/// A fetch at a time, with what it asked of each shard.
+/// A fetch with its open questions.
 struct Script {
     fetch: Fetch,
     now: Time,
-    /// Per shard: the node asked, the request, and for how long to wait.
+    /// Per shard: node, request, wait.
     asked: BTreeMap<u32, (u32, u64, u32)>,
     looked_up: u64,
-    /// How often.
+    /// Count of register questions.
     lookups: usize,
 }
 
@@ -37,7 +37,7 @@ impl Script {
                 shard::Message::Cancel { request } => {
                     self.asked.retain(|other, asked| *other != shard || asked.1 != request);
                 }
-                // Nobody answers that here: all shards are asked for records.
+                // No map: all shards are asked for records.
                 shard::Message::Map { .. } => {}
                 other => panic!("a fetch does not send {other:?}"),
             }
@@ -66,7 +66,7 @@ impl Script {
         self.step(from_shard(node, shard, shard::Message::Records { request, records, upto: Position(upto) }))
     }
 
-    /// A shard calls positions empty: the first, and how many.
+    /// A shard reports an empty span: first position and count.
     fn answer_empty(&mut self, shard: u32, (first, count): (u64, u64), upto: u64) -> Vec<Reply> {
         let (node, request, _) = self.asked[&shard];
         let (records, empty) = (vec![], vec![Span { first: Position(first), count }]);
@@ -128,7 +128,7 @@ fn a_shard_that_is_silent_does_not_hold_back_what_is_there() {
 #[test]
 fn all_replicas_of_a_retired_shard_are_asked_in_turn_since_no_view_replaces_one_that_is_gone() {
     let mut log = without_a_shard();
-    // Positions say whose they are: no shard is asked for that.
+    // With a placement only the owner is asked.
     log.config.order = seriatim_model::Order::ErwinBb;
     let mut script = Script::new(log);
     script.read(0, 3, 5000 * MS);
@@ -159,7 +159,7 @@ fn a_silent_replica_may_have_what_another_has_damaged() {
     script.read(0, 3, 5000 * MS);
     assert_eq!(script.answer(1, run([1]), 3), []);
     let damaged = ReadError::Damaged { position: Position(0) };
-    // The first replica is silent, and so is the second one asked.
+    // Both replicas are silent.
     while script.asked[&0].0 == primary(1, 0) {
         assert_eq!(script.wait(200 * MS), []);
     }
@@ -247,7 +247,7 @@ fn reads_that_find_nothing_where_another_shard_is_ahead_ask_for_a_newer_view_now
         script.now = script.now + pause * MS;
         script.read(0, 2, Duration::ZERO);
         assert_eq!(script.answer(1, run([1]), 2), []);
-        // Its replica may be of a view that is over, and nobody told it.
+        // The replica may be in an ended view without knowing.
         assert_eq!(script.answer(0, vec![], 0), records([], 0));
         assert_eq!(script.lookups, lookups, "after {pause} ms more");
     }
@@ -341,7 +341,7 @@ fn what_a_replica_does_not_hold_yet_is_asked_of_the_next() {
     assert_eq!(script.asked[&0].0, 100);
     assert_eq!(script.answer(0, run([3]), 4), records([3], 4));
     script.read(3, 8, Duration::ZERO);
-    // It may be on its way to a replica, for as long as the reader waits.
+    // A copy is possible while the reader waits.
     let failure = Failure::Missing { position: Position(3), shard: ShardId(0) };
     assert!(failure.to_string().contains("position 3"));
     let begin = script.now;
@@ -378,7 +378,7 @@ fn a_gap_is_an_error_once_the_register_knows_of_no_newer_view() {
     script.read(0, 8, Duration::ZERO);
     assert_eq!(script.answer(0, run([1]), 2), []);
     script.wait(Duration::ZERO);
-    // The shard may have answered in another view: it is asked again.
+    // The shard may have answered in another view, so it is asked again.
     assert_eq!(script.found(entry(1, 1, 64)), []);
     assert_eq!(script.answer(0, run([1]), 2), []);
     script.wait(Duration::ZERO);
@@ -391,7 +391,7 @@ fn a_place_that_moved_because_it_was_trimmed_is_no_gap() {
     let mut script = Script::new(entry(1, 2, 1));
     script.read(0, 2, Duration::ZERO);
     assert_eq!(script.answer(1, run([1]), 2), []);
-    // The log is trimmed. Shard 0 is about to leave, and the places below are not its own any more.
+    // The log is trimmed, shard 0 will leave, and the placement below no longer names it.
     let mut newer = entry(2, 2, 1);
     let view = newer.view.as_mut().unwrap();
     view.placement = seriatim_model::Placement::new(vec![ShardId(1)], 1);

@@ -1,23 +1,23 @@
-//! Which shards hold which positions, as far as a reader was told (LazyLog §5.3).
+//! A reader's knowledge of the owners of positions (LazyLog §5.3).
 
 use std::collections::BTreeMap;
 
 use seriatim_model::storage::Owned;
 use seriatim_model::{Position, ShardId, limits};
 
-/// Consecutive positions of one shard: up to this position, and from the end of the run before.
+/// A run of one shard: its exclusive end and the owner. It begins at the end of the previous run.
 pub(crate) type Run = (Position, ShardId);
 
 /// Owners of final positions, in a bounded number of runs.
 ///
-/// They are kept in stretches of positions without a break. When there is no more room, the stretch
-/// that was used least recently goes, as a whole.
+/// A stretch is a contiguous range of positions. When room is short, the least recently used
+/// stretch is dropped as a whole.
 ///
 /// Invariants: stretches do not overlap, and none is empty; `run_count` is the number of all their
 /// runs and at most `most_runs`; `by_use` names each stretch once, by its `used`.
 #[derive(Debug)]
 pub(crate) struct PositionMap {
-    /// By their first positions.
+    /// By first position.
     stretches: BTreeMap<Position, Stretch>,
     by_use: BTreeMap<u64, Position>,
     run_count: usize,
@@ -32,13 +32,12 @@ struct Stretch {
 }
 
 impl PositionMap {
-    /// Knows nothing yet, and never more than `most_runs` runs.
     pub(crate) fn new(most_runs: usize) -> Self {
         let (stretches, by_use) = (BTreeMap::new(), BTreeMap::new());
         Self { stretches, by_use, run_count: 0, most_runs, last_use: 0 }
     }
 
-    /// The first position from `from` on of which the owner is not known.
+    /// First position at or above `from` without a known owner.
     pub(crate) fn known_from(&self, from: Position) -> Position {
         let mut next = from;
         while let Some(end) = self.stretch_at(next).map(|(_, stretch)| stretch.end()) {
@@ -47,7 +46,6 @@ impl PositionMap {
         next
     }
 
-    /// The owners of `from..end`, if all of them are known.
     pub(crate) fn owners(&mut self, from: Position, end: Position) -> Option<Vec<Run>> {
         if self.known_from(from) < end {
             return None;
@@ -69,7 +67,6 @@ impl PositionMap {
         Some(owners)
     }
 
-    /// Takes note of the owners of the positions from `from` on.
     pub(crate) fn learn(&mut self, from: Position, owned: &[Owned]) {
         let mut runs: Vec<Run> = vec![];
         let mut end = from;
@@ -94,8 +91,7 @@ impl PositionMap {
         self.assert_counted();
     }
 
-    /// Forgets what lies below `first`: nobody reads there any more. What a stretch has on both
-    /// sides stays.
+    /// Drops everything below `first`, except the lower part of a stretch that contains it.
     pub(crate) fn forget_below(&mut self, first: Position) {
         while self.stretches.first_key_value().is_some_and(|(_, lowest)| lowest.end() <= first) {
             let (lowest, _) = self.stretches.first_key_value().expect("just seen");
@@ -104,7 +100,6 @@ impl PositionMap {
         self.assert_counted();
     }
 
-    /// Forgets the owners of the positions from `first` on.
     pub(crate) fn forget_from(&mut self, first: Position) {
         let reaching = self.stretch_at(first).map(|(start, _)| start).filter(|start| *start < first);
         let kept = reaching.map(|start| (start, within(&self.stretches[&start].runs, start, first)));
@@ -116,22 +111,19 @@ impl PositionMap {
         self.assert_counted();
     }
 
-    /// Each stretch is in the list of uses and has a run at least, and all runs belong to
-    /// stretches.
+    /// Each stretch has an entry in `by_use` and at least one run.
     fn assert_counted(&self) {
         let (stretches, uses, runs) = (self.stretches.len(), self.by_use.len(), self.run_count);
         let has_some = runs >= stretches && (runs == 0) == (stretches == 0);
         assert!(uses == stretches && has_some, "{stretches} stretches, {uses} in use, {runs} runs");
     }
 
-    /// The stretch that has `position`, and its first position.
     fn stretch_at(&self, position: Position) -> Option<(Position, &Stretch)> {
         let (first, stretch) = self.stretches.range(..=position).next_back()?;
         (position < stretch.end()).then_some((*first, stretch))
     }
 
-    /// Adds runs of positions that are not known, to the stretch before them if that is short
-    /// enough.
+    /// Inserts runs of unknown positions; joins them to the stretch before if that is short enough.
     fn insert(&mut self, first: Position, runs: Vec<Run>) {
         let (before, end) =
             (self.stretches.range(..first).next_back(), runs.last().map_or(first, |run| run.0));
@@ -182,7 +174,7 @@ impl Stretch {
     }
 }
 
-/// Adds a run behind others, as part of the last one if it is of the same shard.
+/// Appends a run; merges it with the last one of the same shard.
 fn add(runs: &mut Vec<Run>, (end, shard): Run) {
     match runs.last_mut() {
         Some((last_end, last_shard)) if *last_shard == shard => *last_end = end,
@@ -190,7 +182,6 @@ fn add(runs: &mut Vec<Run>, (end, shard): Run) {
     }
 }
 
-/// The runs of `from..end`, a part of what `runs` cover.
 fn within(runs: &[Run], from: Position, end: Position) -> Vec<Run> {
     let start = runs.partition_point(|(run_end, _)| *run_end <= from);
     let mut part: Vec<Run> = vec![];
@@ -256,7 +247,6 @@ mod tests {
         assert_eq!((map.run_count, map.by_use.len()), (0, 0));
     }
 
-    /// An operation on a map.
     #[derive(Clone, Debug)]
     enum Step {
         Learn(u64, u64),
@@ -274,14 +264,13 @@ mod tests {
         ]
     }
 
-    /// The true owner of a position: runs of different lengths.
+    /// Runs of different lengths.
     fn owner(position: u64) -> ShardId {
         ShardId((position / 3 % 4 * (position / 7 % 2)) as u32)
     }
 
     proptest! {
-        /// Next to a map with an entry for each position: what is known is true, and nothing is
-        /// forgotten but for want of room.
+        /// Compares with a naive map: known owners are correct, and the map forgets only for room.
         #[test]
         fn it_knows_what_a_naive_map_knows(steps in prop::collection::vec(step(), 1..60), room in 4..200usize) {
             let mut map = PositionMap::new(room);
@@ -320,7 +309,7 @@ mod tests {
                     Step::ForgetBelow(first) => {
                         map.forget_below(Position(first));
                         roomy.forget_below(Position(first));
-                        // Below it a map may know more, and nobody asks.
+                        // The map may know more below it; no test asks there.
                         let kept = (0..first).filter(|at| roomy.known_from(Position(*at)) == Position(*at));
                         kept.for_each(|at| { naive.remove(&at); });
                     }

@@ -1,4 +1,4 @@
-//! Reads: the records from a position on, waiting for the first if need be.
+//! Reads: the records from a position on, with an optional wait for the first.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,67 +25,57 @@ use crate::source::{Directory, Learned, send};
 /// A request to a [`Fetch`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Read. Where no record is at the positions wanted, and none will be, it reads on behind them,
-    /// however many these are.
+    /// Reads records.
     Read {
-        /// The first position wanted.
+        /// First wanted position.
         from: Position,
-        /// At most this many positions that may have a record; not more than
-        /// [`limits::READ_RECORDS`] are read at once.
+        /// Length of the range in positions, capped at [`limits::READ_RECORDS`]. If the whole range
+        /// is empty, the read continues behind it.
         max: u32,
         /// How long to wait while nothing at `from` is final.
         wait: Duration,
-        /// How long to wait, beyond that, for shards that do not answer.
+        /// Additional wait for shards that do not answer.
         answer_within: Duration,
     },
-    /// Nobody waits any more for the read with this token. It is not answered.
+    /// Drops the read with this token, without an answer.
     Cancel,
 }
 
-/// The outcome of a read.
+/// Outcome of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// The records that are there.
+    /// The available records.
     Records {
-        /// The records, in order, without no-ops.
+        /// In order, without no-ops.
         records: Vec<Stored>,
-        /// Where to read on: every position from `from` up to it is in `records`, a no-op's, or
-        /// empty. It may lie beyond what was wanted.
+        /// Where to continue. All positions below are in `records` or have no record. It may exceed
+        /// the wanted range.
         next: Position,
     },
-    /// It did not work.
+    /// The read failed.
     Failed(Failure),
 }
 
 /// Reads a log, any number of [`Request`]s at a time.
 ///
-/// Every shard that holds a position in the range is asked at once. The answer is the longest
-/// prefix that they gave out: a shard that is behind the others shortens it, and only one that
-/// holds the very next position is waited for.
+/// It asks all shards of the range at once and answers with the longest available prefix: a slow
+/// shard shortens the answer, and only the shard of the next position delays it.
 ///
-/// Where clients choose the shards of their records, the positions do not tell which shards these
-/// are. As long as the reader does not know it, all shards are asked; at the same time it asks one
-/// of them for the map of the positions around, so that a later read there asks only the shards
-/// that it needs. What it is told of final positions stays true through all views. It goes only for
-/// want of room, when it is trimmed, and where an operator accepted that final records are lost.
+/// Without a placement, owners are unknown at first: it asks all shards, and one of them for the
+/// map of the surrounding positions. Later reads ask only the owners. The map of final positions
+/// stays valid through all views; it shrinks for room, by a trim, or after an accepted loss.
 #[derive(Debug)]
 pub struct Fetch {
     shared: Shared,
     options: Options,
-    /// By their tokens.
     reads: BTreeMap<u64, Read>,
-    /// It has what replicas say that know the view `entered`, or a later one: what lies below their
-    /// stable bounds.
+    /// From replicas that know view `entered` or later, below their stable bounds.
     map: PositionMap,
-    /// Questions for the map on their way.
     questions: BTreeMap<u64, Question>,
-    /// Which shard is asked next.
     turn: usize,
-    /// The latest view that is known.
     entered: ViewNumber,
-    /// The highest bound below which a shard said that everything is final.
+    /// Highest stable bound that a shard reported.
     stable: Position,
-    /// Everything below it is trimmed.
     trim: Position,
 }
 
@@ -95,9 +85,7 @@ struct Question {
     node: NodeId,
     from: Position,
     end: Position,
-    /// How many shards were asked before.
     tries: usize,
-    /// When the answer is not waited for any more.
     until: Time,
 }
 
@@ -107,7 +95,7 @@ impl Machine for Fetch {
     type Reply = Reply;
 
     /// # Panics
-    /// If a read is requested with the token of one that is not answered.
+    /// If a read has the token of an unanswered read.
     fn step(&mut self, now: Time, input: Input<Message, Request>, out: &mut Out) {
         match input {
             Input::Request { token, request: Request::Read { from, max, wait, answer_within } } => {
@@ -138,7 +126,7 @@ impl Machine for Fetch {
 }
 
 impl Fetch {
-    /// A reader of the log that `entry` describes. `control` is the node of the register.
+    /// A reader of the log of `entry`. `control` is the node for register questions.
     #[must_use]
     pub fn new(control: NodeId, entry: LogEntry, options: Options) -> Self {
         let entered = entry.view_number();
@@ -161,7 +149,7 @@ impl Fetch {
         self.reads.is_empty()
     }
 
-    /// The register's entry, as far as this reader knows.
+    /// The latest known register entry.
     #[must_use]
     pub fn entry(&self) -> &LogEntry {
         self.shared.directory.entry()
@@ -169,7 +157,7 @@ impl Fetch {
 
     fn start(&mut self, now: Time, token: u64, wanted: Wanted, out: &mut Out) {
         assert!(!self.reads.contains_key(&token), "a token names one read");
-        // Nobody can be asked for more than a log can reach, and there are no records above.
+        // No records exist above `Position::MAX`.
         let from = wanted.from.min(Position::MAX);
         let end = (from + u64::from(wanted.max.min(limits::READ_RECORDS))).min(Position::MAX);
         if end == from {
@@ -186,7 +174,7 @@ impl Fetch {
         self.reads.insert(token, read);
     }
 
-    /// Lets each read take note of something that may end it.
+    /// Notifies every read, and finishes reads with an answer.
     fn for_each(
         &mut self,
         now: Time,
@@ -202,8 +190,8 @@ impl Fetch {
         }
     }
 
-    /// A read is answered. One that found out that no record is where it looked reads on behind
-    /// that, and still waits as long as it was to.
+    /// Answers a read. After only empty positions it continues behind them, within its time
+    /// limit.
     fn finish(&mut self, now: Time, token: u64, reply: Reply, out: &mut Out) {
         let Some(read) = self.end(token, out) else { return };
         let stays = self.options.mutates(Mutation::EmptyEndsRead);
@@ -217,7 +205,6 @@ impl Fetch {
         }
     }
 
-    /// A read is over.
     fn end(&mut self, token: u64, out: &mut Out) -> Option<Read> {
         let mut read = self.reads.remove(&token)?;
         read.cancel(&mut self.shared, out);
@@ -251,7 +238,6 @@ impl Fetch {
                 self.mapped(now, request, (view, stable), &owned, out);
             }
             shard::Message::Fenced { .. } => self.shared.directory.ask(now),
-            // The rest are not for readers.
             _ => {}
         }
     }
@@ -269,7 +255,6 @@ impl Fetch {
         });
     }
 
-    /// Lets the read that asked this take the answer.
     fn answered(
         &mut self,
         now: Time,
@@ -298,14 +283,13 @@ impl Fetch {
         }
     }
 
-    /// Final positions stay final, and so do their owners; only where an operator accepted a loss,
-    /// not from `lost_from` on.
+    /// Final positions and owners stay valid, except from `lost_from` on after an accepted loss.
     fn enter_view(&mut self, now: Time, lost_from: Position, out: &mut Out) {
         self.entered = self.entry().view_number();
         if !self.options.mutates(Mutation::MapBeyondStable) {
             self.map.forget_from(lost_from);
         }
-        // A replica that was asked in an older view may not know of that.
+        // A replica asked in an older view may not know the loss.
         self.questions.clear();
         self.stable = self.stable.min(lost_from);
         self.for_each(now, out, |read, shared, out| {
@@ -314,8 +298,8 @@ impl Fetch {
         });
     }
 
-    /// The owners of `from..end`, if the positions do not tell them and they are known. Asks for
-    /// what is not, or is likely to be wanted next.
+    /// Known owners of `from..end`, if no placement names them. Asks for missing parts, and for the
+    /// part likely to be read next.
     fn owners(&mut self, now: Time, from: Position, end: Position, out: &mut Out) -> Option<Vec<Run>> {
         let view = self.shared.directory.view()?;
         let has_ended = self.shared.directory.ended().next().is_some();
@@ -324,7 +308,7 @@ impl Fetch {
             return None;
         }
         self.questions.retain(|_, question| now < question.until);
-        // As long as nothing is known to be final, one question is enough.
+        // While no position is known to be final, one question is enough.
         let stable = if self.stable == Position::ZERO { from.next() } else { self.stable };
         let ahead = Position(end.0.saturating_add(end - from));
         let mut next = self.map.known_from(from.max(self.trim));
@@ -341,7 +325,7 @@ impl Fetch {
         self.map.owners(from, end)
     }
 
-    /// Asks the primary of some shard: each of them knows the owners of all positions.
+    /// Asks the next shard's primary: every shard has the whole map.
     fn ask_for_map(&mut self, now: Time, (from, end): (Position, Position), tries: usize, out: &mut Out) {
         let Some(View { shards, .. }) = self.shared.directory.view() else { return };
         self.turn = (self.turn + 1) % shards.len();
@@ -352,7 +336,7 @@ impl Fetch {
         send(node, shard, shard::Message::Map { request, from, end }, out);
     }
 
-    /// The replica that was asked does not know: it joined later, or is still copying.
+    /// The replica has no map: it joined later, or is still copying.
     fn ask_another(&mut self, now: Time, question: Question, out: &mut Out) {
         let Question { from, end, tries, .. } = question;
         let count = self.shared.directory.view().map_or(0, |view| view.shards.len());
@@ -372,7 +356,7 @@ impl Fetch {
     ) {
         let Some(question) = self.questions.remove(&request) else { return };
         if view < self.entered {
-            // It may not know of a loss that was accepted since.
+            // It may not know a later accepted loss.
             return self.ask_another(now, question, out);
         }
         self.stable = self.stable.max(stable);

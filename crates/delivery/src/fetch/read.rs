@@ -1,4 +1,4 @@
-//! One read of a [`Fetch`](super::Fetch): which shards are asked, and what comes of it.
+//! One read of a [`Fetch`](super::Fetch): its questions to shards, and their answers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,27 +14,24 @@ use super::map::Run;
 use crate::failure::Failure;
 use crate::source::{Directory, Doubt, Round, Turn, Verdict, feed::disorder, send};
 
-/// How long a shard is asked to wait at once. The view may change meanwhile without its noticing.
+/// Longest wait per question at a shard, which may miss a view change meanwhile.
 const POLL_FOR: Duration = Duration::from_secs(2);
-/// How long to wait for an answer, beyond what the shard was asked to wait; doubled up to
-/// [`RESEND_MOST`].
+/// First timeout beyond the shard's wait; doubles up to [`RESEND_MOST`].
 pub(crate) const RESEND_FIRST: Duration = Duration::from_millis(200);
 const RESEND_MOST: Duration = Duration::from_secs(2);
-/// How long to wait before all replicas are asked again for what none of those that answer gives
-/// out; doubled up to [`RESEND_MOST`].
+/// First pause before asking all replicas again; doubles up to [`RESEND_MOST`].
 pub(crate) const MISSING_PAUSE: Duration = Duration::from_millis(100);
-/// How long to wait before a replica that disconnected is asked again; doubled up to
-/// [`RESEND_MOST`].
+/// First pause before asking a disconnected replica again; doubles up to [`RESEND_MOST`].
 const PAUSE: Duration = Duration::from_millis(20);
 
 pub(crate) type Out = Vec<Effect<Message, Reply>>;
 
-/// The state that the reads of one log share.
+/// State shared by the reads of one log.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) directory: Directory,
     last_request: u64,
-    /// The read that asked each unanswered question.
+    /// Token of the read per unanswered question.
     askers: BTreeMap<u64, u64>,
 }
 
@@ -43,77 +40,64 @@ impl Shared {
         Self { directory, last_request: 0, askers: BTreeMap::new() }
     }
 
-    /// A number for a question.
     pub(crate) fn next_request(&mut self) -> u64 {
         self.last_request += 1;
         self.last_request
     }
 
-    /// The read that asked this.
     pub(crate) fn asker(&self, request: u64) -> Option<u64> {
         self.askers.get(&request).copied()
     }
 }
 
-/// The records that a caller wants.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
-    /// The first position.
     pub(crate) from: Position,
-    /// Of how many positions at most.
     pub(crate) max: u32,
-    /// Until when to wait for the first record.
+    /// Time limit for the first record.
     pub(crate) until: Time,
-    /// How long to wait, beyond that, for shards that do not answer.
+    /// Additional wait for shards that do not answer.
     pub(crate) answer_within: Duration,
 }
 
-/// A read that is not answered yet.
 #[derive(Debug)]
 pub(crate) struct Read {
     token: u64,
     wanted: Wanted,
-    /// The end of the positions that are asked for.
     end: Position,
-    /// Until when to wait for an answer at all.
+    /// Time limit for the whole read.
     give_up: Time,
-    /// Which shards hold the range, if it is known. Only they are asked.
+    /// Owners of the range. Only these shards are asked. None: unknown.
     owners: Option<Vec<Run>>,
     parts: BTreeMap<ShardId, ShardPart>,
-    /// Of the first position.
+    /// About the first position.
     doubt: Doubt,
 }
 
-/// One shard's part of a read.
 #[derive(Debug)]
 struct ShardPart {
     node: NodeId,
     replica: usize,
-    /// The replicas that cannot give out the first position, ...
+    /// Replicas that cannot serve the first position.
     round: Round,
-    /// ... the failure if all of them said so, ...
+    /// The failure, if all replicas reported one.
     in_vain: Option<Failure>,
-    /// ... and when they are asked again for it.
     rounds: Backoff,
     request: u64,
-    /// When to ask, if no answer comes before; none when it answered.
+    /// Time of the next question; None after an answer.
     ask_at: Option<Time>,
-    /// Questions that were not answered, or not now; its pause is how long an answer may take.
+    /// Repetitions of the question; the pause is the answer timeout.
     tries: Backoff,
-    /// When it is asked again after its node disconnected.
     reconnects: Backoff,
-    /// Whether it ever answered this read.
     answered: bool,
-    /// It lost what it had of the first position, if that was its own, and up to this one.
+    /// End of its loss, if it lost its record at the first position.
     lost: Option<Position>,
     records: Vec<Stored>,
-    /// The positions that it called empty.
     empty: Vec<Span>,
     upto: Position,
 }
 
 impl Read {
-    /// A read of what is wanted up to `end`, of which `owners` hold all if they are known.
     pub(crate) fn new(
         now: Time,
         token: u64,
@@ -125,8 +109,7 @@ impl Read {
         Self { token, wanted, end, give_up, owners, parts: BTreeMap::new(), doubt: Doubt::default() }
     }
 
-    /// The rest of what is wanted, where no position below `next` has a record; nothing, if that is
-    /// not known of any.
+    /// The remaining request if the positions below `next` are empty; None if none is.
     pub(crate) fn rest_from(&self, next: Position) -> Option<Wanted> {
         (next > self.wanted.from).then_some(Wanted { from: next, ..self.wanted })
     }
@@ -135,7 +118,7 @@ impl Read {
         self.parts.values().filter_map(|part| part.ask_at).fold(self.give_up, Time::min)
     }
 
-    /// Sets up a part for each shard that holds a position in the range, at its primary.
+    /// Creates a part for each shard of the range, at its primary.
     pub(crate) fn ask_shards(&mut self, now: Time, shared: &mut Shared) {
         let Some(view) = shared.directory.view() else { return };
         let is_gone = |shard: ShardId| shard != ShardId::NOBODY && view.holders(shard).is_none();
@@ -169,8 +152,8 @@ impl Read {
         }
     }
 
-    /// The shards that may hold a position in the range. If none of the view does, one that can say
-    /// whether it is trimmed.
+    /// Shards that may hold a position of the range; if there is none, a shard that can report a
+    /// trim.
     fn shards(&self, directory: &Directory, view: &View) -> Vec<ShardId> {
         let placement = directory.placement();
         let retired = view.retired.iter().filter(|retired| self.wanted.from < retired.until);
@@ -194,8 +177,7 @@ impl Read {
         shards
     }
 
-    /// The shard that holds `position`, or nobody, and the end of the run of positions from there
-    /// on of which that is true, if that is known.
+    /// The owner of `position` (possibly no shard) and the end of its run, if known.
     fn run_at(&self, placement: Option<&Placement>, position: Position) -> Option<(ShardId, Position)> {
         if let Some(placement) = placement {
             return Some(placement.stripe_at(position));
@@ -205,14 +187,13 @@ impl Read {
         owners.get(index).map(|(end, shard)| (*shard, *end))
     }
 
-    /// Asks the shards whose time has come.
     pub(crate) fn ask_due(&mut self, now: Time, shared: &mut Shared, out: &mut Out) {
         for (shard, part) in &mut self.parts {
             if part.ask_at.is_none_or(|at| now < at) {
                 continue;
             }
             if part.request != 0 {
-                // No answer: a lost message, or a replica that is gone or deposed.
+                // Timeout: a lost message, or a replica that is down or deposed.
                 part.cancel(*shard, shared, out);
                 part.tries.tried(now);
                 part.turn_away(*shard, &mut shared.directory, now);
@@ -232,8 +213,7 @@ impl Read {
         }
     }
 
-    /// A shard gave out records. Returns the answer to the whole, if that is all that was waited
-    /// for.
+    /// Handles a shard's records. Returns the answer of the read if it is complete.
     pub(crate) fn receive(
         &mut self,
         now: Time,
@@ -246,7 +226,7 @@ impl Read {
         let ends_at =
             shared.directory.view().and_then(|view| view.retired(shard)).map(|retired| retired.until);
         if upto == position && ends_at.is_some_and(|ends_at| position < ends_at) {
-            // All below that is decided: a replica that says nothing of it does not have it.
+            // Everything below is decided: a replica that skips the position lacks the record.
             let failure = Failure::Missing { position, shard };
             return self.try_next(now, (node, shard, request), failure, shared, out);
         }
@@ -261,7 +241,6 @@ impl Read {
         self.conclude(now, shared, out)
     }
 
-    /// A shard could not do it.
     pub(crate) fn failed(
         &mut self,
         now: Time,
@@ -284,8 +263,8 @@ impl Read {
             ReadError::Busy | ReadError::NotStable { .. } | ReadError::Lost { .. } => {
                 part.tries.tried(now);
                 part.rest(Some(part.tries.at()), &mut shared.askers);
-                // A replica that is deposed and does not know may have no room for ever; and of a
-                // loss a view tells that is not known here, nor are the shards that it has.
+                // A deposed replica may stay busy forever, and an accepted loss may be in an
+                // unknown view.
                 shared.directory.ask(now);
                 return None;
             }
@@ -293,8 +272,7 @@ impl Read {
         self.try_next(now, (node, shard, request), failure, shared, out)
     }
 
-    /// One replica cannot give it out: the next of the shard is asked, which holds the same
-    /// records, or will.
+    /// Asks the shard's next replica, which has the same records or will copy them.
     fn try_next(
         &mut self,
         now: Time,
@@ -313,9 +291,8 @@ impl Read {
                 self.ask_due(now, shared, out);
                 return None;
             }
-            // Another view may have a replica that holds it, or it is on its way: a replica that is
-            // new, or whose log lost something, copies first. That takes as long as there is to
-            // copy, so the read's own deadline counts.
+            // Another view may have a replica with the record, or a replica is copying it. Only the
+            // read's deadline limits a copy.
             Turn::All(failure @ Failure::Missing { .. }) => part.in_vain = Some(failure),
             Turn::All(failure) => return Some(Reply::Failed(failure)),
             Turn::Again => {}
@@ -326,16 +303,15 @@ impl Read {
         None
     }
 
-    /// There is a new view. Where an operator accepted a loss, what was given out from `lost_from`
-    /// on does not count.
+    /// Enters a newer view. Answers from `lost_from` on are void after an accepted loss.
     pub(crate) fn enter_view(&mut self, now: Time, lost_from: Position, shared: &mut Shared, out: &mut Out) {
         if lost_from < self.end {
             self.owners = None;
         }
         let view = shared.directory.view();
         let has_left = |shard: &ShardId| view.is_some_and(|view| view.holders(*shard).is_none());
-        // The records of a shard that has left are trimmed: the other shards, which may have
-        // answered before that, say so when they are asked again.
+        // Records of a shard that left are trimmed. Other shards' answers may predate the trim: ask
+        // again.
         let must_ask_again = self.doubt.is_open()
             || self.parts.iter().any(|(shard, part)| has_left(shard) || part.upto > lost_from);
         self.doubt.enter_view(must_ask_again.then_some(self.wanted.from));
@@ -346,7 +322,7 @@ impl Read {
         self.ask_due(now, shared, out);
     }
 
-    /// The register says, in answer to this question, that there is no newer view.
+    /// The register confirmed the known view in answer to this question.
     pub(crate) fn view_confirmed(
         &mut self,
         now: Time,
@@ -363,7 +339,6 @@ impl Read {
         None
     }
 
-    /// All are to be asked anew.
     fn forget_answers(&mut self, shared: &mut Shared, out: &mut Out) {
         self.cancel(shared, out);
         self.parts.clear();
@@ -386,14 +361,13 @@ impl Read {
         None
     }
 
-    /// Nobody waits for the answers any more.
     pub(crate) fn cancel(&mut self, shared: &mut Shared, out: &mut Out) {
         for (shard, part) in self.parts.iter_mut().filter(|(_, part)| part.request != 0) {
             part.cancel(*shard, shared, out);
         }
     }
 
-    /// Answers if the shard that holds the next position has said what it has of it.
+    /// Answers if the shard of the next position has answered for it.
     fn conclude(&mut self, now: Time, shared: &mut Shared, out: &mut Out) -> Option<Reply> {
         if !self.is_known_untrimmed(shared.directory.view()?) {
             return None;
@@ -407,7 +381,7 @@ impl Read {
         let places = shared.directory.placement().is_some();
         if part.ask_at.is_some() {
             if !is_first {
-                // There is something to answer with: this shard is not waited for much longer.
+                // There are records to return: limits the wait for this shard.
                 self.give_up = self.give_up.min(now + RESEND_FIRST);
             }
             None
@@ -418,7 +392,7 @@ impl Read {
             self.doubt.raise(now, next, shard, &mut shared.directory);
             None
         } else if is_first && now < self.wanted.until {
-            // Nothing yet. Perhaps because the view is over and nobody told the shards.
+            // No record yet. The view may have ended without the shards' knowledge.
             let from = self.wanted.from;
             let empty = self.parts.values_mut().filter(|part| part.upto == from && part.request == 0);
             empty.for_each(|part| part.ask_at = Some(now));
@@ -427,30 +401,27 @@ impl Read {
             None
         } else {
             if is_first && self.parts.values().any(|other| other.upto > next) {
-                // The shard may be in no view any more, and so do all reads find it.
+                // The shard may be in no view any more; then every read ends here.
                 shared.directory.refresh(now, out);
             }
             Some(self.answer(next))
         }
     }
 
-    /// A shard outside the view does not hear of trims: what it has counts when another has
-    /// answered.
+    /// Shards outside the view receive no trims: they count after another shard has answered.
     fn is_known_untrimmed(&self, view: &View) -> bool {
         let is_outside = |shard: &ShardId| view.shard(*shard).is_none();
         let answered = |(shard, part): (&ShardId, &ShardPart)| part.answered && !is_outside(shard);
         !self.parts.keys().any(is_outside) || self.parts.iter().any(answered)
     }
 
-    /// Whether no shard but this one can have the first position: its place says so, or all others
-    /// did.
+    /// Whether only this shard can have the first position, by placement or by the others' answers.
     fn is_nowhere_else(&self, shard: ShardId, places: bool) -> bool {
         let mut others = self.parts.iter().filter(|(other, _)| **other != shard);
         places || others.all(|(_, part)| part.upto > self.wanted.from || part.lost.is_some())
     }
 
-    /// Where the run of positions ends, from the first on, of which it is known that nobody has
-    /// them: the shard lost what it had up to `end`, and no other has anything before.
+    /// End of the run without records: the shard's loss, up to the next record of another shard.
     fn lost_to(&self, shard: ShardId, end: Position, directory: &Directory) -> Position {
         let from = self.wanted.from;
         if let (Some(placement), Some(view)) = (directory.placement(), directory.view()) {
@@ -463,7 +434,7 @@ impl Read {
         next.chain(run_end).fold(end, Position::min)
     }
 
-    /// The time is over: what is there must do.
+    /// The deadline passed: answers with the received records, or a failure.
     fn give_up(&mut self, directory: &Directory) -> Reply {
         let why = directory.entry().unavailable.clone();
         if directory.view().is_none() {
@@ -480,7 +451,6 @@ impl Read {
         }
     }
 
-    /// Merges what came of `from..next`.
     fn answer(&mut self, next: Position) -> Reply {
         let mut records: Vec<Stored> =
             self.parts.values_mut().flat_map(|part| std::mem::take(&mut part.records)).collect();
@@ -489,12 +459,11 @@ impl Read {
         Reply::Records { records, next }
     }
 
-    /// The part that this answer is for.
     fn part(&mut self, node: NodeId, shard: ShardId, request: u64) -> Option<&mut ShardPart> {
         self.parts.get_mut(&shard).filter(|part| part.node == node && part.request == request)
     }
 
-    /// The shard that has `next`, or is the first to say whether it has.
+    /// The owner of `next`, or the first shard that may tell.
     fn holder(&self, placement: Option<&Placement>, next: Position) -> ShardId {
         let known = self.run_at(placement, next).map(|(shard, _)| shard);
         if let Some(shard) = known.filter(|shard| *shard != ShardId::NOBODY) {
@@ -506,7 +475,7 @@ impl Read {
         unanswered.or(behind).or(self.parts.iter().next()).map_or(ShardId(0), |(shard, _)| *shard)
     }
 
-    /// The first position that did not come.
+    /// The first position without an answer.
     fn reach(&self, placement: Option<&Placement>) -> Position {
         let mut taken: BTreeMap<ShardId, std::slice::Iter<'_, Stored>> =
             self.parts.iter().map(|(shard, part)| (*shard, part.records.iter())).collect();
@@ -520,7 +489,7 @@ impl Read {
         while next < self.end {
             while empty.next_if(|span| span.end() <= next).is_some() {}
             if let Some(span) = empty.peek().filter(|span| span.contains(next)) {
-                // It may reach beyond the range: so much is known at once.
+                // It may reach beyond the range.
                 next = span.end();
                 continue;
             }
@@ -565,15 +534,14 @@ impl ShardPart {
         }
     }
 
-    /// The first position of which the shard says anything but that it has nothing there.
+    /// First position with a record or empty span, or the end of the answer.
     fn first_there(&self) -> Position {
         let record = self.records.first().map(|stored| stored.position);
         let empty = self.empty.first().map(|span| span.first);
         record.into_iter().chain(empty).fold(self.upto, Position::min)
     }
 
-    /// The replica that was asked is silent, or gone: there may be a view that does without it, or
-    /// another one is asked.
+    /// Moves on from a silent or disconnected replica: asks the register, or another replica.
     fn turn_away(&mut self, shard: ShardId, directory: &mut Directory, now: Time) {
         if let Some(instead) = directory.instead_of(shard, self.replica, &self.round) {
             (self.node, self.replica) = instead;
@@ -581,18 +549,16 @@ impl ShardPart {
         directory.ask(now);
     }
 
-    /// Is to be asked anew, now.
     fn ask(&mut self, now: Time, askers: &mut BTreeMap<u64, u64>) {
         self.rest(Some(now), askers);
     }
 
-    /// Waits for no answer, and is asked anew at some time, if at all.
+    /// Expects no answer; asks again at `ask_at`, if set.
     fn rest(&mut self, ask_at: Option<Time>, askers: &mut BTreeMap<u64, u64>) {
         askers.remove(&self.request);
         (self.request, self.ask_at) = (0, ask_at);
     }
 
-    /// Tells whoever was asked that nobody waits for the answer.
     fn cancel(&mut self, shard: ShardId, shared: &mut Shared, out: &mut Out) {
         send(self.node, shard, shard::Message::Cancel { request: self.request }, out);
         self.rest(None, &mut shared.askers);

@@ -1,4 +1,4 @@
-//! Every record once, in the order of positions, when all before it were handed over.
+//! Delivers every final record once, in the order of positions.
 
 use seriatim_model::Position;
 use seriatim_protocol::{Mutation, Options};
@@ -7,11 +7,10 @@ use super::Step;
 use crate::failure::Failure;
 use crate::source::Answer;
 
-/// Takes one position after the other, from the first that is wanted to the end.
+/// Requests each position in turn.
 ///
-/// It promises: the positions that it has records given of strictly increase, and it leaves out
-/// only those that are empty, or were announced as trimmed or lost. A position of which nothing is
-/// known holds up all above it.
+/// Promises: positions of given records strictly increase. It omits only empty positions and those
+/// announced as trimmed or lost. An unknown position blocks all above it.
 ///
 /// Invariant: everything below `next` was given, is empty, or was announced as trimmed or lost. It
 /// only grows.
@@ -19,31 +18,29 @@ use crate::source::Answer;
 pub(crate) struct InOrder {
     next: Position,
     end: Position,
-    /// Whether it goes on after what is lost.
     skips_lost: bool,
     options: Options,
 }
 
 impl InOrder {
-    /// Hands over the records in `from..end`. One that `skips_lost` goes on after what is lost.
     pub(crate) fn new(from: Position, end: Position, skips_lost: bool, options: Options) -> Self {
         Self { next: from, end, skips_lost, options }
     }
 
-    /// Everything below it was handed over, or has no record any more.
+    /// Everything below was delivered, or has no record.
     pub(crate) fn next(&self) -> Position {
         self.next
     }
 
-    /// The position that the source is to be asked for, unless the end is reached.
+    /// Next position to ask the source for; None at the end.
     pub(crate) fn wanted(&self) -> Option<Position> {
         (self.next < self.end).then_some(self.next)
     }
 
-    /// Takes the source's answer for `position`, which was wanted.
+    /// Handles the source's answer for the wanted `position`.
     ///
     /// # Panics
-    /// If it was not.
+    /// If another position was wanted.
     pub(crate) fn answered(&mut self, position: Position, answer: Answer) -> Step {
         assert!(
             self.wanted() == Some(position),
@@ -58,7 +55,7 @@ impl InOrder {
             }
             Answer::Empty { end } => {
                 assert!(end > position, "what is empty at {position} ends after it, not at {end}");
-                // Above the end nothing is wanted.
+                // Nothing is wanted above the end.
                 self.next = end.min(self.end);
                 Step::Pass
             }
@@ -78,10 +75,10 @@ impl InOrder {
         }
     }
 
-    /// Everything below `first` was trimmed.
+    /// Skips to `first`, below which everything was trimmed.
     ///
     /// # Panics
-    /// If the policy was already there.
+    /// If `first` was already reached.
     pub(crate) fn trimmed(&mut self, first: Position) -> Step {
         assert!(first > self.next, "what was trimmed below {first} was handed over below {}", self.next);
         self.next = first;

@@ -1,9 +1,7 @@
-//! Records before they are final, in the order of positions, with a second bound: below it, all
-//! that was given stays.
+//! Delivers records before they are final, in order, with a second bound below which none fails.
 //!
-//! The idea is SpecLog's (OSDI '25, §3): a reader computes on what is predicted, and confirms or
-//! undoes later. It differs from the paper in that exactly that fails which turned out different,
-//! and what follows it, and not all that is unconfirmed.
+//! After SpecLog (OSDI '25, §3): a reader computes on predictions, and confirms or undoes later.
+//! Unlike there, a failure voids only the first wrong record and all after it.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -14,13 +12,12 @@ use seriatim_protocol::{Mutation, Options};
 use crate::failure::Failure;
 use crate::source::{Basis, Known};
 
-/// Takes one position after the other, final or predicted, and says later up to where all is final,
-/// or from where on it is void.
+/// Requests each position in turn, final or predicted. Later it reports the confirmed bound or the
+/// first void position.
 ///
-/// It promises: positions that it has records given of strictly increase, but that a failure sets
-/// them back; it leaves out only those that are empty, or were announced as trimmed or lost; a
-/// position below a confirmation never fails, and a failure is at the lowest position that turned
-/// out different.
+/// Promises: positions of given records strictly increase, except after a failure. It omits only
+/// empty positions and those announced as trimmed or lost. Nothing below a confirmation fails. A
+/// failure is at the lowest wrong position.
 ///
 /// Invariant: `confirmed <= next`, and `given` holds all of `confirmed..next`, in order, with
 /// nothing between.
@@ -28,69 +25,60 @@ use crate::source::{Basis, Known};
 pub(crate) struct TwoBounds {
     next: Position,
     confirmed: Position,
-    /// Up to where the sink was told that all is final.
+    /// Confirmed bound reported to the sink.
     told: Position,
     end: Position,
     given: VecDeque<Given>,
-    /// How many of those are predicted.
+    /// Number of predicted entries in `given`.
     predicted: usize,
-    /// Whether records were confirmed of which the sink was not told.
+    /// Whether records were confirmed since the last report.
     has_news: bool,
-    /// All that was predicted in this view below this bound is final.
+    /// All predictions of this view below this bound are final.
     holds: (ViewNumber, Position),
-    /// Whether it goes on after what is lost.
+    /// Whether delivery continues after lost records.
     skips_lost: bool,
     options: Options,
 }
 
-/// A record that was given, or consecutive positions that were passed over.
+/// A given record, or a run of positions without a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Given {
     first: Position,
     end: Position,
-    /// Nothing for positions without a record.
+    /// None: positions without a record.
     id: Option<RecordId>,
-    /// The shard that gave the record out.
     shard: Option<ShardId>,
     basis: Basis,
 }
 
-/// The consequence of an answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// The record goes to the sink.
+    /// Give the record to the sink.
     Give {
-        /// Whether it may still fail.
         speculative: bool,
     },
-    /// There is nothing for the sink at the position that was wanted. On with the next one.
+    /// Nothing to deliver at this position; continue with the next.
     Pass,
-    /// The sink is told that what this shard had is lost.
+    /// Report a loss to the sink.
     Lose {
-        /// The shard.
         shard: ShardId,
-        /// The positions of the records.
         range: Range<Position>,
     },
-    /// Nothing, until the source has news.
     Wait,
-    /// The sink is told why nothing follows.
     Fail(Failure),
 }
 
-/// The consequence of a trim.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Trimmed {
-    /// The sink has to take back the records from there on.
+    /// First void record, if the sink must take back some.
     pub(crate) failed: Option<Position>,
-    /// The position that was to come next, but for the trim.
+    /// Next position before the trim.
     pub(crate) next: Position,
-    /// The records that should have come next were trimmed.
+    /// Whether the trim reaches beyond `next`.
     pub(crate) skips: bool,
 }
 
 impl TwoBounds {
-    /// Hands over the records in `from..end`. One that `skips_lost` goes on after what is lost.
     pub(crate) fn new(from: Position, end: Position, skips_lost: bool, options: Options) -> Self {
         Self {
             next: from,
@@ -106,24 +94,23 @@ impl TwoBounds {
         }
     }
 
-    /// Everything below it was handed over, or has no record.
+    /// Everything below was delivered, or has no record.
     pub(crate) fn next(&self) -> Position {
         self.next
     }
 
-    /// Everything below it is final.
+    /// Everything below is final.
     pub(crate) fn confirmed(&self) -> Position {
         self.confirmed
     }
 
-    /// The first record at `first` or above that was given and is not confirmed.
+    /// First given and unconfirmed record at or above `first`.
     pub(crate) fn record_from(&self, first: Position) -> Option<Position> {
         let index = self.given.partition_point(|given| given.end <= first);
         self.given.range(index..).find(|given| given.id.is_some()).map(|given| given.first)
     }
 
-    /// The first position in a shard's gap that was given and may fail: of a record of that shard,
-    /// or as one without a record.
+    /// First given position in the gap that may fail: a record of the gap's shard, or no record.
     pub(crate) fn undecided_in(&self, gap: &Gap) -> Option<Position> {
         let index = self.given.partition_point(|given| given.end <= gap.from);
         let mut given = self.given.range(index..).take_while(|given| given.first < gap.end);
@@ -133,25 +120,23 @@ impl TwoBounds {
         given.find(is_undecided).map(|given| given.first.max(gap.from))
     }
 
-    /// The position that the source is to be asked for, unless the end is reached.
+    /// Next position to ask the source for; None at the end.
     pub(crate) fn wanted(&self) -> Option<Position> {
         (self.next < self.end).then_some(self.next)
     }
 
-    /// Whether the reader wants no more than what lies below some position.
     pub(crate) fn has_end(&self) -> bool {
         self.end < Position::MAX
     }
 
-    /// Whether the end is reached, and all before it is final.
     pub(crate) fn is_done(&self) -> bool {
         self.confirmed >= self.end
     }
 
-    /// Takes the source's knowledge of `position`, which was wanted.
+    /// Handles the source's knowledge of the wanted `position`.
     ///
     /// # Panics
-    /// If it was not.
+    /// If another position was wanted.
     pub(crate) fn answered(&mut self, position: Position, known: Known) -> Next {
         assert!(
             self.wanted() == Some(position),
@@ -178,7 +163,7 @@ impl TwoBounds {
                 Next::Pass
             }
             Known::NotYet => Next::Wait,
-            // All before it is decided first: a loss is final.
+            // A loss is final, so everything before it must be decided first.
             Known::Lost { .. } if self.confirmed < position => Next::Wait,
             Known::Lost { shard, end } if self.skips_lost => {
                 let end = end.min(self.end);
@@ -207,7 +192,6 @@ impl TwoBounds {
         self.given.push_back(given);
     }
 
-    /// Everything that was predicted in `view` below `upto` is final.
     pub(crate) fn holds(&mut self, view: ViewNumber, upto: Position) {
         let any = self.options.mutates(Mutation::HoldsAnyView);
         match self.holds {
@@ -216,10 +200,8 @@ impl TwoBounds {
         }
     }
 
-    /// Compares what was given of these positions with what is known now: `know` tells of a
-    /// position. Returns the lowest position at which something else turned out to stand, or
-    /// nothing. What was given of others is not looked at: that may be much, and is compared when
-    /// something final comes of it.
+    /// Compares the given records of `range` with the present knowledge; returns the lowest wrong
+    /// position. Others, possibly many, are compared when their final data arrives.
     pub(crate) fn compare(
         &mut self,
         range: Range<Position>,
@@ -244,8 +226,8 @@ impl TwoBounds {
                 given.first
             );
             if end < given.end {
-                // Less is known than was passed over: the rest is looked at by itself, also where
-                // something final came of it before.
+                // Less is known than the given span: compare the rest separately, even if it was
+                // final before.
                 looks_below = looks_below.max(end.next());
                 self.given.insert(index, Given { first: end, ..given });
                 self.predicted += 1;
@@ -258,9 +240,8 @@ impl TwoBounds {
         None
     }
 
-    /// A view is registered, whose positions begin at `start`. What was predicted in earlier ones
-    /// stays where these still decide, cannot come any more from `start` on, and is undecided
-    /// between. Returns the lowest position of what cannot come.
+    /// Enters a view that begins at `start`. Earlier predictions stay where their view still
+    /// decides, are void from `start` on, and undecided between. Returns the lowest void position.
     pub(crate) fn entered(
         &mut self,
         view: ViewNumber,
@@ -285,8 +266,8 @@ impl TwoBounds {
             while rest.first < rest.end {
                 let cover = history.cover(rest.first);
                 let end = history.cover_end(rest.first).map_or(rest.end, |end| end.min(rest.end));
-                // A record that was held stays so, also where one before it is not known to be: of
-                // that nobody tells again.
+                // A record that was held stays held, even after an undecided one: no shard reports
+                // it again.
                 let is_held = before == self.holds.0 && rest.first < self.holds.1;
                 let end = if is_held { end.min(self.holds.1) } else { end };
                 let basis = if is_held || cover == Some(before) { Basis::Final } else { given.basis };
@@ -305,11 +286,11 @@ impl TwoBounds {
         void
     }
 
-    /// Everything that was given from `first` on is void, and wanted anew. Returns from where on
-    /// the sink has to take back records, if it was given any of those.
+    /// Voids everything given from `first` on; returns the first void position if it includes
+    /// records.
     ///
     /// # Panics
-    /// If all at `first` was confirmed.
+    /// If `first` was confirmed.
     pub(crate) fn fail(&mut self, first: Position) -> Option<Position> {
         assert!(first >= self.confirmed, "{first} fails, and all below {} was confirmed", self.confirmed);
         let first = if self.options.mutates(Mutation::FailTooFar) { self.confirmed } else { first };
@@ -327,9 +308,9 @@ impl TwoBounds {
         has_records.then_some(first)
     }
 
-    /// Returns the bound below which all that was given is final, if it rose. It is if it came as
-    /// final, or is told to hold: that shards have given out more does not say so, since they may
-    /// go by a view that places it elsewhere.
+    /// Returns the confirmed bound if it rose. A record is final if it came as final or its view's
+    /// bound holds. Other shards' final deliveries prove nothing: their view may place the position
+    /// elsewhere.
     pub(crate) fn confirm(&mut self) -> Option<Position> {
         while let Some(given) = self.given.front_mut() {
             let bound = match given.basis {
@@ -357,18 +338,17 @@ impl TwoBounds {
         rises.then_some(self.confirmed)
     }
 
-    /// Whether records were confirmed since this was asked.
     pub(crate) fn takes_news(&mut self) -> bool {
         std::mem::take(&mut self.has_news)
     }
 
-    /// Whether a reader is told a bound, too, below which no record lies that it was not told.
+    /// Whether bounds without new records below them are reported.
     pub(crate) fn tells_empty(&self) -> bool {
         !self.options.mutates(Mutation::EmptyNotTold)
     }
 
-    /// Everything below `first` was trimmed, and was final before. What is predicted there can
-    /// never be told right or wrong: it is void.
+    /// Handles a trim of final data below `first`. Predictions there are void: no shard can decide
+    /// them.
     pub(crate) fn trimmed(&mut self, first: Position) -> Trimmed {
         let undecided = self.given.iter().find(|given| given.basis != Basis::Final && given.first < first);
         let failed = undecided.map(|given| given.first).and_then(|undecided| self.fail(undecided));

@@ -1,4 +1,4 @@
-//! Single rules, and whole sequences against a policy that keeps one entry for each position.
+//! Single rules, and random sequences against a policy with one entry per position.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ fn mutated(mutation: Mutation) -> TwoBounds {
     TwoBounds::new(Position(0), Position(100), false, options)
 }
 
-/// Gives what is known from where the policy is on. Returns which of the records may fail.
+/// Answers with `known` from the next position on. Returns the speculative flags.
 fn give(policy: &mut TwoBounds, known: impl IntoIterator<Item = Known>) -> Vec<bool> {
     let mut flags = vec![];
     for known in known {
@@ -90,7 +90,6 @@ fn a_long_empty_span_is_confirmed_in_parts() {
     assert!(policy.is_done());
 }
 
-/// All positions: everything that was given is looked at.
 const ALL: Range<Position> = Position(0)..Position(u64::MAX);
 
 #[test]
@@ -128,14 +127,13 @@ fn a_record_where_none_was_predicted_takes_back_what_came_after_it() {
     give(&mut policy, known);
     assert_eq!(policy.compare(ALL, |_| record(9, FINAL)), Some(Position(0)));
     assert_eq!(policy.fail(Position(0)), Some(Position(0)));
-    // Where no record was given, there is none to take back.
     give(&mut policy, [empty(3, predicted(1))]);
     assert_eq!(
         policy.compare(ALL, |position| if position.0 < 2 { empty(2, FINAL) } else { record(9, FINAL) }),
         Some(Position(2))
     );
     assert_eq!((policy.fail(Position(2)), policy.next()), (None, Position(2)));
-    // The defect does not remember it.
+    // The defect does not remember the empty position.
     let mut policy = mutated(Mutation::EmptyNotGiven);
     give(&mut policy, known);
     assert_eq!(policy.confirm(), Some(Position(1)));
@@ -174,7 +172,7 @@ fn what_comes_final_is_compared_with_what_was_given_there_and_nothing_else() {
 fn a_view_keeps_what_it_does_not_decide_and_voids_what_lies_beyond_its_start() {
     let mut policy = policy();
     give(&mut policy, (0..9).map(|number| record(number, predicted(1))));
-    // The flush of view 3 began at 2, and came to 6.
+    // The flush of view 3 covers 2 to 6.
     let history = history(&[(1, 0), (3, 2)]);
     assert_eq!(policy.entered(ViewNumber(3), Position(6), &history), Some(Position(6)));
     assert_eq!(policy.fail(Position(6)), Some(Position(6)));
@@ -277,7 +275,7 @@ fn the_defects_confirm_and_fail_too_much() {
     );
 }
 
-/// The same policy, with one entry for each position and nothing that goes on from where it was.
+/// The same policy with one entry per position, and no incremental state.
 #[derive(Debug, Default)]
 struct Plain {
     given: BTreeMap<u64, (Option<RecordId>, Basis)>,
@@ -335,14 +333,14 @@ impl Plain {
     }
 }
 
-/// The knowledge of a source: each position's record or none, and on what that rests.
+/// A source's knowledge: record or none, and basis, per position.
 #[derive(Debug, Default)]
 struct World {
     known: BTreeMap<u64, (Option<RecordId>, Basis)>,
     view: u64,
     /// Everything below is final in the present view.
     stable: u64,
-    /// Everything below has a prediction in the present view.
+    /// Everything below is predicted in the present view.
     end: u64,
     history: ViewHistory,
     fresh: u64,
@@ -373,16 +371,13 @@ impl World {
 
 #[derive(Clone, Debug)]
 enum Event {
-    /// So many more positions are predicted; the bits say which are empty.
+    /// A number of predictions; bits mark empty positions.
     Predict(u8, u8),
-    /// The policy takes so many.
     Take(u8),
-    /// So many of the predictions become final, and the shards say so, or the source learns it by
-    /// records.
+    /// A number of predictions become final, by a bound (true) or by records.
     Stable(u8, bool),
-    /// Another view: it keeps so many of what is not final, and of these so many as they were.
+    /// A new view keeps a number of undecided positions, some of them unchanged.
     View(u8, u8, u8),
-    /// The records up to the start of the view come as final.
     Records,
 }
 
@@ -396,13 +391,13 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// Both policies, and the records that were handed over and not taken back.
+/// Both policies, and the delivered records that are not void.
 #[derive(Debug)]
 struct Both {
     policy: TwoBounds,
     plain: Plain,
     world: World,
-    /// The log in the end, below `world.stable` or the start of the view.
+    /// The final log, below `world.stable` or the view's start.
     truth: BTreeMap<u64, Option<RecordId>>,
     handed_over: BTreeMap<u64, RecordId>,
 }
@@ -483,9 +478,9 @@ impl Both {
         }
     }
 
-    /// The flush of the next view begins at what is stable and comes so far.
+    /// The next view's flush covers `kept` positions after the stable bound.
     fn change_view(&mut self, kept: u64, same: u64, empty: u8) {
-        // The records of the flush before are known before the next view.
+        // The previous flush is known before the next view.
         self.step(&Event::Records);
         let (first, view) = (self.world.stable, self.world.view + 1);
         let start = (first + kept).min(self.world.end);
@@ -501,7 +496,7 @@ impl Both {
         assert_eq!(void.map(|at| at.0), self.plain.entered(view, start, &self.world.history));
         self.failed(void);
         self.plain.holds.clear();
-        // Nobody predicts before the records of the flush have come.
+        // Predictions follow the flush.
         if kept > 0 {
             self.step(&Event::Records);
         }

@@ -1,4 +1,4 @@
-//! A program that takes records in batches and says how many more it has room for.
+//! A program that takes records in batches and announces its room for more.
 
 use std::ops::Range;
 
@@ -11,61 +11,57 @@ use crate::failure::Failure;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// The next records. No-ops are left out; every other position is there, in order, once.
+    /// The next records, without no-ops; every other position once, in order.
     Deliver {
-        /// The records. Never empty.
+        /// Never empty.
         records: Vec<Stored>,
-        /// Whether they may still fail.
+        /// Whether they may fail.
         speculative: bool,
     },
-    /// Everything that was delivered below this bound is final: some record at least of which that
-    /// was not told before.
+    /// Everything delivered below this bound is final, with at least one newly final record.
     Confirm {
-        /// The bound.
+        /// Exclusive bound.
         upto: Position,
     },
-    /// There is no record below this bound that was not told, and all of them are final; nothing
-    /// that was told lies above. It counts as a record of those that are wanted.
+    /// All records below this bound were delivered and are final, and none above was delivered.
+    /// Takes the room of one record.
     Passed {
-        /// The bound.
+        /// Exclusive bound.
         upto: Position,
     },
-    /// Everything that was delivered at this position or above it is void, some record at least:
-    /// something else stands there, or nothing. What does comes next.
+    /// Everything delivered at `after` or above, at least one record, is void. The replacement
+    /// follows.
     Fail {
-        /// That position.
+        /// First void position.
         after: Position,
     },
-    /// The records that should have come next were trimmed: the next record is at `first` or after
-    /// it.
+    /// The next records were trimmed; delivery continues at `first` or above.
     Trimmed {
-        /// The first position that is left.
+        /// First remaining position.
         first: Position,
     },
-    /// All that this shard had at these positions is lost, and no other shard of those that are
-    /// wanted has a record there; an operator accepted that. Everything below is final, and was
-    /// told. It counts as a record of those that are wanted. Comes only where that was [asked
-    /// for](crate::Selection::skips_lost).
+    /// The shard lost all its records at these positions, an operator accepted the loss, and no
+    /// other wanted shard has a record there. Everything below is final and reported. Takes the
+    /// room of one record. Sent only with [`skips_lost`](crate::Selection::skips_lost).
     Lost {
-        /// The shard. Another shard may have lost records at these positions, too.
+        /// The shard; others may have lost records there too.
         shard: ShardId,
-        /// The first of the positions.
+        /// First lost position.
         from: Position,
-        /// The position after the last: delivery goes on there.
+        /// Position after the last, where delivery continues.
         end: Position,
     },
-    /// The end that was asked for is reached. Nothing follows.
+    /// The requested end is reached; the last event.
     Finished,
-    /// It cannot go on. Nothing follows.
+    /// Delivery cannot continue; the last event.
     Failed(Failure),
 }
 
 /// The reader's side of a subscription.
 ///
-/// It promises: the reader is given no record after it has as many as it wanted, or as many bytes,
-/// so only the last one may be larger; the positions of its records strictly increase, but that a
-/// failure sets them back, and never below what was confirmed; what it is told comes in the order
-/// in which it happened; and nothing comes after the end.
+/// Promises: a record is given only while the reader wants both records and bytes, so only the last
+/// may exceed them. Positions strictly increase, except after a failure, which is never below the
+/// confirmed bound. Events keep their order, and none follows the end.
 ///
 /// Invariant: every record that was given lies below `above`, and those of `batch` are the last of
 /// them, in order.
@@ -73,19 +69,17 @@ pub enum Event {
 pub(crate) struct Application {
     token: u64,
     wanted_records: u64,
-    /// Below zero if the last record was larger than what was wanted.
+    /// Negative if the last record exceeded it.
     wanted_bytes: i64,
     above: Position,
-    /// Below it nothing fails.
     confirmed: Position,
-    /// Given, and not told to the reader yet; all of them may fail, or none.
+    /// Given, but not sent to the reader. Either all may fail, or none.
     batch: Vec<Stored>,
     is_speculative: bool,
     has_ended: bool,
 }
 
 impl Application {
-    /// A reader that wants nothing yet, and nothing below `from` ever.
     pub(crate) fn new(from: Position) -> Self {
         Self {
             token: 0,
@@ -99,25 +93,22 @@ impl Application {
         }
     }
 
-    /// The reader can take so much more. It is told everything with this token from now on.
+    /// Adds room. Later events carry this token.
     pub(crate) fn want(&mut self, token: u64, records: u64, bytes: u64) {
         self.token = token;
         self.wanted_records = self.wanted_records.saturating_add(records);
         self.wanted_bytes = self.wanted_bytes.saturating_add_unsigned(bytes);
     }
 
-    /// Whether there is room for a record.
     pub(crate) fn wants_more(&self) -> bool {
         self.wanted_records > 0 && self.wanted_bytes > 0
     }
 
-    /// Nothing is told any more.
     pub(crate) fn has_ended(&self) -> bool {
         self.has_ended
     }
 
-    /// Gives it a record. It is told of it with the next [`flush`](Self::flush), or before anything
-    /// else.
+    /// Takes a record. The reader receives it with the next [`flush`](Self::flush) or other event.
     ///
     /// # Panics
     /// If it has no room, has ended, or was given a record at this position or above.
@@ -130,7 +121,7 @@ impl Application {
         self.batch.push(stored);
     }
 
-    /// The same with a record that may fail, or not.
+    /// As `give`, for a record that may be `speculative`.
     pub(crate) fn give_with<M>(
         &mut self,
         stored: Stored,
@@ -144,10 +135,10 @@ impl Application {
         self.give(stored);
     }
 
-    /// Everything below `upto` is final.
+    /// Reports that everything below `upto` is final.
     ///
     /// # Panics
-    /// If that was told before.
+    /// If `upto` was confirmed before.
     pub(crate) fn confirm<M>(&mut self, upto: Position, out: &mut Vec<Effect<M, Event>>) {
         assert!(upto > self.confirmed, "{upto} is confirmed after {}", self.confirmed);
         self.flush(out);
@@ -155,10 +146,9 @@ impl Application {
         self.tell(Event::Confirm { upto }, out);
     }
 
-    /// Everything below `upto` is final, and the reader was given all that is there. It is told of
-    /// that unless it is given more that is not final yet: then it hears of it with that. It takes
-    /// as much room as a record, so that a reader that takes nothing is told no more than it
-    /// wanted.
+    /// Reports that everything below `upto` is final, unless speculative records above were given:
+    /// the next confirmation covers it. Takes the room of one record, so that an idle reader gets
+    /// no more than it wanted.
     pub(crate) fn pass<M>(&mut self, upto: Position, out: &mut Vec<Effect<M, Event>>) {
         if upto > self.confirmed && upto >= self.above && self.wants_more() {
             self.flush(out);
@@ -168,7 +158,7 @@ impl Application {
         }
     }
 
-    /// Everything that was given at `after` or above it is void.
+    /// Voids everything given at `after` or above.
     ///
     /// # Panics
     /// If some of it was confirmed.
@@ -179,13 +169,12 @@ impl Application {
         self.tell(Event::Fail { after }, out);
     }
 
-    /// Records come from `next` on: what it was told was there is empty, or was taken back before.
+    /// Sets the next position lower: nothing valid was given from there on.
     pub(crate) fn rewind(&mut self, next: Position) {
         assert!(next >= self.confirmed, "{next} comes after {} was confirmed", self.confirmed);
         self.above = self.above.min(next);
     }
 
-    /// Tells the reader what it was given since the last time.
     pub(crate) fn flush<M>(&mut self, out: &mut Vec<Effect<M, Event>>) {
         if !self.batch.is_empty() {
             let records = std::mem::take(&mut self.batch);
@@ -193,7 +182,6 @@ impl Application {
         }
     }
 
-    /// Nothing more comes from below `first`: it was trimmed.
     pub(crate) fn skip<M>(&mut self, first: Position, out: &mut Vec<Effect<M, Event>>) {
         assert!(first > self.above, "records below {} were given, and {first} is the first", self.above);
         self.flush(out);
@@ -201,10 +189,10 @@ impl Application {
         self.tell(Event::Trimmed { first }, out);
     }
 
-    /// All that this shard had at these positions is lost. It takes as much room as a record.
+    /// Reports a shard's loss. Takes the room of one record.
     ///
     /// # Panics
-    /// If the reader has no room, or was given something there.
+    /// If the reader has no room, or has a record there.
     pub(crate) fn lose<M>(
         &mut self,
         shard: ShardId,
@@ -219,7 +207,7 @@ impl Application {
         self.tell(Event::Lost { shard, from, end }, out);
     }
 
-    /// The last event, unless the reader does not want to hear it.
+    /// Ends with this event. None: the reader left.
     pub(crate) fn end<M>(&mut self, last: Option<Event>, out: &mut Vec<Effect<M, Event>>) {
         self.flush(out);
         if let Some(last) = last {

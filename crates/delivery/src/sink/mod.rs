@@ -1,9 +1,7 @@
-//! Where records go: a reader, and how much more it can take.
+//! The reader's side: its room and its events.
 //!
-//! A sink knows nothing of shards, and asks for nothing. It is given what a [policy](crate::policy)
-//! decides, as long as it wants more.
-//!
-//! There is one: [`Application`].
+//! A sink knows no shards and requests nothing. It receives what a [policy](crate::policy) decides,
+//! as long as it has room. The only sink is [`Application`].
 
 mod application;
 

@@ -1,60 +1,53 @@
-//! How many bytes of records, and of spans of empty positions, one shard may have on their way to a
-//! reader, or in the reader's memory.
+//! Credit of one shard: bytes of records and empty spans in flight to a reader or in its memory.
 
 use seriatim_model::limits;
 
-/// Credit is given back in portions of at least this part of all that a subscription may have.
+/// Credit returns in portions of at least 1/4 of the window.
 const PORTIONS: u64 = 4;
-/// A shard sends while it has credit: its last record may be larger than what is left, and so may
-/// the spans of empty positions that come with it.
+/// A shard sends while it has credit, so its last record, with the empty spans, may exceed it.
 const LARGEST: u64 = (limits::MAX_RECORD_BYTES + limits::MAX_RECORD_OVERHEAD_BYTES) as u64
     + limits::RECORD_STRUCTURE_BYTES as u64
     + limits::READ_SPANS as u64 * limits::SPAN_BYTES;
 
 /// The account of one shard.
 ///
-/// Invariant: `granted` and `held` together are at most `window`, but for what the last record,
-/// with its spans, was larger than the credit; and for the records that the client held when the
-/// window became smaller: then `granted` is 0.
+/// Invariant: `granted` and `held` together are at most `window`, except for the excess of the last
+/// record and its spans over the credit, and for records held when the window shrank: then
+/// `granted` is 0.
 #[derive(Debug)]
 pub(crate) struct Credit {
     window: u64,
-    /// The limit for held bytes: the window and the largest record, or the bytes held when the
-    /// window became smaller.
+    /// Limit of `held`: the window and the largest record, or the bytes held when the window
+    /// shrank.
     most_held: u64,
-    /// How many more bytes the shard may send.
+    /// Bytes that the shard may still send.
     granted: u64,
-    /// How many bytes are kept here.
     held: u64,
 }
 
 impl Credit {
-    /// A shard that may have `window` bytes on their way or here, and was not asked for any.
     pub(crate) fn new(window: u64) -> Self {
         Self { window, most_held: window + LARGEST, granted: 0, held: 0 }
     }
 
-    /// The shard may have `window` bytes on their way or here from now on. The caller ends the
-    /// subscription: what the shard was granted before is void.
+    /// Sets the window. The caller ends the subscription, which voids credit granted before.
     pub(crate) fn resize(&mut self, window: u64) {
         (self.window, self.most_held) = (window, self.held.max(window + LARGEST));
         self.granted = self.granted.min(window.saturating_sub(self.held));
         self.check();
     }
 
-    /// Whether the shard may send nothing more.
     pub(crate) fn is_spent(&self) -> bool {
         self.granted == 0
     }
 
-    /// A new subscription begins: returns the credit to ask with.
     pub(crate) fn begin(&mut self) -> u64 {
         self.granted = self.window.saturating_sub(self.held);
         self.check();
         self.granted
     }
 
-    /// Takes in so many bytes, unless no shard that keeps to its credit would have sent them.
+    /// Counts received bytes. False: the shard exceeded its credit.
     #[must_use]
     pub(crate) fn take_in(&mut self, bytes: u64) -> bool {
         if self.held + bytes > self.most_held {
@@ -66,13 +59,12 @@ impl Credit {
         true
     }
 
-    /// A record of so many bytes is kept here no more.
     pub(crate) fn free(&mut self, bytes: u64) {
         assert!(bytes <= self.held, "{bytes} bytes were freed, and {} kept", self.held);
         self.held -= bytes;
     }
 
-    /// The credit to give back now, if it is enough to be worth a message.
+    /// Grants the missing credit, if it is worth a message.
     pub(crate) fn due(&mut self) -> Option<u64> {
         let missing = self.window.saturating_sub(self.granted + self.held);
         if missing < self.window / PORTIONS {

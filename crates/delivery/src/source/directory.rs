@@ -1,4 +1,4 @@
-//! A reader's knowledge of its log from the register, and asking for news.
+//! A reader's copy of its log's register entry, and questions for updates.
 
 use std::time::Duration;
 
@@ -13,37 +13,32 @@ use seriatim_protocol::roles::Message;
 
 use super::round::Round;
 
-/// How long to wait before the register is asked again; doubled up to [`ASK_MOST`].
+/// First pause between register questions; doubles up to [`ASK_MOST`].
 const ASK_FIRST: Duration = Duration::from_millis(20);
 const ASK_MOST: Duration = Duration::from_secs(1);
 
-/// The register's entry as far as it is known, and whether it is being asked for.
 #[derive(Debug)]
 pub(crate) struct Directory {
     control: NodeId,
     known: KnownEntry,
-    /// When it is asked again, as long as it is asked.
+    /// Time of the next question. None: no question is pending.
     asks: Option<Backoff>,
-    /// When it was asked last for a reader that did not wait for it.
     refreshed: Option<Time>,
-    /// How many questions had a number.
+    /// Count of numbered questions.
     asked: u64,
-    /// Which question is to be answered: any about news, or the one with this number.
+    /// Number of the question that needs an answer, or [`NEWS`] for any answer.
     awaited: u64,
 }
 
-/// The outcome of a control message.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Learned {
     Nothing,
-    /// The view that is known is the latest, as the register said in answer to this question.
+    /// The register confirmed the known view in answer to this question.
     Same(u64),
-    /// There is a newer view. Final positions stay final, but where an operator accepted a loss:
-    /// what was final from `lost_from` on is given out anew.
+    /// A newer view. Final positions stay final, except from `lost_from` on after an accepted loss.
     NewView {
         lost_from: Position,
-        /// The position from which on the log has other records, because an operator accepted a
-        /// loss since the view that was known. `None`: no such loss.
+        /// First position replaced by a loss accepted since the previous view.
         reassigned_from: Option<Position>,
     },
     Deleted,
@@ -63,32 +58,28 @@ impl Directory {
         self.known.view()
     }
 
-    /// Which shard holds which position, if that follows from the position. Otherwise whoever has a
-    /// record says so.
+    /// Owners by position. None: clients choose shards, so only the owner can tell.
     pub(crate) fn placement(&self) -> Option<&Placement> {
         let places = self.entry().config.order.places_by_position();
         self.view().filter(|_| places).map(|view| &view.placement)
     }
 
-    /// The positions that were given up of a shard that takes no part in the view, the last of
-    /// them. Nobody is asked for these: the log's history says that they are lost.
+    /// Last positions given up of a shard outside the view. The history says that they are lost, so
+    /// no replica is asked.
     pub(crate) fn given_up(&self, shard: ShardId) -> Option<Gap> {
         let (view, history) = (self.view()?, &self.entry().history);
         match view.retired(shard) {
             Some(retired) => retired.given_up(history),
-            // Nothing else of it is left.
             None => history.gaps_of(shard).next_back().filter(|_| view.holders(shard).is_none()),
         }
     }
 
-    /// Whether it is known that a shard lost all that it had in `from..end`. Otherwise there is a
-    /// view that is not known.
+    /// Whether the history tells this loss. If not, a newer view exists.
     pub(crate) fn tells_lost(&self, shard: ShardId, from: Position, end: Position) -> bool {
         self.entry().history.tells_lost(shard, from, end)
     }
 
-    /// The positions given up of shards that the view knows nothing of any more: nothing else of
-    /// them is left.
+    /// Positions given up of shards that have nothing else left.
     pub(crate) fn ended(&self) -> impl Iterator<Item = Gap> + '_ {
         let gaps = self
             .entry()
@@ -99,21 +90,20 @@ impl Directory {
         gaps.copied().filter(|gap| self.given_up(gap.shard) == Some(*gap))
     }
 
-    /// The replicas that hold what a shard has; none if it has left.
+    /// Replicas with the shard's records; empty if it has left.
     pub(crate) fn replicas(&self, shard: ShardId) -> &[Member] {
         self.view().and_then(|view| view.holders(shard)).map_or(&[], |members| &members.replicas)
     }
 
-    /// The replica of a shard to ask after this one.
     pub(crate) fn next_to(&self, shard: ShardId, replica: usize) -> Option<(NodeId, usize)> {
         let replicas = self.replicas(shard);
         let next = (replica + 1).checked_rem(replicas.len())?;
         Some((replicas[next].node, next))
     }
 
-    /// The replica of a shard to ask in place of this one, which did not answer or is gone. `None`:
-    /// a view will replace this one soon. The next replica is asked where no view replaces one,
-    /// since the shard is retired, and where another replica lacks the next position.
+    /// The replica to ask instead of this silent or lost one: the next, if the shard is retired (no
+    /// view replaces its replicas) or another replica lacks the next position. None: a new view
+    /// will replace this one soon.
     pub(crate) fn instead_of(
         &self,
         shard: ShardId,
@@ -124,7 +114,6 @@ impl Directory {
         self.next_to(shard, replica).filter(|_| is_retired || !round.is_new())
     }
 
-    /// The number of the latest question that has one.
     pub(crate) fn asked(&self) -> u64 {
         self.asked
     }
@@ -133,13 +122,12 @@ impl Directory {
         self.asks.map(|asks| asks.at())
     }
 
-    /// Asks the register for news with the next timer, and again until it answers.
+    /// Asks the register with the next timer, and repeats until it answers.
     pub(crate) fn ask(&mut self, now: Time) {
         self.asks.get_or_insert(Backoff::new(now, ASK_FIRST, ASK_MOST));
     }
 
-    /// Asks the register whether the view that is known is the latest: no answer counts that may be
-    /// older than the question.
+    /// Asks whether the known view is the latest. Only answers to this question count.
     pub(crate) fn ask_surely(&mut self, now: Time) {
         if self.awaited == NEWS {
             self.rest();
@@ -148,8 +136,7 @@ impl Directory {
         self.ask(now);
     }
 
-    /// Asks the register for news at once, unless it was asked so a short time ago: for a reader
-    /// that does not wait for the answer.
+    /// Asks the register at once, at most once per [`ASK_MOST`], without waiting for the answer.
     pub(crate) fn refresh<R>(&mut self, now: Time, out: &mut Vec<Effect<Message, R>>) {
         if self.refreshed.is_none_or(|at| now >= at + ASK_MOST) {
             self.refreshed = Some(now);
@@ -158,7 +145,6 @@ impl Directory {
         }
     }
 
-    /// There is nobody left who wants to know.
     pub(crate) fn rest(&mut self) {
         self.asks = None;
         self.awaited = NEWS;
@@ -194,8 +180,7 @@ impl Directory {
         }
     }
 
-    /// The lowest position at which a view after `known` started; beyond all of them for a reader
-    /// that knew of no view.
+    /// Lowest start of the views after `known`; u64::MAX if the reader knew no view.
     fn lost_from(&self, known: ViewNumber) -> Position {
         let steps = self.entry().history.steps().iter();
         let new = steps.filter(|(number, _)| *number > known).map(|(_, first)| *first);
@@ -225,10 +210,10 @@ mod tests {
         assert_eq!(asked(&mut directory, Time(1)), [NEWS]);
         directory.ask_surely(Time(2));
         assert_eq!(asked(&mut directory, Time(2)), [1]);
-        // The answer to the earlier question comes now, or a notice to all who wait.
+        // The answer to the earlier question arrives, or an unsolicited notice.
         assert_eq!(directory.receive(found(NEWS)), Learned::Same(NEWS));
         assert!(directory.deadline().is_some());
-        // Another doubt wants another answer.
+        // A second doubt needs its own answer.
         directory.ask_surely(Time(3));
         assert_eq!(directory.receive(found(1)), Learned::Same(1));
         let again = directory.deadline().expect("it goes on to ask");
@@ -255,7 +240,7 @@ mod tests {
         assert_eq!(directory.receive(started(&steps[..2], 2)), newer);
         let two_newer = learned(50);
         assert_eq!(directory.receive(started(&steps, 4)), two_newer);
-        // A loss was accepted in view 5; a later view follows.
+        // A loss was accepted in view 5; view 6 follows.
         let mut later = entry(6, 1, 64);
         later.history.push(ViewNumber(6), Position(90));
         later.history.reassign(ViewNumber(5), Position(30));

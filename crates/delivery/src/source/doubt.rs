@@ -1,21 +1,19 @@
-//! A position that a shard should have given out and did not: is it a gap, or is the view out of
-//! date?
+//! Decides whether a missing position is a gap, or the reader's view is outdated.
 
 use seriatim_model::{Position, ShardId, Time};
 
 use super::directory::Directory;
 use crate::failure::Failure;
 
-/// A shard did not give out a position although it should have it, by the view that is known.
+/// A shard did not send a position that it owns in the known view.
 ///
-/// Before anybody is blamed, the register is asked whether there is a newer view, in which another
-/// shard may have the position. If there is none, all shards are asked again: what they said before
-/// may be of a view that placed the position elsewhere. Only where it does not come then either
-/// there is a gap.
+/// The register must first confirm the view, since a newer one may name another owner. Then all
+/// shards are asked again, as their answers may be from another view. A position that is still
+/// missing is a gap.
 #[derive(Debug, Default)]
 pub(crate) struct Doubt {
     open: Option<Open>,
-    /// The position for which all were asked again in the present view, since it did not come.
+    /// Position for which all shards were already asked again in this view.
     asked_again: Option<Position>,
 }
 
@@ -27,39 +25,33 @@ struct Open {
     asked: u64,
 }
 
-/// The consequence of the register's answer that there is no newer view.
+/// Result of the register's confirmation of the view.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// All shards are to be asked again for this position.
     AskAgain(Position),
-    /// They were, and it did not come.
     Gap(Failure),
 }
 
 impl Doubt {
-    /// Whether the register's answer is awaited.
     pub(crate) fn is_open(&self) -> bool {
         self.open.is_some()
     }
 
-    /// `shard` should have given out `position`. The register is asked.
     pub(crate) fn raise(&mut self, now: Time, position: Position, shard: ShardId, directory: &mut Directory) {
         self.open = Some(Open { position, shard, asked: directory.asked() });
         directory.ask_surely(now);
     }
 
-    /// The position is not wanted any more.
     pub(crate) fn let_go(&mut self) {
         self.open = None;
     }
 
-    /// There is a newer view. `asked_again` is the position for which all are asked in it because
-    /// it did not come before.
+    /// Enters a newer view. `asked_again`: missing position for which all shards are asked in it.
     pub(crate) fn enter_view(&mut self, asked_again: Option<Position>) {
         *self = Self { open: None, asked_again };
     }
 
-    /// The register says, in answer to this question, that there is no newer view.
+    /// The register confirmed the known view in answer to this question.
     pub(crate) fn view_confirmed(&mut self, answer: u64) -> Option<Verdict> {
         let Open { position, shard, .. } = self.open.take_if(|open| answer > open.asked)?;
         let was_asked = self.asked_again.replace(position) == Some(position);
@@ -77,7 +69,7 @@ mod tests {
 
     const AT: Position = Position(3);
 
-    /// A doubt about a position, and the number of the question that settles it.
+    /// Raises a doubt; returns the number of the question that settles it.
     fn raised(doubt: &mut Doubt) -> u64 {
         let mut directory = Directory::new(CONTROL, entry(1, 1, 64));
         doubt.raise(Time(1), AT, ShardId(2), &mut directory);
@@ -106,7 +98,7 @@ mod tests {
         let answer = raised(&mut doubt);
         doubt.enter_view(None);
         assert_eq!(doubt.view_confirmed(answer), None);
-        // In a newer view nobody was asked yet, unless it is said so.
+        // A newer view starts without questions, unless `asked_again` names one.
         let answer = raised(&mut doubt);
         assert_eq!(doubt.view_confirmed(answer), Some(Verdict::AskAgain(AT)));
         doubt.enter_view(Some(AT));

@@ -1,4 +1,4 @@
-//! One shard's part of a subscription: what was asked for, what came, what may still come.
+//! One shard's subscription: its request, its buffer, its expected deliveries.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -11,107 +11,93 @@ use super::credit::Credit;
 use super::round::{Round, Turn};
 use crate::failure::Failure;
 
-/// How long to wait for what should come before it is asked for again; doubled each time.
+/// First retransmission timeout; doubles each time.
 pub(crate) const TIMEOUT_FIRST: Duration = Duration::from_millis(200);
-/// How long to wait where nothing need come, before making sure that the subscription still stands;
-/// and the longest wait for what another shard has already.
+/// Check interval of an idle subscription, and longest timeout for positions that another shard has
+/// passed.
 pub(crate) const IDLE: Duration = Duration::from_secs(1);
-/// The longest wait for a first delivery: one that takes longer than the timeout is on its way all
-/// the same.
+/// Longest timeout for a first delivery.
 const FIRST_MOST: Duration = Duration::from_secs(8);
-/// How long to wait before a node that disconnected is asked again; doubled each time up to
-/// [`IDLE`].
+/// Pause before asking a disconnected node again; doubles up to [`IDLE`].
 const RECONNECT_AFTER: Duration = Duration::from_millis(20);
 
-/// The time without an answer after which a replica counts as silent. A replica answers each
-/// request, also with an empty delivery, and is asked every [`IDLE`] where it owes nothing.
+/// Silence after which a replica counts as silent. It answers every request, if only with an empty
+/// delivery, and an idle one is asked every [`IDLE`].
 const SILENT_AFTER: Duration = Duration::from_secs(2);
-/// The time without an answer after which the next replica is asked. An answer may take longer than
-/// one timeout.
+/// Silence after which the next replica is asked. Longer than a timeout, as answers may be slow.
 pub(crate) const ELSEWHERE_AFTER: Duration = Duration::from_secs(3);
 
-/// How often in a row all replicas of a shard may say that they do not hold a record yet, and get
-/// nothing of what they lack, before that is believed.
+/// Rounds without progress (all replicas lack the record and copy nothing) after which it counts as
+/// missing.
 pub(crate) const MISSING_ROUNDS: usize = 25;
 
-/// Invariant: `buffer` holds the shard's records below `upto` that were not taken yet, in order,
-/// and `empty` the positions below it that the shard called empty and that were not passed;
-/// `credit` counts the bytes of both as kept. What is at `final_upto` or above is predicted, in the
-/// view that the reader knows; `final_upto <= upto`.
+/// Invariant: `buffer` holds the shard's records below `upto` that were not taken, in order;
+/// `empty` holds its empty positions below `upto` that were not passed; `credit` counts the bytes
+/// of both. Data at or above `final_upto` is predicted in the view that the reader knows;
+/// `final_upto <= upto`.
 #[derive(Debug)]
 pub(crate) struct Feed {
-    /// The node that was asked.
     pub(crate) node: NodeId,
-    /// Which replica of the shard that is; 0 is the primary.
+    /// Index of its replica; 0 is the primary.
     pub(crate) replica: usize,
-    /// The replicas that cannot give out what comes next, ...
+    /// Replicas that cannot serve the next position.
     pub(crate) round: Round,
-    /// ... and how often all of them said so in vain.
     pub(crate) rounds_in_vain: usize,
-    /// How few positions each of them lacked of the shard, where it said so, ...
+    /// Fewest missing positions that each replica has reported.
     lacking: BTreeMap<NodeId, u64>,
-    /// ... and whether one of them lacks fewer than ever before.
+    /// Whether a replica reported fewer missing positions than ever before.
     has_gained: bool,
-    /// When all of them are asked again.
     rounds: Backoff,
-    /// The subscription, once it was asked for.
     pub(crate) request: Option<u64>,
-    /// The first of the requests to this node that were made because the one before was not
-    /// answered in time.
+    /// First of the consecutive requests to this node that repeat each other after timeouts.
     earliest: u64,
-    /// Everything of this shard below it has come, ...
+    /// The shard has sent everything below.
     pub(crate) upto: Position,
-    /// ... and below this one it is final.
     pub(crate) final_upto: Position,
-    /// The shard has nothing from there on, if it takes no part in the view; beyond all positions
-    /// otherwise.
+    /// End of the shard's records outside the view; u64::MAX inside.
     until: Position,
-    /// It is asked for what lies below this one.
+    /// Exclusive end of the requested positions.
     asked_until: Position,
-    /// The positions that were given up, without asking anybody.
+    /// Positions given up; no replica is asked for them.
     given_up: Option<Gap>,
-    /// The position that comes next is lost, and the shard's others below the second one.
+    /// The next position, which is lost, and the end of the loss.
     lost: Option<(Position, Position)>,
     buffer: VecDeque<Stored>,
     empty: VecDeque<Span>,
     credit: Credit,
-    /// When it was asked or heard last; before it was asked, when to ask.
+    /// Time of the last request or message, or of the first request to come.
     since: Time,
-    /// Since when another shard has been ahead of this one.
     owed_since: Option<Time>,
-    /// How long it may stay silent. How far that grows depends on what is awaited, so it is no
-    /// [`Backoff`].
+    /// Current timeout; no [`Backoff`], as its maximum depends on the expected delivery.
     timeout: Duration,
     heard: bool,
-    /// When a replica said something last; before that, when one was asked for the first time.
+    /// Time of a replica's last answer, or of the first request.
     answered: Option<Time>,
-    /// The nodes that were asked since then.
     tried: BTreeSet<NodeId>,
-    /// When it is asked again after its node disconnected.
+    /// Time of the next request after a disconnect.
     reconnects: Backoff,
 }
 
-/// The contents of a shard at a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
     Record,
     NoOp,
-    /// No record comes below this position.
+    /// No record below this position.
     Empty(Position),
     NotYet,
-    /// The shard passed over the position, or gave out one below it again.
+    /// The shard skipped the position, or sent a lower one again.
     Missing,
-    /// It is lost, and the shard's others below this one.
+    /// Lost, with all the shard's positions below this one.
     Lost(Position),
 }
 
 impl Seen {
-    /// Whether it is known what is there: the shard has it, or nobody.
+    /// Whether the position is decided: a record, or none.
     pub(crate) fn is_there(self) -> bool {
         matches!(self, Self::Record | Self::NoOp | Self::Empty(_))
     }
 
-    /// Which answer counts, if several shards might have the position: the lowest.
+    /// Priority between shards that might have the position; the lowest wins.
     pub(crate) fn rank(self) -> u8 {
         match self {
             Self::Record | Self::NoOp | Self::Empty(_) => 0,
@@ -122,18 +108,14 @@ impl Seen {
     }
 }
 
-/// The verdict on a delivery.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Received {
-    /// It continues what came before.
     Next,
-    /// It came before.
     Repeated,
-    /// One before it was lost.
+    /// An earlier delivery was lost.
     Hole,
-    /// It is more than the shard may send.
+    /// Exceeds the shard's credit.
     TooMuch,
-    /// This position is not where it should be.
     Disordered(Position),
 }
 
@@ -168,12 +150,11 @@ impl Feed {
         }
     }
 
-    /// When to subscribe again if nothing comes before.
     pub(crate) fn deadline(&self) -> Option<Time> {
         match self.owed_since {
             _ if self.lost.is_some() || self.is_retired() && self.final_upto >= self.asked_until => None,
             _ if self.request.is_none() => Some(self.since),
-            // Where it is spent on predictions, the shard owes news of them.
+            // If predictions used up the credit, the shard still owes their confirmation.
             _ if self.credit.is_spent() && self.final_upto == self.upto => None,
             Some(owed_since) => Some(self.since.max(owed_since) + self.timeout),
             None if self.heard => Some(self.since + IDLE),
@@ -181,24 +162,22 @@ impl Feed {
         }
     }
 
-    /// Whether the shard takes no part in the view.
+    /// Whether the shard has no part in the view.
     pub(crate) fn is_retired(&self) -> bool {
         self.until != Position(u64::MAX)
     }
 
-    /// Whether the shard can have this position.
     pub(crate) fn reaches(&self, position: Position) -> bool {
         position < self.until
     }
 
-    /// Below it everything of the shard has come and is final. One that is retired has no end
-    /// beyond its own.
+    /// Bound of final data; unlimited after all data of a retired shard.
     pub(crate) fn final_bound(&self) -> Position {
         if self.final_upto >= self.asked_until { Position(u64::MAX) } else { self.final_upto }
     }
 
-    /// The shard's place in the view: it has nothing from `until` on, and what was given up of it
-    /// is there no more. One that `has_ended` is not asked for anything.
+    /// Sets the shard's place in the view: it ends at `until`, without the positions given up. A
+    /// shard that `has_ended` is not asked.
     pub(crate) fn ends(&mut self, until: Position, given_up: Option<Gap>, has_ended: bool) {
         (self.until, self.given_up) = (until, given_up);
         self.asked_until = match given_up {
@@ -209,18 +188,18 @@ impl Feed {
         self.forget_given_up();
     }
 
-    /// A replica that does not know of it yet may give out what was given up.
+    /// A replica that does not know of the accepted loss may send records given up.
     fn forget_given_up(&mut self) {
         if let Some(gap) = self.given_up.filter(|gap| gap.from < self.upto) {
             let (upto, final_upto) = (self.upto, self.final_upto);
             self.forget_from(gap.from);
-            // Nobody is asked for it again.
+            // They are not requested again.
             (self.upto, self.final_upto) = (upto, final_upto);
         }
     }
 
-    /// Notes that it is asked, and returns the credit to ask with. If that `continues` what was
-    /// asked before, answers to that are still good.
+    /// Records a request and returns its credit. If it `continues` the previous one, late answers
+    /// count.
     pub(crate) fn asked(&mut self, now: Time, request: u64, from: Position, continues: bool) -> u64 {
         self.request = Some(request);
         self.earliest = if continues { self.earliest } else { request };
@@ -232,20 +211,18 @@ impl Feed {
         self.credit.begin()
     }
 
-    /// Nothing came for too long: the next wait is longer.
     pub(crate) fn timed_out(&mut self) {
         let was_idle = self.heard && self.owed_since.is_none();
         let most = if self.heard { IDLE } else { FIRST_MOST };
         self.timeout = if was_idle { IDLE } else { (self.timeout * 2).min(most) };
     }
 
-    /// Whether a delivery that `node` made for `request` counts: the present subscription's, or a
-    /// late one of those that it repeats.
+    /// Whether a delivery counts: its request is current, or repeated by the current one.
     pub(crate) fn awaits(&self, node: NodeId, request: u64) -> bool {
         self.node == node && self.request.is_some_and(|present| (self.earliest..=present).contains(&request))
     }
 
-    /// Asks `node` anew, as soon as possible.
+    /// Subscribes at `node` as soon as possible.
     pub(crate) fn restart(&mut self, now: Time, node: NodeId, replica: usize) {
         if node != self.node {
             self.reconnects.helped();
@@ -257,16 +234,15 @@ impl Feed {
         self.heard = false;
     }
 
-    /// The subscription has ended. It is made anew soon.
+    /// The subscription ended; a new one follows after a pause.
     pub(crate) fn rest(&mut self, now: Time) {
         self.request = None;
         self.since = now + RECONNECT_AFTER;
     }
 
-    /// The connection is gone, and with it the subscription.
     pub(crate) fn disconnected(&mut self, now: Time) {
         if now >= self.reconnects.at() + IDLE {
-            // It stood for a while.
+            // The connection was stable.
             self.reconnects.helped();
         }
         self.request = None;
@@ -274,12 +250,12 @@ impl Feed {
         self.since = self.reconnects.at();
     }
 
-    /// The next position is lost: there is nothing more to ask for.
+    /// The next position is lost; nothing more is requested.
     pub(crate) fn lost(&mut self, position: Position, end: Position) {
         self.lost = Some((position, end));
     }
 
-    /// The replica cannot serve it at present.
+    /// The replica cannot serve the subscription now.
     pub(crate) fn refused(&mut self, now: Time) {
         self.request = None;
         (self.since, self.answered) = (now + self.timeout, Some(now));
@@ -287,14 +263,13 @@ impl Feed {
         self.timed_out();
     }
 
-    /// From now on, at most `window` bytes of the shard are in flight or buffered. The subscription
-    /// sends a new request.
+    /// Sets the window in bytes, after the subscription ended.
     pub(crate) fn resize(&mut self, window: u64) {
         assert!(self.request.is_none(), "the credit of a subscription that stands is not taken back");
         self.credit.resize(window);
     }
 
-    /// Something of the shard came, or may come from others.
+    /// Resets the rounds: data arrived, or other replicas may have some.
     pub(crate) fn helped(&mut self) {
         self.round.begin();
         self.rounds_in_vain = 0;
@@ -303,37 +278,34 @@ impl Feed {
         self.rounds.helped();
     }
 
-    /// The replica that was asked lacks what comes next, and so many positions in all.
+    /// The replica lacks the next position, and `lacking` positions in all.
     pub(crate) fn lacks(&mut self, lacking: u64) {
         let least = self.lacking.entry(self.node).or_insert(lacking);
         self.has_gained |= lacking < *least;
         *least = lacking.min(*least);
     }
 
-    /// The replica that was asked cannot give out what comes next.
     pub(crate) fn said_no(&mut self, failure: Failure, replicas: &[Member]) -> Turn {
         let turn = self.round.said_no(self.node, failure, replicas);
         if matches!(turn, Turn::All(_)) {
-            // If one of them gets on with what it lacks, they were not asked in vain.
+            // If a replica's copying progresses, the round counts as progress.
             let has_gained = std::mem::take(&mut self.has_gained);
             self.rounds_in_vain = if has_gained { 0 } else { self.rounds_in_vain + 1 };
         }
         turn
     }
 
-    /// Whether no replica has answered for this long.
     pub(crate) fn is_silent_for(&self, now: Time, time: Duration) -> bool {
         self.answered.is_some_and(|at| now >= at + time)
     }
 
-    /// The nodes that were asked and do not answer, and the nodes that lack the next position.
-    /// `None`: the shard answers.
+    /// Silent nodes, and nodes that lack the next position. None: the shard answers.
     pub(crate) fn unanswered(&self, now: Time, replicas: &[Member]) -> Option<(Vec<NodeId>, Vec<NodeId>)> {
         let has_said_no = !self.round.is_new() || self.rounds_in_vain > 0;
         if self.lost.is_some() || !has_said_no && !self.is_silent_for(now, SILENT_AFTER) {
             return None;
         }
-        // A round in vain is one in which every replica answered.
+        // In a finished round every replica has answered.
         let lacks = |node: &NodeId| self.rounds_in_vain > 0 || self.round.has_said_no(*node);
         let (lacking, others): (Vec<NodeId>, Vec<NodeId>) =
             replicas.iter().map(|replica| replica.node).partition(lacks);
@@ -341,7 +313,7 @@ impl Feed {
         Some((silent, lacking))
     }
 
-    /// Asks `node` anew, after a pause.
+    /// Subscribes at `node` after a pause.
     pub(crate) fn begin_round(&mut self, now: Time, node: NodeId, replica: usize) {
         self.restart(now, node, replica);
         self.request = None;
@@ -360,8 +332,7 @@ impl Feed {
             Ok(new) => new,
             Err(received) => return received,
         };
-        // A replica that predicted this and says it again has forgotten what it predicted: another
-        // view decides.
+        // A replica that repeats its predictions as new has forgotten them: another view decides.
         self.forget_predictions();
         if !self.take_in(records, empty) {
             return Received::TooMuch;
@@ -375,7 +346,6 @@ impl Feed {
         Received::Next
     }
 
-    /// Takes in predictions.
     pub(crate) fn predict(
         &mut self,
         now: Time,
@@ -405,15 +375,15 @@ impl Feed {
         true
     }
 
-    /// It works: nothing need be asked for again.
+    /// The subscription works: cancels retransmission.
     pub(crate) fn was_heard(&mut self, now: Time) {
         (self.since, self.heard, self.timeout, self.answered) = (now, true, TIMEOUT_FIRST, Some(now));
         self.tried.clear();
         self.reconnects.helped();
     }
 
-    /// Predictions below `upto` are final, but for those at `void`, which are all that were passed
-    /// over from `from` on. Their positions are empty from now on.
+    /// Predictions below `upto` are final, except the records skipped from `from` on (`void`),
+    /// whose positions become empty.
     pub(crate) fn holds_but(&mut self, now: Time, from: Position, upto: Position, void: &[Span]) -> Received {
         if from > self.final_upto {
             return Received::Hole;
@@ -431,7 +401,7 @@ impl Feed {
             self.drop_records(*span);
             match self.add_empty(*span) {
                 0 => self.credit.free(limits::SPAN_BYTES),
-                // A filter left out positions within it.
+                // A filter left out positions within the span.
                 parts if !self.credit.take_in((parts - 1) * limits::SPAN_BYTES) => return Received::TooMuch,
                 _ => {}
             }
@@ -440,7 +410,6 @@ impl Feed {
         Received::Next
     }
 
-    /// Forgets records that were predicted and passed over.
     pub(crate) fn drop_records(&mut self, span: Span) {
         let first = self.buffer.partition_point(|stored| stored.position < span.first);
         let end = self.buffer.partition_point(|stored| stored.position < span.end());
@@ -449,8 +418,7 @@ impl Feed {
         }
     }
 
-    /// Notes that positions are empty, as far as that is not known. Says how many spans there are
-    /// more.
+    /// Adds the unknown parts of an empty span; returns the number of added spans.
     fn add_empty(&mut self, span: Span) -> u64 {
         let (mut first, mut added) = (span.first, 0);
         while first < span.end() {
@@ -467,24 +435,22 @@ impl Feed {
         added
     }
 
-    /// Predictions below `upto` are final.
     pub(crate) fn holds(&mut self, upto: Position) {
         self.final_upto = self.final_upto.max(upto.min(self.upto));
     }
 
-    /// All that is predicted is final.
     pub(crate) fn confirm_predictions(&mut self) {
         self.final_upto = self.upto;
     }
 
-    /// Predictions are to come again.
+    /// Drops predictions; the shard sends them again.
     pub(crate) fn forget_predictions(&mut self) {
         if self.final_upto < self.upto {
             self.forget_from(self.final_upto);
         }
     }
 
-    /// Looks what there is at `position`, in any order.
+    /// Looks up `position`; positions may come in any order.
     pub(crate) fn at(&self, position: Position) -> Seen {
         if let Some(gap) = self.given_up.filter(|gap| gap.contains(position)) {
             return Seen::Lost(gap.end);
@@ -505,8 +471,7 @@ impl Feed {
         }
     }
 
-    /// The first position at `position` or above it of which more is known than that it is not this
-    /// shard's.
+    /// First position from `position` on with a record, an empty span, a loss, or no knowledge.
     pub(crate) fn next_from(&self, position: Position) -> Position {
         let index = self.buffer.partition_point(|stored| stored.position < position);
         let upto = if self.upto >= self.asked_until { Position(u64::MAX) } else { self.upto };
@@ -518,31 +483,29 @@ impl Feed {
         record.min(span)
     }
 
-    /// The record at `position`.
+    /// Returns the record at `position`.
     ///
     /// # Panics
-    /// If it is not kept.
+    /// If it is not buffered.
     pub(crate) fn record(&self, position: Position) -> &Stored {
         let index = self.buffer.partition_point(|stored| stored.position < position);
         let stored = self.buffer.get(index).filter(|stored| stored.position == position);
         stored.expect("a record is looked for after it was seen")
     }
 
-    /// A copy of it.
     pub(crate) fn copy(&self, position: Position) -> Stored {
         self.record(position).clone()
     }
 
-    /// Another shard is at `frontier`: if this one is not, something should come from it.
+    /// Another shard has reached `frontier`: if this one has not, a delivery is due.
     pub(crate) fn compare(&mut self, now: Time, frontier: Position) {
         let is_behind = self.final_upto < frontier.min(self.asked_until);
         self.owed_since = is_behind.then(|| self.owed_since.unwrap_or(now));
     }
 
-    /// Looks what there is at `position`, when everything below it was taken, or is with other
-    /// shards.
+    /// Looks up `position`; everything below it was taken or belongs to other shards.
     pub(crate) fn look(&mut self, position: Position) -> Seen {
-        // Other shards had what lies before its end.
+        // Other shards had the positions before its end.
         self.lost = self.lost.filter(|(_, end)| position < *end);
         self.pass_empty(position);
         if let Some(gap) = self.given_up.filter(|gap| gap.contains(position)) {
@@ -565,7 +528,6 @@ impl Feed {
         }
     }
 
-    /// Forgets the spans of empty positions that end at `position` or before.
     pub(crate) fn pass_empty(&mut self, position: Position) {
         while self.empty.front().is_some_and(|span| span.end() <= position) {
             self.empty.pop_front();
@@ -576,7 +538,7 @@ impl Feed {
     /// Takes the record at `position`.
     ///
     /// # Panics
-    /// If it is not the first that is kept.
+    /// If it is not the first in the buffer.
     pub(crate) fn take(&mut self, position: Position) -> Stored {
         let stored = self.buffer.pop_front().expect("a record is taken after it was seen");
         assert_eq!(stored.position, position, "a record is taken after it was seen");
@@ -584,8 +546,7 @@ impl Feed {
         stored
     }
 
-    /// Positions from `first` on are given anew: an operator accepted that what was final there is
-    /// lost.
+    /// Drops everything from `first` on: after an accepted loss these positions get new records.
     pub(crate) fn forget_from(&mut self, first: Position) {
         while self.buffer.back().is_some_and(|back| back.position >= first) {
             let stored = self.buffer.pop_back().expect("the back was just seen");
@@ -605,7 +566,6 @@ impl Feed {
         self.lost = self.lost.filter(|(position, _)| *position < first);
     }
 
-    /// Forgets what lies below `first`.
     pub(crate) fn forget_below(&mut self, first: Position) {
         while self.buffer.front().is_some_and(|front| front.position < first) {
             let stored = self.buffer.pop_front().expect("the front was just seen");
@@ -615,7 +575,6 @@ impl Feed {
         self.lost = self.lost.filter(|(_, end)| *end > first);
     }
 
-    /// The credit to give back now, and for which request, if it is enough to be worth a message.
     pub(crate) fn credit_due(&mut self) -> Option<(u64, u64)> {
         let request = self.request?;
         self.credit.due().map(|bytes| (request, bytes))
@@ -630,8 +589,8 @@ fn bytes_of(records: &[Stored], empty: &[Span]) -> u64 {
     records.iter().map(size).sum::<u64>() + limits::SPAN_BYTES * empty.len() as u64
 }
 
-/// The part of `from..upto` from `known` on, if it is new there, in order, and leaves nothing out:
-/// a late delivery may have brought what is below.
+/// The part of `from..upto` above `known`; a late delivery may overlap. Fails if it is old, out of
+/// order, or after a hole.
 fn beyond(
     known: Position,
     from: Position,
@@ -653,14 +612,12 @@ fn beyond(
     }
 }
 
-/// Leaves out what lies below `from`.
 fn not_below(from: Position, records: &mut Vec<Stored>, empty: &mut Vec<Span>) {
     records.retain(|stored| stored.position >= from);
     *empty = empty.iter().filter_map(|span| span.within(from, span.end())).collect();
 }
 
-/// The first position of `records` or `empty` that is not above the one before it, or not within
-/// `from..upto`, or in both.
+/// The first position that is out of order, outside `from..upto`, or in both lists.
 pub(crate) fn disorder(
     from: Position,
     records: &[Stored],

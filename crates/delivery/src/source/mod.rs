@@ -1,14 +1,11 @@
-//! Where records come from: the shards of a log, as a subscription to each of them gives its part
-//! out.
+//! The input of a reader: one subscription per shard of a log.
 //!
-//! [`Source`] keeps those subscriptions up: it asks, gives credit, asks again what fell silent,
-//! goes from one replica to the next and from one view to the next, and keeps what came until it is
-//! taken. It is asked for a position and says what is known of that ([`Answer`]). In which order
-//! positions are asked for, and what becomes of their records, a [policy](crate::policy) decides.
+//! [`Source`] maintains these subscriptions (credit, retransmission, changes of replica and view)
+//! and buffers their records. For a position it returns an [`Answer`]. A [policy](crate::policy)
+//! chooses the positions and uses their records.
 //!
-//! The parts of it that single reads use as well: [`Directory`], what the register says of the log;
-//! [`Doubt`], whether a position that did not come is a gap; [`Round`], whether no replica can give
-//! it out.
+//! Single reads share [`Directory`] (the register's entry), [`Doubt`] (whether a missing position
+//! is a gap) and [`Round`] (whether no replica can serve a position).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,101 +35,78 @@ use crate::subscriber::Unanswered;
 
 /// The subscriptions to all shards of one log.
 ///
-/// It promises: a record is given out at most once, and final; of the bytes of each shard no more
-/// are on their way or kept than its share of the window, but for the last record; a position is
-/// said to be lost only where the shard that had it says so, and that one is missing only after the
-/// register and all shards were asked again; and it skips no position of shards that were not
-/// chosen at or above the start of a view that it does not know.
+/// Promises: it returns each record at most once, and only final. Each shard's data in flight and
+/// buffered stays within its share of the window, plus the last record. A position is lost only if
+/// its shard says so, and missing only after the register and all shards were asked again. At or
+/// above the start of an unknown view it skips no position of shards that were not chosen.
 ///
 /// Invariant: nothing below `wanted_from` is asked for or given out.
 #[derive(Debug)]
 pub(crate) struct Source {
     directory: Directory,
     selection: Selection,
-    /// How many bytes all shards together may have on their way or kept; see [`share`].
+    /// Bytes in flight and buffered for all shards; see [`share`].
     window: u64,
     feeds: BTreeMap<ShardId, Feed>,
     wanted_from: Position,
-    /// The record at this position, of this shard, can be taken.
+    /// Position and shard of the record that can be taken.
     found: Option<(Position, ShardId)>,
     last_request: u64,
     doubt: Doubt,
-    /// When the register is asked whether a chosen shard has joined, as long as one has not.
+    /// Time of the next register question about a chosen shard that has not joined.
     joined_asked_at: Option<Time>,
     options: Options,
 }
 
-/// Knowledge of a position. Except for `NotYet` it does not change any more, unless the position is
-/// trimmed, or an operator accepts that what was there is lost.
+/// Knowledge of a position. Except `NotYet`, it changes only by a trim or an accepted loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// A record is there, and can be taken.
     Record,
-    /// There is no record: it is the position of a no-op, or belongs to nobody. None is below
-    /// `end`.
+    /// No record below `end`: positions of no-ops, or of no shard.
     Empty {
-        /// That bound.
         end: Position,
     },
-    /// Nothing yet. Some shard has given out all that it has below `frontier`.
+    /// Unknown. Some shard has served everything below `frontier`.
     NotYet {
-        /// That bound.
         frontier: Position,
     },
-    /// The record is lost, and an operator accepted that.
+    /// The record is lost, and an operator accepted the loss.
     Lost {
-        /// The shard that had it.
+        /// The former owner.
         shard: ShardId,
-        /// The position after the last that the shard lost with it, and before which no other shard
-        /// has a record.
+        /// Exclusive end: no shard has a record from the loss to here.
         end: Position,
     },
 }
 
-/// The outcome of an input.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum News {
-    /// Nothing that changes an answer.
     Nothing,
-    /// Positions may have another answer now.
     Changed,
-    /// The same, and what was given of these positions may turn out different: something final
-    /// came.
+    /// Final data arrived for these positions; delivered predictions there may be wrong.
     Final {
-        /// The first of them.
         from: Position,
-        /// The position after the last.
         upto: Position,
     },
-    /// The same, and there is a newer view.
+    /// `Changed`, in a newer view.
     Entered {
-        /// The position from which on the log has other records, because an operator accepted a
-        /// loss. `None`: no such loss.
+        /// First position whose records were replaced after an accepted loss. None: no such loss.
         reassigned_from: Option<Position>,
     },
-    /// Everything that was predicted in this view below the bound is final, but for what was passed
-    /// over.
+    /// All predictions of this view below `upto` are final, except skipped records.
     Holds {
-        /// The view.
         view: ViewNumber,
-        /// The bound.
         upto: Position,
-        /// The first position that turned out to be passed over, if there is one: what was given
-        /// from there on may turn out different.
+        /// First skipped position: later predictions may be wrong.
         void: Option<Position>,
     },
-    /// The records that are wanted next were trimmed: the next one is at `first` or after it.
     Trimmed {
-        /// The first position that is left.
         first: Position,
     },
-    /// There will be no other answers.
     Failed(Failure),
 }
 
 impl Source {
-    /// Subscriptions to the log that `entry` describes, for what is at `from` or after it. They are
-    /// made with the first timer.
     pub(crate) fn new(
         control: NodeId,
         entry: LogEntry,
@@ -158,13 +132,11 @@ impl Source {
         source
     }
 
-    /// The register's entry, as far as it is known.
     pub(crate) fn entry(&self) -> &LogEntry {
         self.directory.entry()
     }
 
-    /// The shards that may have what is at `position`, and give out nothing because their replicas
-    /// do not answer, or cannot.
+    /// Shards that may have `position` but serve nothing: their replicas are silent or lack it.
     pub(crate) fn unanswered(&self, now: Time, position: Position) -> Vec<Unanswered> {
         let Some(view) = self.directory.view() else { return vec![] };
         let placed = self.directory.placement().map(|placement| placement.shard_of(position));
@@ -183,7 +155,7 @@ impl Source {
         unanswered.chain(joining).collect()
     }
 
-    /// Whether the log has a view. Before that nothing is known of any position.
+    /// Whether the log has a view. Without a view every position is unknown.
     pub(crate) fn has_view(&self) -> bool {
         self.directory.view().is_some()
     }
@@ -193,8 +165,8 @@ impl Source {
         of_feeds.chain(self.directory.deadline()).chain(self.joined_asked_at).min()
     }
 
-    /// Tells what is known of `position`. Nothing below it is wanted any more; nor is, where it is
-    /// empty, what lies before the end of that.
+    /// Returns the knowledge of `position`. Positions below it, and below the end of an empty
+    /// answer, are no longer wanted.
     ///
     /// # Panics
     /// If `position` was taken, found empty, or trimmed before.
@@ -231,11 +203,10 @@ impl Source {
         }
     }
 
-    /// Takes the record that was found at the position that was asked for last, before any other
-    /// input. It is not given out again, and nor is anything below it.
+    /// Takes the record found by the last [`ask`](Self::ask), without other input between.
     ///
     /// # Panics
-    /// If there was none.
+    /// If `ask` found none.
     pub(crate) fn take(&mut self) -> Stored {
         let (position, shard) = self.found.take().expect("a record is taken once, after it was found");
         self.take_from(shard, position)
@@ -246,13 +217,13 @@ impl Source {
         self.feeds.get_mut(&shard).expect("it was seen there").take(position)
     }
 
-    /// Looks what there is at `position`, at the shard that has it or is to be waited for.
+    /// Looks up `position` at its owner, or at the shard to wait for.
     fn look(&mut self, position: Position) -> (ShardId, Seen) {
         if let Some(shard) = self.directory.placement().map(|placement| placement.shard_of(position)) {
             let feed = self.feeds.get_mut(&shard);
             return (shard, feed.map_or(Seen::NotYet, |feed| feed.look(position)));
         }
-        // No placement says which shard should have it: it is missing when none has it.
+        // Without a placement, a position is missing only if every shard lacks it.
         let mut best: Option<(ShardId, Seen)> = None;
         let is_untrimmed = self.is_known_untrimmed(position);
         for (shard, feed) in self.feeds.iter_mut().filter(|(_, feed)| feed.reaches(position)) {
@@ -268,8 +239,8 @@ impl Source {
         best.unwrap_or((ShardId(0), Seen::NotYet))
     }
 
-    /// Where the run of positions ends of which it is known that nobody has them: the shard lost
-    /// what it had from `position` up to `end`, and no other has anything before.
+    /// End of the run without records: the shard lost `position..end`, and the next record of
+    /// another shard ends the run earlier.
     fn lost_to(&self, shard: ShardId, position: Position, end: Position) -> Position {
         let others = self.feeds.iter().filter(|(other, feed)| **other != shard && feed.reaches(position));
         let placement = self.directory.placement();
@@ -282,8 +253,8 @@ impl Source {
         next.min().map_or(end, |next| next.min(end))
     }
 
-    /// A retired shard does not hear of trims. What it has counts when another shard, of which
-    /// something is wanted, has gone beyond.
+    /// Retired shards receive no trims, so their records count only after another wanted shard has
+    /// passed the position.
     fn believed(&self, is_retired: bool, position: Position, seen: Seen) -> Seen {
         if is_retired && !self.is_known_untrimmed(position) { Seen::NotYet } else { seen }
     }
@@ -293,12 +264,11 @@ impl Source {
         others.peek().is_none() || others.any(|feed| feed.upto > position)
     }
 
-    /// Everything of some shard below it has come.
     fn frontier(&self) -> Position {
         self.feeds.values().map(|feed| feed.upto).max().unwrap_or_default()
     }
 
-    /// Lets shards send as much as was taken, where that is enough to be worth a message.
+    /// Returns the credit of taken records to the shards, if it is worth a message.
     pub(crate) fn return_credit<R>(&mut self, out: &mut Vec<Effect<Message, R>>) {
         let wanted_from = self.wanted_from;
         self.feeds.retain(|shard, feed| {
@@ -309,7 +279,7 @@ impl Source {
             !is_over
         });
         for (shard, feed) in &mut self.feeds {
-            // Several shards may have told of the same empty positions.
+            // Several shards may have reported the same empty positions.
             feed.pass_empty(self.wanted_from);
             if let Some((request, bytes)) = feed.credit_due() {
                 send(feed.node, *shard, shard::Message::Credit { request, bytes }, out);
@@ -317,14 +287,12 @@ impl Source {
         }
     }
 
-    /// Ends all subscriptions.
     pub(crate) fn close<R>(&mut self, out: &mut Vec<Effect<Message, R>>) {
         for (shard, feed) in std::mem::take(&mut self.feeds) {
             cancel(shard, feed.node, feed.request, out);
         }
     }
 
-    /// Takes a message of a replica of a shard.
     pub(crate) fn receive<R>(
         &mut self,
         now: Time,
@@ -355,7 +323,6 @@ impl Source {
                 self.directory.ask(now);
                 News::Nothing
             }
-            // The rest are not for readers.
             _ => News::Nothing,
         }
     }
@@ -373,14 +340,14 @@ impl Source {
         let feed = self.feeds.get_mut(&shard).filter(|feed| feed.awaits(node, request));
         let Some(feed) = feed else { return News::Nothing };
         if must_ask {
-            // It comes again when the view is known.
+            // The shard sends it again after the view is known.
             feed.was_heard(now);
             self.directory.ask(now);
             return News::Nothing;
         }
         match feed.receive(now, from, found, upto) {
             Received::Next => {
-                // It may have been sent before the log was trimmed further.
+                // The sender may not know of a later trim.
                 feed.forget_below(wanted_from);
                 self.compare(now);
                 News::Final { from, upto }
@@ -389,7 +356,6 @@ impl Source {
         }
     }
 
-    /// A shard said something that is not what comes next.
     fn refuse<R>(
         &mut self,
         now: Time,
@@ -400,7 +366,7 @@ impl Source {
         match received {
             Received::Next | Received::Repeated => News::Nothing,
             Received::Hole | Received::TooMuch => {
-                // One that is late says nothing of the present subscription.
+                // A late delivery does not concern the current subscription.
                 if self.feeds[&shard].request == Some(request) {
                     self.drop_subscription(now, shard, out);
                 }
@@ -410,13 +376,11 @@ impl Source {
         }
     }
 
-    /// The shard's subscription has ended with this error.
     fn read_failed(&mut self, now: Time, shard: ShardId, error: ReadError) -> News {
         let feed = self.feeds.get_mut(&shard).expect("the caller saw it");
         match error {
             ReadError::Trimmed { first } => {
-                // The records that this shard lacks below `first` are gone, also where others are
-                // still at it.
+                // The records are trimmed, even if other shards still serve theirs.
                 feed.rest(now);
                 self.trimmed(first)
             }
@@ -427,21 +391,19 @@ impl Source {
                 feed.lacks(lacking);
                 self.try_next_replica(now, shard, Failure::Missing { position, shard })
             }
-            // Other shards had all before its end, and the reader is there already; or a delivery
-            // before it was lost on its way.
+            // Other shards' records have reached `end`, or an earlier delivery was lost.
             ReadError::Lost { position, end } if end <= self.wanted_from || position > feed.final_upto => {
                 feed.restart(now, feed.node, feed.replica);
                 News::Nothing
             }
             ReadError::Lost { position, end } if self.directory.tells_lost(shard, position, end) => {
-                // Positions before it on other shards are still to be taken.
+                // Other shards' positions before it remain to be taken.
                 feed.lost(position, end);
                 News::Changed
             }
             ReadError::Lost { .. } => {
-                // The view that gave it up is not known here. There may be shards that are not
-                // known either, and have records there; and what was predicted before is decided by
-                // that view.
+                // The view of the accepted loss is unknown. It may have shards with records there,
+                // and decides earlier predictions.
                 feed.refused(now);
                 self.directory.ask(now);
                 News::Nothing
@@ -449,7 +411,7 @@ impl Source {
             ReadError::Disk { reason } => self.try_next_replica(now, shard, Failure::Disk { shard, reason }),
             ReadError::Busy | ReadError::NotStable { .. } => {
                 feed.refused(now);
-                // A replica that is deposed and does not know may have no room for ever.
+                // A deposed replica may stay busy forever.
                 self.directory.ask(now);
                 News::Nothing
             }
@@ -466,8 +428,8 @@ impl Source {
         News::Trimmed { first }
     }
 
-    /// The other replicas hold the same records, or will; only if none of them can give out what
-    /// comes next this is over.
+    /// Fails only if no replica can serve the next position: all have the same records, or will
+    /// copy them.
     fn try_next_replica(&mut self, now: Time, shard: ShardId, failure: Failure) -> News {
         let feed = self.feeds.get_mut(&shard).expect("the caller saw it");
         let Some((node, replica)) = self.directory.next_to(shard, feed.replica) else {
@@ -479,7 +441,7 @@ impl Source {
                 return News::Nothing;
             }
             Turn::All(failure) if feed.rounds_in_vain > 0 => {
-                // A replica gets what it lacks or has damaged from the others.
+                // A replica copies missing and damaged records from the others.
                 let may_pass = matches!(failure, Failure::Missing { .. } | Failure::Damaged { .. });
                 if !may_pass || feed.rounds_in_vain >= MISSING_ROUNDS {
                     return News::Failed(failure);
@@ -487,13 +449,12 @@ impl Source {
             }
             Turn::All(_) | Turn::Again => {}
         }
-        // Another view may have a replica that holds it, or it is on its way.
+        // Another view may have a replica with the record, or a copy is in progress.
         feed.begin_round(now, node, replica);
         self.directory.ask(now);
         News::Nothing
     }
 
-    /// Takes a message of the register.
     pub(crate) fn controlled<R>(
         &mut self,
         now: Time,
@@ -511,7 +472,7 @@ impl Source {
                 News::Entered { reassigned_from }
             }
             Learned::Same(answer) => match self.doubt.view_confirmed(answer) {
-                // The shard that was awaited may leave before it joins.
+                // The awaited shard may leave before it joins.
                 None if self.left().is_some() => News::Changed,
                 None => News::Nothing,
                 Some(Verdict::Gap(gap)) => News::Failed(gap),
@@ -533,15 +494,15 @@ impl Source {
         self.compare(now);
     }
 
-    /// Asks the primaries of the view. What came from others before stays good: it is stable. Only
-    /// where an operator accepted a loss, what is kept from `lost_from` on does not count.
+    /// Subscribes to the view's primaries. Buffered records stay valid, because they are stable,
+    /// except from `lost_from` on after an accepted loss.
     fn enter_view<R>(&mut self, now: Time, lost_from: Position, out: &mut Vec<Effect<Message, R>>) {
         let Some(view) = self.directory.view() else { return };
         self.doubt.enter_view(None);
         self.feeds.values_mut().for_each(|feed| feed.forget_from(lost_from));
-        // Predictions that are left are of positions about which the view before decides still.
-        // What may have been passed over comes again, as final. So does what lies below all that
-        // the history tells of: a replica says that it is trimmed.
+        // The remaining predictions are at positions of the previous view. Records that may have
+        // been skipped come again as final, and so do those below the start of the known history,
+        // where a replica reports a trim.
         let (may_pass_over, told_from) = (self.may_pass_over(), self.entry().history.start());
         for feed in self.feeds.values_mut() {
             match may_pass_over || feed.final_upto < told_from {
@@ -552,14 +513,13 @@ impl Source {
         let retired = view.retired.iter().map(|retired| (retired.copies(), retired.until));
         let all = view.shards.iter().map(|members| (members, Position(u64::MAX))).chain(retired);
         let all = all.map(|(members, until)| (members.shard, members.primary().node, until));
-        // Nobody is asked for what was given up of those.
+        // Positions given up need no subscription.
         let ended = self.directory.ended().map(|gap| (gap.shard, view.leader, gap.end));
         let is_wanted = |(shard, _, until): &(ShardId, NodeId, Position)| {
             self.selection.chooses(*shard) && *until > self.wanted_from
         };
         let primaries: Vec<(ShardId, NodeId, Position)> = all.chain(ended).filter(is_wanted).collect();
-        // A shard that has left had nothing more to give, nor has one that is retired and ends
-        // before what is wanted.
+        // A shard that left, or a retired shard that ends below `wanted_from`, has no more records.
         let has_left = |shard: &ShardId| view.holders(*shard).is_none();
         let is_over =
             |shard: &&ShardId| has_left(shard) || primaries.iter().all(|(wanted, ..)| wanted != *shard);
@@ -571,8 +531,8 @@ impl Source {
                 cancel(shard, feed.node, feed.request, out);
             }
             if has_left {
-                // Its records were trimmed, whatever was taken of them: the other shards say so to
-                // a reader that asks from there.
+                // Its records were trimmed, which the other shards report to a reader that starts
+                // there.
                 self.feeds.values_mut().for_each(|feed| feed.forget_from(self.wanted_from));
             }
         }
@@ -589,7 +549,6 @@ impl Source {
         self.compare(now);
     }
 
-    /// The connection to a node is gone.
     pub(crate) fn disconnected(&mut self, now: Time, node: NodeId) {
         for (shard, feed) in self.feeds.iter_mut().filter(|(_, feed)| feed.node == node) {
             feed.disconnected(now);
@@ -617,7 +576,7 @@ impl Source {
         let feed = self.feeds.get_mut(&shard).expect("the caller saw it");
         let asked_before = feed.request.map(|_| feed.node);
         if let Some(request) = feed.request.take() {
-            // It fell silent: a lost message, or a replica that is deposed and does not know.
+            // Silence: a lost message, or a deposed replica.
             cancel(shard, feed.node, Some(request), out);
             feed.timed_out();
             let instead = match feed.is_silent_for(now, ELSEWHERE_AFTER) {
@@ -627,7 +586,7 @@ impl Source {
             (feed.node, feed.replica) = instead.unwrap_or((primary.unwrap_or(feed.node), 0));
             self.directory.ask(now);
         }
-        // They come again, or what is final by then.
+        // The shard sends them again, or the final records.
         feed.forget_predictions();
         self.last_request += 1;
         let (request, from) = (self.last_request, feed.upto.max(self.wanted_from));
@@ -644,14 +603,14 @@ impl Source {
         self.compare(now);
     }
 
-    /// Ends a shard's subscription so that it is made anew with the next timer.
+    /// Ends a subscription; the next timer renews it.
     fn drop_subscription<R>(&mut self, now: Time, shard: ShardId, out: &mut Vec<Effect<Message, R>>) {
         let Some(feed) = self.feeds.get_mut(&shard) else { return };
         cancel(shard, feed.node, feed.request.take(), out);
         feed.restart(now, feed.node, feed.replica);
     }
 
-    /// Notes which shards are behind the others.
+    /// Records which shards are behind the others.
     fn compare(&mut self, now: Time) {
         let frontier = self.feeds.values().map(|feed| feed.final_upto).max().unwrap_or_default();
         let frontier = frontier.max(self.wanted_from);
@@ -659,14 +618,13 @@ impl Source {
     }
 }
 
-/// The part of a subscription's window that each of its shards has: an equal one, but no less than
-/// [`limits::SUBSCRIPTION_BYTES_LEAST`] and no more than [`limits::SUBSCRIPTION_BYTES`].
+/// Each shard's share of the window: an equal part, at least [`limits::SUBSCRIPTION_BYTES_LEAST`]
+/// and at most [`limits::SUBSCRIPTION_BYTES`].
 fn share(window: u64, shards: usize) -> u64 {
     let least = limits::SUBSCRIPTION_BYTES_LEAST.min(window);
     (window / shards.max(1) as u64).clamp(least, limits::SUBSCRIPTION_BYTES)
 }
 
-/// Sends a message to a replica of a shard.
 pub(crate) fn send<R>(
     node: NodeId,
     shard: ShardId,
@@ -676,7 +634,6 @@ pub(crate) fn send<R>(
     out.push(Effect::Send { to: Address::Node(node, Endpoint::Shard(shard)), message: message.into() });
 }
 
-/// Tells a replica that nobody waits for what it was asked with `request`, if there is one.
 fn cancel<R>(shard: ShardId, node: NodeId, request: Option<u64>, out: &mut Vec<Effect<Message, R>>) {
     if let Some(request) = request {
         send(node, shard, shard::Message::Cancel { request }, out);

@@ -1,9 +1,7 @@
-//! The part of a source that knows what is not final: predictions beside what is, kept until the
-//! reader has confirmed them.
+//! Predictions of a source, kept until the reader confirms them.
 //!
-//! A reader that takes them may ask for a position again, down to the bound that it confirmed: what
-//! turned out different sets it back, and what still stands comes again from here. So it gets
-//! copies, and the source lets go of what is confirmed.
+//! After a failure a reader returns to positions above its confirmed bound and receives valid
+//! records again. So it receives copies, and the source drops only confirmed data.
 
 use std::collections::BTreeSet;
 
@@ -16,28 +14,28 @@ use seriatim_protocol::roles::Message;
 use super::feed::{Feed, IDLE, Received, Seen};
 use super::{News, Source};
 
-/// The part of a log that a reader wants, if not all that is final.
+/// The wanted part of a log.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
-    /// Whether records are wanted before they are final.
+    /// Whether to deliver records before they are final.
     pub speculative: bool,
-    /// The records that are wanted. None: all.
+    /// Filter. None: all records.
     pub filter: Option<Filter>,
-    /// The shards whose records are wanted. None: all.
+    /// Chosen shards. None: all.
     pub shards: Option<BTreeSet<ShardId>>,
-    /// Whether to go on after records that are lost, of which an operator accepted that. Otherwise
-    /// delivery ends there.
+    /// Whether delivery continues after records whose loss an operator accepted. Otherwise it ends
+    /// there.
     pub skips_lost: bool,
 }
 
 impl Selection {
-    /// Whether it is all that is final, and nothing else.
+    /// Whether it selects all final records and no predictions.
     #[must_use]
     pub fn is_plain(&self) -> bool {
         !self.speculative && self.filter.is_none() && self.shards.is_none()
     }
 
-    /// The shards that were chosen, if all of them have left the log: none that did comes back.
+    /// The chosen shards, if all have left the log. A shard that left never returns.
     pub(super) fn left(&self, entry: &LogEntry) -> Option<Vec<ShardId>> {
         let takes_part = |shard: &ShardId| entry.view.iter().any(|view| view.shard(*shard).is_some());
         let chosen = self.shards.as_ref()?;
@@ -45,8 +43,7 @@ impl Selection {
         (!is_left).then(|| chosen.iter().copied().collect())
     }
 
-    /// The shards that were chosen and have yet to join: the register has nodes for them, and its
-    /// view has none of them.
+    /// Chosen shards that have not joined: the register assigns nodes, but the view lacks them.
     pub(super) fn joining<'a>(&'a self, entry: &'a LogEntry) -> impl Iterator<Item = ShardId> + 'a {
         let view = entry.view.as_ref();
         let has_joined = move |shard: ShardId| view.is_none_or(|view| view.holders(shard).is_some());
@@ -59,60 +56,45 @@ impl Selection {
     }
 }
 
-/// Whether nodes are to host replicas of a shard. Those of a shard that is to leave before it has
-/// joined never do.
+/// Whether nodes host the shard, or will. A shard that must leave before it joins gets none.
 fn is_assigned(entry: &LogEntry, shard: ShardId) -> bool {
     let has_nodes = entry.shards.get(shard.0 as usize).is_some_and(|nodes| !nodes.is_empty());
     let has_joined = || entry.view.as_ref().is_some_and(|view| view.holders(shard).is_some());
     has_nodes && (!entry.leaving.contains(&shard) || has_joined())
 }
 
-/// The ground of the knowledge of a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Basis {
-    /// It is final.
     Final,
     /// A replica predicted it in this view.
     Predicted(ViewNumber),
 }
 
-/// Knowledge of a position that may be a prediction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
-    /// A record is there.
     Record {
-        /// Its name.
         id: seriatim_model::RecordId,
-        /// The shard that has it.
         shard: ShardId,
-        /// The ground of that.
         basis: Basis,
     },
-    /// From there on no record is there that the reader is to be given.
+    /// No record for this reader below `end`.
     Empty {
-        /// The position after the last of those.
         end: Position,
-        /// The ground of that.
         basis: Basis,
     },
-    /// Nothing yet.
     NotYet,
-    /// The record is lost, and an operator accepted that.
+    /// As `Answer::Lost`.
     Lost {
-        /// The shard that had it.
         shard: ShardId,
-        /// The position after the last that the shard lost with it, and before which no other shard
-        /// has a record.
         end: Position,
     },
 }
 
 impl Source {
-    /// Tells what is known of `position`, which is not confirmed yet. If a shard should have given
-    /// it out as final and did not, it is asked again.
+    /// Knowledge of an unconfirmed `position`. Asks again if a shard withholds it.
     ///
     /// # Panics
-    /// If the position was let go of.
+    /// If the position was released.
     pub(crate) fn know(&mut self, now: Time, position: Position) -> Known {
         assert!(position >= self.wanted_from, "{position} is wanted again, and was let go of");
         if self.doubt.is_open() || !self.has_view() {
@@ -125,14 +107,13 @@ impl Source {
         known
     }
 
-    /// Whether a shard should have given out `position` as final, and did not.
+    /// Whether a shard skipped a position that it should have sent as final.
     pub(crate) fn is_withheld(&self, position: Position) -> bool {
         let is_missing = matches!(self.look_at(position), (_, Seen::Missing));
         is_missing && position < self.final_below() && self.must_have_all()
     }
 
-    /// `position` is withheld: another shard may have moved to a view that is not known here, and
-    /// have it. The register is asked.
+    /// `position` is withheld. Another shard may own it in a newer view, so the register is asked.
     pub(crate) fn doubt(&mut self, now: Time, position: Position) {
         if !self.doubt.is_open() {
             let (shard, _) = self.look_at(position);
@@ -140,7 +121,6 @@ impl Source {
         }
     }
 
-    /// Tells what is known of `position` at present.
     pub(crate) fn peek(&self, position: Position) -> Known {
         match self.look_at(position) {
             (_, Seen::Missing | Seen::NotYet) => self.unconcerned(position),
@@ -148,7 +128,7 @@ impl Source {
         }
     }
 
-    /// A copy of the record at `position`, which is known.
+    /// Copies the record at `position`.
     ///
     /// # Panics
     /// If there is none.
@@ -157,7 +137,7 @@ impl Source {
         self.feeds[&shard].copy(position)
     }
 
-    /// The reader confirmed everything below `upto`: it does not ask for that again.
+    /// Drops everything below `upto`: the reader confirmed it.
     pub(crate) fn release(&mut self, upto: Position) {
         if upto > self.wanted_from {
             self.wanted_from = upto;
@@ -165,13 +145,12 @@ impl Source {
         }
     }
 
-    /// Below it all shards that are asked gave out everything as final.
+    /// Bound below which every subscribed shard's data is final here.
     pub(crate) fn final_below(&self) -> Position {
         self.feeds.values().map(Feed::final_bound).min().unwrap_or_default()
     }
 
-    /// Where what is wanted ends, if none of the shards that it is wanted of takes part in the
-    /// view.
+    /// End of the wanted records, if no wanted shard has a part in the view.
     pub(crate) fn ends_at(&self) -> Option<Position> {
         let view = self.directory.view()?;
         let mut shards = view.shards.iter().map(|members| members.shard);
@@ -184,8 +163,7 @@ impl Source {
         chosen.map(|(_, end)| end).max()
     }
 
-    /// The shards that were chosen, if all of them are retired or have left, none has yet to join,
-    /// and none has a position from this one on.
+    /// The chosen shards, if none of them has or will have a position from `position` on.
     pub(crate) fn over_before(&self, position: Position) -> Option<Vec<ShardId>> {
         let chosen = self.selection.shards.as_ref()?;
         let is_past = self.ends_at().is_some_and(|end| position >= end);
@@ -193,35 +171,31 @@ impl Source {
         is_over.then(|| chosen.iter().copied().collect())
     }
 
-    /// The shards that were chosen, if nothing more comes of them: all of them have left the log.
     pub(crate) fn left(&self) -> Option<Vec<ShardId>> {
         self.selection.left(self.entry())
     }
 
-    /// The view that is known: its number, its start, and which view decides where.
     pub(crate) fn view(&self) -> Option<(ViewNumber, Position, &ViewHistory)> {
         self.directory.view().map(|view| (view.number, view.start, &self.directory.entry().history))
     }
 
-    /// Whether a record may be passed over after its position was predicted. Then that the view
-    /// decides there which predicted it does not say that the record is there: its shard does.
+    /// Whether a predicted record may be skipped. Then only its shard can confirm it, not the
+    /// deciding view alone.
     pub(crate) fn may_pass_over(&self) -> bool {
         self.directory.entry().config.order.has_quotas()
     }
 
-    /// The chosen shards that have yet to join.
     pub(super) fn joining(&self) -> impl Iterator<Item = ShardId> + '_ {
         self.selection.joining(self.entry())
     }
 
-    /// While a chosen shard has yet to join, the register is asked from `at` on, every [`IDLE`]: no
-    /// other shard need tell of the view in which it joins.
+    /// Asks the register every [`IDLE`] while a chosen shard has not joined, as other shards need
+    /// not announce its view.
     pub(super) fn await_joining(&mut self, at: Time) {
         let waits = self.joining().next().is_some() && !self.options.mutates(Mutation::JoiningNotAsked);
         self.joined_asked_at = waits.then_some(at);
     }
 
-    /// Asks the register whether a chosen shard has joined, if that is due.
     pub(super) fn ask_whether_joined(&mut self, now: Time) {
         if self.joined_asked_at.is_some_and(|at| now >= at) {
             self.directory.ask(now);
@@ -229,9 +203,8 @@ impl Source {
         }
     }
 
-    /// Whether the reader asks the register before it skips the positions about which `view`
-    /// decides: a reader of chosen shards may skip positions only by the placement, and the shards,
-    /// of a view that it knows.
+    /// Whether to ask the register before skipping positions that `view` decides: a reader of
+    /// chosen shards skips only by a known view.
     pub(super) fn must_ask_first(&self, view: ViewNumber) -> bool {
         let skips = self.selection.shards.is_some() && !self.options.mutates(Mutation::UnknownViewSkipped);
         skips && view > self.view_number()
@@ -258,20 +231,18 @@ impl Source {
         }
     }
 
-    /// Whether a position that none of the asked shards has should be with one of them: all are
-    /// asked, or it says with which it is.
+    /// Whether one asked shard must have every position: all are asked, or the placement names it.
     fn must_have_all(&self) -> bool {
         self.selection.shards.is_none() || self.directory.placement().is_some()
     }
 
-    /// Tells of a position that no chosen shard has whether it is one that the reader has no
-    /// concern with. No shard has told of positions that a view decides which is not known here, so
-    /// that the known one tells whose they are.
+    /// Whether a position without records in the chosen shards belongs to other shards. The known
+    /// view decides: no shard has reported a newer one.
     fn unconcerned(&self, position: Position) -> Known {
         if self.selection.shards.is_none() {
             return Known::NotYet;
         }
-        // Where the position says which shard has it, one shard that is beyond as final is enough.
+        // With a placement, one shard with final data beyond is enough.
         let (end, final_below) = match self.directory.placement() {
             Some(placement) => match placement.stripe_at(position) {
                 (shard, _) if self.selection.chooses(shard) => return Known::NotYet,
@@ -296,8 +267,7 @@ impl Source {
         self.directory.view().map_or(ViewNumber::NONE, |view| view.number)
     }
 
-    /// Looks what there is at `position`, whatever was looked at before. Of two shards that have
-    /// something, the one counts for which it is final.
+    /// Looks up `position`. Between two shards, final data wins.
     fn look_at(&self, position: Position) -> (ShardId, Seen) {
         if let Some(shard) = self.directory.placement().map(|placement| placement.shard_of(position)) {
             return (shard, self.feeds.get(&shard).map_or(Seen::NotYet, |feed| feed.at(position)));
@@ -311,7 +281,6 @@ impl Source {
         best.map_or((ShardId(0), Seen::NotYet), |(_, _, shard, seen)| (shard, seen))
     }
 
-    /// A primary predicted what is its shard's in `from..upto`.
     pub(super) fn predicted<R>(
         &mut self,
         now: Time,
@@ -337,8 +306,8 @@ impl Source {
         }
     }
 
-    /// A primary says that everything below `upto` holds that any shard predicted in `view`, but
-    /// for the records at `void`: they are all that were passed over from `from` on.
+    /// A primary confirms all predictions of `view` below `upto`, except those skipped from `from`
+    /// on (`void`).
     pub(super) fn holds<R>(
         &mut self,
         now: Time,
@@ -363,8 +332,8 @@ impl Source {
         News::Holds { view, upto, void: void.first().map(|span| span.first) }
     }
 
-    /// Asks for a newer view, if this is one; what is predicted in it comes again when it is known.
-    /// Says whether this is the known one.
+    /// Whether `view` is the known view. Asks the register if it is newer; its predictions come
+    /// again.
     fn check_view(&mut self, now: Time, view: ViewNumber) -> bool {
         if view > self.view_number() {
             self.directory.ask(now);

@@ -1,5 +1,4 @@
-//! The replicas of a shard that were asked for a position in turn and cannot give it out: when that
-//! is believed, and which one is asked next.
+//! One round of asking a shard's replicas for a position that some cannot serve.
 
 use std::collections::BTreeSet;
 
@@ -7,29 +6,27 @@ use seriatim_model::{Member, NodeId};
 
 use crate::failure::Failure;
 
-/// One after the other is asked. A replica that is silent may have the position whole: until it has
-/// answered, or a view does without it, what the others say is not the last word.
+/// Replicas are asked in turn. The round ends when every replica has answered or a view excludes
+/// it, because a silent one may have the position.
 #[derive(Debug, Default)]
 pub(crate) struct Round {
-    /// The replicas that said that they cannot give it out, ...
     said_no: BTreeSet<NodeId>,
-    /// ... and the failure that is the most likely to pass.
+    /// The most recoverable failure of those.
     failure: Option<Failure>,
 }
 
-/// The replicas that said in this round that they cannot give out what comes next.
+/// State of a round after a negative answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// Some of them: the next one is asked.
     Next,
-    /// Some of them, this one a second time: others are silent. All are asked again after a pause.
+    /// A replica refused twice and others are silent: pause, then ask all again.
     Again,
-    /// All of them. The round is over.
+    /// Every replica refused; the round ends.
     All(Failure),
 }
 
 impl Round {
-    /// One of these replicas, of which there may be none any more, cannot give it out.
+    /// Records a negative answer. `replicas` may be empty if the shard has left.
     pub(crate) fn said_no(&mut self, node: NodeId, failure: Failure, replicas: &[Member]) -> Turn {
         let is_new = self.said_no.insert(node);
         let said = self.failure.take().filter(|said| hope(said) > hope(&failure)).unwrap_or(failure);
@@ -41,31 +38,27 @@ impl Round {
         if is_new { Turn::Next } else { Turn::Again }
     }
 
-    /// Nothing that was said counts any more.
     pub(crate) fn begin(&mut self) {
         *self = Self::default();
     }
 
-    /// Whether no replica has said anything yet.
     pub(crate) fn is_new(&self) -> bool {
         self.said_no.is_empty()
     }
 
-    /// Whether this replica said in this round that it cannot give it out.
     pub(crate) fn has_said_no(&self, node: NodeId) -> bool {
         self.said_no.contains(&node)
     }
 
-    /// The replica that is waited for: the one that was asked last, or one of these if that has
-    /// answered.
+    /// The replica to wait for: the last one asked, or another that has not answered.
     pub(crate) fn silent(&self, asked: NodeId, replicas: &[Member]) -> NodeId {
         let nodes = std::iter::once(asked).chain(replicas.iter().map(|replica| replica.node));
         nodes.into_iter().find(|node| !self.said_no.contains(node)).unwrap_or(asked)
     }
 }
 
-/// How likely it is that a failure passes by itself. A replica gets what it lacks from the others
-/// as a matter of course, and what it has damaged if one of them has it whole.
+/// Recoverability. Replicas copy missing records, and damaged ones if another replica has them
+/// whole.
 fn hope(failure: &Failure) -> u8 {
     match failure {
         Failure::Missing { .. } => 2,
@@ -106,7 +99,7 @@ mod tests {
         assert_eq!(round.said_no(NodeId(2), damaged(), &REPLICAS), Turn::All(damaged()));
         assert!(round.is_new());
         assert_eq!(round.silent(NodeId(1), &REPLICAS), NodeId(1));
-        // A view without node 2 came meanwhile, or the shard has left.
+        // Meanwhile a view excluded node 2, or the shard left.
         assert_eq!(round.said_no(NodeId(1), damaged(), &REPLICAS[..1]), Turn::All(damaged()));
         assert_eq!(round.said_no(NodeId(1), damaged(), &[]), Turn::All(damaged()));
     }

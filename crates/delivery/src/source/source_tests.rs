@@ -1,4 +1,4 @@
-//! Scripts: what shards and the register say, and what is known of positions then.
+//! Scripted messages of shards and the register, and the resulting answers.
 
 use std::time::Duration;
 
@@ -14,15 +14,13 @@ const MS: Duration = Duration::from_millis(1);
 
 type Out = Vec<Effect<Message, ()>>;
 
-/// A source of which everything that is there is taken in order, with what it asked of each shard.
+/// A source whose available records are taken in order.
 struct Script {
     source: Source,
     now: Time,
     asked: Asked,
     looked_up: u64,
-    /// How often the register was asked.
     lookups: usize,
-    /// The position that is taken next.
     next: Position,
 }
 
@@ -73,7 +71,7 @@ impl Script {
         self.source.disconnected(self.now, NodeId(node));
     }
 
-    /// The positions of the records that can be taken, up to the first that is not there.
+    /// Takes all available records; returns their positions.
     fn taken(&mut self) -> Vec<u64> {
         let mut positions = vec![];
         loop {
@@ -92,7 +90,7 @@ impl Script {
         positions
     }
 
-    /// A shard delivers, and what can be taken is.
+    /// A shard delivers; returns the positions taken.
     fn deliver(&mut self, shard: u32, from: u64, records: Vec<Stored>, upto: u64) -> Vec<u64> {
         let (node, request, ..) = self.asked[&shard];
         let (from, upto) = (Position(from), Position(upto));
@@ -102,7 +100,7 @@ impl Script {
         self.taken()
     }
 
-    /// The same, where the shard says that some positions are empty.
+    /// As `deliver`, with empty positions.
     fn deliver_with(
         &mut self,
         shard: u32,
@@ -143,7 +141,6 @@ fn spans(ranges: &[(u64, u64)]) -> Vec<Span> {
     ranges.iter().map(|(first, end)| Span { first: Position(*first), count: end - first }).collect()
 }
 
-/// A log whose positions do not tell their shards.
 fn mapped(view: u64, shards: u32) -> LogEntry {
     let mut entry = entry(view, shards, 1);
     entry.config.order = seriatim_model::Order::Scalog;
@@ -157,7 +154,7 @@ fn a_position_is_empty_if_any_shard_says_so() {
     assert_eq!(script.next, Position(3), "somebody may have it");
     assert_eq!(script.deliver(0, 0, run([3]), 5), [3, 4]);
     assert_eq!(script.next, Position(1_000_000));
-    // Positions that were passed are passed over when another shard tells of them.
+    // Shard 2 reports positions that were passed already.
     assert_eq!(script.deliver_with(2, 0, (vec![], &[(0, 3), (5, 1_000_000)]), 1_000_001), []);
     assert_eq!(script.deliver_with(0, 5, (run([1_000_000]), &[(5, 1_000_000)]), 1_000_001), [1_000_000]);
 }
@@ -183,7 +180,7 @@ fn a_position_that_all_passed_and_nobody_calls_empty_is_a_gap() {
 fn spans_take_credit_until_they_are_passed() {
     let window = 4 * limits::SPAN_BYTES;
     let mut script = Script::with_window(mapped(1, 2), 0, window);
-    // Nothing is known of position 0, so all of them are kept.
+    // Position 0 is unknown, so all spans are kept.
     assert_eq!(script.deliver_with(1, 0, (vec![], &[(1, 2), (3, 4), (5, 6), (7, 9)]), 9), []);
     assert_eq!(script.asked[&1].3, window, "it is given nothing back");
     let own = [0, 2, 4].map(stored);
@@ -245,7 +242,7 @@ fn a_position_is_known_by_the_shard_that_has_it() {
     let mut script = Script::new(entry(1, 2, 2), 0);
     let at = |script: &mut Script, position| script.source.ask(script.now, Position(position));
     assert_eq!(at(&mut script, 0), Answer::NotYet { frontier: Position(0) });
-    // Positions 2 and 3 are with shard 1.
+    // Shard 1 has positions 2 and 3.
     assert_eq!(script.deliver(1, 0, run([2, 3]), 6), []);
     assert_eq!(at(&mut script, 0), Answer::NotYet { frontier: Position(6) });
     assert_eq!(script.deliver(0, 0, run([0]), 1), [0]);
@@ -286,7 +283,7 @@ fn a_shard_has_no_more_credit_than_there_is_room() {
     let large = |position| Stored { record: seriatim_model::Record::new(&[0; 4000], 0), ..stored(position) };
     let size = large(0).record.memory() as u64;
     let mut script = Script::with_window(entry(1, 2, 2), 0, 4 * size);
-    // Nothing of shard 1 can be taken before 0 and 1, which shard 0 has.
+    // Positions 0 and 1 of shard 0 block shard 1's records.
     assert_eq!(script.deliver(1, 0, vec![large(2), large(3), large(6)], 7), []);
     assert_eq!(script.asked[&1].3, 4 * size, "it is given nothing back");
     script.disconnect(11);
@@ -308,7 +305,7 @@ fn all_shards_share_one_window() {
     assert_eq!(granted(1), limits::SUBSCRIPTION_BYTES);
     assert_eq!(granted(64), limits::SUBSCRIPTIONS_BYTES / 64);
     assert_eq!(granted(256), limits::SUBSCRIPTION_BYTES_LEAST);
-    // Shards that join take a part of what the others have.
+    // New shards reduce the share of the others.
     let mut script = Script::new(entry(1, 2, 2), 0);
     assert_eq!(script.deliver(1, 0, run([2, 3]), 4), []);
     script.found(entry(2, 64, 2));
@@ -325,7 +322,7 @@ fn a_shard_that_sends_more_than_it_may_is_not_listened_to() {
         ..stored(position)
     };
     let mut script = Script::new(entry(1, 2, 1), 0);
-    // The last record that fits its credit may be a large one, and nothing may follow that.
+    // The last record may exceed the credit, but nothing may follow.
     assert_eq!(script.deliver(1, 0, vec![large(1)], 3), []);
     let (_, first, ..) = script.asked[&1];
     assert_eq!(script.deliver(1, 3, vec![large(3)], 5), []);
@@ -351,7 +348,6 @@ fn a_view_change_loses_and_repeats_nothing() {
     let of = |shard: u32| (script.asked[&shard].0, script.asked[&shard].2);
     assert_eq!(of(0), (primary(2, 0), Position(5)));
     assert_eq!(of(1), (primary(2, 1), Position(2)));
-    // A late delivery of the old subscription changes nothing.
     let late = shard::Message::Deliver {
         request: old,
         view: VIEW,
@@ -433,7 +429,7 @@ fn a_gap_is_an_error_once_the_register_knows_of_no_newer_view() {
     let mut script = Script::new(entry(1, 1, 64), 0);
     assert_eq!(script.deliver(0, 0, run([0, 2]), 3), [0]);
     script.wait(Duration::ZERO);
-    // The shard may have answered in another view: it is asked again.
+    // The shard is asked again: it may have answered in another view.
     assert_eq!(script.found(entry(1, 1, 64)), News::Nothing);
     script.wait(Duration::ZERO);
     assert_eq!(script.deliver(0, 1, run([2]), 3), []);
@@ -524,14 +520,14 @@ fn a_quiet_shard_that_answers_is_not_called_silent_and_of_a_silent_one_every_rep
         let message = shard::Message::Deliver { request, view: VIEW, from, records: vec![], upto: from };
         script.hear(node, shard, message);
     };
-    // Both shards answer that there is nothing, to each request.
+    // Both shards answer each request with an empty delivery.
     for _ in 0..600 {
         (0..2).for_each(|shard| answer(&mut script, shard));
         script.wait(100 * MS);
         assert_eq!(unanswered(&script), []);
     }
     assert!(script.lookups <= 120, "{} questions to the register in a minute", script.lookups);
-    // No replica of shard 0 answers any more.
+    // Shard 0 is silent from here.
     let mut asked = BTreeSet::new();
     let mut silent = vec![];
     for _ in 0..100 {
@@ -547,7 +543,6 @@ fn a_quiet_shard_that_answers_is_not_called_silent_and_of_a_silent_one_every_rep
     assert_eq!(silent, [told]);
 }
 
-/// The knowledge of the position that is taken next.
 fn next(script: &mut Script) -> Answer {
     script.source.ask(script.now, script.next)
 }
@@ -557,7 +552,7 @@ fn what_is_given_up_of_a_retired_shard_is_lost_without_asking() {
     let lost = Answer::Lost { shard: ShardId(0), end: Position(3) };
     let mut script = Script::new(with_given_up(1), 0);
     assert_eq!(script.deliver(1, 0, run([1, 3]), 4), []);
-    // A replica that does not know of it yet gives out what is lost.
+    // A replica that does not know of the loss serves lost records.
     assert_eq!(script.deliver(0, 0, run([0, 2]), 3), [0, 1]);
     assert_eq!(next(&mut script), lost);
     let mut behind = Script::new(with_given_up(1), 2);
@@ -668,7 +663,7 @@ fn a_subscription_ends_when_the_last_shard_that_it_chose_has_left() {
 fn a_place_that_moved_because_it_was_trimmed_is_no_gap() {
     let mut script = Script::new(entry(1, 2, 1), 0);
     assert_eq!(script.deliver(1, 0, run([1, 3]), 4), []);
-    // The log is trimmed. Shard 0 is about to leave, and the places below are not its own any more.
+    // The log is trimmed; shard 0 will leave, and the placement no longer names it.
     let mut newer = entry(2, 2, 1);
     newer.view.as_mut().unwrap().placement = seriatim_model::Placement::new(vec![ShardId(1)], 1);
     assert_eq!(script.found(newer.clone()), News::Entered { reassigned_from: None });
@@ -703,7 +698,7 @@ fn a_damaged_replica_is_replaced_by_the_next_one() {
     assert_eq!(script.fail(0, error()), News::Nothing);
     script.wait(Duration::ZERO);
     assert_eq!(script.asked[&0].0, 100);
-    // It may be repaired soon, but not for ever.
+    // A repair is possible, but not awaited forever.
     let damaged = Failure::Damaged { position: Position(3), shard: ShardId(0) };
     let mut news = script.fail(0, error());
     for _ in 2..2 * feed::MISSING_ROUNDS {
@@ -719,7 +714,7 @@ fn replicas_that_lack_something_each_are_asked_in_turn() {
     let mut script = Script::new(entry(1, 1, 64), 0);
     let missing = |script: &mut Script, position: u64| {
         let news = script.fail(0, ReadError::Missing { position: Position(position), lacking: 9 });
-        // A reader that asked every replica in vain waits a little.
+        // After all replicas were asked, a pause follows.
         script.wait(feed::IDLE);
         news
     };
@@ -728,7 +723,7 @@ fn replicas_that_lack_something_each_are_asked_in_turn() {
     assert_eq!(script.deliver(0, 0, run([0, 1]), 2), [0, 1]);
     assert_eq!(missing(&mut script, 2), News::Nothing);
     assert_eq!(script.asked[&0].0, 10, "the first one may have it by now");
-    // It may be on its way to somebody, but not for ever.
+    // A copy is possible, but not awaited forever.
     let failure = Failure::Missing { position: Position(2), shard: ShardId(0) };
     let rest = 2 * feed::MISSING_ROUNDS - 1;
     for _ in 1..rest {
@@ -740,7 +735,7 @@ fn replicas_that_lack_something_each_are_asked_in_turn() {
 #[test]
 fn a_record_is_waited_for_as_long_as_a_replica_gets_on_with_what_it_lacks() {
     let mut script = Script::new(entry(1, 1, 64), 0);
-    // Only one of them does, and not in each round.
+    // Only one replica progresses, and not in each round.
     let mut missing = |round: u64| {
         let news = [1000, 1000 - round / 10].map(|lacking| {
             let news = script.fail(0, ReadError::Missing { position: Position(900), lacking });
@@ -750,12 +745,12 @@ fn a_record_is_waited_for_as_long_as_a_replica_gets_on_with_what_it_lacks() {
         if news.iter().all(|news| *news == News::Nothing) { None } else { Some(news) }
     };
     assert_eq!((0..500).find_map(&mut missing), None);
-    // Then it does not any more.
+    // Now it does not progress.
     let rounds = (0..100).position(|_| missing(500).is_some()).expect("it is told that nothing comes");
     assert!((feed::MISSING_ROUNDS - 1..feed::MISSING_ROUNDS + 10).contains(&rounds), "{rounds}");
 }
 
-/// Waits until a replica of shard 0 is asked that is meant. Says whether one is.
+/// Waits until a matching replica of shard 0 is asked; false if none is.
 fn asks(script: &mut Script, is_meant: impl Fn(u32) -> bool) -> bool {
     (0..20).any(|_| {
         script.wait(feed::IDLE);
@@ -770,7 +765,7 @@ fn a_silent_replica_may_have_what_the_other_lacks() {
     let first = script.asked[&0].0;
     for _ in 0..4 * feed::MISSING_ROUNDS {
         assert_eq!(script.fail(0, missing()), News::Nothing);
-        // The other one does not answer, and so the first is asked again.
+        // The other replica is silent, so the first is asked again.
         assert!(asks(&mut script, |node| node == first));
     }
     assert_eq!(script.fail(0, missing()), News::Nothing);

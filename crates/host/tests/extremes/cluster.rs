@@ -1,5 +1,4 @@
-//! Two nodes with a log, on one clock, and their clients: an honest one, and one that says what it
-//! likes.
+//! Two nodes with a log, on one clock, an honest client and a hostile one.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Debug;
@@ -22,15 +21,13 @@ const REGISTER: NodeId = NodeId(1);
 const NODES: [NodeId; 2] = [REGISTER, NodeId(2)];
 const HONEST: ConnectionId = ConnectionId(1);
 const HOSTILE: ConnectionId = ConnectionId(2);
-/// No connection is made anew.
+/// Connections are never replaced.
 const VIA: Via = Via(1);
-/// Longer than any role waits for what does not come.
+/// Longer than any role waits.
 const LONG: Duration = Duration::from_secs(30);
 
-/// The log's name.
 pub(crate) const NAME: &str = "orders";
 
-/// Where a client may send to.
 pub(crate) const ENDPOINTS: [Endpoint; 5] = [
     Endpoint::Node,
     Endpoint::Register,
@@ -39,14 +36,13 @@ pub(crate) const ENDPOINTS: [Endpoint; 5] = [
     Endpoint::Shard(ShardId(0)),
 ];
 
-/// How many records an honest client appends.
+/// Records of an honest client.
 pub(crate) const APPENDED: u64 = 3;
 
-/// How many appends may find, one after another, that somebody else wrote where they would have
-/// come.
+/// Most appends in a row whose positions another client has taken.
 const MOST_TAKEN: usize = 8;
 
-/// A session in which so many records were appended, and what else a message may be about.
+/// Values of the log for messages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Known {
     pub(crate) log: LogId,
@@ -67,7 +63,6 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Two nodes that know each other, and no log.
     pub(crate) fn without_log() -> Self {
         let mut cluster = Self {
             now: Time::ZERO,
@@ -82,7 +77,6 @@ impl Cluster {
         cluster
     }
 
-    /// The same with a log.
     pub(crate) fn with_log(order: Order) -> Self {
         let mut cluster = Self::without_log();
         let config = LogConfig {
@@ -119,20 +113,18 @@ impl Cluster {
         self.run_until(LONG, |cluster| cluster.hosts.values().all(|host| host.has_joined()));
     }
 
-    /// Both nodes die, and start from what is on their disks.
     pub(crate) fn restart(&mut self) {
         self.hosts.clear();
         self.flights.clear();
         self.start();
     }
 
-    /// The register's entry of the log.
     pub(crate) fn entry(&self) -> Option<LogEntry> {
         let register = self.hosts[&REGISTER].register().expect("it is here");
         register.entries().find(|entry| entry.name == NAME).cloned()
     }
 
-    /// A new client appends to the log, and is told where the records are.
+    /// Appends with a new client.
     pub(crate) fn append(&mut self) -> Known {
         let known = (0..MOST_TAKEN).find_map(|_| self.try_append());
         let known = known.expect("the log takes an append");
@@ -143,7 +135,7 @@ impl Cluster {
         }
     }
 
-    /// One more name of the session, without a record: it becomes a no-op.
+    /// Announces another id without a record: it becomes a no-op.
     fn make_void(&mut self, known: Known) -> Known {
         let Known { log, view, session, next, .. } = known;
         let entries = vec![Content::Put { shard: ShardId(0), bytes: 64 }];
@@ -159,8 +151,7 @@ impl Cluster {
         Known { next: next + 1, tail: known.tail.next(), ..known }
     }
 
-    /// The same, unless somebody else wrote where its records would have come: then the next one
-    /// has its turn.
+    /// `None` if another client has taken its positions.
     fn try_append(&mut self) -> Option<Known> {
         self.clients += 1;
         let (random, options) = (self.clients << 32, Options::default());
@@ -187,8 +178,7 @@ impl Cluster {
         Some(Known { log: entry.id, view: entry.view_number(), session, next, tail })
     }
 
-    /// The hostile client sends the bytes of a message to all roles that it may be for, and goes
-    /// when they have answered.
+    /// Sends the hostile client's message to all roles that accept it, then disconnects.
     pub(crate) fn take(&mut self, log: LogId, message: &Message) -> Result<(), WireError> {
         let message: Message = decode_one(encode_one(message))?;
         let to = ENDPOINTS.into_iter().filter(|endpoint| message.is_from_client_to(*endpoint));
@@ -201,8 +191,6 @@ impl Cluster {
         Ok(())
     }
 
-    /// The hostile client waits a little, closes its connections, and whatever waited for it is
-    /// over.
     fn leave(&mut self) {
         self.run(Duration::from_millis(20));
         for node in NODES {
@@ -211,7 +199,6 @@ impl Cluster {
         self.run(Duration::from_millis(200));
     }
 
-    /// A client's message arrives.
     pub(crate) fn say(
         &mut self,
         connection: ConnectionId,
@@ -237,7 +224,6 @@ impl Cluster {
         }
     }
 
-    /// Time passes.
     fn run(&mut self, duration: Duration) {
         let end = self.now + duration;
         self.quiesce();
@@ -262,7 +248,7 @@ impl Cluster {
         hosts.chain(self.honest.as_ref().and_then(Machine::deadline)).min()
     }
 
-    /// Everything happens that can at this moment.
+    /// Runs until nothing is due now.
     fn quiesce(&mut self) {
         for _ in 0..10_000 {
             while let Some((node, event)) = self.flights.pop_front() {
@@ -318,7 +304,7 @@ impl Cluster {
     }
 }
 
-/// A message as it arrives: all but those of the hostile client can be read.
+/// Only the hostile client's messages may be undecodable.
 fn travel<T: Wire + PartialEq + Debug>(value: &T) -> T {
     let copy = decode_one::<T>(encode_one(value));
     assert_eq!(copy.as_ref(), Ok(value), "what is said can be read");

@@ -1,4 +1,4 @@
-//! Values of every kind that travels, whose numbers are drawn.
+//! Values of all message fields, with drawn numbers.
 
 use bytes::Bytes;
 use seriatim_model::limits;
@@ -23,7 +23,7 @@ use seriatim_protocol::shard::{Held, ReadError, Retain, Survey, Surveyed};
 
 use crate::cluster::{Known, NAME};
 
-/// The numbers that nobody would use: the ends of the type, and the bounds of what is counted with.
+/// Unusual numbers: ends of the type, and bounds of counts.
 pub(crate) const EXTREMES: [u64; 9] = [
     0,
     1,
@@ -36,12 +36,11 @@ pub(crate) const EXTREMES: [u64; 9] = [
     limits::MAX_NUMBER + 1,
 ];
 
-/// Decides what each number of a message is, in the order in which they are drawn.
 pub(crate) struct Draw<'a> {
     order: Order,
-    /// For the numbers that are as usual.
+    /// Source of usual numbers.
     known: Known,
-    /// For the number of this index: which of the extremes it is, or the usual.
+    /// By index of the number: which extreme; `None` for the usual.
     pick: &'a dyn Fn(usize) -> Option<usize>,
     drawn: usize,
     sessions: u64,
@@ -52,7 +51,6 @@ impl<'a> Draw<'a> {
         Self { order, known, pick, drawn: 0, sessions: 0 }
     }
 
-    /// How many numbers were drawn.
     pub(crate) fn drawn(&self) -> usize {
         self.drawn
     }
@@ -63,7 +61,7 @@ impl<'a> Draw<'a> {
         picked.map_or(usual, |extreme| EXTREMES[extreme])
     }
 
-    /// The same for a narrow number: the ends of its type.
+    /// A narrow number, with the ends of its type.
     fn narrow(&mut self, usual: u32) -> u32 {
         let number = self.number(u64::from(usual));
         match number {
@@ -105,7 +103,7 @@ impl Drawn for SessionId {
     fn drawn(draw: &mut Draw) -> Self {
         let SessionId(known) = draw.known.session;
         let opened_at = Position(draw.number(draw.known.session.opened_at().0));
-        // The first is the known one, and the others follow it.
+        // The first is known; the others follow it.
         draw.sessions += 1;
         Self::new(opened_at, known as u64 + draw.sessions - 1)
     }
@@ -137,7 +135,7 @@ impl Drawn for NodeId {
 
 impl Drawn for ShardId {
     fn drawn(draw: &mut Draw) -> Self {
-        // The uppermost bit of a shard's number says that something follows.
+        // A shard's highest bit is a flag.
         Self(draw.narrow(0) >> 1)
     }
 }
@@ -254,7 +252,7 @@ impl Drawn for Sessions {
     }
 }
 
-/// A shard that has positions, or nobody.
+/// A shard, or [`ShardId::NOBODY`].
 fn owner(draw: &mut Draw) -> ShardId {
     ShardId(draw.narrow(0))
 }
@@ -340,7 +338,7 @@ impl Drawn for View {
     }
 }
 
-/// A view that does without no shard.
+/// A view without retired shards.
 fn view_without(draw: &mut Draw) -> View {
     View {
         number: Drawn::drawn(draw),

@@ -1,5 +1,5 @@
-//! All messages that a client may send, with the numbers that nobody would use, to every role of
-//! every ordering: each is refused when it is read, or does no harm, and the log goes on.
+//! Client messages with extreme numbers, to every role of every ordering: each is rejected or
+//! harmless.
 
 mod cluster;
 mod draw;
@@ -17,11 +17,10 @@ use cluster::{APPENDED, Cluster, ENDPOINTS, Known};
 use draw::{Draw, EXTREMES};
 use messages::Kind;
 
-/// The same of a log in which there is nothing.
 const NOTHING: Known =
     Known { log: LogId(1), view: ViewNumber(1), session: SessionId(1 << 32), next: 0, tail: Position::ZERO };
 
-/// The messages that clients may send to any role.
+/// Messages that clients may send.
 fn from_clients() -> Vec<Kind> {
     let is_one = |kind: &Kind| {
         let message = (kind.make)(&mut Draw::new(Order::ErwinBb, NOTHING, &|_| None));
@@ -30,15 +29,13 @@ fn from_clients() -> Vec<Kind> {
     messages::all().into_iter().filter(is_one).collect()
 }
 
-/// How many variants of a message there are: as usual, and with each extreme in all of its numbers
-/// or in one.
+/// The usual message, and each extreme in all its numbers or in one.
 fn variants(kind: &Kind, order: Order) -> usize {
     let mut draw = Draw::new(order, NOTHING, &|_| None);
     (kind.make)(&mut draw);
     1 + EXTREMES.len() * (draw.drawn() + 1)
 }
 
-/// One of these variants.
 fn variant(kind: &Kind, order: Order, known: Known, variant: usize) -> Message {
     let (extreme, place) = match variant.checked_sub(1) {
         None => (None, 0),
@@ -48,21 +45,19 @@ fn variant(kind: &Kind, order: Order, known: Known, variant: usize) -> Message {
     (kind.make)(&mut Draw::new(order, known, &pick))
 }
 
-/// How many messages were taken or refused, and which did harm.
 #[derive(Default)]
 struct Outcome {
     taken: usize,
     refused: usize,
-    /// The messages that ended a role, or after which the log took nothing.
+    /// Messages that ended a role, or after which the log failed.
     failed: BTreeSet<String>,
 }
 
 impl Outcome {
-    /// Gives all variants of a kind to a cluster with a log, one after another. What each is about
-    /// is a session in which records were appended after the message before.
+    /// Each variant refers to a session with records appended after the previous message.
     fn give(&mut self, kind: &Kind, order: Order) {
         let (mut cluster, mut last) = (Cluster::with_log(order), String::from("nothing"));
-        // The last one is followed by an append, and by a start of both nodes.
+        // After the last one: an append, and a restart of both nodes.
         for number in 0..=variants(kind, order) {
             let given = catch_unwind(AssertUnwindSafe(|| {
                 if cluster.entry().is_none() {
@@ -119,10 +114,10 @@ fn what_clients_send_to_logs_that_are_not_there_ends_no_node() {
             let message = variant(&kind, Order::ErwinSt, NOTHING, number);
             let logs = if number == 0 { &[1, 0, u64::MAX - 1, u64::MAX][..] } else { &[1] };
             for log in logs.iter().copied().map(LogId) {
-                // One that cannot be read closes its connection, and that is all.
+                // An undecodable message only closes its connection.
                 let _refused = cluster.take(log, &message);
                 if cluster.entry().is_some() {
-                    // It created one.
+                    // The message created a log.
                     cluster.restart();
                     cluster = Cluster::without_log();
                 }

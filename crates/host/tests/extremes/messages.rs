@@ -1,13 +1,10 @@
-//! Every message there is: its fields are named here, and what a number of them may be is drawn.
-//!
-//! A message or a field that is not named here does not compile.
+//! Every message, with drawn numbers. A missing message or field is a compile error.
 
 use seriatim_protocol::parts::sequencing;
 use seriatim_protocol::{Message, control, corfu, cuts, erwin, shard};
 
 use crate::draw::{Draw, Drawn};
 
-/// A kind of message, and how one is made.
 pub(crate) struct Kind {
     pub(crate) name: &'static str,
     pub(crate) make: fn(&mut Draw) -> Message,
@@ -17,7 +14,7 @@ macro_rules! kinds {
     ($list:ident of $of:ident :: $messages:ident { $($variant:ident { $($field:tt),* })* }) => {
         fn $list() -> Vec<Kind> {
             use $of::$messages as Of;
-            // A variant that is missing below is missing here, and the compiler says so.
+            // The compiler reports a variant that is missing below.
             let _ = |message: &Of| match message {
                 $(Of::$variant { .. } => {})*
             };
@@ -29,9 +26,7 @@ macro_rules! kinds {
     };
 }
 
-/// All messages of all contracts.
 pub(crate) fn all() -> Vec<Kind> {
-    // One more contract, and this is not all.
     let _ = |message: &Message| match message {
         Message::Control(_)
         | Message::Shard(_)

@@ -1,4 +1,4 @@
-//! A journal entry that the program cannot read is kept, and does not hold up the other roles.
+//! An unreadable journal entry is kept, and does not block the other roles.
 
 use std::sync::Arc;
 
@@ -12,10 +12,9 @@ use crate::common::{
     LOG, OWN, SHARD, config, incarnation, open, others_are_heard, seal, with_replica, write_all,
 };
 
-/// Bytes that no role has ever written.
 const UNREADABLE: &[u8] = b"?????";
 
-/// The journal has an entry that its role cannot read, as a later version may have written it.
+/// Writes an entry that its role cannot read, as if from a later version.
 fn write_unreadable(disk: &MemoryDisk, log: LogId, endpoint: Endpoint) {
     let config = config(disk);
     let identity = JournalIdentity { cluster: config.cluster, node: config.node };
@@ -30,8 +29,7 @@ fn write_unreadable(disk: &MemoryDisk, log: LogId, endpoint: Endpoint) {
     }
 }
 
-/// Where it says that it put aside what the role held: the last problem, which names no other
-/// place.
+/// Where the last problem says that the role's state was put aside.
 fn place_told(host: &Host, endpoint: Endpoint) -> String {
     let problem = host.problems().last().expect("it is told of");
     assert_eq!((problem.log, problem.endpoint), (LOG, endpoint));
@@ -39,7 +37,6 @@ fn place_told(host: &Host, endpoint: Endpoint) -> String {
     rest.split(',').next().unwrap().to_owned()
 }
 
-/// That the journal's entries for the role are there, up to the unreadable one.
 fn keeps_entries(disk: &MemoryDisk, place: &str) -> bool {
     disk.content(&format!("{place}/journal-entries")).is_some_and(|content| content.ends_with(UNREADABLE))
 }
@@ -59,7 +56,7 @@ fn a_sequencing_replica_goes_on_in_another_life_and_the_journal_s_files_are_used
     let after = host.sequencer(LOG).unwrap().member();
     assert_ne!(before, after);
     assert_eq!(incarnation(&host), shard, "the other role is as it was");
-    // A checkpoint takes the place of what cannot be read.
+    // A checkpoint replaces the unreadable entry.
     others_are_heard(&mut host);
     write_all(&mut host, &disk);
     drop(host);
@@ -90,7 +87,7 @@ fn a_start_that_died_after_the_store_was_put_aside_is_made_good() {
     let (host, disk) = with_replica(Durability::Disk);
     drop(host);
     write_unreadable(&disk, LOG, Endpoint::Shard(SHARD));
-    // The journal does not say so yet.
+    // The journal does not have that yet.
     let first = place_told(&open(&disk), Endpoint::Shard(SHARD));
     let host = open(&disk);
     let second = place_told(&host, Endpoint::Shard(SHARD));

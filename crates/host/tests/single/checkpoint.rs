@@ -1,5 +1,4 @@
-//! Checkpoints go in pieces between ordinary work: no step does more than its piece, and a node
-//! that dies at any point comes back as it was.
+//! Checkpoints go in bounded pieces between ordinary work, and a node killed at any point recovers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -49,11 +48,10 @@ fn dismiss(host: &mut Host, log: LogId, role: Endpoint) {
     tell(host, log, Endpoint::Controller, Endpoint::Node, message.into());
 }
 
-/// Does all disk work, and returns how many bytes were added to the journal at once at most, and
-/// how often some were.
+/// Returns the most bytes added to the journal in one turn, and the number of additions.
 fn drain(host: &mut Host, disk: &MemoryDisk) -> (usize, u32) {
     let (mut most, mut pieces, mut idle) = (0, 0, 0);
-    // Roles that have nothing to say are passed over a few at a time, too.
+    // Roles without a snapshot are also skipped a few at a time.
     while idle < LOGS {
         let before = host.journal_pending_bytes();
         host.finish_turn(Time::ZERO);
@@ -71,7 +69,7 @@ fn drain(host: &mut Host, disk: &MemoryDisk) -> (usize, u32) {
     (most, pieces)
 }
 
-/// The most that an entry takes besides its bytes.
+/// Most bytes of an entry besides its content.
 const FRAMING: usize = 64;
 const LOGS: u64 = 1000;
 
@@ -85,11 +83,11 @@ fn a_node_with_many_roles_writes_down_what_a_few_of_them_know_at_a_time() {
     assert!(most <= 4000 + 64 * FRAMING, "{most} bytes at once");
     assert!(pieces > 20, "{pieces} pieces");
     drop(host);
-    // However small they are, not all at once.
+    // Small snapshots are not written all at once either.
     let mut host = open(in_pieces(&disk, 100 << 20), &disk);
     (1..=LOGS).for_each(|log| assert_eq!(host.sequencer(LogId(log)).unwrap().claim(), ViewNumber(log)));
     others_are_heard(&mut host);
-    // Another one is due after twice what the last one took.
+    // The next one is due after twice the last one's size.
     let (mut pieces, mut more) = (0, 0);
     while pieces == 0 && more < 40 {
         more += 1;
@@ -121,8 +119,7 @@ fn a_register_of_many_logs_is_written_down_a_few_at_a_time() {
     }
     let entries = |host: &Host| host.register().unwrap().entries().cloned().collect::<Vec<_>>();
     assert_eq!(entries(&host).len() as u64, LOGS);
-    // Controllers have begun on views of all logs, and go on with none: what they ask is for the
-    // register here.
+    // Controllers have begun views of all logs; their questions go to the register here.
     let (most, pieces) = drain(&mut host, &disk);
     assert!(most <= 4000 + 64 * FRAMING, "{most} bytes at once");
     assert!(u64::from(pieces) >= LOGS / 64, "{pieces} pieces");
@@ -131,7 +128,6 @@ fn a_register_of_many_logs_is_written_down_a_few_at_a_time() {
     assert_eq!(entries(&open(config, &disk)), before);
 }
 
-/// A role, if there is one: its incarnation, and what it has promised.
 type Role = Option<(Incarnation, ViewNumber)>;
 type Roles = BTreeMap<(LogId, Endpoint), Role>;
 
@@ -146,7 +142,6 @@ fn roles(host: &Host) -> Roles {
     (1..=FEW).flat_map(|log| of(LogId(log))).collect()
 }
 
-/// One of these things happens to one of the logs.
 fn happens(host: &mut Host, random: &mut impl FnMut(u64) -> u64, claim: u64) {
     let log = LogId(1 + random(FEW));
     match random(8) {
@@ -195,7 +190,7 @@ fn a_node_that_dies_at_any_point_of_a_checkpoint_comes_back_as_it_was() {
     }
 }
 
-/// The power fails, or the process is killed.
+/// Power failure, or kill.
 fn comes_back(disk: &MemoryDisk, seed: u64, expected: &Roles) {
     for fails in [true, false] {
         let disk = disk.fork();

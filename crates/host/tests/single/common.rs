@@ -1,4 +1,4 @@
-//! The parts that tests of single hosts share.
+//! Helpers for tests of single hosts.
 
 use std::sync::Arc;
 
@@ -13,13 +13,12 @@ use seriatim_store::{JournalOptions, MemoryDisk, Secret, ShardOptions, ShardStor
 
 pub(crate) const LOG: LogId = LogId(1);
 pub(crate) const SHARD: ShardId = ShardId(0);
-/// The node under test.
 pub(crate) const OWN: NodeId = NodeId(2);
 pub(crate) const OTHER: NodeId = NodeId(1);
 pub(crate) const THIRD: NodeId = NodeId(3);
 
 pub(crate) fn config(disk: &MemoryDisk) -> HostConfig {
-    // Starts differ: each finds another number of writes.
+    // Starts differ, because each finds another number of writes.
     let seed = disk.counters().writes;
     HostConfig {
         cluster: 7,
@@ -48,7 +47,7 @@ pub(crate) fn tell(host: &mut Host, to: Endpoint, message: protocol::Message) {
     host.finish_turn(Time::ZERO);
 }
 
-/// The register tells of three nodes.
+/// The register lists three nodes.
 pub(crate) fn cluster(host: &mut Host) {
     let nodes = [OTHER, OWN, THIRD].map(address).to_vec();
     tell(host, Endpoint::Node, control::Message::Cluster { nodes }.into());
@@ -59,20 +58,20 @@ pub(crate) fn liveness(host: &mut Host, change: Liveness) {
     host.finish_turn(Time::ZERO);
 }
 
-/// The other nodes remember nothing that the host's disk does not know.
+/// The other nodes report nothing beyond the host's disk.
 pub(crate) fn others_are_heard(host: &mut Host) {
     cluster(host);
     [OTHER, THIRD].into_iter().for_each(|node| liveness(host, Liveness::Told(node)));
 }
 
-/// A controller wants to know what the replica holds: the first message that makes a node host one.
+/// A fence, the first message that creates a replica.
 pub(crate) fn fence(host: &mut Host, durability: Durability, claim: u64) {
     let config = LogConfig { durability, shards: 1, ..LogConfig::default() };
     let entry = claimed(LOG, config, claim);
     tell(host, Endpoint::Shard(SHARD), Message::Fence { claim: ViewNumber(claim), entry }.into());
 }
 
-/// The register's word about a log that was claimed and has no view.
+/// The entry of a claimed log without a view.
 pub(crate) fn claimed(id: LogId, config: LogConfig, claim: u64) -> LogEntry {
     LogEntry {
         id,
@@ -91,14 +90,13 @@ pub(crate) fn claimed(id: LogId, config: LogConfig, claim: u64) -> LogEntry {
     }
 }
 
-/// The first message that makes a node host a sequencing replica.
+/// The first message that creates a sequencing replica.
 pub(crate) fn seal(host: &mut Host, claim: u64) {
     let config = LogConfig { durability: Durability::Disk, shards: 1, ..LogConfig::default() };
     let message = control::Message::Seal { claim: ViewNumber(claim), old: ViewNumber::NONE, config };
     tell(host, Endpoint::Sequencer, message.into());
 }
 
-/// The incarnation of the replica, if there is one.
 pub(crate) fn incarnation(host: &Host) -> Option<Incarnation> {
     host.replica(LOG, SHARD).map(|replica| replica.memory().incarnation)
 }
@@ -108,7 +106,7 @@ pub(crate) fn keeps_store(disk: &MemoryDisk) -> bool {
     disk.files().iter().any(|file| file.starts_with(&directory))
 }
 
-/// A node with a replica that its journal's checkpoint tells of.
+/// A node with a replica in its journal's checkpoint.
 pub(crate) fn with_replica(durability: Durability) -> (Host, MemoryDisk) {
     let disk = MemoryDisk::new();
     let mut host = open(&disk);
@@ -118,7 +116,6 @@ pub(crate) fn with_replica(durability: Durability) -> (Host, MemoryDisk) {
     (host, disk)
 }
 
-/// Does all the disk work that is wanted, checkpoints included.
 pub(crate) fn write_all(host: &mut Host, disk: &MemoryDisk) {
     loop {
         let write = host.next_journal_write(Time::ZERO);

@@ -1,4 +1,4 @@
-//! Single hosts, between a register and nodes that the test speaks for.
+//! Single hosts. The test plays the register and the other nodes.
 
 mod aside;
 mod checkpoint;

@@ -1,5 +1,5 @@
-//! A replica on its node's disk: its store goes when the journal says so, and not before; and an
-//! orderly end is one only if everything was written.
+//! A replica's store is removed only after the journal records that, and an end is orderly only if
+//! everything was written.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,7 +54,7 @@ fn records_that_the_journal_knows_nothing_of_outlive_the_node_s_new_replica() {
         let directory = kept[0].rsplit_once('/').unwrap().0;
         assert!(host.problems()[1].cause.contains(directory), "{:?}", host.problems());
         drop(host);
-        // Nobody takes it for a store.
+        // It is not taken for a store.
         let host = open(&disk);
         assert_eq!((host.problems(), host.replica(LOG, SHARD).is_some()), (&[][..], true));
         assert!(disk.files().contains(&kept[0]));
@@ -227,7 +227,7 @@ fn a_late_seal_or_fence_does_not_bring_a_deleted_log_back() {
     let mut host = open(&disk);
     fence(&mut host, Durability::Disk, 1);
     retire(&mut host, LOG);
-    // The journal forgets what it had of the log, again and again.
+    // The journal forgets the log repeatedly.
     for other in 2..5 {
         write_all(&mut host, &disk);
         drop(host);
@@ -253,7 +253,7 @@ fn an_orderly_end_keeps_a_life_in_memory_and_a_kill_does_not() {
     let (host, disk) = with_replica(Durability::Memory);
     let before = incarnation(&host);
     host.close().unwrap();
-    // Until the others were heard it has not begun to run again.
+    // It does not run again before the others are heard.
     let mut host = open(&disk);
     assert_eq!(incarnation(&host), before);
     drop(host);

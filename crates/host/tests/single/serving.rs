@@ -1,4 +1,4 @@
-//! Reads for clients wait until the node has done everything else.
+//! Clients' reads wait for all other work of the node.
 
 use seriatim_host::{Event, Host};
 use seriatim_model::{ConnectionId, Durability, Endpoint, Peer, Position, Time};
@@ -6,7 +6,7 @@ use seriatim_protocol::{Message, shard};
 
 use crate::common::{LOG, SHARD, with_replica};
 
-/// A client asks where the log begins: a read without records.
+/// A client asks for the trim point: a read without records.
 fn ask(host: &mut Host, request: u64) {
     let (from, end) = (Position::ZERO, Position::ZERO);
     let message = shard::Message::Read { request, from, end, max_records: 1, wait_ms: 0 };
@@ -15,7 +15,6 @@ fn ask(host: &mut Host, request: u64) {
     host.handle(Time::ZERO, Event::Message { peer, log: LOG, from, to, message: message.into() });
 }
 
-/// The requests of the client that are answered.
 fn answered(host: &mut Host) -> Vec<u64> {
     let of_client = host.take_sends().into_iter().filter(|send| matches!(send.peer, Peer::Client(_)));
     of_client

@@ -1,5 +1,4 @@
-//! A node that comes back takes part when the others were heard, and holds nothing that counts if
-//! its disk was set back.
+//! A returning node waits for the others, and discards its state if its disk was set back.
 
 use seriatim_host::{Cause, Host, Liveness};
 use seriatim_model::{Durability, Endpoint};
@@ -10,7 +9,6 @@ use crate::common::{
     OTHER, SHARD, THIRD, cluster, fence, incarnation, liveness, open, with_replica, write_all,
 };
 
-/// Whether the replica answers a fence.
 fn takes_part(host: &mut Host, disk: &MemoryDisk, claim: u64) -> bool {
     has_answered(host);
     fence(host, Durability::Disk, claim);
@@ -18,12 +16,11 @@ fn takes_part(host: &mut Host, disk: &MemoryDisk, claim: u64) -> bool {
     has_answered(host)
 }
 
-/// Whether the replica has said something since this was asked last.
+/// Whether the replica sent anything since the last call.
 fn has_answered(host: &mut Host) -> bool {
     host.take_sends().iter().any(|sent| sent.from == Endpoint::Shard(SHARD))
 }
 
-/// A node that was killed while it had a replica.
 fn killed_with_replica() -> MemoryDisk {
     with_replica(Durability::Disk).1
 }
@@ -75,7 +72,7 @@ fn a_disk_that_was_set_back_holds_nothing_that_counts() {
     let after = incarnation(&host).unwrap();
     assert_ne!(before, after);
     drop(host);
-    // And so it stays, with the checkpoint that came meanwhile.
+    // It stays so, with the later checkpoint.
     assert_eq!(incarnation(&open(&disk)), Some(after));
 }
 

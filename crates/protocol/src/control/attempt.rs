@@ -1,4 +1,4 @@
-//! One attempt to form a view: what was asked, what was answered, and what that is enough for.
+//! One attempt to form a view: questions, answers, and the resulting steps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -21,35 +21,29 @@ use crate::parts::Carried;
 use crate::roles::RoleEffect;
 use crate::shard::{self, Held};
 
-/// An attempt to form the view that was claimed.
 #[derive(Clone, Debug)]
 pub(super) struct Attempt {
-    /// The answers to seals and fences, under the entry that the claim put into the register.
     pub(super) evidence: Evidence,
-    /// The judgement of the log's ordering on that.
+    /// Judges the evidence by the rules of the log's ordering.
     pub(super) handover: &'static dyn Handover,
     pub(super) step: Step,
-    /// When the step began.
     since: Time,
-    /// Nodes that are asked although they are not meant to host a replica of the shard: too few
-    /// that are meant to answer.
+    /// Unassigned nodes to ask, since too few assigned ones answer.
     pub(super) spares: BTreeMap<ShardId, BTreeSet<NodeId>>,
-    /// The same for sequencing replicas.
     spare_sequencers: BTreeSet<NodeId>,
     shards: Vec<ShardMembers>,
-    /// The shards that the view goes on without.
+    /// Shards that the new view leaves out.
     pub(super) retiring: BTreeSet<ShardId>,
-    /// The loss that comes with the view, and was accepted.
+    /// The loss that this view causes and the operator accepted.
     accepted: Option<Loss>,
-    /// The flush, once the fence is complete.
+    /// `None` before the fence is complete.
     flush: Option<Flush>,
     staged: BTreeMap<NodeId, Incarnation>,
-    /// Nodes that became suspected while the view was being registered, which may name them.
+    /// Nodes that became suspected during registration; the view may name them.
     left: BTreeSet<NodeId>,
     pub(super) goal: Goal,
 }
 
-/// The step that an attempt waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Step {
     Seal,
@@ -71,16 +65,16 @@ impl Step {
     }
 }
 
-/// The nodes, and which of them answer, as the node of the controller sees it.
+/// The nodes as seen by the controller's node.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Liveness<'a> {
     pub(super) nodes: &'a BTreeSet<NodeId>,
     pub(super) suspected: &'a BTreeSet<NodeId>,
-    /// Since when each of those does not answer.
+    /// Since when each suspected node does not answer.
     pub(super) silent_since: &'a BTreeMap<NodeId, Time>,
-    /// The nodes whose disks are full.
+    /// Nodes with full disks.
     pub(super) full: &'a BTreeSet<NodeId>,
-    /// The nodes that do not stay.
+    /// Drained and removed nodes.
     pub(super) partings: &'a Partings,
 }
 
@@ -89,50 +83,45 @@ impl<'a> Liveness<'a> {
         !self.suspected.contains(&node)
     }
 
-    /// Whether a node can take records.
     pub(super) fn can_hold(self, node: NodeId) -> bool {
         self.answers(node) && !self.full.contains(&node)
     }
 
-    /// The nodes that can take records.
     pub(super) fn able(self) -> impl Iterator<Item = NodeId> + use<'a> {
         self.nodes.iter().copied().filter(move |node| self.can_hold(*node))
     }
 
-    /// Whether a node is to leave.
+    /// Whether a node is drained or removed.
     pub(super) fn parts(self, node: NodeId) -> bool {
         self.partings.contains_key(&node)
     }
 
-    /// The nodes that can take records, stay, and are none of `taken`.
+    /// Nodes that can take records, stay, and are not in `taken`.
     pub(super) fn spares(self, taken: &BTreeSet<NodeId>) -> impl Iterator<Item = NodeId> + use<'a, '_> {
         let free = move |node: &NodeId| self.can_hold(*node) && !self.parts(*node) && !taken.contains(node);
         self.nodes.iter().copied().filter(free)
     }
 }
 
-/// The aims of an attempt beyond a view.
+/// Aims besides forming a view.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Goal {
-    /// Whether the operator accepts the loss of records that no replica holds any more.
+    /// Whether the operator accepts the loss of records.
     pub(super) accepts_loss: bool,
-    /// The positions of retired shards that the operator gives up.
+    /// Abandoned positions of retired shards.
     pub(super) given_up: Vec<Gap>,
-    /// The nodes that have not answered for so long that other nodes get what their copies of
-    /// retired shards have.
+    /// Nodes that are silent for so long that others replace their copies of retired shards.
     pub(super) lost: BTreeSet<NodeId>,
-    /// Replicas of retired shards that are to count among the copies from now on.
+    /// Replicas of retired shards that become copies.
     pub(super) keepers: BTreeSet<Address>,
-    /// The kinds of roles that the view fills up to the configured number, not only to the minimum.
+    /// Kinds of roles to fill up to the configured number, not only to the minimum.
     pub(super) replaces: BTreeSet<Endpoint>,
-    /// The mutation of leaving the places of lost sequencing replicas empty.
+    /// Mutation: does not replace lost sequencing replicas.
     pub(super) leaves_sequencers: bool,
-    /// The mutation of doing without replicas on nodes that are to leave before others hold what
-    /// they hold.
+    /// Mutation: excludes draining nodes before others hold their records.
     pub(super) drains_early: bool,
-    /// Whether shards may join.
     pub(super) joins: bool,
-    /// How long answers are gathered beyond those that are needed.
+    /// How long to gather answers beyond the necessary ones.
     pub(super) gather_for: Duration,
 }
 
@@ -156,7 +145,6 @@ impl Attempt {
         }
     }
 
-    /// The entry that the claim put into the register.
     pub(super) fn entry(&self) -> &LogEntry {
         self.evidence.entry()
     }
@@ -169,7 +157,7 @@ impl Attempt {
         self.evidence.old()
     }
 
-    /// Nodes that may hold what the old view left, and nodes that are to be members.
+    /// Nodes to seal: old members, assigned nodes and spares.
     fn sequencers(&self) -> BTreeSet<NodeId> {
         let assigned = self.entry().sequencers.iter().copied();
         assigned
@@ -185,8 +173,8 @@ impl Attempt {
         assigned.chain(old).chain(spares).collect()
     }
 
-    /// A replica is sealed. Says whether that is news, as do the other answers: what is only
-    /// repeated is no progress.
+    /// Returns whether the answer is new, as do the other `note_` methods: only new answers are
+    /// progress.
     pub(super) fn note_sealed(
         &mut self,
         node: NodeId,
@@ -196,7 +184,7 @@ impl Attempt {
         self.evidence.note_sealed(node, incarnation, state)
     }
 
-    /// The replicas of the shards that take part; none before the flush.
+    /// Empty before the flush.
     pub(super) fn members_of_shards(&self) -> &[ShardMembers] {
         &self.shards
     }
@@ -212,27 +200,25 @@ impl Attempt {
     }
 
     pub(super) fn note_flushed(&mut self, first: Position, end: Position, carried: Carried) -> bool {
-        // A range that ends before it begins is nothing that a replica would say.
+        // No replica sends a range that ends before it begins.
         let flush = self.flush.as_mut().filter(|_| self.step == Step::Flush && first <= end);
         flush.is_some_and(|flush| flush.note_flushed(FlushRange::new(first, end), carried))
     }
 
-    /// The chosen replica is on its way.
     pub(super) fn note_flushing(&mut self, bound: Position) -> bool {
         self.flush.as_mut().is_some_and(|flush| flush.note_bound(bound))
     }
 
-    /// A shard got further with its flush.
     pub(super) fn note_shard_flushed(&mut self, shard: ShardId, node: NodeId, upto: Position) -> bool {
         self.flush.as_mut().is_some_and(|flush| flush.note_shard_flushed(shard, node, upto))
     }
 
     pub(super) fn note_staged(&mut self, node: NodeId, incarnation: Incarnation) -> bool {
-        // A view that is being registered stays as it is: it may be registered already.
+        // During registration the view must not change: it may be registered already.
         self.step < Step::Register && self.staged.insert(node, incarnation) != Some(incarnation)
     }
 
-    /// A node does not answer any more. Says whether the attempt cannot go on as it began.
+    /// Returns whether the attempt must start over.
     pub(super) fn became_suspected(&mut self, node: NodeId) -> bool {
         if self.step == Step::Register {
             self.left.insert(node);
@@ -251,18 +237,17 @@ impl Attempt {
         }
     }
 
-    /// Whether a replica of this node is to hold what the view takes.
+    /// Whether the view, not yet in registration, names a shard replica on this node.
     pub(super) fn counts_on(&self, node: NodeId) -> bool {
         let mut holding = self.shards.iter().flat_map(|members| &members.replicas);
         self.step < Step::Register && holding.any(|member| member.node == node)
     }
 
-    /// The nodes that became suspected when nothing could be changed about the view any more.
     pub(super) fn left(&self) -> &BTreeSet<NodeId> {
         &self.left
     }
 
-    /// The mutation of choosing another replica when the first takes long, under the same number.
+    /// Mutation: chooses another replica under the same number.
     pub(super) fn choose_another(&mut self, now: Time) {
         let chosen = self.evidence.chosen();
         if let (Step::Flush, Some(before), true) = (self.step, chosen, now >= self.gathers_until()) {
@@ -276,8 +261,8 @@ impl Attempt {
         self.since = now;
     }
 
-    /// Whether nothing more is worth waiting for: every role that answers at all has answered, or
-    /// the step can do without the others and they had their time.
+    /// Whether all reachable roles answered, or the answers suffice (`go_on`) and the gathering
+    /// time is over.
     fn has_gathered(
         &self,
         now: Time,
@@ -290,17 +275,15 @@ impl Attempt {
         !awaited || go_on && now >= self.gathers_until()
     }
 
-    /// How many nodes are asked to stand in for others.
     pub(super) fn spares(&self) -> usize {
         self.spares.values().map(BTreeSet::len).sum::<usize>() + self.spare_sequencers.len()
     }
 
-    /// When waiting for more than enough ends.
     pub(super) fn gathers_until(&self) -> Time {
         self.since + self.goal.gather_for
     }
 
-    /// The step to go on with, if the present one is complete; or why there can be no view.
+    /// Returns the next step, or `None` while this one is incomplete.
     pub(super) fn next_step(
         &mut self,
         now: Time,
@@ -328,8 +311,7 @@ impl Attempt {
         let chosen = self.evidence.candidate();
         let fresh = self.old() == ViewNumber::NONE;
         let candidates = self.sequencers();
-        // Before the first view there is nothing to choose: all that matters is which nodes can be
-        // staged.
+        // Before the first view there is no state to choose, only nodes to stage.
         let go_on = chosen.is_some() || fresh;
         let answered = |node| self.evidence.is_sealed(node);
         if !self.has_gathered(now, liveness, &candidates, answered, go_on) {
@@ -382,7 +364,7 @@ impl Attempt {
         Ok(Some(self.plan_flush()))
     }
 
-    /// Has the flush planned. Says which step that makes the next.
+    /// Returns the step after the fence.
     fn plan_flush(&mut self) -> Step {
         let flush = self.handover.flush(&self.evidence, &self.shards);
         let chosen = self.evidence.chosen();
@@ -398,8 +380,7 @@ impl Attempt {
         step
     }
 
-    /// The loss that comes with the view: positions that no replica holds, and those that retired
-    /// shards had.
+    /// The loss with this view, including positions of retired shards.
     pub(super) fn loss(&self) -> Option<Loss> {
         let given_up = self.goal.given_up.clone();
         match self.accepted.clone() {
@@ -412,7 +393,6 @@ impl Attempt {
         self.flush.as_ref().and_then(Flush::outcome)
     }
 
-    /// Where shards join with this view.
     pub(super) fn joins_at(&self) -> Position {
         let known = self.outcome().map(|outcome| outcome.range);
         let range = known.unwrap_or_else(|| self.handover.range(&self.evidence));
@@ -421,7 +401,6 @@ impl Attempt {
         joins_at
     }
 
-    /// Below it, positions stay as they are.
     pub(super) fn certain(&self) -> Position {
         let (certain, range) = (self.handover.certain(&self.evidence), self.handover.range(&self.evidence));
         assert!(certain >= range.first(), "{certain} is certain, and the flush is {range:?}");
@@ -437,7 +416,7 @@ impl Attempt {
         let candidates = self.to_stage(liveness);
         let spare: Vec<NodeId> = liveness.spares(&candidates).collect();
         let enough = self.staged.len() >= least;
-        // A replica whose node is alive may be mute all the same: others can stand in for it.
+        // A live node may have a mute replica; a spare can stand in.
         let go_on = enough || !spare.is_empty();
         if !self.has_gathered(now, liveness, &candidates, |node| self.staged.contains_key(&node), go_on) {
             return Ok(None);
@@ -455,8 +434,8 @@ impl Attempt {
         Ok(None)
     }
 
-    /// Asks spares in place of sequencing replicas that do not answer, if that is what the view is
-    /// for. Says whether there are some that were not asked yet.
+    /// Asks further spares in place of unreachable or draining sequencing replicas. Returns whether
+    /// there are any.
     fn replace_sequencers(&mut self, liveness: Liveness<'_>) -> bool {
         if self.goal.leaves_sequencers {
             return false;
@@ -478,16 +457,13 @@ impl Attempt {
         self.spare_sequencers.len() > before
     }
 
-    /// The sequencing replicas, where these nodes take part.
     fn orderers(&self, take_part: &BTreeSet<NodeId>, liveness: Liveness<'_>) -> Group {
         Group::of(&self.entry().sequencers, take_part, self.entry().config.sequencers, liveness.partings)
     }
 
-    /// The nodes that are to host sequencing replicas of the new view: the ones that are meant to,
-    /// and spares if these are too few. Nodes whose disks are full only if the log cannot do
-    /// without them.
+    /// Assigned nodes and spares; nodes with full disks only if too few others are able.
     fn to_stage(&self, liveness: Liveness<'_>) -> BTreeSet<NodeId> {
-        // One that is to leave stays until others are enough.
+        // A leaving member stays until enough others take part.
         let old = self.evidence.old_sequencers().map(|member| member.node);
         let leaving = old.filter(|node| liveness.parts(*node));
         let all = self.entry().sequencers.iter().chain(&self.spare_sequencers).copied().chain(leaving);
@@ -497,12 +473,11 @@ impl Attempt {
         all.filter(|node| takes_part(node)).collect()
     }
 
-    /// The new view, as far as it is known.
     fn view(&self, liveness: Liveness<'_>, options: Options) -> View {
         let staged = self.staged.iter();
         let mut sequencers: Vec<Member> =
             staged.map(|(node, incarnation)| Member { node: *node, incarnation: *incarnation }).collect();
-        // Spares stand in only as far as they are needed.
+        // Assigned nodes come before spares, and leaving nodes come last.
         let place = |member: &Member| self.entry().sequencers.iter().position(|node| *node == member.node);
         sequencers.sort_by_key(|member| (liveness.parts(member.node), place(member).unwrap_or(usize::MAX)));
         sequencers.truncate(self.entry().config.sequencers as usize);
@@ -524,15 +499,13 @@ impl Attempt {
         }
     }
 
-    /// The shards of the new view. Where those begin that join is known for certain when the flush
-    /// is over.
+    /// The position where joining shards begin is certain only after the flush.
     fn shards_as_known(&self) -> Vec<ShardMembers> {
         let of =
             |members: &ShardMembers| ShardMembers { begins: self.begins(members.shard), ..members.clone() };
         self.shards.iter().map(of).collect()
     }
 
-    /// Where a shard begins in the new view.
     pub(super) fn begins(&self, shard: ShardId) -> Position {
         match self.evidence.old_view() {
             None => Position::ZERO,
@@ -540,7 +513,6 @@ impl Attempt {
         }
     }
 
-    /// The register's entry with the new view.
     fn registered_entry(&self, liveness: Liveness<'_>, options: Options) -> LogEntry {
         let mut view = self.view(liveness, options);
         let mut entry = self.entry().clone();
@@ -565,14 +537,13 @@ impl Attempt {
         if options.mutates(Mutation::EndsForgotten) {
             entry.ended = EndedSessions::default();
         }
-        // After an accepted loss it may begin below what an ended session was given.
+        // After an accepted loss the view may start below the end of an ended session.
         entry.ended.cut(view.start);
         entry.sequencers = self.assigned_sequencers(&view, liveness);
         entry.view = Some(view);
         entry
     }
 
-    /// From there on, the new view's versions of positions are valid.
     fn decides_from(&self, view: &View) -> Position {
         let range = FlushRange::new(view.first, view.start);
         let from = self.handover.decides_from(&self.evidence, range);
@@ -580,20 +551,18 @@ impl Attempt {
         from
     }
 
-    /// The nodes that are meant to host sequencing replicas once this view is registered.
     fn assigned_sequencers(&self, view: &View, liveness: Liveness<'_>) -> Vec<NodeId> {
         let before = &self.entry().sequencers;
         let take_part = view.sequencers.iter().map(|member| member.node);
         if !self.handover.seals() {
-            // Nothing was kept where they were.
+            // In this ordering they keep no state, so no place is reserved.
             return take_part.collect();
         }
         let replaces = self.goal.replaces.contains(&Endpoint::Sequencer);
         if !replaces && !before.iter().any(|node| liveness.parts(*node)) {
             return before.clone();
         }
-        // All that take part hold the same. Those that are away lose their places to others, as far
-        // as there are any, and those that are to leave do so first.
+        // All members hold the same state. Leaving nodes lose their places first, then absent ones.
         let is_away = |node: &NodeId| view.sequencers.iter().all(|member| member.node != *node);
         let away = before.iter().copied().filter(is_away);
         let mut nodes: Vec<NodeId> = take_part.chain(away).collect();
@@ -602,7 +571,6 @@ impl Attempt {
         nodes
     }
 
-    /// Asks the roles that have not answered.
     pub(super) fn ask(
         &self,
         register: Address,

@@ -1,18 +1,18 @@
-//! Addresses that wait for a newer view of a log. The keeper of the register's entries tells them.
+//! Listeners for newer views of a log. The keeper of the register's entries notifies them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use seriatim_model::{Address, LogId, Time, ViewNumber};
 
-/// How long a listener that asked hears of new views. Clients that wait ask again before.
+/// How long a listener is notified after its question; it asks again earlier.
 pub const LISTENS_FOR: Duration = Duration::from_secs(5);
-/// How many listen at most. Others ask as often, and hear no sooner.
+/// Listeners beyond this number are notified only when they ask.
 const MOST: usize = 64 << 10;
 
-/// The addresses that asked for news of a log not long ago.
+/// The addresses that recently asked for news of a log.
 ///
-/// Invariant: `count` listeners in all logs, and none of the logs without any.
+/// Invariant: `count` is the number of all listeners, and each log in `logs` has one.
 #[derive(Clone, Debug, Default)]
 pub struct Audience {
     logs: BTreeMap<LogId, BTreeMap<Address, Listener>>,
@@ -22,13 +22,12 @@ pub struct Audience {
 
 #[derive(Clone, Copy, Debug)]
 struct Listener {
-    /// The newest view that it has been told of.
     known: ViewNumber,
     until: Time,
 }
 
 impl Audience {
-    /// A listener asks for news of a log, and knows of the view `view`, or is about to.
+    /// Adds a listener that knows `view`, or receives it now.
     pub fn join(&mut self, now: Time, log: LogId, listener: Address, view: ViewNumber) {
         if now >= self.forget_at {
             self.forget_late(now);
@@ -43,14 +42,13 @@ impl Audience {
         listeners.insert(listener, Listener { known, until: now + LISTENS_FOR });
     }
 
-    /// Whether anybody listens for news of a log.
+    /// Whether a log has listeners.
     #[must_use]
     pub fn is_there(&self, log: LogId) -> bool {
         self.logs.contains_key(&log)
     }
 
-    /// A view of a log is registered. Returns the listeners that did not know it, and hear of it
-    /// now.
+    /// Marks the listeners that do not know `view` as notified, and returns them.
     pub fn hears_of(&mut self, now: Time, log: LogId, view: ViewNumber) -> Vec<Address> {
         let Some(listeners) = self.logs.get_mut(&log) else { return vec![] };
         assert!(!listeners.is_empty(), "a log without listeners is not among them");
@@ -64,7 +62,7 @@ impl Audience {
         behind
     }
 
-    /// A log is gone. Returns the listeners that are to hear of it.
+    /// Removes a deleted log, and returns its listeners.
     pub fn remove_log(&mut self, log: LogId) -> Vec<Address> {
         let listeners = self.logs.remove(&log).unwrap_or_default();
         assert!(
@@ -77,7 +75,6 @@ impl Audience {
         listeners.into_keys().collect()
     }
 
-    /// Forgets every listener that did not ask again in time.
     fn forget_late(&mut self, now: Time) {
         self.forget_at = now + LISTENS_FOR;
         self.logs.retain(|_, listeners| {
@@ -112,7 +109,7 @@ mod tests {
         audience.join(Time::ZERO, LogId(2), client(3), view(1));
         assert_eq!(audience.hears_of(Time::ZERO, LOG, view(2)), [client(1)]);
         assert_eq!(audience.hears_of(Time::ZERO, LOG, view(2)), []);
-        // A late answer does not take back news that came since.
+        // A late answer does not reset the known view.
         audience.join(Time::ZERO, LOG, client(1), view(1));
         assert_eq!(audience.hears_of(Time::ZERO, LOG, view(2)), []);
         assert_eq!(audience.hears_of(Time::ZERO, LOG, view(3)), [client(1), client(2)]);

@@ -1,4 +1,4 @@
-//! Waiting for the register's entry of a log to be as it was asked for.
+//! Waits until a log's entry meets a condition.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -9,13 +9,13 @@ use super::message::{Message, Refusal};
 use super::poll::ASK_AGAIN;
 use crate::roles;
 
-/// How long after an answer to ask the register again.
+/// The pause between an answer and the next question.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// The change of a log that is waited for.
+/// A condition on a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Awaited {
-    /// It has a view: it can be appended to.
+    /// It has a view.
     HasView,
     /// A shard takes records.
     Takes(ShardId),
@@ -24,7 +24,7 @@ pub enum Awaited {
 }
 
 impl Awaited {
-    /// Whether an entry is so.
+    /// Whether an entry meets the condition.
     #[must_use]
     pub fn is_met(self, entry: &LogEntry) -> bool {
         let takes = |shard| entry.view.as_ref().map(|view| view.open_shards().contains(&shard));
@@ -36,17 +36,17 @@ impl Awaited {
     }
 }
 
-/// Asks the register for a log's entry until that is as wanted, or there is no such log. A caller
-/// that waits no longer forgets the machine.
+/// Asks the register for a log's entry until that meets a condition, or the log does not exist. To
+/// stop waiting, the caller drops the machine.
 #[derive(Debug)]
 pub struct Awaiting {
-    /// The node of the register.
+    /// Hosts the register.
     control: NodeId,
     name: String,
     goal: Awaited,
-    /// Names the question; a repetition of it, because it has no answer, has the same.
+    /// Equal for retransmissions.
     request: u64,
-    /// When to ask again; nothing when it is over.
+    /// `None` when the wait is over.
     ask_at: Option<Time>,
 }
 
@@ -74,7 +74,7 @@ impl Machine for Awaiting {
 }
 
 impl Awaiting {
-    /// Waits until the log of this name is so. `control` is the node of the register.
+    /// Waits until the log `name` meets `goal`; node `control` hosts the register.
     #[must_use]
     pub fn new(now: Time, control: NodeId, name: String, goal: Awaited) -> Self {
         Self { control, name, goal, request: 1, ask_at: Some(now) }
@@ -89,7 +89,6 @@ impl Awaiting {
         });
     }
 
-    /// The register's word, if it is the answer to the latest question.
     fn answered(&mut self, now: Time, message: Message, out: &mut Out) {
         match message {
             Message::Found { request, entry, .. } if request == self.request => {
@@ -120,7 +119,7 @@ mod tests {
         Awaiting::new(Time::ZERO, NodeId(1), "orders".into(), goal)
     }
 
-    /// A step: the numbers of the questions, and the outcome.
+    /// Returns the asked numbers, and the outcome.
     fn step(
         awaiting: &mut Awaiting,
         ms: u64,
@@ -155,7 +154,7 @@ mod tests {
         let without = Message::Found { request: 1, entry: testing::entry(None), nodes: vec![] };
         assert_eq!(step(&mut awaiting, 400, told(without.clone())), (vec![], vec![]));
         assert_eq!(step(&mut awaiting, 405, Input::Wake).0, [2]);
-        // The other answer to the question that was asked twice.
+        // The second answer to a retransmitted question.
         assert_eq!(step(&mut awaiting, 406, told(without)), (vec![], vec![]));
         assert_eq!(awaiting.deadline(), Some(Time::ZERO + Duration::from_millis(705)));
         let entry = testing::entry(Some(testing::view()));

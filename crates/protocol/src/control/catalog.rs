@@ -1,5 +1,5 @@
-//! The rules of the view register and its catalog, the same for every keeper of the entries: a role
-//! of a node ([`Register`](super::register::Register)), or a service outside of all nodes.
+//! The rules of the view register and its catalog. Every keeper of entries applies them: a role of
+//! a node ([`Register`](super::register::Register)), or a service outside of the nodes.
 
 use std::collections::BTreeSet;
 
@@ -12,40 +12,39 @@ use seriatim_model::{
 use super::message::{Message, Refusal};
 use super::shard_set;
 
-/// The low bits of an id count the logs of a cluster.
+/// The low bits of an id count the cluster's logs.
 const COUNT_BITS: u32 = 24;
-/// The bits above are random. With the others they are no more than a reader of JSON keeps exactly.
+/// The bits above are random. An id has 53 bits at most, which JSON readers keep exactly.
 const RANDOM_BITS: u32 = 29;
 
-/// The id of the log that is created after `last`. Ids are never given twice: a register that was
-/// set back counts from where it was, but does not draw the same number again.
+/// The id of the log after `last`. A register that was set back repeats counts, but not random
+/// bits, so ids stay unique.
 #[must_use]
 pub fn id_after(last: LogId, random: u64) -> LogId {
     let drawn = random & ((1 << RANDOM_BITS) - 1);
     LogId(drawn << COUNT_BITS | (count(last) + 1))
 }
 
-/// How many logs the cluster had been given when this one was created, itself included.
+/// Number of logs created up to this one.
 #[must_use]
 pub fn count(log: LogId) -> u64 {
     log.0 & ((1 << COUNT_BITS) - 1)
 }
 
-/// Whether `name` can name a new log, as far as the name goes.
+/// Checks the name of a new log.
 ///
 /// # Errors
-/// The reason why no log can have it.
+/// If it is invalid.
 pub fn check_name(name: &str) -> Result<(), Refusal> {
     check_log_name(name).map_err(|reason| Refusal::Impossible { reason })
 }
 
-/// The answer to a creation whose name a log has already: the same as before if it `is_repeated`,
-/// because its answer was lost.
+/// The answer to a creation of an existing name: the same as before if it `is_repeated`.
 ///
 /// # Errors
-/// If the log was created by another question.
+/// If another request created the log.
 pub fn created_before(entry: &LogEntry, is_repeated: bool, config: &LogConfig) -> Result<LogId, Refusal> {
-    // Its limits may have been changed since.
+    // The limits may have changed since.
     let asked = LogConfig { retention: entry.config.retention, ..config.clone() };
     if is_repeated && entry.config == asked.fitted() {
         return Ok(entry.id);
@@ -53,11 +52,10 @@ pub fn created_before(entry: &LogEntry, is_repeated: bool, config: &LogConfig) -
     Err(Refusal::Exists { name: entry.name.clone() })
 }
 
-/// The first entry of a new log, with its replicas spread over `nodes`: starting at another node
-/// for each log.
+/// The entry of a new log with replicas on `nodes`; each log starts at another node.
 ///
 /// # Errors
-/// If these nodes cannot hold such a log.
+/// If these nodes cannot hold it.
 pub fn place(id: LogId, name: String, config: LogConfig, nodes: &[NodeId]) -> Result<LogEntry, Refusal> {
     let config = config.fitted();
     config.check(nodes.len() as u32).map_err(|reason| Refusal::Impossible { reason })?;
@@ -88,11 +86,10 @@ fn pick(nodes: &[NodeId], index: u64) -> NodeId {
     nodes[(index % nodes.len() as u64) as usize]
 }
 
-/// The entry of a log that is to have one more shard, on some of `nodes`; nothing if it has that
-/// shard.
+/// The entry with the additional shard, on some of `nodes`; `None` if it exists.
 ///
 /// # Errors
-/// If it is not the next one, or cannot be had here.
+/// If `shard` is not the next number, or no shard can be added.
 pub fn with_shard(entry: &LogEntry, shard: ShardId, nodes: &[NodeId]) -> Result<Option<LogEntry>, Refusal> {
     let impossible = |reason| Err(Refusal::Impossible { reason });
     let count = entry.shards.len() as u32;
@@ -114,10 +111,10 @@ pub fn with_shard(entry: &LogEntry, shard: ShardId, nodes: &[NodeId]) -> Result<
     Ok(Some(entry))
 }
 
-/// The entry of a log one of whose shards is to take no new records; nothing if that is so already.
+/// The entry with a closed `shard`; `None` if it is closed already.
 ///
 /// # Errors
-/// If there is no such shard, or no other that takes records.
+/// If `shard` does not exist, or is the last open one.
 pub fn without_shard(entry: &LogEntry, shard: ShardId) -> Result<Option<LogEntry>, Refusal> {
     let name = &entry.name;
     let Some(nodes) = entry.shards.get(shard.0 as usize) else {
@@ -140,10 +137,10 @@ pub fn without_shard(entry: &LogEntry, shard: ShardId) -> Result<Option<LogEntry
     Ok(Some(entry))
 }
 
-/// The entry of a log whose limits change; nothing if they are so already.
+/// The entry with changed limits; `None` if they are equal.
 ///
 /// # Errors
-/// If no log can have these limits.
+/// If the limits are invalid.
 pub fn with_retention(entry: &LogEntry, change: RetentionChange) -> Result<Option<LogEntry>, Refusal> {
     let retention = change.applied_to(entry.config.retention);
     retention.check().map_err(|reason| Refusal::Impossible { reason })?;
@@ -154,15 +151,14 @@ pub fn with_retention(entry: &LogEntry, change: RetentionChange) -> Result<Optio
     Ok(Some(LogEntry { config, ..entry.clone() }))
 }
 
-/// The node that keeps a log to its limits, as its entry has it.
+/// The node that applies a log's limits.
 #[must_use]
 pub fn retained_by(entry: &LogEntry) -> Option<NodeId> {
     entry.view.as_ref().map(|view| view.leader)
 }
 
-/// The entry of a log that remembers, of at most so many, that a session has ended in this view;
-/// nothing if another run ended it before, or it may have been forgotten, or the view is over: the
-/// asker sees which in the entry.
+/// The entry with a session's end in `view`, among at most `most` ends. `None` if another run ended
+/// the session, its end may have been forgotten, or the view is over: the entry shows which.
 #[must_use]
 pub fn with_ended(
     entry: &LogEntry,
@@ -171,7 +167,7 @@ pub fn with_ended(
     since: Position,
     most: usize,
 ) -> Option<LogEntry> {
-    // The role that orders remembers it otherwise.
+    // In other orderings the ordering role remembers ends.
     let is_kept_here = !entry.config.order.properties().remembers_sessions;
     if !is_kept_here || entry.view_number() != view || view == ViewNumber::NONE {
         return None;
@@ -180,21 +176,21 @@ pub fn with_ended(
     entry.ended.add(ended, since, most).then_some(entry)
 }
 
-/// Whether a controller is to be called that may not know yet that the log needs a view: its first,
-/// or one with other shards.
+/// Whether the log needs a view that a controller may not know of: its first, or one with other
+/// shards.
 #[must_use]
 pub fn waits_for_view(entry: &LogEntry) -> bool {
     entry.view.is_none() || shard_set::due(entry, usize::MAX).is_some()
 }
 
-/// The nodes that host something of a log, and are to forget it when it is deleted.
+/// The nodes that may host a role of a log.
 #[must_use]
 pub fn hosts(entry: &LogEntry) -> BTreeSet<NodeId> {
     entry.shards.iter().flatten().copied().chain(needed(entry)).collect()
 }
 
-/// The nodes that a log does not do without: its view names them, also for copies of a retired
-/// shard, or they are meant to have a replica. A retired shard gets no more of these.
+/// The nodes that a log needs: members, copies of retired shards, and assigned nodes of other
+/// shards.
 #[must_use]
 pub fn needed(entry: &LogEntry) -> BTreeSet<NodeId> {
     let retired = entry.view.iter().flat_map(|view| view.retired.iter().map(RetiredShard::copies));
@@ -205,19 +201,19 @@ pub fn needed(entry: &LogEntry) -> BTreeSet<NodeId> {
         .collect()
 }
 
-/// The same without those that are replicas of retired shards alone.
+/// The nodes of [`needed`] without copies of retired shards.
 #[must_use]
 pub fn taking_part(entry: &LogEntry) -> BTreeSet<NodeId> {
     let of_shards = shard_set::shards(entry).flat_map(|shard| &entry.shards[shard.0 as usize]);
     let meant = entry.sequencers.iter().chain(of_shards).copied();
-    // A spare may stand in for a node that is meant to.
+    // A spare may stand in for an assigned node.
     let members = entry.view.iter().flat_map(|view| {
         view.sequencers.iter().chain(view.shards.iter().flat_map(|members| &members.replicas))
     });
     meant.chain(members.map(|member| member.node)).collect()
 }
 
-/// The answer to a get, and to a compare-and-set that changed nothing.
+/// Answers a get, or a compare-and-set without effect.
 #[must_use]
 pub fn current(log: LogId, entry: Option<LogEntry>) -> Message {
     match entry {
@@ -226,22 +222,20 @@ pub fn current(log: LogId, entry: Option<LogEntry>) -> Message {
     }
 }
 
-/// Whether a compare-and-set of `proposed` succeeds: nothing changed since the version that it was
-/// derived from.
+/// Whether `proposed` derives from the current version.
 #[must_use]
 pub fn succeeds(current: &LogEntry, proposed: &LogEntry) -> bool {
     current.version == proposed.version
 }
 
-/// The entry that a successful compare-and-set puts in place: the proposed one, as the next
-/// version.
+/// The next version, after a successful compare-and-set.
 #[must_use]
 pub fn successor(mut proposed: LogEntry) -> LogEntry {
     proposed.version += 1;
     proposed
 }
 
-/// The answer to a question that was to change the catalog.
+/// Answers a change of the catalog.
 #[must_use]
 pub fn answer(request: u64, outcome: Result<LogId, Refusal>) -> Message {
     match outcome {
@@ -250,16 +244,15 @@ pub fn answer(request: u64, outcome: Result<LogId, Refusal>) -> Message {
     }
 }
 
-/// The entries as a listing has them: in the order of names.
+/// The entries in the order of names.
 #[must_use]
 pub fn listed(mut entries: Vec<LogEntry>) -> Vec<LogEntry> {
     entries.sort_by(|a, b| a.name.cmp(&b.name));
     entries
 }
 
-/// The answer to the deletion of a log that is not there, where `last` is the id that was given
-/// last: done, if there was such a log. A client that names it knew it, and asks again because the
-/// answer was lost, or another client was faster.
+/// The answer to the deletion of an unknown log; `last` is the latest id. If the log once existed,
+/// the question is a retransmission, or another client was faster: it counts as done.
 ///
 /// # Errors
 /// If there never was such a log.
@@ -268,13 +261,13 @@ pub fn deleted_before(name: String, log: LogId, last: LogId) -> Result<LogId, Re
     if (1..=count(last)).contains(&count(log)) { Ok(log) } else { Err(Refusal::NoSuchLog { name }) }
 }
 
-/// The refusal of a request that names a log that is not there any more.
+/// Rejects a request for a deleted log.
 #[must_use]
 pub fn gone(log: LogId) -> Refusal {
     Refusal::Impossible { reason: format!("log {log} was deleted") }
 }
 
-/// The refusal of a name that no log has. It repeats a name that no log could have only in part.
+/// Rejects an unknown name; repeats only a part of an invalid name.
 #[must_use]
 pub fn not_found(name: String) -> Refusal {
     match check_name(&name) {
@@ -283,10 +276,9 @@ pub fn not_found(name: String) -> Refusal {
     }
 }
 
-/// The nodes that the register tells to forget a deleted log: the ones that host something of it,
-/// and all others that it knows. A spare that stood in under a claim of which no view came may have
-/// a replica, and no entry names it; and a node that knows of the deletion lets no late message
-/// begin a replica.
+/// The nodes to notify of a deletion: all hosts and all known nodes. A spare of an unregistered
+/// view may have a replica that no entry names, and a notified node ignores late messages that
+/// would create one.
 #[must_use]
 pub fn told_of_deletion(entry: &LogEntry, known: impl IntoIterator<Item = NodeId>) -> BTreeSet<NodeId> {
     hosts(entry).into_iter().chain(known).collect()
@@ -321,7 +313,7 @@ mod tests {
         assert_eq!((count(lost), count(next)), (2, 2));
         assert_ne!(lost, next);
         assert!(lost.0 < 1 << 53);
-        // They are placed as if nothing had been drawn.
+        // Random bits do not affect the placement.
         let placed = |id| place(id, "a".into(), LogConfig::default(), &nodes(5)).unwrap();
         assert_eq!(placed(lost).shards, placed(LogId(2)).shards);
         assert_eq!(placed(lost).sequencers, placed(LogId(2)).sequencers);

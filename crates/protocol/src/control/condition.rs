@@ -1,78 +1,74 @@
-//! How a node is, and how its logs get on, by its own word: for people who look at a cluster.
+//! The self-reported condition of a node and its logs, for operators.
 
 use seriatim_model::wire::{Decoder, Encoder, Wire, WireError, wire_struct};
 use seriatim_model::{LogId, NodeId, ShardId};
 
 use super::message::Ailment;
 
-/// How a node is, by its own word.
+/// The self-reported condition of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Condition {
-    /// The nodes that it takes for gone.
+    /// The nodes that it suspects.
     pub suspects: Vec<NodeId>,
-    /// How many of its suspicions since it was started turned out wrong: the other node had been
-    /// there all the time.
+    /// Number of wrong suspicions since its start.
     pub wrong_suspicions: u64,
-    /// How long a write of its journal has lately taken, its sync included, in microseconds; 0
-    /// before the first.
+    /// Recent duration of a journal write and its sync, in microseconds; 0 before the first.
     pub journal_write_us: u64,
     /// Whether its disk has no room for records.
     pub has_full_disk: bool,
-    /// How many bytes more find room on its disk, if there is a bound that it knows.
+    /// Bytes that still fit on its disk; `None`: no known bound.
     pub free_bytes: Option<u64>,
-    /// Which version of the program it runs; empty if an earlier build does not tell.
+    /// Its program version; empty from an earlier build.
     pub version: String,
-    /// For how long it has been running, in milliseconds.
+    /// Milliseconds since its start.
     pub up_ms: u64,
-    /// Why it cannot serve at present, if it says so.
+    /// Why it cannot serve at present.
     pub ailment: Option<Ailment>,
-    /// How many bytes its files take, if it could look in time.
+    /// Bytes of its files; `None` if it could not count in time.
     pub used_bytes: Option<u64>,
-    /// Whether the cluster's register is in this node.
+    /// Whether the cluster's register is on this node.
     pub has_register: bool,
-    /// The logs that it has a sequencing replica or shard replicas of, in order; at most
+    /// The logs with a role on it, in order; at most
     /// [`CONDITION_LOGS`](seriatim_model::limits::CONDITION_LOGS).
     pub logs: Vec<LogCondition>,
-    /// Its shard replicas that take part in no view, or do not hold everything yet that they
-    /// should, in order; at most as many. Those of retired shards take part in none, and are told
-    /// only if they lack something.
+    /// Its shard replicas without a view or with missing records, in order; at most as many. Of
+    /// retired shards, only those with missing records.
     pub incomplete: Vec<ReplicaOf>,
-    /// With how many free bytes a node whose disk is full takes records again, as things are now.
+    /// Free bytes at which a full disk takes records again.
     pub wanted_bytes: Option<u64>,
-    /// The part of its disk that is free, in percent, if that is less than a fifth.
+    /// Free part of its disk in percent, if less than a fifth.
     pub free_percent: Option<u64>,
-    /// After how many seconds its disk is full at the rate of the last minute. `None`: the disk
-    /// does not fill up, more than a fifth is free, or it is too early to tell.
+    /// Seconds until its disk is full at the last minute's rate. `None`: it does not fill up, more
+    /// than a fifth is free, or it is too early to tell.
     pub full_in_s: Option<u64>,
-    /// The nodes that views which were formed at this node leave out, as long as those are the
-    /// latest views; at most [`CONDITION_LOGS`](seriatim_model::limits::CONDITION_LOGS).
+    /// Nodes that the latest views exclude, if this node formed them; at most
+    /// [`CONDITION_LOGS`](seriatim_model::limits::CONDITION_LOGS).
     pub left_out: Vec<LeftOut>,
 }
 
-/// A node that the view of a log leaves out, although the log is to have it.
+/// An assigned node that the log's view excludes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
     /// The log.
     pub log: LogId,
     /// The node.
     pub node: NodeId,
-    /// How long ago it was lost, or left out where it was not lost, in milliseconds.
+    /// Milliseconds since it was lost, or excluded without a loss.
     pub ago_ms: u64,
-    /// Why it was left out; empty if that is not known.
+    /// Why it was excluded; empty if unknown.
     pub why: String,
-    /// In how many milliseconds it is taken back, at the earliest. `None`: it is awaited, as it is
-    /// down, or its disk is full.
+    /// Milliseconds until it may return. `None`: it is down, or its disk is full.
     pub back_in_ms: Option<u64>,
 }
 
 wire_struct! { LeftOut { log, node, ago_ms, why, back_in_ms } }
 
-/// Names a replica of a shard on a node.
+/// A replica of a shard on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ReplicaOf {
     /// The log.
     pub log: LogId,
-    /// Its shard.
+    /// The shard.
     pub shard: ShardId,
 }
 
@@ -102,7 +98,7 @@ impl Wire for Condition {
         let (suspects, wrong_suspicions, journal_write_us) =
             (Wire::decode(input)?, Wire::decode(input)?, Wire::decode(input)?);
         let before = Self { suspects, wrong_suspicions, journal_write_us, ..Self::default() };
-        // Nodes of earlier builds end here, or after the next two, or before one of the others.
+        // Messages of earlier builds end at one of these checks.
         if input.remaining() == 0 {
             return Ok(before);
         }
@@ -139,25 +135,23 @@ impl Wire for Condition {
     }
 }
 
-/// How a log gets on at a node, by the node's word.
+/// The self-reported condition of a log at a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogCondition {
-    /// Which log.
+    /// The log.
     pub log: LogId,
     /// Whether the node has a sequencing replica of it.
     pub sequences: bool,
-    /// Whether that takes part in a view.
+    /// Whether that replica takes part in a view.
     pub is_open: bool,
-    /// Which of its shards the node has replicas of.
+    /// Its shards with a replica on the node.
     pub shards: Vec<ShardId>,
-    /// How many bytes the files of these take, if the node could look in time.
+    /// Bytes of their files; `None` if it could not count in time.
     pub bytes: Option<u64>,
-    /// For how long the sequencing replica has got nowhere, in milliseconds, looked at once a
-    /// second: it holds something and nothing became stable, or it takes part in no view. 0 if it
-    /// gets on, or has nothing to do.
+    /// Milliseconds without progress, measured once a second: entries are held and none becomes
+    /// stable, or the replica has no view. 0 if it makes progress or is idle.
     pub stands_ms: u64,
-    /// How long ago the oldest that it holds was taken, in milliseconds, to the second; 0 if it
-    /// holds nothing.
+    /// Age of its oldest entry in milliseconds, to the second; 0 if none.
     pub lag_ms: u64,
 }
 
@@ -190,10 +184,10 @@ mod tests {
         assert_eq!(decode_one::<Condition>(encode_one(&newest)).unwrap(), newest);
         let encoded = encode_one(&now);
         assert_eq!(decode_one::<Condition>(encoded.clone()).unwrap(), now);
-        // Two numbers that are missing, and a vector of nothing.
+        // Two absent numbers, and an empty vector.
         let encoded = encoded.slice(..encoded.len() - 1 - 1 - 4);
         assert_eq!(decode_one::<Condition>(encoded.clone()).unwrap(), now);
-        // Of a vector of one, two numbers, a flag, and a number that may be missing.
+        // A vector of one, two numbers, a flag, and an optional number.
         let first = 4 + 4 + 8 + 8;
         let read = |len| decode_one::<Condition>(encoded.slice(..len));
         let wanted = 1 + 8;

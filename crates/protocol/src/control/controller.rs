@@ -1,14 +1,12 @@
-//! The controller of one log on one node: drives view changes, step by step (docs/design/views.md,
-//! "View change").
+//! The controller of one log on one node: drives view changes (docs/design/views.md, "View
+//! change").
 //!
-//! It keeps nothing that cannot be lost. If it dies at any point, another starts over with a higher
-//! number; the register decides between two that race. A controller repeats every question until it
-//! has the answer, and every answer carries the claim, so it recognises answers to an attempt that
-//! is over.
+//! Its state may be lost at any time: another controller starts over with a higher number, and the
+//! register decides between rivals. It retransmits questions. Answers carry the claim, so late ones
+//! are recognised.
 //!
-//! Every node has one. The first controller to notice claims; the others give it a little time, in
-//! the order in which the view names their nodes, and stand back from a claim that they did not
-//! expect.
+//! Every node has one. The first to notice claims. The others wait a little, in the view's order of
+//! nodes, and stand back from rival claims.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -48,10 +46,9 @@ use copies::{can_copy, look_after_copies};
 use giving_up::{Inquiry, asks_of_retired_first};
 use leaving::Leaving;
 
-/// How often the controller tells roles which view does without them.
+/// Interval of reminders to excluded roles.
 const REMIND_EVERY: Duration = Duration::from_secs(1);
-/// How much longer each further member of a view waits before it does what the ones before should
-/// do.
+/// Added wait for each member before this node in the view.
 const STAGGER: Duration = Duration::from_millis(15);
 
 /// Drives the view changes of one log.
@@ -63,55 +60,51 @@ pub struct Controller {
     options: Options,
     pace: Pace,
     phase: Phase,
-    /// When the phase's questions are asked again.
+    /// When to repeat the phase's questions.
     ask_at: Time,
-    /// When it was last looked whether a step has enough.
+    /// When the step was last checked.
     looked_at: Time,
-    /// When the attempt is given up, unless it makes progress.
+    /// When to abandon the attempt without progress.
     give_up_at: Time,
-    /// The roles that asked for a view since the register was last read.
+    /// Roles that asked for a view since the last read of the register.
     reports: BTreeMap<Address, Report>,
-    /// The latest entry that was seen with a view.
+    /// The latest entry with a view.
     current: Option<Box<LogEntry>>,
-    /// The latest view that anybody is known to have seen registered.
+    /// The latest view that a node saw registered.
     known: Known,
-    /// The view that must be replaced, whatever else is the case.
+    /// The view that must be replaced.
     wanted: Option<ViewNumber>,
-    /// The highest claim of another that was given its time.
+    /// The highest rival claim that was awaited.
     stood_back_for: ViewNumber,
-    /// The node that it rests for: it made that claim, and is heard.
+    /// Its live claimant, while this controller waits.
     rival: Option<NodeId>,
-    /// When others were last told that an attempt makes progress.
+    /// When rivals were last notified.
     announced_at: Time,
     nodes: BTreeSet<NodeId>,
     suspected: BTreeSet<NodeId>,
-    /// Since when each of them has been.
     silent_since: BTreeMap<NodeId, Time>,
     full: FullDisks,
-    /// Suspected nodes that the latest view names all the same: the controller formed it with them
-    /// knowingly.
+    /// Members that were suspected when the latest view was formed.
     tolerated: BTreeSet<NodeId>,
-    /// Roles that a view named, that a later one does without, and that did not say yet that they
-    /// know.
+    /// Former members that the latest view excludes, and that have not reported since.
     dropped: BTreeSet<Address>,
-    /// When to look whether a view is needed.
+    /// When to check whether a view is needed.
     look_at: Option<Time>,
     rejoin: RejoinBackoff,
-    /// An attempt took too long: the next one lets no shard join.
+    /// After a slow attempt: the next admits no new shard.
     is_joining_hard: bool,
     absences: Absences,
     orders: Orders,
-    /// The question to replicas of retired shards, for such an operator, and how many there were.
+    /// The survey of retired shards for an operator, and the number of surveys.
     inquiry: Option<Inquiry>,
     inquiries: u64,
-    /// The positions of retired shards that an operator gives up.
+    /// Abandoned positions of retired shards.
     given_up: Vec<Gap>,
-    /// With those, the operator accepts the loss that keeps the log from having a view.
+    /// Whether to accept also the loss that prevents a view.
     gives_up_all: bool,
-    /// Replicas of retired shards that earlier views left behind, and that the latest view does not
-    /// count among the copies.
+    /// Replicas of retired shards with records that the latest view does not list as copies.
     keepers: BTreeSet<Address>,
-    /// How often a shard's replica could not read what it was to flush.
+    /// Number of failed flush reads.
     unreadable: BTreeMap<ShardId, usize>,
     timings: Timings,
     retaining: Retaining,
@@ -126,15 +119,13 @@ struct Report {
 
 #[derive(Clone, Debug)]
 enum Phase {
-    /// Nothing to do.
     Idle,
-    /// The register's entry was asked for.
     Reading,
-    /// Nothing can be done, or another controller is doing it.
+    /// Waits for another controller, or since no view is possible.
     Resting,
-    /// Step 1: the claim was sent to the register.
+    /// Step 1.
     Claiming(Box<LogEntry>),
-    /// A step under a claim that was won.
+    /// Steps 2 to 7, under the claim.
     Attempt(Box<Attempt>),
 }
 
@@ -168,7 +159,7 @@ impl Machine for Controller {
         let of_views = match &self.phase {
             Phase::Idle => self.look_at,
             Phase::Attempt(attempt) if matches!(attempt.step, Step::Seal | Step::Fence | Step::Stage) => {
-                // Waiting for more than enough ends, once.
+                // Once: when to stop waiting for answers beyond the necessary ones.
                 let gathered = Some(attempt.gathers_until()).filter(|at| *at > self.looked_at);
                 [gathered, Some(self.ask_at), Some(self.give_up_at)].into_iter().flatten().min()
             }
@@ -181,8 +172,8 @@ impl Machine for Controller {
 }
 
 impl Controller {
-    /// A controller of `log` on `node`, which reaches the register through node `register`.
-    /// `random` differs from that of every other controller, past or present.
+    /// The controller of `log` on `node`; node `register` leads to the register. `random` is unique
+    /// among all controllers, past and present.
     #[must_use]
     pub fn new(log: LogId, node: NodeId, register: NodeId, random: u64, options: Options) -> Self {
         Self {
@@ -225,8 +216,7 @@ impl Controller {
         }
     }
 
-    /// The replicas that the view which it is forming is flushed to, for the simulator; none before
-    /// the flush.
+    /// Shard replicas of the view under way, for the simulator; empty before the flush.
     #[must_use]
     pub fn flushes_to(&self) -> &[ShardMembers] {
         match &self.phase {
@@ -235,15 +225,14 @@ impl Controller {
         }
     }
 
-    /// The view that it is forming, and the sequencing replica that was chosen for that, for the
-    /// simulator.
+    /// The view under way and its chosen sequencing replica, for the simulator.
     #[must_use]
     pub fn chosen(&self) -> Option<(ViewNumber, Member)> {
         let Phase::Attempt(attempt) = &self.phase else { return None };
         Some((attempt.claim(), attempt.evidence.chosen()?))
     }
 
-    /// Which step of a view change it is at, for status and for the simulator's counts.
+    /// The step under way.
     #[must_use]
     pub fn step_name(&self) -> Option<&'static str> {
         match &self.phase {
@@ -253,27 +242,25 @@ impl Controller {
         }
     }
 
-    /// The log's entry, as the register gave it when it was heard last.
+    /// The latest entry with a view.
     #[must_use]
     pub fn entry(&self) -> Option<&LogEntry> {
         self.current.as_deref()
     }
 
-    /// How long the view that was registered here last took, from when the need for it was noticed.
+    /// Duration of the last view change here, from noticing the need.
     #[must_use]
     pub fn last_change_took(&self) -> Option<Duration> {
         self.timings.took()
     }
 
-    /// The latest trim that a limit caused, as long as this controller stood beside the log's
-    /// leader.
+    /// The latest trim to a limit by this controller.
     #[must_use]
     pub fn last_retained(&self) -> Option<Trimmed> {
         self.retaining.trimmed()
     }
 
-    /// Whether it reads the register's entry, or forms a view: not if it has nothing to do, or
-    /// waits for others.
+    /// Whether it reads the register or forms a view.
     #[must_use]
     pub fn is_at_work(&self) -> bool {
         !matches!(self.phase, Phase::Idle | Phase::Resting)
@@ -329,7 +316,6 @@ impl Controller {
         }
     }
 
-    /// Forgets the log.
     fn gone(&mut self) {
         (self.phase, self.rival) = (Phase::Idle, None);
         self.look_at = None;
@@ -354,14 +340,13 @@ impl Controller {
         self.begin(now, out);
     }
 
-    /// Enters a phase and asks its questions.
     fn enter(&mut self, now: Time, phase: Phase, out: &mut Vec<RoleEffect>) {
         (self.phase, self.rival) = (phase, None);
         self.pace.restart_questions();
         self.ask(now, out);
     }
 
-    /// Does nothing for a while, and then reads the register again.
+    /// Pauses before the next read of the register.
     fn rest(&mut self, now: Time, pause: Duration) {
         self.phase = Phase::Resting;
         self.rival = None;
@@ -392,15 +377,14 @@ impl Controller {
         }
     }
 
-    /// A role that should answer does not: the next attempt may do without it, or with others.
+    /// Abandons the attempt: a role is silent. The next attempt may exclude it.
     fn give_up(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
         self.pace.gives_up();
-        // Perhaps a shard that is to join does not get any further: the log does without it then.
+        // A joining shard may be the cause.
         self.is_joining_hard = true;
         self.enter(now, Phase::Reading, out);
     }
 
-    /// The mutation: another replica is chosen under the number that is claimed already.
     fn choose_again(&mut self, now: Time) {
         if let Phase::Attempt(attempt) = &mut self.phase
             && self.options.mutates(Mutation::OneNumberTwice)
@@ -415,7 +399,6 @@ impl Controller {
         Liveness { nodes: &self.nodes, suspected: &self.suspected, silent_since, full, partings }
     }
 
-    /// Asks, again if need be, for what the phase waits for.
     fn ask(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
         self.ask_at = self.pace.asked(now);
         match &self.phase {
@@ -448,13 +431,13 @@ impl Controller {
                     let attempt = Attempt::new(now, evidence, goal::goal(self, now));
                     self.enter(now, Phase::Attempt(Box::new(attempt)), out);
                 } else if entry.version > wanted.version {
-                    // Someone else changed the entry: look whether a view is still needed.
+                    // The entry changed; a view may not be needed any more.
                     self.decide(now, entry, out);
                 }
             }
             Phase::Attempt(attempt) => {
                 if entry.claimed > attempt.claim() {
-                    // Preempted. The winner's attempt makes this one pointless.
+                    // Preempted.
                     self.stand_back(now, &entry, out);
                 } else if entry.view_number() == attempt.claim() {
                     self.registered(now, &entry, out);
@@ -465,7 +448,6 @@ impl Controller {
         }
     }
 
-    /// Takes note of what is registered.
     fn learn(&mut self, now: Time, entry: &LogEntry) {
         let known = self.current.as_ref().map(|known| (known.view_number(), known.version));
         let Some(view) = &entry.view else { return };
@@ -483,7 +465,7 @@ impl Controller {
             self.look_at = None;
             self.full.bear(view);
             if self.orders.is_pending() {
-                // The view may be another's, and not have what the operator wants.
+                // This may be another controller's view, without the operator's request.
                 self.look_after(now, STAGGER);
             }
         }
@@ -499,7 +481,6 @@ impl Controller {
             self.look_after(now, REMIND_EVERY + STAGGER * self.rank());
         }
         if self.rival.is_some() && entry.view_number() >= self.stood_back_for {
-            // That is what it rested for.
             (self.phase, self.rival) = (Phase::Idle, None);
             if !self.reports.is_empty() {
                 self.look_after(now, STAGGER * self.rank());
@@ -512,7 +493,7 @@ impl Controller {
         self.look_at = Some(self.look_at.map_or(at, |earlier| earlier.min(at)));
     }
 
-    /// How many members of the view should act before this node.
+    /// Number of members that should act before this node.
     fn rank(&self) -> u32 {
         let nodes = self.current.as_ref().and_then(|entry| entry.view.as_ref()).map(view_nodes);
         let nodes: Vec<NodeId> =
@@ -520,7 +501,6 @@ impl Controller {
         nodes.iter().position(|node| *node == self.node).unwrap_or(nodes.len()) as u32
     }
 
-    /// A node does not answer any more.
     fn became_suspected(&mut self, now: Time, node: NodeId, out: &mut Vec<RoleEffect>) {
         if !self.suspected.insert(node) {
             return;
@@ -551,8 +531,7 @@ impl Controller {
         }
     }
 
-    /// The disk of a node is full, or has room again: then the controller tells its roles which
-    /// view stands, and they ask to be taken back.
+    /// Once a disk has room, its roles learn the view, and ask to return.
     fn disk_is(&mut self, now: Time, node: NodeId, is_full: bool, out: &mut Vec<RoleEffect>) {
         if self.options.mutates(Mutation::FullDiskIgnored) || !self.full.note(node, is_full) {
             return;
@@ -568,8 +547,7 @@ impl Controller {
         }
     }
 
-    /// A node answers again. If the view does without it, it may not know; if the view counts on
-    /// it, it may have lost its disk, and not know that either.
+    /// The node may not know that it is excluded, or that it lost its disk.
     fn heard(&mut self, now: Time, node: NodeId, out: &mut Vec<RoleEffect>) {
         let was_suspected = self.suspected.remove(&node);
         self.silent_since.remove(&node);
@@ -582,15 +560,14 @@ impl Controller {
         }
     }
 
-    /// Whether a report can only be answered with a view that grows, and it is too early for one.
+    /// Whether a report only asks to return, too early.
     fn is_postponed(&self, now: Time, reporter: Address) -> bool {
         let Some(entry) = &self.current else { return false };
         let is_late = now >= self.rejoin.returns_at(reporter) && !self.full.has(reporter);
         !is_late && Wish::of(entry, reporter) == Wish::Rejoin
     }
 
-    /// Reads in the entry whether a new view is needed, and tells the roles that reported which
-    /// view stands.
+    /// Checks whether a new view is needed, and answers reports.
     fn decide(&mut self, now: Time, entry: LogEntry, out: &mut Vec<RoleEffect>) {
         match self.known.judge(now, entry.view_number()) {
             Verdict::Sound => {}
@@ -611,8 +588,7 @@ impl Controller {
         if asks_of_retired_first(self, now, &entry, out) {
             return;
         }
-        // A claim of this node that is not this controller's died with the one before it: no role
-        // is to wait for that.
+        // An unknown claim of this node is from before a restart: nothing to wait for.
         let is_alive = entry.claimant_node() != self.node;
         if is_alive && entry.claimed > entry.view_number().max(self.stood_back_for) {
             return self.stand_back(now, &entry, out);
@@ -628,7 +604,7 @@ impl Controller {
         let current = entry.view_number();
         let Some(view) = &entry.view else { return true };
         let is_asked_for = self.orders.is_pending() && entry.unavailable.is_some();
-        // When the roles that ask for it may return.
+        // When roles that ask to return may do so.
         let mut grows_at = vec![];
         let mut grows = can_do_without(entry, self.liveness());
         let mut needed = self.wanted == Some(current) || is_asked_for || grows && self.full.surprise(entry);
@@ -642,11 +618,10 @@ impl Controller {
                 Wish::Rejoin if self.full.has(reporter) || self.is_stood_in_for(entry, reporter) => {}
                 Wish::Rejoin => grows_at.push(self.rejoin.returns_at(reporter)),
                 Wish::Nothing => {}
-                // A spare that no view named has nothing.
+                // A spare that no view named has no records.
                 Wish::Keep => grows |= report.view > ViewNumber::NONE && self.keepers.insert(reporter),
                 Wish::Leave => {
-                    // Under a claim that no view came of it stays: an attempt may count on it. A
-                    // view ends that.
+                    // An unfinished claim may count on the role. A new view resolves the claim.
                     grows |= entry.claimed > current;
                     dismiss(entry, reporter, out);
                 }
@@ -655,9 +630,8 @@ impl Controller {
         needed |= view_nodes(view).iter().any(|node| self.is_gone(*node));
         grows |=
             can_copy(self, now, entry) || has_spares(entry, &goal::goal(self, now).replaces, self.liveness());
-        // The controller that said that the log is unavailable may have restarted since, and does
-        // not know that it wanted a view; or it is cut off, and says so again and again: that must
-        // not cost a view each time.
+        // The reporter may have restarted and lost its need for a view. Or it is cut off and
+        // reports repeatedly, so the view must wait.
         grows |= entry.unavailable.is_some();
         let due = shard_set::due(entry, self.liveness().able().count());
         grows |= due.is_some();
@@ -687,7 +661,7 @@ impl Controller {
                 attempt.note_flushed(first, end, carried)
             }
             Message::Staged { claim, incarnation } if claim == ours => attempt.note_staged(node, incarnation),
-            // While it is being registered, the view that they know may be ours.
+            // During registration this may be our view.
             Message::Ahead { claim, view }
                 if claim == ours && view > attempt.old() && attempt.step < Step::Register =>
             {
@@ -695,8 +669,8 @@ impl Controller {
                 let blocked = self.known.prove(now, entry.view_number());
                 return self.cannot_form(now, entry, &blocked, out);
             }
-            // An equal number: it takes part in a view of that number. Unless that is the one that
-            // is being registered, the number was given out twice.
+            // Equal numbers: the role has a view of that number. It is ours during registration;
+            // before that, the number was given twice.
             Message::Preempted { claim }
                 if claim > ours || claim == ours && attempt.step < Step::Register =>
             {
@@ -707,7 +681,7 @@ impl Controller {
         self.progressed(now, is_news, out);
     }
 
-    /// An answer came. Only one that brings news gives the attempt more time.
+    /// Only new answers give the attempt more time.
     fn progressed(&mut self, now: Time, is_news: bool, out: &mut Vec<RoleEffect>) {
         if is_news {
             if !self.options.mutates(Mutation::AttemptByTheClock) {
@@ -747,7 +721,7 @@ impl Controller {
                 attempt.note_shard_flushed(shard, node, *upto)
             }
             shard::Message::FlushFailed { claim } if *claim == ours && attempt.step == Step::Flush => {
-                // Under this claim no other replica may: this one may have flushed a part.
+                // It may have flushed a part, so no other replica may flush under this claim.
                 *self.unreadable.entry(shard).or_default() += 1;
                 return self.give_up(now, out);
             }
@@ -756,7 +730,7 @@ impl Controller {
         self.progressed(now, is_news, out);
     }
 
-    /// Goes on to the next step as soon as the present one has what it needs.
+    /// Enters the next step if this one is complete.
     fn proceed(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
         let (full, partings) = (self.full.nodes(), &self.leaving.partings);
         let silent_since = &self.silent_since;
@@ -784,7 +758,7 @@ impl Controller {
         }
     }
 
-    /// Step 8: all roles of the view may start.
+    /// Step 8.
     fn registered(&mut self, now: Time, entry: &LogEntry, out: &mut Vec<RoleEffect>) {
         let Some(view) = &entry.view else { return };
         let Phase::Attempt(attempt) = std::mem::replace(&mut self.phase, Phase::Idle) else { return };
@@ -799,14 +773,14 @@ impl Controller {
         self.pace.succeeded();
         self.is_joining_hard = false;
         self.reports.clear();
-        // The view was not formed knowingly with those that became suspected since.
+        // Nodes that became suspected during registration are not tolerated.
         self.tolerated.retain(|node| !attempt.left().contains(node));
         if is_asked_of_retired || view_nodes(view).iter().any(|node| self.is_gone(*node)) {
             self.begin(now, out);
         }
     }
 
-    /// Whether a view that names this node should be replaced.
+    /// Whether a view with this node should be replaced.
     fn is_gone(&self, node: NodeId) -> bool {
         self.suspected.contains(&node) && !self.tolerated.contains(&node)
     }

@@ -1,55 +1,49 @@
-//! Why a view cannot be formed; and what is lost if an operator lets the log go on.
+//! Why a view cannot be formed, and the loss if an operator lets the log continue.
 
 use seriatim_model::storage::MissingRange;
 use seriatim_model::{Gap, NodeId, Position, ShardId, ViewHistory, ViewNumber};
 
-/// Why there can be no view at present.
+/// Why no view is possible at present.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Blocked {
-    /// A role that does not answer is needed.
+    /// A necessary role does not answer.
     Waits(String),
-    /// Data that no replica holds any more is needed. Only an operator can go on without it.
+    /// Necessary data is on no replica; only an operator can continue without it.
     Lost(Loss),
-    /// The register was set back: a node knows a later registered view.
+    /// The register was set back: `node` knows a later view than `registered`.
     Behind {
-        /// The node.
         node: NodeId,
-        /// The view that it knows.
         known: ViewNumber,
-        /// The view that the register knows.
         registered: ViewNumber,
     },
 }
 
-/// The parts that are kept and lost if the log goes on without what no replica holds any more.
+/// The loss if the log continues.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Loss {
-    /// The parts that no replica holds, for a person.
+    /// The lost parts, for a person.
     pub(super) what: Vec<String>,
-    /// Positions below it are kept, apart from `gaps`. None: all positions.
+    /// Positions below it are kept, apart from `gaps`. `None`: all positions.
     pub(super) certain: Option<Position>,
-    /// The positions that no replica that takes part is known to hold.
+    /// Positions that no participating replica is known to hold.
     pub(super) gaps: Vec<Gap>,
-    /// Whether acknowledged appends at `certain` and above may be lost.
+    /// Whether acknowledged appends from `certain` on may be lost.
     pub(super) tail: bool,
 }
 
 impl Loss {
-    /// Positions of retired shards alone are lost.
     pub(super) fn of_retired(gaps: Vec<Gap>) -> Self {
         Self { gaps, ..Self::default() }
     }
 
-    /// The same, and positions of retired shards.
     pub(super) fn with_retired(mut self, gaps: Vec<Gap>) -> Self {
         self.gaps.extend(gaps);
         self.gaps.sort();
         self
     }
 
-    /// Notes the positions below `certain` that none of the replicas of a shard holds that are to
-    /// go on with it; `missing` has those of each. A replica gets the positions that only another
-    /// one holds from that one.
+    /// Adds the positions below `certain` that all replicas of a shard miss; `missing` has one
+    /// range per replica. A position that one replica holds is copied to the others.
     pub(super) fn add_shard(
         &mut self,
         (shard, begins, certain): (ShardId, Position, Position),

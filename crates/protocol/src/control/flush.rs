@@ -1,4 +1,4 @@
-//! The flush of an attempt: the replicas that do it, how far they are, and what became of it.
+//! The flush of an attempt: replicas, progress and outcome.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +11,9 @@ use crate::parts::Carried;
 use crate::roles::RoleEffect;
 use crate::shard;
 
-/// The positions that a flush is about.
+/// The positions of a flush.
 ///
-/// Invariant: it does not end below where it begins.
+/// Invariant: the end is not below the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FlushRange {
     first: Position,
@@ -21,33 +21,31 @@ pub(crate) struct FlushRange {
 }
 
 impl FlushRange {
-    /// The positions from `first` to before `end`.
+    /// Excludes `end`.
     pub(crate) fn new(first: Position, end: Position) -> Self {
         assert!(first <= end, "a flush from {first} ends at {end}");
         Self { first, end }
     }
 
-    /// No positions: the new view goes on there.
+    /// No positions.
     pub(crate) fn none_at(position: Position) -> Self {
         Self::new(position, position)
     }
 
-    /// The first position.
     pub(crate) fn first(self) -> Position {
         self.first
     }
 
-    /// The position after the last.
+    /// Exclusive.
     pub(crate) fn end(self) -> Position {
         self.end
     }
 
-    /// Whether there is nothing to flush.
     pub(crate) fn is_empty(self) -> bool {
         self.first == self.end
     }
 
-    /// Whether it has this position, or ends there.
+    /// Whether `position` is in the range or at its end.
     pub(super) fn reaches(self, position: Position) -> bool {
         (self.first..=self.end).contains(&position)
     }
@@ -55,27 +53,25 @@ impl FlushRange {
 
 /// A flush under way.
 ///
-/// Invariant: the attempt asks a replica to do it, or knows its outcome from the first.
+/// Invariant: replicas carry it out, or its outcome is known from the start.
 #[derive(Clone, Debug)]
 pub(crate) struct Flush {
     by: By,
     outcome: Option<Outcome>,
 }
 
-/// The replicas that flush, and how far they are.
 #[derive(Clone, Debug)]
 enum By {
     Nobody,
-    /// The chosen sequencing replica. It binds what it holds, and is known to be that far.
+    /// The chosen sequencing replica; it has bound its entries below `bound`.
     Chosen {
         bound: Position,
     },
-    /// A replica of each of these shards. It writes the shard's positions anew, and is known to be
-    /// that far.
+    /// One replica of each shard writes its positions again; those below are written.
     Shards(BTreeMap<ShardId, (Member, Position)>),
 }
 
-/// The positions that a flush decided, and the knowledge that the new view begins with.
+/// The flushed positions, and the state with which the new view begins.
 #[derive(Clone, Debug)]
 pub(super) struct Outcome {
     pub(super) range: FlushRange,
@@ -83,19 +79,17 @@ pub(super) struct Outcome {
 }
 
 impl Flush {
-    /// There is nothing that anybody could flush.
+    /// Nothing to flush.
     pub(crate) fn by_nobody(range: FlushRange) -> Self {
         Self { by: By::Nobody, outcome: Some(Outcome { range, carried: Carried::default() }) }
     }
 
-    /// The chosen sequencing replica flushes what it holds. It says itself which positions that
-    /// takes.
+    /// A flush by the chosen sequencing replica, which reports its positions.
     pub(crate) fn by_chosen() -> Self {
         Self { by: By::Chosen { bound: Position::ZERO }, outcome: None }
     }
 
-    /// Each shard flushes itself: one of its replicas writes what it holds of these positions anew,
-    /// on the others too.
+    /// A flush by one replica of each shard, which writes these positions again, on the others too.
     pub(crate) fn by_shards(range: FlushRange, sources: BTreeMap<ShardId, Member>) -> Self {
         assert!(sources.is_empty() || !range.is_empty(), "a shard that flushes has something to flush");
         let parts = sources.into_iter().map(|(shard, source)| (shard, (source, range.first)));
@@ -103,28 +97,26 @@ impl Flush {
         Self { by: By::Shards(parts.collect()), outcome: Some(outcome) }
     }
 
-    /// Whether the attempt waits for it, be it for nothing.
+    /// Whether the attempt has a flush step, even without sources.
     pub(super) fn is_a_step(&self) -> bool {
         !matches!(self.by, By::Nobody)
     }
 
-    /// Whether the chosen sequencing replica is to flush.
     pub(super) fn is_by_chosen(&self) -> bool {
         matches!(self.by, By::Chosen { .. })
     }
 
-    /// The replicas that flush their shards.
     pub(super) fn sources(&self) -> impl Iterator<Item = (ShardId, Member)> {
         let parts = if let By::Shards(parts) = &self.by { Some(parts) } else { None };
         parts.into_iter().flatten().map(|(shard, (source, _))| (*shard, *source))
     }
 
-    /// The positions that it decided, and what else is known of it, as soon as that is known.
+    /// `None` until it is known.
     pub(super) fn outcome(&self) -> Option<&Outcome> {
         self.outcome.as_ref()
     }
 
-    /// Whether everything is where it belongs.
+    /// Whether all flushed positions are on the shards.
     pub(super) fn is_done(&self) -> bool {
         let Some(Outcome { range, .. }) = &self.outcome else { return false };
         match &self.by {
@@ -133,7 +125,7 @@ impl Flush {
         }
     }
 
-    /// The chosen replica is on its way. Says whether that is news, as do the other answers.
+    /// Returns whether the progress is new, as do the other `note_` methods.
     pub(super) fn note_bound(&mut self, upto: Position) -> bool {
         let By::Chosen { bound } = &mut self.by else { return false };
         let further = upto > *bound;
@@ -141,7 +133,6 @@ impl Flush {
         further
     }
 
-    /// The chosen replica has flushed what it holds.
     pub(super) fn note_flushed(&mut self, range: FlushRange, carried: Carried) -> bool {
         let awaited = self.is_by_chosen();
         if awaited {
@@ -150,7 +141,6 @@ impl Flush {
         awaited
     }
 
-    /// A shard got further with its part.
     pub(super) fn note_shard_flushed(&mut self, shard: ShardId, node: NodeId, upto: Position) -> bool {
         let By::Shards(parts) = &mut self.by else { return false };
         let known = parts.get_mut(&shard).filter(|(source, _)| source.node == node);
@@ -161,8 +151,7 @@ impl Flush {
         })
     }
 
-    /// Asks the replicas that are to flush and have not said that they have, for the new view as
-    /// far as that is known.
+    /// Asks unfinished replicas, with the new view as known so far.
     pub(super) fn ask(&self, evidence: &Evidence, view: View, out: &mut Vec<RoleEffect>) {
         match &self.by {
             By::Nobody => {}

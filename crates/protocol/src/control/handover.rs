@@ -1,5 +1,5 @@
-//! The part of a view change that an ordering decides: what the view that ends leaves, and where
-//! the next one begins.
+//! The part of a view change that depends on the ordering: the remains of the ending view, and the
+//! start of the next.
 
 use std::fmt::Debug;
 
@@ -12,68 +12,64 @@ use crate::shard::Held;
 
 /// How a view hands over to the next one, in one ordering.
 ///
-/// The attempt does what is the same for all: it asks, repeats, gathers answers, selects replicas,
-/// stages and registers. The log's handover judges the [`Evidence`]. It is a value without state:
-/// the same evidence gets the same answer, however often an attempt asks. A handover claims and
-/// sends nothing, and waits for nothing.
+/// The attempt does the common part: it asks, gathers answers, selects replicas, stages and
+/// registers. The handover judges the [`Evidence`]. It is stateless and sends nothing: equal
+/// evidence gets equal answers.
 ///
-/// Invariants, asserted where the attempt asks: a [certain](Self::certain) position is not below
-/// where the flush begins; the positions where [shards join](Self::joins_at) and where the new view
-/// [decides from](Self::decides_from) are within the flush, or at its end; a [flush](Self::flush)
-/// by the chosen replica has a chosen replica, and one by shards has each done by a replica that
-/// takes part; where nothing is [sealed](Self::seals) no replica is chosen.
+/// Invariants, asserted by the attempt: a [certain](Self::certain) position is not below the start
+/// of the flush; the positions where [shards join](Self::joins_at) and from which the new view
+/// [decides](Self::decides_from) are within the flush or at its end; a [flush](Self::flush) by the
+/// chosen replica has one, and a flush by shards is done by participating replicas; an ordering
+/// that does not [seal](Self::seals) chooses no replica.
 pub(crate) trait Handover: Debug + Send + Sync {
-    /// Whether sequencing replicas hold anything that a view leaves. Then they are sealed first,
-    /// and the view change goes on with the state of one of them; and one that is away keeps its
-    /// place. Otherwise the first step is to fence, and where the role that orders was does not
-    /// matter.
+    /// Whether sequencing replicas hold state when a view ends. If so, they are sealed first, one
+    /// provides its state, and absent ones keep their places. If not, the first step is to fence,
+    /// and the role may move freely.
     fn seals(&self) -> bool {
         true
     }
 
-    /// The positions that the flush is about, as far as they can be told before it.
+    /// The positions to flush, if known before.
     fn range(&self, evidence: &Evidence) -> FlushRange;
 
-    /// Below it, positions stay as they are: the shards hold them, or will when the flush is done.
+    /// Positions below it keep their records: the shards hold them, at the latest after the flush.
     fn certain(&self, evidence: &Evidence) -> Position;
 
-    /// The positions below [`certain`](Self::certain) that a replica of a shard would miss in the
-    /// new view.
+    /// The positions below [`certain`](Self::certain) that a shard replica would miss in the new
+    /// view.
     fn missing(&self, evidence: &Evidence, held: &Held) -> MissingRange {
         held.missing_in(evidence.history(), self.certain(evidence))
     }
 
-    /// Whether a replica that misses nothing of what came to it in the old view has everything
-    /// below [`certain`](Self::certain).
+    /// Whether a replica that misses no record of the old view has everything below
+    /// [`certain`](Self::certain).
     fn complete_suffices(&self, _: &Evidence) -> bool {
         true
     }
 
-    /// The way in which what the old view leaves comes to these replicas, which are to be those of
-    /// the new one.
+    /// How the remains reach the new view's replicas.
     fn flush(&self, evidence: &Evidence, _: &[ShardMembers]) -> Flush {
         match evidence.chosen() {
             Some(_) => Flush::by_chosen(),
-            // No sequencing replica has anything that the shards do not have.
+            // The shards hold all entries already.
             None => Flush::by_nobody(self.range(evidence)),
         }
     }
 
-    /// From there on, new records go to the shards that join with the new view.
+    /// New records go to joining shards from here.
     fn joins_at(&self, flush: FlushRange) -> Position;
 
-    /// From there on, the new view's versions of positions are valid.
+    /// The new view's versions of positions are valid from here.
     fn decides_from(&self, evidence: &Evidence, flush: FlushRange) -> Position;
 
-    /// Below it, no role needs what the history says of views.
+    /// No role needs the history of views below it.
     fn trimmed(&self, evidence: &Evidence, shards: &[ShardMembers]) -> Position {
         evidence.trimmed(shards)
     }
 }
 
-/// From there on, a registered view of a log of this ordering places positions on the shards that
-/// it opened: below, they are where the view before placed them. The attempt that forms a view and
-/// whoever judges where records are go by this one rule.
+/// A registered view places records on newly opened shards from here; below, the previous placement
+/// holds. Attempts and checkers share this rule.
 #[must_use]
 pub fn placed_from(order: Order, view: &View) -> Position {
     <dyn Handover>::of(order).joins_at(FlushRange::new(view.first, view.start))
@@ -94,7 +90,7 @@ mod tests {
     const OLD: ViewNumber = ViewNumber(3);
     const INCARNATION: Incarnation = Incarnation(1);
 
-    /// Different numbers, the same for a seed.
+    /// Deterministic pseudo-random numbers.
     struct Numbers(u64);
 
     impl Numbers {
@@ -104,8 +100,7 @@ mod tests {
         }
     }
 
-    /// A log of this ordering with two shards on nodes 1 to 4, in a view that started at position
-    /// 10, or in none yet.
+    /// Two shards on nodes 1 to 4, and perhaps a view that started at position 10.
     fn entry(order: Order, has_view: bool) -> LogEntry {
         let nodes: Vec<NodeId> = (1..=4).map(NodeId).collect();
         let sequencers = if order.properties().has_one_sequencer { 1 } else { 3 };
@@ -132,14 +127,13 @@ mod tests {
         if has_view { LogEntry { view: Some(view), history, ..entry } } else { entry }
     }
 
-    /// Some of the members answered: sealed ones if the ordering has such, and for each shard the
-    /// members that it is to have.
+    /// Random answers, and the resulting shards.
     fn answered(order: Order, numbers: &mut Numbers) -> (Evidence, Vec<ShardMembers>) {
         let entry = entry(order, numbers.below(8) > 0);
         let mut evidence = Evidence::new(entry.clone(), BTreeMap::new(), Options::default());
         for node in entry.sequencers.iter().filter(|_| <dyn Handover>::of(order).seals()) {
             if entry.view.is_some() && numbers.below(3) > 0 {
-                // Everything that is final was ordered by all members.
+                // All members ordered every final position.
                 let ordered = Position(30 + numbers.below(20));
                 evidence.note_sealed(
                     *node,

@@ -1,5 +1,4 @@
-//! The logs and the nodes of a cluster as its nodes know them, for a client whose register does not
-//! answer.
+//! The logs and nodes that a cluster's nodes know, for a client whose register does not answer.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -11,24 +10,24 @@ use super::poll::{Answers, Poll};
 use crate::mutation::{Mutation, Options};
 use crate::roles;
 
-/// The knowledge that nodes have of the cluster, without its register.
+/// The logs and nodes that nodes know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Known {
-    /// The newest entry of each log that a node told, in the order of names.
+    /// The newest entry of each log, in the order of names.
     pub entries: Vec<LogEntry>,
-    /// The nodes that the first one knows of, itself included.
+    /// The nodes that the first node knows, itself included.
     pub nodes: Vec<NodeAddress>,
 }
 
-/// Asks one node what it knows, and then those that it knows of; each of them has as long as a
-/// [`Poll`] gives it. Ends with what they told, or with nothing if the first node did not answer:
-/// nobody else is known then.
+/// Asks one node for its logs and nodes, and then all nodes that it named; each round is a
+/// [`Poll`]. Ends with the merged answers, or with `None` if the first node is silent: no other
+/// node is known then.
 #[derive(Debug)]
 pub struct Inventory {
     first: NodeId,
     options: Options,
     poll: Poll,
-    /// The account of the first node, once it has told it.
+    /// The first node's answer.
     known: Option<Known>,
     is_over: bool,
 }
@@ -55,13 +54,12 @@ impl Machine for Inventory {
 }
 
 impl Inventory {
-    /// Asks this node first.
+    /// Asks `first` first.
     #[must_use]
     pub fn new(now: Time, first: NodeId, options: Options) -> Self {
         Self { first, options, poll: poll(now, [first]), known: None, is_over: false }
     }
 
-    /// Steps the poll under way. Returns its answers if it is over.
     fn step_poll(
         &mut self,
         now: Time,
@@ -74,14 +72,14 @@ impl Inventory {
             match effect {
                 Effect::Send { to, message } => out.push(Effect::Send { to, message }),
                 Effect::Reply { reply, .. } => answers = Some(reply),
-                // A poll has no disk.
+                // A poll uses no disk.
                 _ => {}
             }
         }
         answers
     }
 
-    /// A poll is over: that of the first node, or that of the others.
+    /// Ends the first or the second round.
     fn polled(&mut self, now: Time, answers: &Answers, out: &mut Out) {
         let accounts = answers.values().flatten().filter_map(account);
         if let Some(Known { entries, nodes }) = self.known.take() {
@@ -93,11 +91,10 @@ impl Inventory {
         let others = nodes.iter().map(|known| known.node).filter(|node| *node != self.first);
         self.poll = poll(now, others);
         self.known = Some(Known { entries: entries.to_vec(), nodes: nodes.to_vec() });
-        // If there are no others, that ends at once.
+        // Ends at once if there are no other nodes.
         self.step(now, Input::Wake, out);
     }
 
-    /// The newest entry of each log, in the order of names.
     fn newest<'a>(&self, told: impl Iterator<Item = &'a LogEntry>) -> Vec<LogEntry> {
         let is_oldest_kept = self.options.mutates(Mutation::OldestKnown);
         let mut newest: BTreeMap<LogId, &LogEntry> = BTreeMap::new();
@@ -118,13 +115,11 @@ impl Inventory {
     }
 }
 
-/// Asks these nodes what they know.
 fn poll(now: Time, nodes: impl IntoIterator<Item = NodeId>) -> Poll {
     let question = |node| (Address::Node(node, Endpoint::Node), Message::AskKnown { request: 1 }.into());
     Poll::new(now, nodes.into_iter().map(question))
 }
 
-/// The account that a node gives of what it knows, if the answer is that.
 fn account(answer: &roles::Message) -> Option<(&[LogEntry], &[NodeAddress])> {
     match answer {
         roles::Message::Control(Message::KnownIs { entries, nodes, .. }) => Some((entries, nodes)),
@@ -146,7 +141,7 @@ mod tests {
         LogEntry { id: LogId(id), name: name.into(), version, ..testing::entry(None) }
     }
 
-    /// A node tells which logs it knows, and the nodes 1, 2 and 3.
+    /// The answer also names the nodes 1, 2 and 3.
     fn tells(node: u32, entries: &[LogEntry]) -> Input<roles::Message, Infallible> {
         let address = |node| NodeAddress { node: NodeId(node), address: format!("node{node}:7700") };
         let nodes = [1, 2, 3].map(address).to_vec();
@@ -154,8 +149,7 @@ mod tests {
         Input::Message { from: Address::Node(NodeId(node), Endpoint::Node), message }
     }
 
-    /// A step, a number of milliseconds after the beginning: the nodes that are asked, and the
-    /// outcome.
+    /// Returns the asked nodes and the outcome.
     fn step(
         inventory: &mut Inventory,
         ms: u64,

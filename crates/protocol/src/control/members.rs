@@ -1,5 +1,4 @@
-//! The roles and nodes that an entry names, those that it means to have, and what each of them may
-//! ask for.
+//! The roles and nodes that an entry names or assigns, and their requests.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +9,7 @@ use super::message::Message;
 use super::send;
 use crate::roles::RoleEffect;
 
-/// The nodes of a view, in the order in which they are to act: sequencing replicas first.
+/// The nodes of a view in the order in which they act.
 pub(super) fn view_nodes(view: &View) -> Vec<NodeId> {
     let sequencers = view.sequencers.iter();
     let replicas = view.shards.iter().flat_map(|members| &members.replicas);
@@ -23,7 +22,7 @@ pub(super) fn view_nodes(view: &View) -> Vec<NodeId> {
     nodes
 }
 
-/// The roles that take part in the view: the shards' replicas first.
+/// Members of the view, shard replicas first.
 pub(super) fn named(entry: &LogEntry) -> impl Iterator<Item = Address> {
     let shards = entry.view.iter().flat_map(|view| &view.shards).flat_map(|members| {
         let endpoint = Endpoint::Shard(members.shard);
@@ -33,7 +32,7 @@ pub(super) fn named(entry: &LogEntry) -> impl Iterator<Item = Address> {
     shards.chain(sequencers.map(|member| Address::Node(member.node, Endpoint::Sequencer)))
 }
 
-/// The copies of retired shards.
+/// Copies of retired shards.
 pub(super) fn retired(entry: &LogEntry) -> impl Iterator<Item = Address> {
     let shards = entry.view.iter().flat_map(|view| &view.retired);
     shards.flat_map(|retired| {
@@ -42,7 +41,7 @@ pub(super) fn retired(entry: &LogEntry) -> impl Iterator<Item = Address> {
     })
 }
 
-/// The roles that are meant to take part in the view, and do not.
+/// Assigned roles that the view excludes.
 pub(super) fn left_out(entry: &LogEntry) -> impl Iterator<Item = Address> {
     let sequencers = entry.sequencers.iter().filter(|node| {
         entry.view.as_ref().is_some_and(|view| view.sequencers.iter().all(|member| member.node != **node))
@@ -56,8 +55,7 @@ pub(super) fn left_out(entry: &LogEntry) -> impl Iterator<Item = Address> {
     sequencers.chain(shards)
 }
 
-/// Where the view has fewer sequencing replicas, or replicas of a shard, than the log is meant to
-/// have: the kind of role, and the nodes of those that it has.
+/// Kinds of roles with fewer members than configured, with the members' nodes.
 pub(super) fn short(entry: &LogEntry) -> impl Iterator<Item = (Endpoint, BTreeSet<NodeId>)> {
     let config = &entry.config;
     let sequencers = entry.view.iter().map(|view| (Endpoint::Sequencer, &view.sequencers, config.sequencers));
@@ -67,13 +65,12 @@ pub(super) fn short(entry: &LogEntry) -> impl Iterator<Item = (Endpoint, BTreeSe
     short.map(|(kind, members, _)| (kind, members.iter().map(|member| member.node).collect()))
 }
 
-/// Whether another node could stand in for a role of these kinds that the view is short of.
+/// Whether a node can stand in for a missing member of these kinds.
 pub(super) fn has_spares(entry: &LogEntry, kinds: &BTreeSet<Endpoint>, liveness: Liveness<'_>) -> bool {
     let mut short = short(entry).filter(|(kind, _)| kinds.contains(kind));
     short.any(|(_, take_part)| liveness.spares(&take_part).next().is_some())
 }
 
-/// Tells a node that the log does not need one of its roles any more.
 pub(super) fn dismiss(entry: &LogEntry, role: Address, out: &mut Vec<RoleEffect>) {
     let Address::Node(node, endpoint) = role else { return };
     let message = Message::Dismiss { log: entry.id, role: endpoint, view: entry.view_number() };
@@ -83,15 +80,15 @@ pub(super) fn dismiss(entry: &LogEntry, role: Address, out: &mut Vec<RoleEffect>
 /// The request in a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wish {
-    /// The view counts on the reporter, in this incarnation or an earlier one.
+    /// A new view: the present one names the reporter.
     View,
-    /// The view does without it, and should not.
+    /// A return: the view excludes the assigned role.
     Rejoin,
-    /// The log does not need it any more.
+    /// The log does not need the role.
     Leave,
-    /// Nothing: its shard is retired, and the node keeps a copy of that.
+    /// None: the shard is retired, and the node is listed as a copy.
     Nothing,
-    /// Its shard is retired, and the node is not known to keep a copy.
+    /// A place in the list of a retired shard's copies.
     Keep,
 }
 

@@ -1,4 +1,4 @@
-//! The messages of the register, the controllers, the roles and the clients about views.
+//! The messages of registers, controllers, roles and clients about views.
 
 use seriatim_model::wire::{wire_enum, wire_struct};
 use seriatim_model::{
@@ -11,30 +11,27 @@ use super::parting::{NodeParting, PartingChange};
 use crate::parts::Carried;
 use crate::roles::{self, Family};
 
-/// The number of a lookup that is about news: the register answers at once with what it knows,
-/// under the same number, and for a while with every newer view as soon as it is registered.
-/// Another number names a question whose answer was true at some moment after it was asked.
+/// The `request` of a lookup for news: the register answers at once, and for a while with each
+/// newer view. The answer to another number was true at some moment after the question.
 pub const NEWS: u64 = 0;
 
-/// Why the register did not do what it was asked.
+/// Why a request is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// No log has that name.
     #[error("there is no log '{name}'")]
     NoSuchLog {
-        /// The name asked for.
         name: String,
     },
     /// A log has that name.
     #[error("a log '{name}' exists already")]
     Exists {
-        /// The name asked for.
         name: String,
     },
-    /// The choices for the log cannot be met.
+    /// The request cannot be met.
     #[error("{reason}")]
     Impossible {
-        /// The mistake, and what would be right.
+        /// The mistake and the remedy.
         reason: String,
     },
 }
@@ -44,7 +41,6 @@ wire_enum! { Refusal { 1 => NoSuchLog { name }, 2 => Exists { name }, 3 => Impos
 /// A node and where it listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeAddress {
-    /// The node.
     pub node: NodeId,
     /// `host:port`.
     pub address: String,
@@ -52,30 +48,25 @@ pub struct NodeAddress {
 
 wire_struct! { NodeAddress { node, address } }
 
-/// A node is there, and hears. See the node's detector of silence.
+/// Node to node: the sender is alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heartbeat {
-    /// This incarnation of the sender.
     pub incarnation: u64,
-    /// Counts its heartbeats.
     pub count: u64,
-    /// The incarnation of the receiver that the sender heard last.
+    /// Incarnation in the receiver's latest heartbeat.
     pub heard_incarnation: u64,
-    /// The count that it heard last.
+    /// Count of that heartbeat.
     pub heard_count: u64,
-    /// How often the sender found that it had been stopped for longer than others tolerate.
+    /// How often the sender was stopped for longer than others tolerate.
     pub pauses: u64,
-    /// Why the sender cannot serve at present, if it cannot.
     pub ailment: Option<Ailment>,
-    /// How many messages of the receiver the sender has taken over other connections than those of
-    /// heartbeats.
+    /// Messages of the receiver that arrived, except over heartbeat connections.
     pub taken: u64,
-    /// Which disk the sender has: a number that was drawn when its journal began.
+    /// Random number of the sender's disk, drawn when its journal began.
     pub disk: u64,
-    /// The last entry of its journal that is durable.
+    /// The last durable entry of its journal.
     pub durable: u64,
-    /// The last entry that earlier incarnations of the receiver showed of the disk that it has, as
-    /// far as the sender knows.
+    /// The last durable entry that the receiver's earlier incarnations reported for its disk.
     pub remembered: u64,
 }
 
@@ -85,18 +76,17 @@ wire_struct! {
     }
 }
 
-/// Why a node that is there cannot serve.
+/// Why a live node cannot serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ailment {
-    /// A write of its journal does not end.
+    /// A journal write hangs.
     DiskStalled,
-    /// It does not get through a single step.
+    /// It completes no step.
     Stuck,
-    /// Its messages do not reach the receiver of this, heartbeats apart.
+    /// Its messages except heartbeats do not reach the receiver of this heartbeat.
     Unheard,
-    /// Its disk has no room for records. It can do everything else. A node of an earlier build does
-    /// not understand the heartbeats that say so, and does without their sender as without a lost
-    /// one.
+    /// Its disk has no room for records; all else works. Earlier builds cannot decode this and
+    /// treat the sender as lost.
     DiskFull,
 }
 
@@ -105,421 +95,323 @@ wire_enum! { Ailment { 1 => DiskStalled {}, 2 => Stuck {}, 3 => Unheard {}, 4 =>
 /// When a step of a view change was done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepTime {
-    /// Its name.
     pub step: String,
-    /// How long ago, in microseconds.
     pub micros_ago: u64,
 }
 
 wire_struct! { StepTime { step, micros_ago } }
 
-/// The state that a sealed replica brings to a view change.
+/// State of a sealed replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SealedState {
-    /// Its `ordered`.
     pub ordered: Position,
-    /// How many entries it holds.
+    /// Number of entries.
     pub held: u64,
 }
 
 wire_struct! { SealedState { ordered, held as number } }
 
-/// Control messages. `request` numbers are the asker's; answers repeat them.
+/// Control messages. The asker chooses `request`; the answer repeats it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
-    /// Controller to register: the entry of this log, please. Register to controller: this log is
-    /// new, and waits for its first view.
+    /// Controller to register: asks for the entry. Register to controller: a new log needs a view.
     Get {
-        /// The log.
         log: LogId,
     },
-    /// Controller to register: the same, where no view is to be changed. Views take turns, and this
-    /// does not.
+    /// Controller to register: asks for the entry, not for a view change. The host delays `Get`, so
+    /// that view changes take turns.
     Peek {
-        /// The log.
         log: LogId,
     },
-    /// Register to controller: the entry as it is now; also the answer to a compare-and-set, won or
-    /// lost, and to the end of a session.
+    /// Register to controller: the current entry. Also answers `CompareAndSet`, won or lost, and
+    /// `EndSession`.
     Current {
-        /// The entry.
         entry: LogEntry,
     },
-    /// Register to controller: no such log; it never existed or was deleted.
+    /// Register to controller: no such log, or deleted.
     Gone {
-        /// The log.
         log: LogId,
     },
-    /// Controller to register: replace the entry, if its version is still `entry.version`.
+    /// Controller to register: replaces the entry if `version` is still current.
     CompareAndSet {
-        /// The new entry, with the version that it was derived from.
         entry: LogEntry,
     },
 
-    /// Client to register: the entry of the log with this name.
+    /// Client to register: asks for a log by name.
     Lookup {
-        /// Names the question, or is [`NEWS`].
+        /// A number, or [`NEWS`].
         request: u64,
-        /// The log's name.
         name: String,
     },
-    /// Register to client: the entry, and where the nodes are.
+    /// Answers `Lookup`.
     Found {
-        /// The question answered.
         request: u64,
-        /// The entry.
         entry: LogEntry,
-        /// Where the nodes are.
         nodes: Vec<NodeAddress>,
     },
-    /// Client to register: all entries.
+    /// Client to register: asks for all logs.
     List {
-        /// Names the question.
         request: u64,
     },
-    /// Register to client: all entries, and where the nodes are.
+    /// Answers `List`, in the order of names.
     Listing {
-        /// The question answered.
         request: u64,
-        /// The entries, in the order of names.
         entries: Vec<LogEntry>,
-        /// Where the nodes are.
         nodes: Vec<NodeAddress>,
     },
-    /// Client to register: create a log.
+    /// Client to register: creates a log.
     Create {
-        /// Names the question. Drawn at random: a client that has no answer asks again under the
-        /// same number, and the log is created once.
+        /// Random; equal for retransmissions, so the log is created once.
         request: u64,
-        /// Its name.
         name: String,
-        /// The promises that it shall make.
         config: LogConfig,
     },
-    /// Client to register: delete this log, and no other that may have its name by then. If it is
-    /// deleted already, that is done: a client that has no answer asks again.
+    /// Client to register: deletes this log, not a newer one of that name. Idempotent.
     Delete {
-        /// Names the question.
         request: u64,
-        /// Its name.
         name: String,
-        /// Which log.
         log: LogId,
     },
-    /// Client to register: this log is to have one more shard, of this number. If it has one
-    /// already, that is done: a client that has no answer asks again.
+    /// Client to register: adds this shard. Idempotent.
     AddShard {
-        /// Names the question.
         request: u64,
-        /// The log.
         log: LogId,
-        /// The number of the new shard: as many as there were ever.
+        /// The next number.
         shard: ShardId,
     },
-    /// Client to register: this shard is to take no new records. What it holds stays until it is
-    /// trimmed.
+    /// Client to register: closes a shard to new records. Its records stay until trimmed.
     RemoveShard {
-        /// Names the question.
         request: u64,
-        /// The log.
         log: LogId,
-        /// The shard.
         shard: ShardId,
     },
-    /// Client to register: this is to become of what the log keeps at most. If it is so already,
-    /// that is done.
+    /// Client to register: changes the log's limits. Idempotent.
     SetRetention {
-        /// Names the question.
         request: u64,
-        /// The log.
         log: LogId,
-        /// Which limits change.
         change: RetentionChange,
     },
-    /// Client to register: this session of the log has ended, as this view has it, unless another
-    /// run was faster. The answer is the entry as it is then.
+    /// Client to register: the session ended in `view`, unless another run ended it first. Answered
+    /// by `Current`.
     EndSession {
-        /// The log.
         log: LogId,
-        /// The view in which nothing more of the session is given a position.
+        /// It gives the session no further positions.
         view: ViewNumber,
-        /// The end.
         ended: EndedSession,
-        /// Where the session's last record is; if it has none, where it was opened.
+        /// Position of the session's last record, or of its opening.
         since: Position,
     },
     /// Register to client: done, durably.
     Done {
-        /// The question answered.
         request: u64,
-        /// The log.
         log: LogId,
     },
     /// Register to client: not done.
     Refused {
-        /// The question answered.
         request: u64,
-        /// Why.
         refusal: Refusal,
     },
 
-    /// Controller to controllers: the attempt at the view that was claimed makes progress.
+    /// Controller to controllers: the attempt makes progress.
     Underway {
-        /// The claim.
         claim: ViewNumber,
     },
-    /// Register to client, or a node that passes the client's questions on to it: the register
-    /// cannot be used at present. The client asks again.
+    /// Register, or a node that forwards to it, to client: unavailable. The client retries.
     Unanswered {
-        /// The reason, for an operator to read.
         why: String,
     },
 
-    /// Node to register: I am here. Another address is not replaced by this: it may be late, and
-    /// tell of an older incarnation.
+    /// Node to register: its address. Replaces no other address, since it may be late from an older
+    /// incarnation.
     Join {
-        /// The node, and where it listens.
         node: NodeAddress,
     },
-    /// Register to node: you are known at another address.
+    /// Register to node: it has another address.
     Elsewhere {
-        /// Names the last news that the register had about the node.
+        /// Version of that address.
         version: u64,
     },
-    /// Node to register: I am here, and not where you knew me to be, unless you have newer news of
-    /// me.
+    /// Node to register: replaces the address if `version` is still current.
     Move {
-        /// The node, and where it listens.
         node: NodeAddress,
-        /// The version that is replaced.
         version: u64,
     },
-    /// Node to node: I am here, and this is what I heard of you.
+    /// Node to node: see [`Heartbeat`].
     Heartbeat(Heartbeat),
-    /// Node to node: something to be taken, where there was nothing else to say for a while. See
-    /// [`Heartbeat::taken`].
+    /// Node to node: a message for [`Heartbeat::taken`], after a while without others.
     Probe,
-    /// Node to node: a probe was taken.
+    /// Answers `Probe`.
     Probed,
-    /// Register to node, node to controller: the nodes that joined so far.
+    /// Register to node, node to controller: the joined nodes.
     Cluster {
-        /// The nodes.
         nodes: Vec<NodeAddress>,
     },
 
-    /// Role to controller: I do not take part in a view, and should.
+    /// Role to controller: it is in no view, and should be.
     Report {
-        /// The view that it was last part of.
+        /// The last view of which it was a member.
         view: ViewNumber,
-        /// A registered view that it was shown and cannot start, because it is not prepared for it.
+        /// A registered view for which it is not staged.
         cannot_start: ViewNumber,
-        /// This incarnation of the replica.
         incarnation: Incarnation,
     },
-    /// To a role: this is registered.
+    /// To roles and controllers: the registered entry.
     Registered {
-        /// The register's entry.
         entry: LogEntry,
     },
-    /// To a role: no view can be formed at present, and why.
+    /// To a role: no view can be formed.
     Unavailable {
-        /// The reason, for an operator to read.
         why: String,
     },
-    /// Register to node: the log was deleted; forget its roles.
+    /// Register to node: forget a deleted log.
     RemoveLog {
-        /// The log.
         log: LogId,
     },
-    /// Controller to replica: obey no lower claim any more.
+    /// Controller to sequencing replica: freeze, and reject lower claims.
     Seal {
-        /// The claim.
         claim: ViewNumber,
-        /// The view that was registered when it was claimed.
+        /// The registered view when `claim` was made.
         old: ViewNumber,
-        /// The log's promises, for a replica that is new.
+        /// For a new replica.
         config: LogConfig,
     },
-    /// The chosen replica to the controller: not yet, but it goes on.
+    /// Chosen replica to controller: the flush makes progress.
     Flushing {
-        /// The claim.
         claim: ViewNumber,
-        /// How far it is.
+        /// Exclusive.
         bound: Position,
     },
-    /// Replica to controller: sealed.
+    /// Answers `Seal`.
     Sealed {
-        /// The claim.
         claim: ViewNumber,
-        /// This incarnation of the replica.
         incarnation: Incarnation,
-        /// The state that it holds of the old view, if it was part of it.
+        /// `None` unless it is a member of the old view.
         state: Option<SealedState>,
     },
-    /// Replica to controller: a higher claim was seen.
+    /// Replica to controller: it knows this higher claim.
     Preempted {
-        /// The highest claim seen.
         claim: ViewNumber,
     },
-    /// Replica to controller: it knows a registered view that is later than the one that the claim
-    /// replaces, so the register was set back. It does not obey the claim.
+    /// Replica to controller: it rejects the claim, since it knows a later registered view than the
+    /// replaced one. The register was set back.
     Ahead {
-        /// The claim.
         claim: ViewNumber,
-        /// The view that was registered.
         view: ViewNumber,
     },
-    /// Controller to the chosen replica: bind what you hold, under the new view.
+    /// Controller to chosen replica: bind your entries under the new view.
     Flush {
-        /// The claim, which the entries are tagged with.
         claim: ViewNumber,
-        /// The view whose state was sealed.
+        /// The sealed view.
         old: ViewNumber,
-        /// The incarnation of the replica that was sealed.
+        /// Of the sealed replica.
         incarnation: Incarnation,
-        /// The new view as far as it is known: its shards and placement.
+        /// As known so far.
         view: View,
     },
-    /// The chosen replica to the controller: all of it is on the shards.
+    /// Answers `Flush`.
     Flushed {
-        /// The claim.
         claim: ViewNumber,
-        /// Where the flush started.
         first: Position,
-        /// Where it ended.
+        /// Exclusive.
         end: Position,
-        /// The knowledge that the next view begins with.
         carried: Carried,
     },
-    /// Controller to every replica that is to be a member: be prepared to start like this.
+    /// Controller to prospective member: prepare this starting state beside the present one.
     Stage {
-        /// The claim.
         claim: ViewNumber,
-        /// The view that is registered until then.
+        /// The registered view.
         old: ViewNumber,
-        /// The log's promises, for a replica that is new.
+        /// For a new replica.
         config: LogConfig,
-        /// `ordered` at the start.
         ordered: Position,
-        /// The knowledge at the start.
         carried: Carried,
     },
-    /// Replica to controller: prepared, and durable so.
+    /// Answers `Stage`, durably.
     Staged {
-        /// The claim.
         claim: ViewNumber,
-        /// This incarnation of the replica.
         incarnation: Incarnation,
     },
-    /// Controller to node: the log does not need this role any more, if it obeys no claim above
-    /// that view.
+    /// Controller to node: drop this role, unless it obeys a claim above `view`.
     Dismiss {
-        /// The log.
         log: LogId,
-        /// Which role.
         role: Endpoint,
-        /// The view that is registered without it.
         view: ViewNumber,
     },
-    /// Operator to controller: what would be lost if the log went on without the records that no
-    /// replica holds any more? Or: go on.
+    /// Operator to controller: asks for the loss if the log continues without records that no
+    /// replica holds; or accepts it.
     Recover {
-        /// Names the question.
         request: u64,
-        /// Whether to go on.
         accepts: bool,
     },
-    /// Controller to operator: the answer.
+    /// Answers `Recover`.
     Recovered {
-        /// The question answered.
         request: u64,
-        /// Whether a view was registered.
+        /// Whether the log has a view.
         done: bool,
-        /// Whether going on would lose something.
+        /// Whether continuing loses something.
         lost: bool,
-        /// The facts that are certain and those that are not, or the obstacle.
+        /// Certain and uncertain facts, or the obstacle.
         text: String,
     },
-    /// To a controller: when were the steps of the last view change done?
+    /// To a controller: asks for the times of its last view change.
     LastChange {
-        /// Names the question.
         request: u64,
     },
-    /// The answer.
+    /// Answers `LastChange`.
     LastChangeIs {
-        /// The question answered.
         request: u64,
-        /// The view that this controller registered last.
         view: ViewNumber,
-        /// The steps, in order.
         steps: Vec<StepTime>,
     },
-    /// Client to node: how are you?
+    /// Client to node: asks for its condition.
     AskCondition {
-        /// Names the question.
         request: u64,
     },
-    /// The answer.
+    /// Answers `AskCondition`.
     ConditionIs {
-        /// The question answered.
         request: u64,
-        /// How the node is.
         condition: Condition,
     },
-    /// Client to node, when the register does not answer: which logs and nodes do you know of?
+    /// Client to node, if the register is silent: asks for known logs and nodes.
     AskKnown {
-        /// Names the question.
         request: u64,
     },
-    /// The answer.
+    /// Answers `AskKnown`.
     KnownIs {
-        /// The question answered.
         request: u64,
-        /// The entries of the logs as the node's controllers know them, in the order of ids; they
-        /// may be old.
+        /// In the order of ids; perhaps outdated.
         entries: Vec<LogEntry>,
-        /// The nodes that it knows, itself included.
+        /// Includes the node itself.
         nodes: Vec<NodeAddress>,
     },
-    /// Client to register: this is to become of a node. If it is so already, that is done.
+    /// Client to register: drains, keeps or removes a node. Idempotent.
     Part {
-        /// Names the question.
         request: u64,
-        /// The node.
         node: NodeId,
-        /// The operator's order for it.
         change: PartingChange,
     },
-    /// Client to register: which nodes do not stay?
+    /// Client to register: asks for drained and removed nodes.
     AskPartings {
-        /// Names the question.
         request: u64,
     },
-    /// Register to client: these.
+    /// Answers `AskPartings`, in the order of nodes.
     PartingsAre {
-        /// The question answered.
         request: u64,
-        /// The planned outcome for each node that does not stay, in the order of nodes.
         partings: Vec<NodeParting>,
     },
-    /// Register to node, node to controller: these nodes do not stay, and all others do. Nodes of
-    /// earlier builds do not understand it; it is sent from when the first is drained.
+    /// Register to node, node to controller: the drained and removed nodes; all others stay. Sent
+    /// after the first drain, since earlier builds cannot decode it.
     Partings {
-        /// The planned outcome for each node that does not stay, in the order of nodes.
         partings: Vec<NodeParting>,
     },
-    /// Node to register: it knows these partings. Until it says so the register tells it again.
+    /// Node to register: answers `Partings`, which is retransmitted until then.
     PartingsKnown {
-        /// Which node.
         node: NodeId,
-        /// The planned outcomes that it knows.
         partings: Vec<NodeParting>,
     },
-    /// Node to register: the log's roles are forgotten here.
+    /// Node to register: answers `RemoveLog`.
     Retired {
-        /// The log.
         log: LogId,
-        /// The node.
         node: NodeId,
     },
 }
@@ -549,7 +441,7 @@ impl Family for Message {
 
     fn not_hosted(&self) -> Option<roles::Message> {
         match self {
-            // The node lost its disk, and with it a role that the log counts on.
+            // The node lost its disk with a role of the view.
             Self::Registered { entry } => {
                 let (view, cannot_start) = (ViewNumber::NONE, entry.view_number());
                 Some(Self::Report { view, cannot_start, incarnation: Incarnation(0) }.into())
@@ -619,7 +511,7 @@ wire_enum! {
 }
 
 impl Message {
-    /// The log that the message is about, where its sender may work for several.
+    /// The log, for senders that work for several.
     #[must_use]
     pub fn log(&self) -> Option<LogId> {
         match self {

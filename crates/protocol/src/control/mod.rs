@@ -1,11 +1,11 @@
 //! The control plane: it decides which roles take part in which view.
 //!
-//! The *register* ([`register::Register`]) keeps one entry per log, which every compare-and-set
-//! covers whole. Its rules, which a keeper of the entries outside of all nodes follows too, are in
-//! [`catalog`]. The *controller* of a log ([`controller::Controller`]) drives a view change through
-//! the register (LazyLog §4.5, docs/design/views.md "View change"): it keeps nothing that cannot be
-//! lost. The handover (`handover.rs`) of the log's ordering decides what the view that ends leaves,
-//! which replicas flush it, and where the next one begins.
+//! The *register* ([`register::Register`]) keeps one entry per log; each compare-and-set replaces a
+//! whole entry. The rules in [`catalog`] hold for every keeper of entries, also outside of the
+//! nodes. The *controller* of a log ([`controller::Controller`]) drives a view change through the
+//! register (LazyLog §4.5, docs/design/views.md "View change"); its state may be lost at any time.
+//! The handover (`handover.rs`) of the log's ordering decides what the ending view leaves, which
+//! replicas flush it, and where the next view begins.
 //!
 //! ```text
 //!  controller      register     sequencers          shard replicas
@@ -22,19 +22,18 @@
 //!      |--- Registered |------------>|-------------------->|      8 start
 //! ```
 //!
-//! Where no sequencing replica holds anything (Corfu) there is nothing to seal, and the shards
-//! flush themselves:
+//! In Corfu the sequencer holds nothing, so no role is sealed, and the shards flush themselves:
 //!
 //! ```text
 //!  controller      register     sequencer           shard replicas
 //!      |--- Fence v ---|-------------|-------------------->|      4 fence
-//!      |--- Flush v ---|-------------|-------------------->|      5 flush: a replica of each shard, on the others
+//!      |--- Flush v ---|-------------|-------------------->|      5 flush, one replica per shard
 //!      |<--------------|-------------|------- Flushed -----|
-//!      |--- Stage v ---|------------>|                     |      6 stage, and go on as above
+//!      |--- Stage v ---|------------>|                     |      6 stage, then as above
 //! ```
 //!
-//! A role that is behind sends a `Report` and gets the entry: any copy of the registered entry is
-//! proof enough to start the view.
+//! A role that is behind sends a `Report` and receives the entry: any copy of the registered entry
+//! suffices to start the view.
 
 mod attempt;
 pub mod audience;

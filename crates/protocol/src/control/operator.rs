@@ -1,4 +1,4 @@
-//! The word of an operator, who asks what would be lost if the log went on, or accepts it.
+//! The order of an operator, who asks for the loss if the log continues, or accepts it.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use seriatim_model::{Address, Time};
 use super::message::Message;
 use crate::roles::RoleEffect;
 
-/// How long what was accepted counts, if no attempt comes to an end.
+/// How long an acceptance is valid if no attempt ends.
 const ORDER_FOR: Duration = Duration::from_secs(20);
 
-/// The question of an operator that is not answered yet.
+/// The operator's unanswered question; a later one replaces it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Orders(Option<Order>);
 
@@ -23,7 +23,7 @@ struct Order {
 }
 
 impl Orders {
-    /// Takes a question. Says whether it is a new one.
+    /// Returns whether the question is new.
     pub(super) fn take(&mut self, now: Time, asker: Address, request: u64, accepts: bool) -> bool {
         let is_asked = |order: &Order| (order.asker, order.request) == (asker, request);
         let is_repeated = self.0.as_ref().is_some_and(is_asked);
@@ -31,17 +31,15 @@ impl Orders {
         !is_repeated
     }
 
-    /// Whether an operator waits for an answer.
     pub(super) fn is_pending(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Whether the loss was accepted, and that still counts.
+    /// Whether the operator accepted the loss recently.
     pub(super) fn accepts_at(&self, now: Time) -> bool {
         self.0.as_ref().is_some_and(|order| order.accepts && now < order.until)
     }
 
-    /// Answers every operator that waits.
     pub(super) fn answer(&mut self, done: bool, lost: bool, text: String, out: &mut Vec<RoleEffect>) {
         if let Some(Order { asker, request, .. }) = self.0.take() {
             let message = Message::Recovered { request, done, lost, text };

@@ -1,4 +1,4 @@
-//! How long a controller waits: for others, before it tries again, and for progress.
+//! How long a controller waits: for others, before a retry, and for progress.
 
 use std::time::Duration;
 
@@ -9,30 +9,28 @@ use seriatim_model::{NodeId, Time, ViewNumber, limits};
 use crate::mutation::{Mutation, Options};
 use crate::parts::Backoff;
 
-/// The longest pause before a phase's questions are asked again.
+/// The longest pause before retransmission.
 const ASK_MOST: Duration = Duration::from_millis(400);
-/// How often backoff and timeout double while no view comes about.
+/// The highest number of doublings of backoff and timeout.
 const MOST_DOUBLINGS: u32 = 4;
 
-/// The waits of one controller. None of them decides anything: progress does, and the register.
+/// The waits of one controller. Correctness depends on the register alone.
 #[derive(Clone, Debug)]
 pub(super) struct Pace {
-    /// Tells this controller's claims from any other's.
+    /// Distinguishes this controller's claims.
     random: u64,
     attempts: u64,
-    /// How many attempts were given up since the last view.
+    /// Attempts without progress since the last view.
     given_up: u32,
-    /// When the questions of a phase are asked again: less and less often, since a replica that is
-    /// slow is not helped by more questions.
+    /// Ever less often, since more questions do not help a slow replica.
     asks: Backoff,
-    /// How long an attempt goes on without progress, the first time.
+    /// How long the first attempt may lack progress.
     attempt_for: Duration,
-    /// How often that doubles.
     doublings: u32,
 }
 
 impl Pace {
-    /// `random` differs from that of every other controller, past or present.
+    /// `random` is unique among all controllers, past and present.
     pub(super) fn new(random: u64, options: Options) -> Self {
         Self {
             random,
@@ -44,54 +42,49 @@ impl Pace {
         }
     }
 
-    /// A new attempt of a controller on this node. Returns what names its claimant; see
-    /// [`LogEntry::claimant`].
+    /// Counts an attempt, and returns its [`LogEntry::claimant`].
     pub(super) fn attempt(&mut self, node: NodeId) -> u64 {
         self.attempts += 1;
         let own = self.random.wrapping_add(self.attempts) & u64::from(u32::MAX);
         u64::from(node.0) << 32 | own
     }
 
-    /// An attempt made no progress.
     pub(super) fn gives_up(&mut self) {
         self.attempts += 1;
         self.given_up += 1;
     }
 
-    /// There is a new view.
     pub(super) fn succeeded(&mut self) {
         self.given_up = 0;
     }
 
-    /// Other questions are asked from now on.
     pub(super) fn restart_questions(&mut self) {
         self.asks.helped();
     }
 
-    /// The questions are asked now. Returns when they are to be asked again.
+    /// Returns when to retransmit.
     pub(super) fn asked(&mut self, now: Time) -> Time {
         self.asks.tried(now);
         self.asks.at()
     }
 
-    /// How long to leave things to others, once.
+    /// A random pause to let others act.
     pub(super) fn backoff(&self) -> Duration {
         let spread = self.random.wrapping_mul(self.attempts + 1) >> 54;
         limits::RESEND_AFTER + Duration::from_micros(spread * 200)
     }
 
-    /// How long the claimant of `claimed` is left alone, after view `registered`: longer with each
-    /// claim that came to nothing, so that controllers which all take their time under load do not
-    /// keep each other from finishing. It follows from the numbers, which all controllers see, and
-    /// not from this one's tries: so it is no [`Backoff`].
+    /// How long to wait for the claimant of `claimed` after view `registered`. It doubles with each
+    /// failed claim, so that slow controllers do not preempt each other forever. It depends on
+    /// numbers that all controllers see, not on own retries, so it is no [`Backoff`].
     pub(super) fn backoff_after(&self, claimed: ViewNumber, registered: ViewNumber) -> Duration {
         let fruitless = claimed.0.saturating_sub(registered.0 + 1);
         let doublings = u32::try_from(fruitless).unwrap_or(u32::MAX).min(MOST_DOUBLINGS);
         self.backoff() * (1 << doublings)
     }
 
-    /// For how long an attempt may make no progress: longer after each that was given up. Nothing
-    /// is tried again when that is over, so it is no [`Backoff`] either.
+    /// How long an attempt may make no progress: longer after each failure. No retry follows, so it
+    /// is no [`Backoff`].
     pub(super) fn timeout(&self) -> Duration {
         self.attempt_for * (1 << self.given_up.min(self.doublings))
     }

@@ -1,8 +1,8 @@
-//! Nodes that are to leave the cluster: what may become of them, and when a log is done with one.
+//! Nodes that leave the cluster, and when a log no longer needs one.
 //!
-//! A node that is *drained* takes no new roles, and loses those that it has to others, which hold
-//! everything before it goes. One that is *removed* has none left, and its number is never used
-//! again. The register keeps both; every controller acts on them by itself.
+//! A *drained* node takes no new roles. Others take over its roles, and hold all records before it
+//! leaves a view. A *removed* node has no roles, and its number is never reused. The register
+//! stores both; controllers act on them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,26 +12,26 @@ use seriatim_model::{LogConfig, LogEntry, LogId, NodeId, RetiredShard, ShardId};
 use super::catalog;
 use super::message::Refusal;
 
-/// The planned outcome for a node that does not stay.
+/// The state of a node that does not stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parting {
-    /// Its roles go to others.
+    /// Other nodes take over its roles.
     Drained {
-        /// To this one and no other, if one is named.
+        /// The only successor; `None`: any node.
         by: Option<NodeId>,
     },
-    /// It is gone for good.
+    /// It has left permanently.
     Removed,
 }
 
 wire_enum! { Parting { 1 => Drained { by }, 2 => Removed {} } }
 
-/// A node, and the planned outcome for it.
+/// A node and its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeParting {
     /// The node.
     pub node: NodeId,
-    /// The planned outcome for it.
+    /// Its state.
     pub parting: Parting,
 }
 
@@ -40,49 +40,49 @@ wire_struct! { NodeParting { node, parting } }
 /// An operator's order for a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartingChange {
-    /// All its roles are to go to others.
+    /// Others take over its roles.
     Drain {
-        /// To this one and no other, if one is named.
+        /// The only successor; `None`: any node.
         by: Option<NodeId>,
     },
     /// It stays after all.
     Stay,
-    /// It is gone for good, and is to be forgotten.
+    /// It has left permanently.
     Remove,
 }
 
 wire_enum! { PartingChange { 1 => Drain { by }, 2 => Stay {}, 3 => Remove {} } }
 
-/// The planned outcomes for the nodes that do not stay.
+/// The drained and removed nodes.
 pub type Partings = BTreeMap<NodeId, Parting>;
 
-/// The same, as it travels.
+/// As a list, for messages.
 #[must_use]
 pub fn listed(partings: &Partings) -> Vec<NodeParting> {
     partings.iter().map(|(node, parting)| NodeParting { node: *node, parting: *parting }).collect()
 }
 
-/// The same, as it is looked up.
+/// As a map.
 #[must_use]
 pub fn gathered(partings: Vec<NodeParting>) -> Partings {
     partings.into_iter().map(|NodeParting { node, parting }| (node, parting)).collect()
 }
 
-/// The nodes that were removed.
+/// The removed nodes.
 pub fn removed(partings: &Partings) -> impl Iterator<Item = NodeId> {
     partings.iter().filter(|(_, parting)| **parting == Parting::Removed).map(|(node, _)| *node)
 }
 
-/// The nodes of these that may be given roles.
+/// The nodes that may take roles.
 #[must_use]
 pub fn staying(nodes: impl IntoIterator<Item = NodeId>, partings: &Partings) -> Vec<NodeId> {
     nodes.into_iter().filter(|node| !partings.contains_key(node)).collect()
 }
 
-/// The first entry of a new log on those of these nodes that stay; see [`catalog::place`].
+/// Places a new log on the staying nodes; see [`catalog::place`].
 ///
 /// # Errors
-/// If these cannot hold such a log.
+/// If they cannot hold it.
 pub fn place(
     id: LogId,
     name: &str,
@@ -104,13 +104,11 @@ pub fn place(
     })
 }
 
-/// The outcome for a node by an operator's order; nothing if that is so already.
-///
-/// `known` are the nodes that have joined, `keeper` the one that has the register, if a node has
-/// it.
+/// The node's new state by an operator's order; `None` if it does not change, `Some(None)` if the
+/// node stays. `known` nodes have joined; `keeper` hosts the register.
 ///
 /// # Errors
-/// Why that cannot be, for a person.
+/// The reason, for a person.
 pub fn change(
     (known, keeper): (&BTreeSet<NodeId>, Option<NodeId>),
     entries: &[&LogEntry],
@@ -157,7 +155,7 @@ pub fn change(
     Ok((wanted != now).then_some(wanted))
 }
 
-/// Whether one node can take over everything that another has.
+/// Whether `by` can take over all roles.
 fn check_successor(
     others: &BTreeSet<NodeId>,
     entries: &[&LogEntry],
@@ -182,7 +180,7 @@ fn check_successor(
     Err(Refusal::Impossible { reason })
 }
 
-/// The nodes that have, or are meant to have, replicas of one thing.
+/// Assigned nodes and members of the order or of a shard.
 struct Role {
     what: String,
     log: String,
@@ -191,8 +189,7 @@ struct Role {
 }
 
 impl Role {
-    /// Whether one node can have what another has of it, if anything: one that stands in for the
-    /// other does so already.
+    /// Whether `to` can take over the replica of `from`, if any, or stands in for it already.
     fn can_pass(&self, from: NodeId, to: NodeId) -> bool {
         let both = |nodes: &BTreeSet<NodeId>| nodes.contains(&from) && nodes.contains(&to);
         let has = self.meant.contains(&from) || self.members.contains(&from);
@@ -215,7 +212,7 @@ fn roles_of(entry: &LogEntry) -> impl Iterator<Item = Role> {
     std::iter::once(order).chain(shards)
 }
 
-/// The logs that a node has roles of, for a person; nothing if there are none.
+/// The logs with roles on a node, for a person.
 fn roles(entries: &[&LogEntry], node: NodeId) -> Option<String> {
     let logs: Vec<&str> =
         entries.iter().filter(|entry| !is_rid_of(entry, node)).map(|entry| entry.name.as_str()).collect();
@@ -226,22 +223,20 @@ fn roles(entries: &[&LogEntry], node: NodeId) -> Option<String> {
     })
 }
 
-/// Whether a log does without a node: its view names it nowhere, and it is meant to have no
-/// replica.
+/// Whether a log does not need a node: neither its view nor its assignment names it.
 #[must_use]
 pub fn is_rid_of(entry: &LogEntry, node: NodeId) -> bool {
     !catalog::needed(entry).contains(&node)
 }
 
-/// The retired shard whose records are all that a log has yet on a node. No other node gets them:
-/// they stay there until they are trimmed.
+/// The retired shard whose copy is the log's only use of a node, until it is trimmed.
 #[must_use]
 pub fn retired_shard_on(entry: &LogEntry, node: NodeId) -> Option<&RetiredShard> {
     let retired = entry.view.as_ref()?.retired.iter().find(|retired| retired.has_copy_on(node));
     retired.filter(|_| !catalog::taking_part(entry).contains(&node))
 }
 
-/// Whether a node is to keep a copy of a retired shard.
+/// Whether a node holds a copy of a retired shard.
 #[must_use]
 pub fn keeps_retired(entry: &LogEntry, shard: ShardId, node: NodeId) -> bool {
     let retired = entry.view.as_ref().and_then(|view| view.retired(shard));
@@ -257,22 +252,22 @@ fn named(nodes: &BTreeSet<NodeId>) -> String {
     }
 }
 
-/// Of the replicas of one thing, the ones on drained nodes.
+/// Drained nodes among one thing's replicas.
 #[derive(Clone, Debug)]
 pub(super) struct Group {
-    /// Drained nodes that are members, or meant to be.
+    /// Drained members and assigned nodes.
     pub(super) drained: BTreeSet<NodeId>,
-    /// All members, and the ones that stay.
+    /// All members, and the staying ones.
     pub(super) members: BTreeSet<NodeId>,
     pub(super) kept: BTreeSet<NodeId>,
-    /// How many places of drained nodes have no node that stands in for them yet.
+    /// Places of drained nodes without a stand-in.
     pub(super) unfilled: usize,
-    /// How many members there are to be.
+    /// Configured number of members.
     pub(super) wanted: usize,
 }
 
 impl Group {
-    /// Of the things that `meant` are to have replicas of, and `members` have, `wanted` of them.
+    /// `meant` are the assigned nodes.
     pub(super) fn of(meant: &[NodeId], members: &BTreeSet<NodeId>, wanted: u32, partings: &Partings) -> Self {
         let parts = |node: &NodeId| partings.contains_key(node);
         let drained = meant.iter().chain(members).copied().filter(parts).collect();
@@ -284,14 +279,13 @@ impl Group {
         Self { drained, members: members.clone(), kept, unfilled, wanted }
     }
 
-    /// Whether there is something to be done: drained nodes are to go, or there are more members
-    /// than are needed.
+    /// Whether drained nodes or surplus members remain.
     pub(super) fn is_unfinished(&self) -> bool {
         !self.drained.is_empty() || self.members.len() > self.wanted
     }
 
-    /// The members that are to hold everything, for another view to have fewer members or do
-    /// without drained nodes; none if it could not.
+    /// The members that must hold all records before a view drops drained or surplus ones; `None`
+    /// if no view can.
     pub(super) fn awaited(&self) -> Option<&BTreeSet<NodeId>> {
         match self.is_whole() {
             true => Some(&self.kept).filter(|_| self.is_unfinished()),
@@ -299,13 +293,13 @@ impl Group {
         }
     }
 
-    /// Whether as many as there are to be stay.
+    /// Whether enough members stay.
     pub(super) fn is_whole(&self) -> bool {
         self.kept.len() >= self.wanted
     }
 
-    /// The nodes of these that may stand in for drained ones: the ones that are to take over from
-    /// them come first, and are the only ones where each has one.
+    /// The spares that may stand in for drained nodes: named successors first, or only these if
+    /// each has one.
     pub(super) fn stand_ins(&self, spares: impl Iterator<Item = NodeId>, partings: &Partings) -> Vec<NodeId> {
         let successors: Vec<Option<NodeId>> =
             self.drained.iter().map(|node| successor(partings, *node)).collect();
@@ -317,7 +311,6 @@ impl Group {
     }
 }
 
-/// The node that takes over from a drained one, if one is named.
 fn successor(partings: &Partings, node: NodeId) -> Option<NodeId> {
     match partings.get(&node) {
         Some(Parting::Drained { by }) => *by,
@@ -337,7 +330,7 @@ mod tests {
         all.iter().copied().map(NodeId).collect()
     }
 
-    /// A log whose order is kept by nodes 1 and 2, and its shard by nodes 2 and 3.
+    /// Sequencing replicas on nodes 1 and 2, a shard on nodes 2 and 3.
     fn entry() -> LogEntry {
         let config =
             LogConfig { shards: 1, replicas: 2, sequencers: 2, min_sequencers: 1, ..LogConfig::default() };
@@ -418,7 +411,7 @@ mod tests {
         assert_eq!(at_first.stand_ins([3, 5].map(NodeId).into_iter(), &partings), [NodeId(5)]);
         let with_both = group(&[1, 2, 5]);
         assert_eq!((with_both.unfilled, with_both.is_whole()), (0, true));
-        // A node that is away for a moment keeps its place.
+        // An absent node keeps its place.
         let without_another = group(&[2, 5]);
         assert_eq!((without_another.unfilled, without_another.is_whole()), (0, false));
         assert!(Group::of(&meant, &nodes(&[1, 2]), 2, &Partings::new()).drained.is_empty());
@@ -446,14 +439,14 @@ mod tests {
         };
         let mut entry = entry();
         entry.shards.push(vec![NodeId(2), NodeId(3)]);
-        // Node 4 stood in for node 3 in shard 0 when that was lost.
+        // Node 4 stood in for node 3 in shard 0.
         let last = view(1, vec![members(0, &[2, 4]), members(1, &[2, 3])], vec![]);
         let retired = RetiredShard::new(ShardId(0), last, Position(7));
         entry.view = Some(view(2, vec![members(1, &[2])], vec![retired]));
         let stays = |node| retired_shard_on(&entry, NodeId(node)).map(|retired| retired.shard);
         assert_eq!([1, 2, 3, 4, 5].map(stays), [None, None, None, Some(ShardId(0)), None]);
         assert_eq!([3, 4, 5].map(|node| is_rid_of(&entry, NodeId(node))), [false, false, true]);
-        // Only as a replica of the retired shard it was meant.
+        // Then node 3 is assigned only to the retired shard.
         entry.shards[1] = vec![NodeId(2)];
         assert!(is_rid_of(&entry, NodeId(3)));
     }

@@ -1,4 +1,4 @@
-//! Questions to several roles at once, for a client that wants to know how they are.
+//! A poll of several roles, for a client.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -8,19 +8,18 @@ use seriatim_model::{Address, Effect, Input, Machine, Time};
 
 use crate::roles::Message;
 
-/// After how long to repeat a question that has no answer: a question is lost with its connection.
+/// The pause before retransmission: a lost connection loses the question.
 pub(super) const ASK_AGAIN: Duration = Duration::from_millis(300);
-/// How long roles have to answer. A role that takes longer counts as one that did not answer.
+/// How long roles have to answer; later they count as silent.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
-/// The answer of each role; none of a role that did not answer in time.
+/// The answer of each role; `None` if it did not answer in time.
 pub type Answers = BTreeMap<Address, Option<Message>>;
 
-/// Asks roles, each its own question, until all of them answered or [`ANSWER_WITHIN`] is over; then
-/// it returns the answer of each.
+/// Sends each role its own question, and returns the answers when all roles have answered or after
+/// [`ANSWER_WITHIN`].
 ///
-/// A role may answer twice, because the poll asks it again when its answer takes long. Its first
-/// answer counts: the poll counts roles and not answers.
+/// Retransmission may cause two answers of a role; the first counts.
 #[derive(Clone, Debug)]
 pub struct Poll {
     questions: BTreeMap<Address, Message>,
@@ -65,8 +64,7 @@ impl Machine for Poll {
 }
 
 impl Poll {
-    /// Asks these questions. The caller sees to it that no answer to anything else comes to this
-    /// machine.
+    /// The caller passes only answers to these questions to this machine.
     #[must_use]
     pub fn new(now: Time, questions: impl IntoIterator<Item = (Address, Message)>) -> Self {
         let questions: BTreeMap<Address, Message> = questions.into_iter().collect();

@@ -1,5 +1,4 @@
-//! The operator's side of a recovery: some node of the log is found that has a controller, and
-//! answers.
+//! The operator's side of a recovery: finds and asks a controller of the log.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::convert::Infallible;
@@ -12,43 +11,38 @@ use super::poll::{ANSWER_WITHIN, ASK_AGAIN};
 use crate::mutation::{Mutation, Options};
 use crate::roles;
 
-/// The answer to an operator who asks what would be lost, or accepts that.
+/// The answer to an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovered {
-    /// Whether the log has a view, and goes on.
+    /// Whether the log has a view.
     pub done: bool,
-    /// Whether going on would lose something.
+    /// Whether continuing loses something.
     pub lost: bool,
-    /// Which positions are certain and what may be gone; or what stands in the way.
+    /// Certain positions and possible losses, or the obstacle.
     pub text: String,
 }
 
-/// Asks what would be lost if a log went on without what no replica holds any more, or lets it go
-/// on.
+/// Asks for the loss if a log continues without records that no replica holds, or accepts it.
 ///
-/// Any node that keeps a replica of the log, or is to keep one, may have its controller. They are
-/// asked in turn: first whether they have it, for as long as a role has to answer; then the
-/// question itself, for as long as the operator wants to wait for each. One that was asked may
-/// still answer while the next one is: both read the register before they say anything, so either
-/// answer counts.
+/// Any assigned node may have the log's controller. The machine asks them in turn: first whether
+/// they have one, for [`ANSWER_WITHIN`]; then the question itself, for `timeout`. Late answers of
+/// earlier nodes count too, since each controller reads the register first.
 #[derive(Debug)]
 pub struct Recovery {
-    /// Names the question, the same for all nodes.
     request: u64,
     accepts: bool,
     timeout: Duration,
     left: VecDeque<NodeId>,
     turn: Option<Turn>,
-    /// The nodes that the question itself was sent to.
+    /// Nodes that received the question itself.
     asked: BTreeSet<NodeId>,
     options: Options,
 }
 
-/// The node whose turn it is to be asked.
 #[derive(Debug)]
 struct Turn {
     node: NodeId,
-    /// Whether it has a controller of the log: then it gets the question itself.
+    /// Whether it has a controller of the log.
     has_controller: bool,
     ask_at: Time,
     until: Time,
@@ -59,7 +53,7 @@ type Out = Vec<Effect<roles::Message, Option<Recovered>>>;
 impl Machine for Recovery {
     type Message = roles::Message;
     type Request = Infallible;
-    /// Nothing if no node answered.
+    /// `None` if no node answered.
     type Reply = Option<Recovered>;
 
     fn step(&mut self, now: Time, input: Input<roles::Message, Infallible>, out: &mut Out) {
@@ -82,9 +76,8 @@ impl Machine for Recovery {
 }
 
 impl Recovery {
-    /// A question about the log that `entry` describes; with `accepts`, it is to go on. A node that
-    /// has its controller may take as long as `timeout` to answer. `request` names the question,
-    /// unlike any other of the same asker.
+    /// Asks about the log of `entry`; `accepts` accepts the loss. Each controller has `timeout` to
+    /// answer. `request` is unique for the asker.
     #[must_use]
     pub fn new(
         now: Time,
@@ -102,7 +95,6 @@ impl Recovery {
         recovery
     }
 
-    /// Whether there is no node left to ask, or the answer is there.
     fn is_over(&self) -> bool {
         self.turn.is_none()
     }
@@ -126,7 +118,7 @@ impl Recovery {
                 (turn.has_controller, turn.ask_at, turn.until) = (true, now, now + self.timeout);
                 self.ask(now, out);
             }
-            // The answer to an earlier question, or to one that was asked twice.
+            // A duplicate, or late.
             _ => {}
         }
     }
@@ -181,7 +173,7 @@ mod tests {
         Recovery::new(after(0), &testing::entry(None), (5, accepts), TIMEOUT, Options::default())
     }
 
-    /// A step: the node and its question, and the outcome.
+    /// Returns the node and its question, and the outcome.
     fn step(
         recovery: &mut Recovery,
         at: u64,
@@ -227,7 +219,7 @@ mod tests {
             asked.extend(to.iter().map(|(node, _)| (at, *node)));
         }
         assert_eq!(asked, [(0, 1), (300, 1), (600, 1), (900, 1), (1000, 2)]);
-        // Too late, and of another question.
+        // A late answer, and one to another question.
         assert_eq!(step(&mut recovery, 1001, from(1, is_there(5))), (vec![], vec![]));
         assert_eq!(step(&mut recovery, 1001, from(2, is_there(4))), (vec![], vec![]));
         let question = [(2, Message::Recover { request: 5, accepts: true })];

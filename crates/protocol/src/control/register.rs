@@ -1,8 +1,7 @@
-//! The view register, which also holds the catalog: one replica, embedded in a node, for `seriatim
-//! dev`.
+//! The view register with the catalog: one replica, embedded in a node, for `seriatim dev`.
 //!
-//! Its contract is small: get, compare-and-set on a log's whole entry, and a catalog on top.
-//! Whatever it answers is durable before it leaves.
+//! It offers get, compare-and-set on a log's whole entry, and the catalog. State is durable before
+//! an answer leaves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -23,51 +22,45 @@ use crate::mutation::{Mutation, Options};
 use crate::parts::Gate;
 use crate::roles::{self, RoleEffect, RoleInput};
 
-/// How often nodes are reminded to forget a deleted log.
 const RETIRE_EVERY: Duration = Duration::from_secs(1);
 
 /// The embedded register.
 ///
-/// Invariants: an entry's version grows with each change; a log id is given once; a deleted log is
-/// kept in `retiring` until every node that was told of it has forgotten it.
+/// Invariants: an entry's version grows with each change; a log id is given once; a deleted log
+/// stays in `retiring` until every notified node has forgotten it.
 #[derive(Clone, Debug)]
 pub struct Register {
     gate: Gate,
     entries: BTreeMap<LogId, LogEntry>,
-    /// The ids of the logs by their names.
     names: BTreeMap<String, LogId>,
-    /// The addresses that wait for news.
     audience: Audience,
-    /// Which question a log was created by.
+    /// The request that created each log.
     created: BTreeMap<LogId, u64>,
     last_log: LogId,
     retiring: BTreeMap<LogId, BTreeSet<NodeId>>,
     nodes: BTreeMap<NodeId, Place>,
-    /// The nodes that have joined in this incarnation or an earlier one. One that has not joined in
-    /// this incarnation may still have something of a log.
+    /// Nodes of all incarnations; absent ones may still host roles.
     joined: BTreeSet<NodeId>,
-    /// The nodes that do not stay.
+    /// Drained and removed nodes.
     partings: Partings,
-    /// Whether there ever was one. A node that joins hears of them.
+    /// Whether a node was ever drained; then joining nodes receive `partings`.
     has_partings: bool,
-    /// The nodes that do not know the present ones yet.
+    /// Nodes that have not confirmed `partings`.
     unnotified: BTreeSet<NodeId>,
     retire_at: Time,
     me: NodeId,
-    /// Tells this incarnation of the register from every other.
+    /// A random number of this incarnation.
     incarnation: u64,
     options: Options,
 }
 
-/// Where a node listens.
 #[derive(Clone, Debug)]
 struct Place {
     address: String,
-    /// Counts, from the register's incarnation on, what was said about it.
+    /// Counts from the register's incarnation on.
     version: u64,
 }
 
-/// A record of the register's journal.
 #[derive(Clone, Debug)]
 enum JournalRecord {
     Entry(LogEntry),
@@ -149,8 +142,7 @@ impl Register {
         }
     }
 
-    /// The same register, in an incarnation that a number drawn at random distinguishes from every
-    /// other.
+    /// Sets a random incarnation.
     #[must_use]
     pub fn in_incarnation(self, incarnation: u64) -> Self {
         Self { incarnation, ..self }
@@ -159,7 +151,7 @@ impl Register {
     /// Rebuilds the register from its journal.
     ///
     /// # Errors
-    /// If an entry is not one of ours.
+    /// If an entry cannot be decoded.
     pub fn recover(
         me: NodeId,
         options: Options,
@@ -172,11 +164,9 @@ impl Register {
         Ok(register)
     }
 
-    /// A part of the whole state, as journal entries: what there is of at most so many logs, the
-    /// first ones after `after`; and the last of these, if there are more. The parts may be taken
-    /// at different times, one after the other. In the place of all entries so far stand all parts,
-    /// and after them the entries since the first part was taken: each says all that there is to
-    /// know of what it changes.
+    /// A part of the state as journal entries: at most `logs` logs after `after`, and the last one
+    /// if there are more. Parts may be taken at different times. All parts and the entries since
+    /// the first part replace the journal: each entry states the result of its change.
     #[must_use]
     pub fn snapshot(&self, after: Option<LogId>, logs: usize) -> (Vec<JournalEntry>, Option<LogId>) {
         let range = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
@@ -190,7 +180,7 @@ impl Register {
         let retiring = self.retiring.range(range).take(looked_at).map(|(log, nodes)| {
             (*log, JournalRecord::Deleted { log: *log, nodes: nodes.iter().copied().collect() })
         });
-        // A log that is deleted has no entry.
+        // A deleted log has no entry.
         let mut records: BTreeMap<LogId, JournalRecord> = entries.chain(retiring).collect();
         let rest = records.keys().nth(logs).copied();
         let left = rest.map(|rest| records.split_off(&rest));
@@ -206,7 +196,7 @@ impl Register {
         (records.iter().map(encode_one).collect(), last)
     }
 
-    /// The planned outcomes for the nodes that do not stay.
+    /// The drained and removed nodes.
     #[must_use]
     pub fn partings(&self) -> &Partings {
         &self.partings
@@ -286,9 +276,8 @@ impl Register {
         }
     }
 
-    /// The register tells every node which nodes there are whenever that changes, and a node that
-    /// asks in any case. A node replaces its address only if it knows which one: another word may
-    /// be late.
+    /// Sends the list of nodes to all nodes if it changed, otherwise to the joining one. A message
+    /// replaces an address only if it names the current version: it may be late.
     fn join(&mut self, joining: NodeAddress, replaces: Option<u64>, out: &mut Vec<RoleEffect>) {
         let NodeAddress { node, address } = joining;
         if self.has_partings {
@@ -300,7 +289,7 @@ impl Register {
             return;
         }
         let known = self.nodes.get(&node);
-        // It travels, and what comes after it does, too.
+        // The version and its successors must be encodable.
         let version = known.map_or(self.incarnation % limits::MAX_FIRST, |known| known.version);
         let changed = known.is_none_or(|known| known.address != address);
         if known.is_some() && changed && replaces != Some(version) {
@@ -318,12 +307,10 @@ impl Register {
         }
     }
 
-    /// The nodes that may be given roles.
     fn staying(&self) -> Vec<NodeId> {
         parting::staying(self.nodes.keys().copied(), &self.partings)
     }
 
-    /// An operator says what is to become of a node.
     fn part(
         &mut self,
         now: Time,
@@ -342,14 +329,14 @@ impl Register {
             Some(parting) => drop(partings.insert(node, parting)),
             None => drop(partings.remove(&node)),
         }
-        // Also one that is removed: it may be there after all.
+        // A removed node may still run.
         self.unnotified = self.nodes.keys().copied().collect();
         self.change(JournalRecord::Partings { partings: parting::listed(&partings) }, out);
         self.retire_at = now;
         Ok(())
     }
 
-    /// Should this be lost, the register sends it again.
+    /// Retransmitted until the node confirms.
     fn tell_partings(&mut self, node: NodeId, out: &mut Vec<RoleEffect>) {
         let message = Message::Partings { partings: parting::listed(&self.partings) };
         self.gate.confirm(Address::Node(node, Endpoint::Node), message, out);
@@ -389,7 +376,6 @@ impl Register {
         self.tell_audience(now, log, out);
     }
 
-    /// Tells the listeners that wait for a view of the log about one that they do not know.
     fn tell_audience(&mut self, now: Time, log: LogId, out: &mut Vec<RoleEffect>) {
         let Some(entry) = self.entries.get(&log) else { return };
         for listener in self.audience.hears_of(now, log, entry.view_number()) {
@@ -398,7 +384,7 @@ impl Register {
         }
     }
 
-    /// A question that comes again, because its answer was lost, has the same answer.
+    /// A retransmitted question gets the same answer.
     fn create(
         &mut self,
         request: u64,
@@ -420,7 +406,6 @@ impl Register {
         Ok(id)
     }
 
-    /// Changes which shards a log is to have.
     fn reshape(
         &mut self,
         asker: Address,
@@ -442,8 +427,7 @@ impl Register {
         }
     }
 
-    /// Tells the node that keeps a log to its limits. Should this be lost: it asks before it
-    /// applies them.
+    /// May be lost: the receiver asks before it trims.
     fn tell_limits(&mut self, log: LogId, out: &mut Vec<RoleEffect>) {
         let Some(entry) = self.entries.get(&log) else { return };
         if let Some(node) = catalog::retained_by(entry) {
@@ -452,8 +436,7 @@ impl Register {
         }
     }
 
-    /// Remembers that a session has ended, if its view is not over. A controller that forms another
-    /// one meanwhile starts over from this entry.
+    /// A view change under way starts over from this entry.
     fn end_session(
         &mut self,
         asker: Address,
@@ -471,9 +454,7 @@ impl Register {
         self.gate.confirm(asker, answer, out);
     }
 
-    /// A log without a view has no replica that could report. Should this be lost, or the node be
-    /// killed before there is a view: the next client that looks the log up has the register call
-    /// the controller again.
+    /// Without a view no replica can report. If this is lost, the next lookup repeats it.
     fn call_controller(&mut self, log: LogId, out: &mut Vec<RoleEffect>) {
         let controller = Address::Node(self.me, Endpoint::Controller);
         self.gate.confirm(controller, Message::Get { log }, out);
@@ -502,7 +483,7 @@ impl Register {
         Ok(log)
     }
 
-    /// The nodes that may have something of any log.
+    /// Nodes that may host roles of any log.
     fn known(&self) -> Vec<NodeId> {
         if self.options.mutates(Mutation::JoinedForgotten) {
             return self.nodes.keys().copied().collect();
@@ -522,7 +503,7 @@ impl Register {
         }
         self.retire_at = now + RETIRE_EVERY;
         self.unnotified.clone().into_iter().for_each(|node| self.tell_partings(node, out));
-        // Should that be lost: a node that is there joins again, and hears of it then.
+        // If this is lost, a running node joins again, and receives it then.
         let removed: BTreeSet<NodeId> = parting::removed(&self.partings).collect();
         self.unnotified.retain(|node| !removed.contains(node));
         for (log, nodes) in &self.retiring {
@@ -538,7 +519,6 @@ impl Register {
         self.apply(record);
     }
 
-    /// The register tells a removed node nothing any more.
     fn unless_removed(&self, nodes: Vec<NodeId>) -> impl Iterator<Item = NodeId> + use<> {
         let removed: BTreeSet<NodeId> = parting::removed(&self.partings).collect();
         nodes.into_iter().filter(move |node| !removed.contains(node))
@@ -607,7 +587,7 @@ mod tests {
         JournalRecord::Created { entry, request }
     }
 
-    /// Something that may happen next, if it may.
+    /// A random next record, if it is valid.
     fn draw(register: &Register, random: &mut impl FnMut(u64) -> u64, request: u64) -> Option<JournalRecord> {
         let any = random(register.entries.len().max(1) as u64) as usize;
         match random(6) {
@@ -625,7 +605,7 @@ mod tests {
                 let node = NodeId(random(9) as u32);
                 let mut partings = register.partings.clone();
                 partings.insert(node, parting);
-                // One that is gone does not come back.
+                // A removed node stays removed.
                 let is_gone = register.partings.get(&node) == Some(&Parting::Removed);
                 (!is_gone).then_some(JournalRecord::Partings { partings: parting::listed(&partings) })
             }

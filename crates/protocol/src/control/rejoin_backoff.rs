@@ -1,14 +1,11 @@
-//! When a controller may form a view that only grows: it takes a member back, or lets a shard join
-//! that could not before.
+//! When a controller may form a view that only grows: for a returning member, or a shard that could
+//! not join before.
 //!
-//! A member that was away returns at once. The pause before its return doubles each time that a
-//! view leaves it out soon after it returned, or that it asked to return and a view came without
-//! it. Another member that fails does not lengthen this pause.
+//! An absent member returns at once. Its pause doubles when a view excludes it soon after its
+//! return, or comes without it although it could return. Failures of others do not lengthen it.
 //!
-//! A change of shards that an operator requests neither waits for the pause between such views nor
-//! lengthens it. A controller tries each change at once, one time. If the view that comes of it
-//! does not bring the change about, because the nodes of a shard do not answer, the change waits as
-//! a member does that returns.
+//! An operator's change of shards is tried once without a pause, and lengthens none. If nodes of a
+//! shard do not answer, the change waits like a returning member.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -18,40 +15,38 @@ use seriatim_model::{Address, LogEntry, NodeId, ShardId, Time, View, ViewNumber,
 use super::members::{left_out, named};
 use super::shard_set;
 
-/// How long a view that grew has to last before the next one may grow at once.
+/// A grown view that lasts longer lets the next grow at once.
 const GROWN_WELL: Duration = Duration::from_secs(10);
-/// The shortest and the longest pause between two views that only grow.
+/// Shortest and longest pause between views that only grow.
 const GROW_PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
 
-/// The pause between views that only grow, and the changes of shards that were tried.
+/// The pauses and the tried shard changes.
 ///
-/// The pause grows with views that did not last, before it is waited for, and not with tries that
-/// came to nothing: so it is no [`Backoff`](crate::parts::Backoff).
+/// Pauses grow with short-lived views, not with failed tries, so this is no
+/// [`Backoff`](crate::parts::Backoff).
 #[derive(Clone, Debug)]
 pub(super) struct RejoinBackoff {
     retry_at: Time,
     pause: Duration,
     last: Time,
-    /// The shards that were to take new records when this controller last tried to change them. A
-    /// change to others is new.
+    /// Open shards of the last try.
     tried: Option<Vec<ShardId>>,
-    /// The roles that a view left out not long ago.
+    /// Roles that a view excluded recently.
     returns: BTreeMap<Address, Return>,
 }
 
-/// The return of one role to the views.
 #[derive(Clone, Copy, Debug)]
 struct Return {
-    /// How long the role waits after the last view that left it out.
+    /// The wait after an exclusion.
     pause: Duration,
-    /// When that is over.
+    /// End of that wait.
     at: Time,
-    /// When a view named the role again; None while the views do without it.
+    /// When a view named the role again; `None` while it is excluded.
     back_at: Option<Time>,
 }
 
 impl Return {
-    /// Whether the role has taken part for so long that its earlier failures do not count any more.
+    /// Whether its membership lasted long enough to reset the pause.
     fn lasts(&self, now: Time) -> bool {
         self.back_at.is_some_and(|at| now >= at + self.pause + GROWN_WELL)
     }
@@ -70,40 +65,36 @@ impl Default for RejoinBackoff {
 }
 
 impl RejoinBackoff {
-    /// A view takes this role back at this time at the earliest.
+    /// The earliest return of a role.
     pub(super) fn returns_at(&self, role: Address) -> Time {
         let pause_ends_at = if self.retry_at == Time::ZERO { Time::ZERO } else { self.last + GROW_PAUSE.0 };
         self.returns.get(&role).map_or(pause_ends_at, |known| known.at.max(pause_ends_at))
     }
 
-    /// No view that grows in another way than by the return of a member is formed before this time,
-    /// unless it is for a [new request](Self::is_new_request).
+    /// The earliest view that grows otherwise, except for a [new request](Self::is_new_request).
     pub(super) fn retry_at(&self) -> Time {
         self.retry_at
     }
 
-    /// Whether an operator requested that these shards take new records, and this controller did
-    /// not try that yet.
+    /// Whether these open shards have not been tried.
     pub(super) fn is_new_request(&self, due: &[ShardId]) -> bool {
         self.tried.as_deref() != Some(due)
     }
 
-    /// The controller begins a view change, and these shards are to take new records in the view.
-    /// None: the same shards as before.
+    /// Notes a try; `None`: of the same shards as before.
     pub(super) fn tries(&mut self, due: Option<Vec<ShardId>>) {
         self.tried = due.or(self.tried.take());
     }
 
-    /// Another controller tells of the view of `entry`, which it formed; this one knew of view
-    /// `before`. The other one tried to bring about the shards that the entry asks for: this one
-    /// does not try the same at once. `able` nodes answer.
+    /// Another controller formed the view of `entry` after `before`, and tried its shards: this one
+    /// does not retry at once. `able` nodes answer.
     pub(super) fn told_of(&mut self, before: Option<ViewNumber>, entry: &LogEntry, able: usize) {
         if before.is_none_or(|before| entry.view_number() > before) {
             self.tries(shard_set::due(entry, able));
         }
     }
 
-    /// This controller learned of `entry`, and knew `before`. The `able` nodes can take records.
+    /// The `able` nodes can take records.
     pub(super) fn learned(
         &mut self,
         now: Time,
@@ -120,7 +111,6 @@ impl RejoinBackoff {
         }
     }
 
-    /// Notes which roles the view of `entry` leaves out, and which it takes back.
     fn note_returns(&mut self, now: Time, before: &LogEntry, entry: &LogEntry, able: &BTreeSet<NodeId>) {
         let away: BTreeSet<Address> = left_out(entry).collect();
         for role in away.iter().copied() {
@@ -144,12 +134,8 @@ impl RejoinBackoff {
             .retain(|role, known| away.contains(role) || known.back_at.is_some() && !known.lasts(now));
     }
 
-    /// A view was registered after `before`, by this controller or another. `due` has the shards
-    /// that take new records in the next view, if these are others than in this view.
-    ///
-    /// A view that changes the shards does so because an operator requested it, and does not count
-    /// as one that grows. If it retires a shard, no operator requested that, nor that another shard
-    /// takes the place of the retired one.
+    /// Notes a new view; `due` are the next view's open shards, if they differ. A view that changes
+    /// the shards for an operator does not count as growing, unless it retires one.
     fn registered(&mut self, now: Time, before: &View, view: &View, due: Option<Vec<ShardId>>) {
         let retires = view.retired.iter().any(|retired| before.retired(retired.shard).is_none());
         if retires {
@@ -160,9 +146,8 @@ impl RejoinBackoff {
         }
     }
 
-    /// A view was registered that no operator requested. The next one that only grows waits:
-    /// longer, if the last did not last much longer than it had to. So a replica that is slow to
-    /// answer, and left out for that, gets ever more time for the work that keeps it.
+    /// Delays the next view that only grows, longer after a short-lived view. So a replica that was
+    /// excluded for slowness gets ever more time to catch up.
     fn happened(&mut self, now: Time) {
         let lasted = now >= self.last + self.pause + GROWN_WELL;
         self.pause = if lasted { GROW_PAUSE.0 } else { (self.pause * 2).min(GROW_PAUSE.1) };
@@ -170,10 +155,9 @@ impl RejoinBackoff {
         self.retry_at = now + self.pause;
     }
 
-    /// How long an attempt gathers answers beyond the ones that it needs: longer, the more views
-    /// followed each other. A node that is well and took longer was left out of them, and asked to
-    /// be taken back. An attempt goes on for at most `attempt_for` without news, and is not given
-    /// up for this.
+    /// How long to gather answers beyond the necessary ones: longer after views in quick
+    /// succession, which may exclude healthy but slow nodes. At most half of `attempt_for`, unless
+    /// that is below the minimum.
     pub(super) fn gather_for(&self, attempt_for: Duration) -> Duration {
         let times = (self.pause.as_millis() / (4 * GROW_PAUSE.0.as_millis())).max(1) as u32;
         (limits::GATHER_FOR * times).min(attempt_for / 2).max(limits::GATHER_FOR)
@@ -190,7 +174,7 @@ mod tests {
     const FIRST: Address = Address::Node(NodeId(1), Endpoint::Sequencer);
     const SECOND: Address = Address::Node(NodeId(2), Endpoint::Sequencer);
 
-    /// The views of a log with two sequencing replicas, as one controller learns of them.
+    /// Views with two sequencing replicas.
     struct Views {
         backoff: RejoinBackoff,
         entry: LogEntry,
@@ -203,8 +187,7 @@ mod tests {
             Self { backoff: RejoinBackoff::default(), entry, now: Time::ZERO + Duration::from_secs(1) }
         }
 
-        /// Some seconds later a view names these of the sequencing replicas; the `able` nodes
-        /// answer.
+        /// After `seconds`, a view of `nodes`; the `able` nodes answer.
         fn then(&mut self, seconds: u64, nodes: &[u32], able: &[u32]) {
             self.now = self.now + Duration::from_secs(seconds);
             let mut entry = self.entry.clone();
@@ -256,7 +239,7 @@ mod tests {
             views.then(1, &[1], able);
             views.pause(SECOND)
         });
-        // A node that does not answer waits for nothing but the shortest pause between two views.
+        // An unreachable node waits only for the shortest pause.
         assert_eq!(pauses, [100, 200, 100]);
     }
 
@@ -274,7 +257,7 @@ mod tests {
         assert_eq!(waits, [200, 200, 400, 800, 1000, 1000]);
         backoff.happened(Time::ZERO + Duration::from_secs(60));
         assert_eq!(gathered(&backoff), 200);
-        // An attempt that is given up sooner gathers no longer than it always did.
+        // Never below the minimum.
         assert_eq!(backoff.gather_for(Duration::from_millis(100)), limits::GATHER_FOR);
     }
 }

@@ -1,9 +1,8 @@
-//! Keeping a log to its limits: which node does it, when, and what it tells the replicas.
+//! Trims a log to its limits.
 //!
-//! The controller beside the leader of the latest view does it, and no other. In rounds it asks the
-//! register what the limits are and every replica of the view how far it is; when all have answered
-//! it says what is to be trimmed, and notes which position was reached when. Each replica trims as
-//! it does for a client, and only as part of that very view.
+//! Only the controller on the leader's node does so, in rounds. It asks the register for the limits
+//! and each replica of the view for its state. After all answers it sends the trim point and a mark
+//! (a position with its time). Replicas apply it only in that view.
 //!
 //! ```text
 //!  controller        register        replicas
@@ -13,8 +12,8 @@
 //!      |---- Retain -----|-------------->|      the trim point, a mark, the log's time
 //! ```
 //!
-//! How old records are goes by the log's own time ([`LogClock`]), which a node that begins goes on
-//! with from the latest that any replica knows.
+//! Ages follow the log's own time ([`LogClock`]). A new leader's node continues it from the latest
+//! time that a replica knows.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -31,68 +30,65 @@ use crate::mutation::{Mutation, Options};
 use crate::roles::RoleEffect;
 use crate::shard::{self, Retain, Survey, Surveyed};
 
-/// Which part of the age that a log keeps may pass before the next round.
+/// Rounds per configured age, at least.
 const PARTS_OF_AN_AGE: u64 = 8;
 
-/// A trim of a log that a limit caused.
+/// A trim to a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trimmed {
     /// The first position that is kept.
     pub position: Position,
-    /// The limit that asked for it.
+    /// The limit that caused it.
     pub limit: Limit,
-    /// How many bytes of files that frees, one replica of each shard counted.
+    /// Freed bytes, in one replica of each shard.
     pub bytes: u64,
 }
 
-/// The part of a controller that keeps its log to its limits.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Retaining {
-    /// The time by the clock on the wall, in milliseconds since 1970.
+    /// Milliseconds since 1970.
     wall: Option<u64>,
     reign: Option<Reign>,
     trimmed: Option<Trimmed>,
 }
 
-/// One view, whose leader is on this node.
+/// A view with its leader on this node.
 #[derive(Clone, Debug)]
 struct Reign {
     entry: LogEntry,
-    /// Whether the register said so in this round.
+    /// Whether the register confirmed it in this round.
     is_confirmed: bool,
-    /// From the first complete round on.
+    /// `None` before the first complete round.
     clock: Option<LogClock>,
     times: TimeIndex,
-    /// Counts rounds.
+    /// Number of the round.
     request: u64,
     answers: BTreeMap<(ShardId, NodeId), Surveyed>,
-    /// The trim point of the last round, and how much was final.
+    /// Trim point and stable bound of the last round.
     trim: Position,
     stable: Position,
-    /// Whether everything was asked for, and answers are waited for.
+    /// Whether a round is under way.
     is_asking: bool,
-    /// When it goes on, and the distance of rounds while nothing happens.
+    /// Next action, and the pause between idle rounds.
     at: Time,
     pause: Duration,
 }
 
 impl Retaining {
-    /// The clock on the wall was looked at.
     pub(super) fn note_wall(&mut self, wall_ms: u64) {
         self.wall = Some(wall_ms);
     }
 
-    /// The latest trim that a limit brought.
     pub(super) fn trimmed(&self) -> Option<Trimmed> {
         self.trimmed
     }
 
     pub(super) fn deadline(&self) -> Option<Time> {
-        // Without a clock there is nothing to do.
+        // Rounds need a wall-clock time.
         self.wall.and(self.reign.as_ref()).map(|reign| reign.at)
     }
 
-    /// The latest entry that is known of the log, or that there is none.
+    /// `None` if the log is gone.
     pub(super) fn learn(&mut self, now: Time, node: NodeId, entry: Option<&LogEntry>, options: Options) {
         let view = entry.and_then(|entry| entry.view.as_ref());
         let leads = view.is_some_and(|view| view.leader == node);
@@ -113,7 +109,6 @@ impl Retaining {
         }
     }
 
-    /// The register says that this is the log's latest view.
     pub(super) fn confirmed(
         &mut self,
         now: Time,
@@ -146,7 +141,7 @@ impl Retaining {
         }
     }
 
-    /// Begins a round, or asks the replicas again that did not answer.
+    /// Begins a round, or asks silent replicas again.
     pub(super) fn go_on(
         &mut self,
         now: Time,
@@ -214,7 +209,7 @@ impl Reign {
         replicas_of(self.entry.view.as_ref())
     }
 
-    /// Every replica has answered: says what each is to do. Returns what a limit trims.
+    /// Sends each replica the result of a complete round.
     fn apply(
         &mut self,
         now: Time,
@@ -226,8 +221,7 @@ impl Reign {
         let stable = answers.values().map(|answer| answer.stable).min().unwrap_or_default();
         let time_ms = self.time(now, wall_ms, options, &answers);
         let mut added = TimeIndex::default();
-        // A replica writes the time down now and then, and only an age is a reason for that. Marks
-        // have their own.
+        // Replicas store a time only for an age limit. Marks carry their own.
         if self.entry.config.retention.age_ms.is_some() {
             added.reaches(time_ms);
         }
@@ -256,8 +250,7 @@ impl Reign {
         trimmed
     }
 
-    /// The log's time. In the first round of a view it goes on from the latest that any replica
-    /// knows.
+    /// A view's first round continues from the latest time that a replica knows.
     fn time(
         &mut self,
         now: Time,
@@ -278,7 +271,7 @@ impl Reign {
                     answer.times.iter().for_each(|times| self.times.merge(times));
                     self.times.reaches(answer.time_ms);
                 }
-                // Positions that were given up may be final anew, and be other records.
+                // Abandoned positions may get other records.
                 let known = answers.values().map(|answer| answer.stable).max().unwrap_or_default();
                 self.times.forget_above(known);
                 let latest = Some(self.times.time_ms()).filter(|time| *time > 0);
@@ -302,8 +295,7 @@ impl Reign {
         let mut shards: BTreeMap<ShardId, &StoreUse> = BTreeMap::new();
         for ((shard, _), answer) in answers {
             let usage = answer.usage.as_ref().unwrap_or(&unknown);
-            // Of the replicas of a shard the one counts that keeps least: others hold the same
-            // records, some of them twice.
+            // Counts the smallest replica: others may hold records twice.
             let least = shards.entry(*shard).or_insert(usage);
             if usage.kept_bytes(before) < least.kept_bytes(before) {
                 *least = usage;
@@ -324,12 +316,12 @@ impl Reign {
         let kept = |trim| shards.values().map(|usage| usage.kept_bytes(trim)).sum::<u64>();
         let bytes = kept(before).saturating_sub(kept(wanted));
         let trimmed = (wanted > before).then_some(Trimmed { position: wanted, limit, bytes });
-        // All replicas trim as far as one has.
+        // All replicas trim to the highest trim point of any.
         (before.max(wanted).min(stable), trimmed)
     }
 
-    /// Until the next round. While nothing happens rounds become fewer, but never too few for what
-    /// grows old: that bounds the pause itself, so it is no [`Backoff`](crate::parts::Backoff).
+    /// The pause grows while the log is idle, within the age limit, so it is no
+    /// [`Backoff`](crate::parts::Backoff).
     fn rest(&mut self, now: Time, (stable, trim): (Position, Position), options: Options) {
         let limits = options.limits;
         let every = limits.retain_every;
@@ -343,10 +335,10 @@ impl Reign {
     }
 }
 
-/// The mutation: by so much a time is earlier that is noted.
+/// Mutation: shift of a mark.
 const EARLIER_MS: u64 = 1000;
 
-/// The mutation: so many positions more are trimmed.
+/// Mutation: positions trimmed beyond the stable bound.
 const UNSTABLE_TOO: u64 = 3;
 
 fn replicas_of(view: Option<&View>) -> impl Iterator<Item = (ShardId, NodeId)> {
@@ -372,7 +364,7 @@ mod tests {
     const REGISTER: Address = Address::Node(NodeId(9), Endpoint::Register);
     const WALL: u64 = 5_000_000;
 
-    /// A log with one shard on nodes 1 and 2 that keeps ten records, led by `leader`.
+    /// One shard on nodes 1 and 2 that keeps ten records.
     fn entry(leader: NodeId) -> LogEntry {
         let nodes = [NodeId(1), NodeId(2)];
         let retention = Retention { records: Some(10), ..Retention::default() };
@@ -422,7 +414,6 @@ mod tests {
         Address::Node(NodeId(node), Endpoint::Shard(ShardId(0)))
     }
 
-    /// The messages to replicas.
     fn told(out: &[RoleEffect]) -> Vec<(Address, Retain)> {
         let told = out.iter().filter_map(|effect| match effect {
             RoleEffect::Send { to, message: roles::Message::Shard(shard::Message::Retain(retain)) } => {
@@ -433,7 +424,7 @@ mod tests {
         told.collect()
     }
 
-    /// Goes through a round, in which both replicas answer.
+    /// Both replicas answer.
     fn round(
         retaining: &mut Retaining,
         now: Time,
@@ -512,7 +503,7 @@ mod tests {
         let mut out = vec![];
         retaining.go_on(at(10_000), REGISTER, Options::default(), &mut out);
         assert!(out.is_empty() && retaining.deadline().is_none());
-        // Nor does one that has led.
+        // Nor does a former leader's.
         let mut retaining = led_by(ME);
         let mut newer = entry(NodeId(2));
         newer.view.as_mut().expect("it has one").number = ViewNumber(4);

@@ -1,10 +1,9 @@
-//! Shards that a view goes on without: none of their replicas that hold everything has answered for
-//! a while (SpecLog §4.9).
+//! Shards that a view excludes, since their complete replicas have been silent for a while (SpecLog
+//! §4.9).
 //!
-//! The others keep their positions. A retired shard has none from where the cuts of its last view
-//! end: the closing cut leaves its turns empty. Its nodes get another shard to carry, under a
-//! number of its own. When its replicas come back, they learn the cuts that they have missed from
-//! the ordering layer, and give out what the shard has.
+//! Other shards keep their positions. A retired shard has none beyond its last view's cuts: the
+//! closing cut leaves its turns empty. Its nodes get a new shard. When its replicas are back, they
+//! learn missed cuts from the ordering layer, and serve its records.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -19,18 +18,16 @@ use super::shard_set;
 use crate::mutation::Options;
 
 impl Attempt {
-    /// The shards that the view is to have: those of the log, without the ones that are retired
-    /// with it.
     pub(super) fn going_on(&self) -> impl Iterator<Item = ShardId> {
         shard_set::shards(self.entry()).filter(|shard| !self.retiring.contains(shard))
     }
 
-    /// Decides which shards are retired, where the log's order lets others go on: at least one must
-    /// be left that takes new records. Says whether it is too early for that.
+    /// Selects shards to retire, if the ordering permits it and another open shard remains. Returns
+    /// whether it is too early.
     pub(super) fn retires_later(&mut self, now: Time, liveness: Liveness<'_>, options: Options) -> bool {
         self.retiring.clear();
         let config = &self.entry().config;
-        // Records that die with their processes are lost, not away: of that an operator decides.
+        // In-memory records are lost with their processes, so an operator decides.
         let comes_back = config.durability == Durability::Disk;
         let may_retire = config.order.has_quotas() && comes_back && self.evidence.chosen().is_some();
         let Some(old) = self.evidence.old_view().filter(|_| may_retire && !self.goal.accepts_loss) else {
@@ -58,8 +55,8 @@ impl Attempt {
         now < due
     }
 
-    /// Since when nobody answers who may hold everything of a shard; nothing if somebody does, or
-    /// nobody could any more.
+    /// Since when all possibly complete replicas of a shard are silent. `None`: one answered, or
+    /// none exists.
     fn silent_since(&self, shard: ShardId, liveness: Liveness<'_>) -> Option<Time> {
         if self.evidence.complete(shard).next().is_some() {
             return None;
@@ -71,14 +68,14 @@ impl Attempt {
         since?.into_iter().max()
     }
 
-    /// The retired shards of the new view. What their last views left ends where the flush begins.
+    /// Newly retired shards end where the flush begins.
     pub(super) fn retired(&self, flushed: Option<FlushRange>, liveness: Liveness<'_>) -> Vec<RetiredShard> {
         let Some(old) = self.evidence.old_view() else { return vec![] };
         let until = flushed.unwrap_or_else(|| self.handover.range(&self.evidence)).first();
         let last = View { retired: vec![], ..old.clone() };
         let new = self.retiring.iter().map(|shard| {
             let mut retired = RetiredShard::new(*shard, last.clone(), until);
-            // A node that the last view does without may hold what its stand-in had still to copy.
+            // An excluded assigned node may hold records that its stand-in had not copied.
             let meant = &self.entry().shards[shard.0 as usize];
             meant.iter().for_each(|node| retired.add_copy(*node));
             retired
@@ -103,8 +100,8 @@ impl Attempt {
         retired
     }
 
-    /// Has a new shard carried by the nodes of each that the view retires, and none by those of
-    /// retired ones that left nothing.
+    /// Assigns new shards to the nodes of newly retired ones; clears retired shards without
+    /// remaining records.
     pub(super) fn have_retired(&self, entry: &mut LogEntry, view: &View) {
         for shard in &self.retiring {
             let takes_records = !entry.leaving.contains(shard);
@@ -121,10 +118,8 @@ impl Attempt {
     }
 }
 
-/// The nodes that are to keep copies of a retired shard in place of those of its copies that are
-/// `lost`, as far as there are any. A lost node keeps its place beside them: it may come back, and
-/// hold what nobody else does. As long as no copy answers there is nothing that another node could
-/// copy.
+/// Nodes that replace `lost` holders of copies, if a copy answers. A lost holder stays listed: it
+/// may return with the only copy of a record.
 pub(super) fn stand_ins(
     retired: &RetiredShard,
     entry: &LogEntry,

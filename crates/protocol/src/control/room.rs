@@ -1,8 +1,7 @@
-//! Nodes whose disks are full: a view does without them while the others suffice.
+//! Nodes with full disks: a view excludes them while others suffice.
 //!
-//! Such a node answers, and can do everything but take records. A view leaves it out like a lost
-//! one, with one difference: a view that cannot do without it names it, and the controller does not
-//! change that again. Readers can read its records.
+//! Such a node answers and serves reads, but takes no records. A view that needs it names it, and
+//! the controller accepts that.
 
 use std::collections::BTreeSet;
 
@@ -13,12 +12,11 @@ use super::members::{left_out, view_nodes};
 use crate::roles::RoleEffect;
 use crate::shard;
 
-/// The nodes whose disks have no room for records, by their own word.
+/// Nodes that report a full disk.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FullDisks {
     nodes: BTreeSet<NodeId>,
-    /// The nodes of these that the latest view names all the same: the controller formed it with
-    /// them knowingly.
+    /// Nodes that the latest view names although their full disks were known.
     borne: BTreeSet<NodeId>,
 }
 
@@ -27,20 +25,18 @@ impl FullDisks {
         &self.nodes
     }
 
-    /// Says whether that is news.
+    /// Returns whether the state changed.
     pub(super) fn note(&mut self, node: NodeId, is_full: bool) -> bool {
         self.borne.remove(&node);
         if is_full { self.nodes.insert(node) } else { self.nodes.remove(&node) }
     }
 
-    /// There is another view.
     pub(super) fn bear(&mut self, view: &View) {
         self.borne = view_nodes(view).into_iter().filter(|node| self.nodes.contains(node)).collect();
     }
 
-    /// If the disk of this node, `own`, is full: asks for the trim points of the shards of which
-    /// the view lets it have no replica. A trim reaches the view's replicas only, and a node that
-    /// is left out needs trims to be taken back.
+    /// If the disk of this node, `own`, is full: asks primaries for trim points of shards that
+    /// exclude its replica. Trims reach members only, and without them the node cannot return.
     pub(super) fn ask_for_trims(&self, own: NodeId, entry: &LogEntry, out: &mut Vec<RoleEffect>) {
         let is_own = |role: &Address| matches!(role, Address::Node(node, Endpoint::Shard(_)) if *node == own);
         if !self.nodes.contains(&own) {
@@ -56,8 +52,7 @@ impl FullDisks {
         }
     }
 
-    /// The primary of a shard says where the trim point is: the controller tells the replica on its
-    /// own node.
+    /// Passes a trim point to the excluded replica on this node.
     pub(super) fn pass_on_trim(
         &self,
         own: NodeId,
@@ -75,30 +70,28 @@ impl FullDisks {
         }
     }
 
-    /// Whether the role is on a node whose disk is full.
     pub(super) fn has(&self, role: Address) -> bool {
         matches!(role, Address::Node(node, _) if self.nodes.contains(&node))
     }
 
-    /// Whether the view names one.
+    /// Whether the view names a node with a full disk.
     pub(super) fn is_in(&self, entry: &LogEntry) -> bool {
         entry.view.iter().flat_map(view_nodes).any(|node| self.nodes.contains(&node))
     }
 
-    /// Whether it names one of which nothing was known when it was formed.
+    /// Whether the view names a node whose disk was not known to be full.
     pub(super) fn surprise(&self, entry: &LogEntry) -> bool {
         let is_new = |node| self.nodes.contains(&node) && !self.borne.contains(&node);
         entry.view.iter().flat_map(view_nodes).any(is_new)
     }
 }
 
-/// Whether the registered view names nodes whose disks are full, and another one could do without
-/// them for some role.
+/// Whether another view could exclude a member with a full disk.
 pub(super) fn can_do_without(entry: &LogEntry, liveness: Liveness<'_>) -> bool {
     let Some(view) = &entry.view else { return false };
     let has_full = |nodes: &BTreeSet<NodeId>| nodes.iter().any(|node| liveness.full.contains(node));
     let sequencers = view.sequencers.iter().map(|member| member.node).collect();
-    // Any node can stand in as a sequencing replica.
+    // Any node can be a sequencing replica.
     let can_order = liveness.able().count() >= entry.config.least_sequencers();
     let can_hold = |nodes: &BTreeSet<NodeId>| {
         let holding = nodes.iter().filter(|node| liveness.can_hold(**node)).count();

@@ -1,4 +1,4 @@
-//! Which replicas a new view has for its shards, and what is lost if those are all.
+//! The replicas of each shard in a new view, and the resulting loss.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,6 @@ use crate::mutation::Options;
 use crate::shard::Held;
 
 impl Attempt {
-    /// The shards of the new view, with their replicas.
     pub(super) fn selected(&self, liveness: Liveness<'_>, options: Options) -> Vec<ShardMembers> {
         let of = |shard| ShardMembers {
             shard,
@@ -22,7 +21,7 @@ impl Attempt {
             replicas: self.select(shard, liveness),
         };
         let mut shards: Vec<ShardMembers> = self.going_on().map(of).collect();
-        // The log goes on without a shard that has no replica yet.
+        // The view omits a new shard without enough replicas.
         let least = self.entry().config.least_replicas();
         shards.retain(|members| {
             let is_wanted = self.goal.joins && !self.entry().leaving.contains(&members.shard);
@@ -34,9 +33,8 @@ impl Attempt {
         shards
     }
 
-    /// Whether a shard can do without the replicas that have not answered: the others hold all that
-    /// the old view's members held, and there are enough replicas, or spares. A replica whose node
-    /// is alive may be mute all the same.
+    /// Whether the answers suffice: a complete replica answered, and there are enough replicas or
+    /// spares. Silent replicas may be mute on live nodes.
     pub(super) fn needs_no_more(&self, shard: ShardId, liveness: Liveness<'_>) -> bool {
         let selected = self.select(shard, liveness);
         let is_held = self.evidence.is_fresh(shard) || self.evidence.is_complete(shard, selected.first());
@@ -45,11 +43,10 @@ impl Attempt {
         is_held && (enough || liveness.spares(&self.replicas(shard)).next().is_some())
     }
 
-    /// The replicas that the new view is to have for a shard: complete ones first, and among these,
-    /// and among the others, former members first, then the ones that are meant to be members; or,
-    /// where no replica is complete, the ones that hold most together. The view gets a replica that
-    /// is suspected although it answered only if no other holds everything; one whose disk is full
-    /// also if the others are fewer than the log needs.
+    /// The replicas of a shard in the new view. Complete ones come first, former members before
+    /// assigned nodes; without complete ones, those with the most records together. A suspected
+    /// replica is taken only if no other holds everything; one with a full disk also if the others
+    /// are too few.
     pub(super) fn select(&self, shard: ShardId, liveness: Liveness<'_>) -> Vec<Member> {
         let assigned = &self.entry().shards[shard.0 as usize];
         let old: Vec<Member> = self.evidence.old_replicas(shard).collect();
@@ -81,8 +78,7 @@ impl Attempt {
         let ranked = if all_is_held { ranked } else { self.most_held_first(ranked, liveness) };
         let mut ranked: Vec<Member> = ranked.into_iter().map(|(member, _)| member).collect();
         if let Some((_, others)) = ranked.split_first_mut() {
-            // Any other gets what the first holds from it: better an incomplete replica than one
-            // that takes nothing.
+            // The others copy from the first, so an incomplete replica is better than a full disk.
             others.sort_by_key(|member| liveness.full.contains(&member.node));
         }
         let ranked = self.enough(shard, ranked, liveness);
@@ -95,8 +91,8 @@ impl Attempt {
         ranked.into_iter().enumerate().filter(takes_part).map(|(_, member)| member).collect()
     }
 
-    /// The first of these, as many as the log is to have. Replicas on nodes that are to leave come
-    /// on top of them, until as many that stay hold everything.
+    /// The first replicas up to the configured number. Leaving nodes come on top, until enough
+    /// staying ones hold everything.
     fn enough(&self, shard: ShardId, ranked: Vec<Member>, liveness: Liveness<'_>) -> Vec<Member> {
         let wanted = self.entry().config.replicas as usize;
         let parts = |member: &&Member| liveness.parts(member.node);
@@ -123,10 +119,8 @@ impl Attempt {
         ranked.into_iter().enumerate().filter(takes_part).map(|(_, member)| member).collect()
     }
 
-    /// Orders the replicas: first the one with the fewest missing positions, then always the one
-    /// that has most of the positions that all replicas before it miss. Suspicion decides only
-    /// between equals: a node is suspected for a moment, and a view loses the records that none of
-    /// its replicas has.
+    /// Orders replicas: each one holds most of the positions that all before it miss. Suspicion
+    /// only breaks ties: it may be brief, whereas a view loses records that no member has.
     pub(super) fn most_held_first(
         &self,
         mut ranked: Vec<(Member, Held)>,
@@ -148,8 +142,7 @@ impl Attempt {
         ordered
     }
 
-    /// Asks spare nodes if too few replicas of a shard answer. Returns whether there is a node to
-    /// wait for.
+    /// Asks spares for missing replicas of a shard. Returns whether it asked any.
     pub(super) fn add_spares(&mut self, shard: ShardId, liveness: Liveness<'_>) -> bool {
         let config = &self.entry().config;
         let wanted = match self.goal.replaces.contains(&Endpoint::Shard(shard)) {
@@ -166,7 +159,7 @@ impl Attempt {
         if missing.max(unfilled) == 0 || spare.is_empty() {
             return false;
         }
-        // Not all shards choose the same one.
+        // Spreads shards over different spares.
         let turn = (catalog::count(self.entry().id) as usize + shard.0 as usize) % spare.len();
         spare.rotate_left(turn);
         let stand_ins = group.stand_ins(spare.iter().copied(), liveness.partings).into_iter().take(unfilled);
@@ -179,7 +172,6 @@ impl Attempt {
         asks_more
     }
 
-    /// The loss if the shards go on with these replicas: what no replica holds any more.
     pub(super) fn what_is_lost(
         &self,
         shards: &[ShardMembers],
@@ -208,7 +200,7 @@ impl Attempt {
                 need(liveness, nodes, &format!("replicas of shard {shard}"), answered)?;
             }
             let held = replicas.iter().filter_map(|member| self.evidence.held(shard, member.node));
-            // Where only the shard's replicas hold what is not final yet, it goes with them.
+            // Records above the stable bound that only shard replicas hold are lost too.
             loss.tail |= !seals;
             let missing = held.map(|held| self.handover.missing(&self.evidence, held));
             loss.add_shard((shard, *begins, certain), is_complete, missing, &self.entry().history);
@@ -216,15 +208,14 @@ impl Attempt {
         Ok((!loss.what.is_empty()).then_some(loss))
     }
 
-    /// The nodes that are meant to host a shard's replicas from now on. One that is away keeps its
-    /// place until another holds everything in its stead.
+    /// The assigned nodes after this view. An absent node keeps its place until another holds
+    /// everything.
     pub(super) fn assignment(&self, members: &ShardMembers, liveness: Liveness<'_>) -> Vec<NodeId> {
         let before = &self.entry().shards[members.shard.0 as usize];
         let is_whole =
             |member| self.evidence.is_complete(members.shard, Some(member)) || self.goal.drains_early;
         if !members.replicas.iter().all(is_whole) {
-            // Records on a node that is to leave may be needed: until they are not, the log does
-            // not do without it.
+            // Records on a leaving node may still be needed.
             let old = self.evidence.old_replicas(members.shard).map(|member| member.node);
             let needed = old.filter(|node| liveness.parts(*node) && !before.contains(node));
             return before.iter().copied().chain(needed).collect();
@@ -244,12 +235,11 @@ impl Attempt {
     }
 }
 
-/// How many of these can take records.
 fn can_hold(members: &[Member], liveness: Liveness<'_>) -> usize {
     members.iter().filter(|member| liveness.can_hold(member.node)).count()
 }
 
-/// Fails if one of `nodes`, each of which could help, does not answer.
+/// Fails if one of the useful `nodes` is silent.
 pub(super) fn need(
     liveness: Liveness<'_>,
     nodes: impl Iterator<Item = NodeId>,
@@ -266,7 +256,7 @@ pub(super) fn need(
     )))
 }
 
-/// Fails if fewer than `least` take part of those that `what` tells, and where they are.
+/// Fails if `count` is below `least`. `what` returns the role's name and nodes.
 pub(super) fn check_count(
     liveness: Liveness<'_>,
     count: usize,
@@ -285,7 +275,6 @@ pub(super) fn check_count(
     )))
 }
 
-/// Nodes, for a person.
 fn names(nodes: impl Iterator<Item = NodeId>) -> String {
     nodes.map(|node| format!("node {node}")).collect::<Vec<_>>().join(", ")
 }

@@ -1,33 +1,31 @@
-//! Which shards a view has, and which of them take new records.
+//! The shards of a view, and which of them are open for new records.
 //!
-//! A shard joins with the view that first names it, and holds nothing below where the ordering's
-//! handover says that shards join. One that is to leave takes no new records from the next view on.
-//! It stays a shard like the others, so that what it holds can be read, until all of that is
-//! trimmed; then the next view does without it. One that is retired (`retiring.rs`) is no shard of
-//! the view.
+//! A shard joins with the first view that names it, and holds nothing below the handover's position
+//! for joining shards. A leaving shard is closed from the next view on. It stays readable until its
+//! records are trimmed; then a view drops it. A retired shard (`retiring.rs`) is no shard of the
+//! view.
 
 use seriatim_model::{LogEntry, Placement, Position, ShardId, ShardMembers};
 
 use crate::mutation::{Mutation, Options};
 
-/// Whether the log has this shard, and the registered view does not.
+/// Whether the view does not name this shard yet.
 pub(super) fn joins(entry: &LogEntry, shard: ShardId) -> bool {
     entry.view.as_ref().is_some_and(|view| view.shard(shard).is_none())
 }
 
-/// Whether the registered view goes on without a shard that has positions.
 pub(super) fn is_retired(entry: &LogEntry, shard: ShardId) -> bool {
     entry.view.as_ref().is_some_and(|view| view.retired(shard).is_some())
 }
 
-/// The shards that the log has, also the ones that are to leave, but not those that are retired.
+/// Includes leaving shards, but not retired ones.
 pub(super) fn shards(entry: &LogEntry) -> impl Iterator<Item = ShardId> {
     let numbered = (0..).map(ShardId).zip(&entry.shards);
     let here = numbered.filter(|(shard, nodes)| !nodes.is_empty() && !is_retired(entry, *shard));
     here.map(|(shard, _)| shard)
 }
 
-/// Which positions go where in a view of these shards that starts to decide at `first`.
+/// The placement of a view that decides from `first`.
 pub(super) fn placement(
     entry: &LogEntry,
     members: &[ShardMembers],
@@ -39,14 +37,14 @@ pub(super) fn placement(
     let from = if options.mutates(Mutation::PlacedAnew) { Position::ZERO } else { first };
     match &entry.view {
         None => Placement::new(open, entry.config.stripe),
-        // If no other shard can take part yet, the ones that are to leave go on.
+        // Without another open shard the leaving ones stay open.
         Some(view) if open.is_empty() || open == view.open_shards() => view.placement.clone(),
         Some(view) => view.placement.then(from, open),
     }
 }
 
-/// Whether a view can do without a shard that is to leave: it took no new records in the registered
-/// view, and what it got before that view started is trimmed, as everything below `trimmed` is.
+/// Whether the next view can drop a leaving shard: it is closed, and its records are below
+/// `trimmed`.
 pub(super) fn has_left(entry: &LogEntry, shard: ShardId, trimmed: Position, options: Options) -> bool {
     let early = options.mutates(Mutation::LeftUntrimmed);
     entry.leaving.contains(&shard)
@@ -56,11 +54,10 @@ pub(super) fn has_left(entry: &LogEntry, shard: ShardId, trimmed: Position, opti
             .is_some_and(|view| !view.open_shards().contains(&shard) && (trimmed >= view.start || early))
 }
 
-/// The shards that another view would let take new records, if `answering` nodes answer and these
-/// are others than in the registered view.
+/// The next view's open shards if `answering` nodes answer; `None` if they do not change.
 pub(super) fn due(entry: &LogEntry, answering: usize) -> Option<Vec<ShardId>> {
     let view = entry.view.as_ref()?;
-    // Any node can stand in for one that is meant to host a replica.
+    // Any node can stand in for an assigned one.
     let can_join = answering >= entry.config.least_replicas();
     let can_take_part = |shard: ShardId| view.shard(shard).is_some() || can_join;
     let wanted = shards(entry).filter(|shard| !entry.leaving.contains(shard));

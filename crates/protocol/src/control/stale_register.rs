@@ -1,43 +1,39 @@
-//! A register that is behind: it was set back to an older state, and does not know the views since.
+//! A register that was set back to an older state.
 //!
-//! A sound register never gives a claim above a view's number beside an older view: while that view
-//! was being formed, any claim would have kept it from being registered. So a controller that knows
-//! the view can tell, and a view formed in spite of that would replace acknowledged records.
+//! A sound register never grants a claim above view V beside a view older than V: that claim would
+//! have prevented V's registration. So a controller that knows V detects the fault. A view formed
+//! nevertheless would replace acknowledged records.
 
 use seriatim_model::{NodeId, Time, ViewNumber, limits};
 
 use super::data_loss::Blocked;
 
-/// The latest view that is known to have been registered.
+/// The latest view known to be registered.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Known {
     view: ViewNumber,
-    /// The node that knows it.
+    /// The node that reported it.
     node: NodeId,
     /// Since when the register has known less.
     behind_since: Option<Time>,
 }
 
-/// The judgement of an answer of the register.
 #[derive(Debug)]
 pub(super) enum Verdict {
-    /// It names the latest view.
+    /// It names the latest known view.
     Sound,
-    /// It is older than what is known: perhaps it was only long on its way.
+    /// It is older; it may only be late.
     Doubtful,
-    /// The register is behind.
     Behind(Blocked),
 }
 
 impl Known {
-    /// `node` knows of a registered view.
     pub(super) fn note(&mut self, node: NodeId, view: ViewNumber) {
         if view > self.view {
             (self.view, self.node) = (view, node);
         }
     }
 
-    /// Judges an answer of the register by the view that it names.
     pub(super) fn judge(&mut self, now: Time, registered: ViewNumber) -> Verdict {
         if registered >= self.view {
             self.behind_since = None;
@@ -52,7 +48,7 @@ impl Known {
         }
     }
 
-    /// A claim proved that the register, where only the view `registered` is known, is behind.
+    /// Notes proof of a register that is behind.
     pub(super) fn prove(&mut self, now: Time, registered: ViewNumber) -> Blocked {
         self.behind_since.get_or_insert(now);
         self.blocked(registered)

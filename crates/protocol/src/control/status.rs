@@ -1,4 +1,4 @@
-//! How far a log is, by the word of its replicas.
+//! The self-reported progress of a log's replicas.
 
 use seriatim_model::{Address, Endpoint, Position, View};
 
@@ -8,28 +8,26 @@ use crate::parts::sequencing::WindowStatus;
 use crate::roles::Message;
 use crate::shard;
 
-/// How far the replicas of a view are, as far as they answered.
+/// Progress of the replicas that answered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// The largest bound of all sequencing replicas above the positions that they know of, if one
-    /// answered.
+    /// The largest tail of the sequencing replicas; `None` if none answered.
     pub tail: Option<Position>,
-    /// The smallest stable bound that a shard's primary knows, if all of them answered: everything
-    /// below can be read.
+    /// The smallest stable bound of the shards' primaries: everything below can be read. `None`
+    /// unless all answered.
     pub stable: Option<Position>,
-    /// The largest trim point, if a shard answered.
+    /// The largest trim point; `None` if no shard answered.
     pub trim: Option<Position>,
-    /// How many sequencing replicas take part.
+    /// Number of sequencing replicas in a view.
     pub open: usize,
-    /// How many sessions the log remembers.
+    /// Number of sessions that the log remembers.
     pub sessions: u64,
-    /// How quotas are, if the shards have any and the leader answered.
+    /// State of the quotas; `None` without quotas or the leader's answer.
     pub windows: Option<WindowStatus>,
 }
 
 impl Status {
-    /// The questions for a [`Poll`](super::Poll): how are you, to every sequencing replica and
-    /// every shard's primary.
+    /// Asks all sequencing replicas and primaries, in a [`Poll`](super::Poll).
     pub fn questions(view: &View, request: u64) -> impl Iterator<Item = (Address, Message)> {
         let sequencers = view.sequencers.iter().map(move |member| {
             (Address::Node(member.node, Endpoint::Sequencer), Message::ask_status(request))
@@ -37,8 +35,7 @@ impl Status {
         sequencers.chain(primaries(view).map(move |to| (to, shard::Message::Status { request }.into())))
     }
 
-    /// The answers to these questions. A stable bound holds only if each shard's primary answered:
-    /// one that did not may know less.
+    /// Combines the answers. A silent primary may know a lower stable bound.
     #[must_use]
     pub fn told_by(answers: &Answers, view: &View, options: Options) -> Self {
         let mut status = Self::default();
@@ -54,7 +51,7 @@ impl Status {
                     status.open += usize::from(told.open);
                     status.tail = status.tail.max(Some(told.tail));
                     status.sessions = status.sessions.max(told.sessions);
-                    // A member that led before may not know that its view is over.
+                    // A former leader may not know that its view is over.
                     status.windows = told.windows.filter(|_| *from == leader).or(status.windows);
                 }
             }
@@ -97,7 +94,7 @@ mod tests {
         Some(shard::Message::StatusIs { request: 1, view, stable, trim }.into())
     }
 
-    /// The status if the roles answer so, in the order of the questions.
+    /// Answers in the order of the questions.
     fn told(answers: [Option<Message>; 4]) -> Status {
         let view = view();
         let asked: Vec<Address> = Status::questions(&view, 1).map(|(to, _)| to).collect();

@@ -1,4 +1,4 @@
-//! Surveys by clients: what a log's replicas keep, and which position the log had reached when.
+//! Surveys by clients: the usage of a log's replicas, and positions by time.
 
 use std::convert::Infallible;
 
@@ -11,8 +11,7 @@ use super::poll::{ASK_AGAIN, Answers, Poll};
 use crate::roles;
 use crate::shard::{self, Survey, Surveyed};
 
-/// The questions for a [`Poll`] of every replica of every shard: how far are you, and what do you
-/// keep?
+/// Asks all shard replicas, in a [`Poll`].
 pub fn questions(view: &View, survey: Survey) -> impl Iterator<Item = (Address, roles::Message)> {
     let replicas = view.shards.iter().flat_map(|members| {
         let shard = Endpoint::Shard(members.shard);
@@ -21,7 +20,7 @@ pub fn questions(view: &View, survey: Survey) -> impl Iterator<Item = (Address, 
     replicas.map(move |to| (to, shard::Message::Survey(survey).into()))
 }
 
-/// The answer of a replica, if it is one.
+/// The survey in a replica's answer.
 #[must_use]
 pub fn surveyed(answer: roles::Message) -> Option<Surveyed> {
     match answer {
@@ -30,28 +29,25 @@ pub fn surveyed(answer: roles::Message) -> Option<Surveyed> {
     }
 }
 
-/// Looks for the position that a log had reached at a time: it asks the register for the log's
-/// view, then all replicas of that, and begins anew if none of them answers.
+/// Finds the position that a log had reached at a time. It asks the register for the view, then all
+/// replicas, and starts over if none answers. One answer suffices; others only refine it.
 ///
-/// One replica is enough: what others know of the time is more exact at most. It ends with an
-/// answer, or when the log is gone; a caller that waits no longer forgets the machine.
+/// Ends with an answer, or when the log is gone. To stop it, the caller drops the machine.
 #[derive(Debug)]
 pub struct TimeSearch {
-    /// The node of the register.
+    /// Hosts the register.
     control: NodeId,
     log: (LogId, String),
     wall_ms: u64,
-    /// Names the question to the register; a repetition of it, because it has no answer, has the
-    /// same.
+    /// Equal for retransmissions.
     request: u64,
     phase: Phase,
 }
 
 #[derive(Debug)]
 enum Phase {
-    /// The search asks the register, again then.
+    /// When to retransmit.
     LooksUp(Time),
-    /// The replicas of the view are.
     Polls(Poll),
     Over,
 }
@@ -61,7 +57,7 @@ type Out = Vec<Effect<roles::Message, Option<Position>>>;
 impl Machine for TimeSearch {
     type Message = roles::Message;
     type Request = Infallible;
-    /// Nothing if the log is gone.
+    /// `None` if the log is gone.
     type Reply = Option<Position>;
 
     fn step(&mut self, now: Time, input: Input<roles::Message, Infallible>, out: &mut Out) {
@@ -85,8 +81,8 @@ impl Machine for TimeSearch {
 }
 
 impl TimeSearch {
-    /// A search in the log of this id and name, for the position that it had reached when the
-    /// clocks said `wall_ms`, in milliseconds since 1970. `control` is the node of the register.
+    /// Searches `log` (id and name) for the time `wall_ms`, in milliseconds since 1970. Node
+    /// `control` hosts the register.
     #[must_use]
     pub fn new(now: Time, control: NodeId, log: (LogId, String), wall_ms: u64) -> Self {
         Self { control, log, wall_ms, request: 1, phase: Phase::LooksUp(now) }
@@ -113,10 +109,10 @@ impl TimeSearch {
 
     fn found(&mut self, now: Time, entry: LogEntry, out: &mut Out) {
         if entry.id != self.log.0 {
-            // Another log has the name by now.
+            // Another log of that name.
             return self.end(None, out);
         }
-        // A log without a view may have one when the search asks again.
+        // Waits for a view and asks again.
         let Some(view) = entry.view else { return };
         let survey = Survey { request: self.request, times: true, usage: false };
         self.phase = Phase::Polls(Poll::new(now, questions(&view, survey)));
@@ -143,7 +139,7 @@ impl TimeSearch {
         }
     }
 
-    /// The position, if any replica answered. Nothing below the trim point is kept.
+    /// At least the trim point; `None` if no replica answered.
     fn judge(&self, answers: Answers) -> Option<Position> {
         let answers: Vec<Surveyed> = answers.into_values().flatten().filter_map(surveyed).collect();
         let first = answers.iter().map(|answer| answer.trim).max()?;
@@ -167,7 +163,7 @@ mod tests {
     use super::super::testing;
     use super::*;
 
-    /// A log with one shard, on nodes 10 and 20.
+    /// One shard, on nodes 10 and 20.
     fn entry(id: LogId, has_view: bool) -> LogEntry {
         let mut view = testing::view();
         view.shards.truncate(1);
@@ -180,7 +176,7 @@ mod tests {
         TimeSearch::new(Time::ZERO, NodeId(1), (LOG, "orders".into()), 5)
     }
 
-    /// A step: the nodes that are asked something, and the outcome.
+    /// Returns the asked nodes and the outcome.
     fn step(
         search: &mut TimeSearch,
         ms: u64,
@@ -234,7 +230,7 @@ mod tests {
         step(&mut search, 0, Input::Wake);
         step(&mut search, 1, found(1, entry(LOG, true)));
         assert_eq!(step(&mut search, 1001, Input::Wake), (vec![1], vec![]));
-        // The answer to the question before it.
+        // The answer to the first question.
         assert_eq!(step(&mut search, 1002, found(1, entry(LOG, true))), (vec![], vec![]));
         assert_eq!(step(&mut search, 1003, found(2, entry(LOG, true))).0, [10, 20]);
         step(&mut search, 1004, told(20, 6));

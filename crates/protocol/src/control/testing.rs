@@ -1,4 +1,4 @@
-//! A log for the tests of the machines that clients ask with.
+//! A log for the tests of client machines.
 
 use seriatim_model::{
     Incarnation, LogConfig, LogId, Member, NodeId, Placement, Position, ShardId, ShardMembers, View,
@@ -7,7 +7,7 @@ use seriatim_model::{
 
 use super::{EndedSessions, LogEntry};
 
-/// Two sequencing replicas, on nodes 1 and 2, and two shards: primaries on nodes 10 and 11, backups
+/// Sequencing replicas on nodes 1 and 2; two shards with primaries on nodes 10 and 11, and backups
 /// on node 20.
 pub(crate) fn view() -> View {
     let member = |node| Member { node: NodeId(node), incarnation: Incarnation(7) };
@@ -28,7 +28,7 @@ pub(crate) fn view() -> View {
     }
 }
 
-/// The entry of a log with sequencing replicas on nodes 1 and 2, and a shard on nodes 2 and 3.
+/// Assigned nodes: 1 and 2 for sequencing, 2 and 3 for the shard.
 pub(crate) fn entry(view: Option<View>) -> LogEntry {
     LogEntry {
         id: LogId(9),

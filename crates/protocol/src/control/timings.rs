@@ -1,4 +1,4 @@
-//! How long the steps of the last view change took, for measurements of failover.
+//! Durations of the last view change's steps, for measurements of failover.
 
 use std::time::Duration;
 
@@ -7,7 +7,6 @@ use seriatim_model::{Time, ViewNumber};
 use super::attempt::Step;
 use super::message::StepTime;
 
-/// When each step of a view change was done.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Timings {
     view: ViewNumber,
@@ -17,14 +16,13 @@ pub(super) struct Timings {
 }
 
 impl Timings {
-    /// A view is needed.
     pub(super) fn noticed(&mut self, now: Time) {
         self.noticed = now;
         self.steps.clear();
     }
 
     pub(super) fn reached(&mut self, now: Time, step: &'static str) {
-        // A second attempt starts from the beginning.
+        // A second attempt repeats the steps.
         if let Some(index) = self.steps.iter().position(|(known, _)| *known == step) {
             self.steps.truncate(index);
         }
@@ -38,13 +36,13 @@ impl Timings {
         self.last.insert(0, ("notice", self.noticed));
     }
 
-    /// How long it took, from the first of its steps to the last.
+    /// From the first step to the last.
     pub(super) fn took(&self) -> Option<Duration> {
         let ((_, first), (_, last)) = (self.last.first()?, self.last.last()?);
         Some(last.since(*first))
     }
 
-    /// The view that was registered here last, and how many microseconds ago each step was done.
+    /// The last view registered here, with the time since each step.
     pub(super) fn last(&self, now: Time) -> (ViewNumber, Vec<StepTime>) {
         let ago = |at: Time| now.since(at).as_micros() as u64;
         let steps = self.last.iter();

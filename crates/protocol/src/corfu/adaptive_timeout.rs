@@ -1,37 +1,34 @@
-//! How long the sequencer should wait for a client's records.
+//! How long the sequencer waits for a client's records.
 
 use std::time::Duration;
 
 use seriatim_model::{Time, limits};
 
-/// How long one that was slow once counts as slow at least; where few answers come in that time, a
-/// few times what is wanted.
+/// Minimum time for which a slow record counts; longer for long waits.
 const REMEMBERED_FOR: Duration = Duration::from_secs(1);
 
-/// The wait that a client wants of which nothing is known: it has yet to connect to the replicas.
+/// Initial wait: a new client must first connect to the replicas.
 const AT_FIRST: Duration = Duration::from_millis(100);
 
-/// How many times as long as usual a record may take on a machine that has other things to do.
+/// Allowed slowdown of a record on a busy machine.
 const HICCUP: u32 = 4;
 
-/// Several times as long as the slowest of a client's recent records took to reach the heads of
-/// their chains.
+/// `HICCUP` times the time that the slowest recent record took to the head of its chain.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AdaptiveTimeout {
     wanted: Duration,
-    /// When half of it was last too short for comfort.
+    /// When half of `wanted` was last too short.
     needed_at: Time,
     least: Duration,
     most: Duration,
 }
 
 impl AdaptiveTimeout {
-    /// That of a client of which nothing is known.
     pub(super) fn new(now: Time) -> Self {
         Self::within(now, AT_FIRST, (limits::FILL_AFTER, limits::MISSING_MOST))
     }
 
-    /// One that is so long at first, and stays within these bounds.
+    /// Starts at `wanted`, and stays within the bounds.
     pub(super) fn within(now: Time, wanted: Duration, (least, most): (Duration, Duration)) -> Self {
         Self { wanted, needed_at: now, least, most }
     }
@@ -40,7 +37,6 @@ impl AdaptiveTimeout {
         self.wanted
     }
 
-    /// A record took so long.
     pub(super) fn took(&mut self, now: Time, took: Duration) {
         let wanted = (took * HICCUP).clamp(self.least, self.most);
         if wanted >= self.wanted {

@@ -1,9 +1,8 @@
-//! A client's side of appending: positions from the sequencer, and then each record down the chain
-//! of its position.
+//! A client's side of appending: it gets positions from the sequencer, and writes each record down
+//! the chain of its position.
 //!
-//! All that queues up between two steps leaves as one message to each replica. Any number of
-//! appends are on their way at once; each is done by itself when the last replica of its chain has
-//! it.
+//! Writes that queue up between two steps leave as one message per replica. Appends proceed in
+//! parallel.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -25,7 +24,7 @@ use crate::parts::{Conversation, Jitter, KnownLog, SessionWaiters, ShardChoice, 
 use crate::roles;
 use crate::shard;
 
-/// One log, as one client uses it: a session for its appends, and questions about the tail.
+/// One client's session and tail questions for one log.
 ///
 /// Invariant: `pending` are the numbers from `base` on. The sequencer granted positions to the
 /// numbers below `granted` in this take, unless they are completed; the client asked for positions
@@ -36,43 +35,36 @@ pub struct LogClient {
     pub(super) log: KnownLog,
     pub(super) session: Option<SessionId>,
     sessions_opened: u64,
-    /// The tail is being asked for, to put it into the session's id; or that one is known, and
-    /// those of earlier runs are being ended.
+    /// Awaits the tail for the session's id, or the ends of earlier sessions.
     pub(super) is_opening: bool,
-    /// Where the session's last record is that is known to be in the log, or the view started that
-    /// it was opened in.
+    /// Position of the session's last record known in the log, or the start of its first view.
     pub(super) since: Position,
-    /// The tail when it was opened, in that view: in the next one what it bounds may be given out
-    /// anew, also to the session.
+    /// View and tail at the opening. The next view may grant positions below this tail again.
     opened_at: (ViewNumber, Position),
     pub(super) askers: SessionWaiters,
     pub(super) base: u64,
     pub(super) pending: VecDeque<Pending>,
     pub(super) granted: u64,
     pub(super) asked: u64,
-    /// How often positions were given up.
     pub(super) take: u64,
-    /// Numbers below it are completed, or may be followed in the log by such as are in it already.
+    /// Bound above the highest number known to be in the log.
     pub(super) in_log: u64,
-    /// A position was lost: no more are asked for before it is known what became of all others.
+    /// A position was lost: no new requests until all outcomes are known.
     pub(super) is_recovering: bool,
-    /// Which number has which position.
     pub(super) placed: BTreeMap<Position, u64>,
     pub(super) writes: Writes,
-    /// Its window is that of what has no position yet.
+    /// Its window counts records that have not reached a head.
     pub(super) sequencer: Conversation,
-    /// The records that have been asked for and are not at the head of a chain yet.
+    /// Records that have not reached a head.
     pub(super) in_flight_to_head: InFlightToHead,
-    /// How long the sequencer should wait for the head of a chain to have the record of a granted
-    /// position.
+    /// The sequencer's wait for a granted record at the head.
     pub(super) fill_timeout: AdaptiveTimeout,
     pub(super) tails: Tails<Answers>,
     pub(super) earlier: Earlier,
     pub(super) jitter: Jitter,
-    /// When to tell the sequencer that this client is there.
+    /// When to send the sequencer a sign of life.
     pub(super) announce_at: Option<Time>,
-    /// The view is over: what it had for positions of this view was said to shards that flush
-    /// themselves.
+    /// The view is over: the client has offered its records to flushing shards.
     pub(super) is_over: bool,
     pub(super) work_is_due: bool,
 }
@@ -82,35 +74,31 @@ pub(super) struct Pending {
     pub(super) token: u64,
     pub(super) record: Record,
     pub(super) spec: AppendSpec,
-    /// How many ids it had before.
+    /// Number of earlier ids of this record.
     pub(super) again: u32,
     pub(super) completed: bool,
     pub(super) asked_at: Time,
     pub(super) place: Place,
 }
 
-/// Where an append is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// It has no position.
     Nowhere,
-    /// It has one, and so many replicas of the chain have it.
+    /// `hops` replicas of the chain have it.
     At {
         position: Position,
         hops: usize,
         /// Whether any replica may have it.
         sent: bool,
     },
-    /// It was on its way when its view ended: replicas are asked in turn whether it is there; so
-    /// many could not say.
+    /// In flight when its view ended: asks the replicas in turn; `tries` could not tell.
     Asked { position: Position, tries: usize },
-    /// Something else is at its position.
+    /// Another record is at its position.
     Overtaken,
 }
 
-/// How much has been asked for and is not at the head of a chain yet: two messages full, and half
-/// of what may be on its way to a replica, so that what has a position is not overdue only because
-/// much was submitted before it, or because it may not leave yet.
+/// Records on the way to their heads: at most two batches, and half of a replica's window, so that
+/// queueing alone makes no position overdue.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct InFlightToHead {
     records: usize,
@@ -202,8 +190,8 @@ impl Machine for LogClient {
 }
 
 impl LogClient {
-    /// A client of the log that `entry` describes. It always opens a session of its own, if it goes
-    /// on with another one as its successor.
+    /// Creates a client of the log in `entry`. It always opens its own session, perhaps as a
+    /// resumed one's successor.
     #[must_use]
     pub fn new(config: LogClientConfig, entry: LogEntry) -> Self {
         let (jitter, batch_bytes) = (Jitter::new(config.random), config.options.limits.batch_bytes);
@@ -241,39 +229,38 @@ impl LogClient {
         client
     }
 
-    /// The session that appends go to, once one is open, and the number of the next append. While
-    /// an earlier run's appends are made again, it is theirs.
+    /// The open session and its next number; while an earlier run's appends are repeated, theirs.
     #[must_use]
     pub fn session(&self) -> Option<(SessionId, u64)> {
         self.session.map(|session| self.earlier.past.next().unwrap_or((session, self.end())))
     }
 
-    /// The register's entry, as far as this client knows.
+    /// The latest known register entry.
     #[must_use]
     pub fn entry(&self) -> &LogEntry {
         self.log.entry()
     }
 
-    /// Why no view can be formed, if the sequencer said so.
+    /// Why no view can be formed, if the sequencer reported it.
     #[must_use]
     pub fn unavailable(&self) -> Option<&str> {
         self.log.unavailable()
     }
 
-    /// The nodes that have not answered, and whether they said that they have no room, and if so,
-    /// because their disk is full.
+    /// Nodes that have not answered, each with `Some(true)` if its disk is full, `Some(false)` if
+    /// it lacks room otherwise, and `None` if it did not refuse.
     pub fn waits_for(&self) -> impl Iterator<Item = (NodeId, Option<bool>)> {
         let leader = self.log.view().map(|view| view.leader).filter(|_| self.granted < self.end());
         leader.map(|leader| (leader, None)).into_iter().chain(self.writes.waits_for())
     }
 
-    /// How many appends wait for something.
+    /// Number of appends in progress.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.pending.len() + self.earlier.past.in_flight()
     }
 
-    /// Whether an application waits for an answer that needs a view.
+    /// Whether a caller waits for an answer that needs a view.
     fn is_waiting(&self) -> bool {
         let resumes =
             self.earlier.resuming.is_some() && (self.askers.want_session() || self.askers.want_end());
@@ -282,8 +269,8 @@ impl LogClient {
 
     fn submit(&mut self, token: u64, record: Record, spec: AppendSpec, out: &mut Out) {
         self.work_is_due = true;
-        // No append of an earlier run is objected to, and it is not known yet which those are while
-        // this one resumes.
+        // `objection` does not apply to an earlier run's append. While this run resumes, an
+        // append's run is unknown.
         if self.earlier.past.claim(token, true) {
             return;
         }
@@ -295,7 +282,6 @@ impl LogClient {
         self.enqueue(token, record, spec, 0);
     }
 
-    /// Why a record is not appended, if it is not.
     pub(super) fn objection(&self, record: &Record, spec: AppendSpec) -> Option<Failure> {
         let config = self.log.config();
         if matches!(spec.shard, ShardChoice::Fixed(_)) {
@@ -313,12 +299,10 @@ impl LogClient {
         self.work_is_due = true;
     }
 
-    /// The number of the next append.
     pub(super) fn end(&self) -> u64 {
         self.base + self.pending.len() as u64
     }
 
-    /// The append of this number, if it is not completed and let go of.
     pub(super) fn numbered(&mut self, number: u64) -> Option<&mut Pending> {
         self.pending.get_mut(usize::try_from(number.checked_sub(self.base)?).ok()?)
     }
@@ -360,7 +344,6 @@ impl LogClient {
         }
     }
 
-    /// The sequencer gave positions to the numbers from `first` on.
     fn given(&mut self, now: Time, first: u64, spans: &[Span]) {
         if self.is_recovering || first > self.granted {
             return;
@@ -401,15 +384,14 @@ impl LogClient {
         }
     }
 
-    /// Goes on in a new view. Below its start everything is written: the client asks what is at the
-    /// positions that its writes were on their way to. Positions that were granted beyond count for
-    /// nothing.
+    /// Everything below the view's start is written: looks up the writes in flight there. Grants
+    /// beyond are void.
     fn enter_view(&mut self, now: Time, out: &mut Out) {
         self.talk_anew();
         self.is_over = false;
         let Some(view) = self.log.view() else { return };
         self.placed.clear();
-        // Positions beyond that were given out, and not written, are given out anew.
+        // Unwritten positions above the start are granted again.
         self.since = self.since.min(view.start);
         let mut is_gone = false;
         for (number, pending) in
@@ -431,7 +413,7 @@ impl LogClient {
         self.tails.enter_view();
         self.earlier.enter_view(self.log.entry());
         if is_gone {
-            // A position is trimmed, and its shard has left: no replica knows what was there.
+            // Trimmed, and its shard has left: no replica knows the record there.
             self.session_lost(out);
         }
         self.give_up_positions();
@@ -471,16 +453,14 @@ impl LogClient {
         }
     }
 
-    /// Nothing that was said to anybody waits for an answer.
     fn talk_anew(&mut self) {
         let batch_bytes = self.config.options.limits.batch_bytes;
         self.writes = self.log.view().map(|view| Writes::new(view, batch_bytes)).unwrap_or_default();
         self.sequencer = Conversation::new(Time::ZERO, batch_bytes);
     }
 
-    /// The tail of this view is known: a session that is opened now is younger than all that the
-    /// log has forgotten. The next view may begin lower, so the session is named after what is
-    /// final.
+    /// Opens a session at this view's tail, younger than all forgotten ones. Its id has the view's
+    /// start, since the next view may begin below the tail.
     pub(super) fn open_session(&mut self, view: ViewNumber, tail: Position) {
         let start = self.log.view().map_or(Position::ZERO, |view| view.start);
         let session = self.config.session(start, self.sessions_opened);
@@ -493,8 +473,7 @@ impl LogClient {
         self.work_is_due = true;
     }
 
-    /// Once everything is completed, nothing of the session is on its way that could still get into
-    /// the log.
+    /// Once all is completed, no write is in flight.
     fn end_session(&mut self, out: &mut Out) {
         let is_drained = self.in_flight() == 0 && self.earlier.resuming.is_none();
         while let Some(token) = self.askers.take_end(is_drained) {
@@ -513,7 +492,6 @@ impl LogClient {
         self.in_flight_to_head = InFlightToHead::default();
     }
 
-    /// Asks the sequencer for positions for whatever has none.
     fn ask_positions(&mut self, now: Time, out: &mut Out) {
         let (Some(session), Some(view)) = (self.session, self.log.view()) else { return };
         let (view, leader) = (view.number, view.leader);
@@ -561,25 +539,24 @@ impl LogClient {
         out.push(send(leader, message));
     }
 
-    /// Whether there is something to ask positions for, and not so much on its way that these would
-    /// get old.
+    /// Whether positions are needed, and would be used soon.
     fn may_ask(&self) -> bool {
         self.asked < self.end() && self.in_flight_to_head.has_room(self.config.options.limits, self.window())
     }
 
-    /// How many bytes of records may be on their way to any replica.
+    /// Bytes that may be in flight to any replica.
     fn window(&self) -> usize {
         self.writes.window().min(self.sequencer.window())
     }
 
-    /// More than should waits for the disk of a replica. What has a position goes to it all the
-    /// same, since others wait for it; fewer positions are asked for, and later.
+    /// A replica's disk falls behind. Writes with positions continue, since others wait for them;
+    /// new requests slow down.
     fn pressed(&mut self, now: Time) {
         let jitter = self.jitter.draw();
         self.sequencer.slows(now, jitter);
     }
 
-    /// Positions that were asked for from this number on are asked for again.
+    /// Repeats the requests from this number on.
     fn ask_again_from(&mut self, number: u64) {
         while self.asked > number {
             self.asked -= 1;
@@ -597,12 +574,11 @@ impl LogClient {
         self.forget_session();
     }
 
-    /// The view that answers count in; none once it is over.
+    /// The view in which answers count; `None` once over.
     fn view_in_force(&self) -> Option<ViewNumber> {
         (!self.is_over).then(|| self.log.view_number())
     }
 
-    /// The id of an append.
     pub(super) fn id(&self, number: u64) -> Option<RecordId> {
         self.session.map(|session| RecordId { session, number })
     }

@@ -1,5 +1,5 @@
-//! How a client's appends come to their ends; and what it does when something else is at the
-//! position of one.
+//! How a client's appends complete, and how it recovers when another record takes an append's
+//! position.
 
 use seriatim_model::{Position, SessionId, Time};
 
@@ -7,7 +7,7 @@ use super::client::{InFlightToHead, LogClient, Out, Place};
 use crate::parts::appending::{Failure, Reply, reply};
 
 impl LogClient {
-    /// All replicas of a chain have a record.
+    /// All replicas of a chain have the record.
     pub(super) fn complete(&mut self, number: u64, position: Position, out: &mut Out) {
         self.placed.remove(&position);
         self.in_log = self.in_log.max(number + 1);
@@ -23,18 +23,18 @@ impl LogClient {
         self.release();
     }
 
-    /// Lets go of the completed appends at the front.
+    /// Drops completed appends.
     fn release(&mut self) {
         while self.pending.front().is_some_and(|pending| pending.completed) {
             self.pending.pop_front();
             self.base += 1;
         }
-        // A caller that wants the session to end waits for this.
+        // The session's end may wait for this.
         self.work_is_due |= self.pending.is_empty();
     }
 
-    /// Something else is at its position. It may get another, if nothing that was submitted later
-    /// is in the log.
+    /// Another record is at its position. It may get a new one, unless a later append is in the
+    /// log.
     pub(super) fn overtaken(&mut self, now: Time, number: u64, position: Position) {
         self.placed.remove(&position);
         let Some(pending) = self.numbered(number) else { return };
@@ -46,8 +46,8 @@ impl LogClient {
         self.give_up_positions();
     }
 
-    /// Takes no more positions until it is known what became of those that records were sent to.
-    /// What comes after the last of these gives its positions up.
+    /// Requests no positions until the outcome of all sent writes is known. Appends after the last
+    /// sent one abandon theirs.
     pub(super) fn give_up_positions(&mut self) {
         if !self.is_recovering {
             self.is_recovering = true;
@@ -65,8 +65,8 @@ impl LogClient {
         }
     }
 
-    /// When it is known what became of everything that was sent: what has no position, and is
-    /// followed in the log by what was submitted later, fails; the rest takes new positions.
+    /// Once all outcomes are known, an append without a position fails if a later one is in the
+    /// log; the others get new positions.
     pub(super) fn end_recovery_if_known(&mut self, now: Time, out: &mut Out) {
         if !self.is_recovering || !self.placed.is_empty() {
             return;
@@ -85,7 +85,7 @@ impl LogClient {
         self.work_is_due = true;
     }
 
-    /// A later append is in the log: this one is not, and never will be under its id.
+    /// A later append is in the log, so this one never will be.
     fn not_appended(&mut self, now: Time, number: u64, out: &mut Out) {
         let Some(id) = self.id(number) else { return };
         let Some(pending) = self.numbered(number).filter(|pending| !pending.completed) else { return };
@@ -100,7 +100,6 @@ impl LogClient {
         }
     }
 
-    /// No replica knows any more what became of some append.
     pub(super) fn session_lost(&mut self, out: &mut Out) {
         match self.session {
             Some(session) => self.lose(session, out),
@@ -108,7 +107,7 @@ impl LogClient {
         }
     }
 
-    /// No replica knows any more what became of some append of this session, or of one before it.
+    /// An append's outcome is unknown, in this session or an earlier one.
     pub(super) fn lose(&mut self, session: SessionId, out: &mut Out) {
         let uncompleted = self.pending.drain(..).filter(|pending| !pending.completed);
         let tokens = uncompleted.map(|pending| pending.token).chain(self.earlier.past.give_up());

@@ -1,5 +1,4 @@
-//! The sessions that the sequencer gives no positions any more, because other runs of their
-//! programs went on with them.
+//! Sessions that get no more positions, because other runs continue them.
 
 use std::collections::BTreeMap;
 
@@ -7,43 +6,39 @@ use seriatim_model::{Position, SessionId};
 
 use crate::control::EndedSessions;
 
-/// The sessions that ended before the view began, as the register has it, and those that clients
-/// closed in it. Closed is a session for as long as the view lasts, whatever becomes of its closer;
-/// ended it is when the register says so.
+/// Sessions that ended before the view, by the register, and those that clients closed in it. A
+/// closed session stays closed in this view; it ends only in the register.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fences {
-    /// All positions that a session was ever given are below.
+    /// Bound above every position ever granted to the session.
     closed: BTreeMap<SessionId, Position>,
-    /// A session that is not known, and appended last below, may be one that was forgotten.
+    /// An unknown session whose last append is below may be a forgotten one.
     floor: Position,
 }
 
 impl Fences {
-    /// The fences of a view that starts there. Whatever clients said of sessions that had ended by
-    /// then, nothing was given out beyond.
+    /// Nothing was granted beyond `start`, despite clients' claims about ended sessions.
     pub(super) fn new(ended: &EndedSessions, start: Position) -> Self {
         let closed = ended.sessions.iter().map(|ended| (ended.session, ended.below.min(start))).collect();
         Self { closed, floor: ended.floor.min(start.next()) }
     }
 
-    /// A session that was opened when so much had been given out is none that was forgotten.
+    /// Sessions opened at or above this tail were not forgotten.
     pub(super) fn floor(&self) -> Position {
         self.floor
     }
 
-    /// Whether a session that appended last at `since`, and was given nothing in this view, is
-    /// given nothing any more.
+    /// Whether to refuse a session without grants in this view, whose last append was at `since`.
     pub(super) fn refuse(&self, session: SessionId, since: Position) -> bool {
         self.is_closed(session) || since < self.floor
     }
 
-    /// Whether a session is known to be closed.
     pub(super) fn is_closed(&self, session: SessionId) -> bool {
         self.closed.contains_key(&session)
     }
 
-    /// A session is given nothing at `next` or beyond. Of more than `most`, the one is forgotten
-    /// that ended lowest. Returns below which position all is that it was given.
+    /// Beyond `most` sessions, forgets the one with the lowest bound. Returns the bound of the
+    /// session's grants.
     pub(super) fn close(&mut self, session: SessionId, next: Position, most: usize) -> Position {
         let below = *self.closed.entry(session).or_insert(next);
         while self.closed.len() > most.max(1) {

@@ -1,10 +1,8 @@
-//! The positions that the sequencer granted and that may not be written yet, and whether their
-//! clients still write them.
+//! Granted positions that may be unwritten, and whether their clients still write them.
 //!
-//! How long a record takes says nothing of its client: links, disks and processors are slow for
-//! sound clients, too. The sequencer leaves a position to be filled when its client is gone, or
-//! says that it does not write it any more. While a client's connection stands and positions of it
-//! are late, the sequencer asks it.
+//! Delay proves nothing about a client: links, disks and processors may be slow. The sequencer lets
+//! a position be filled when its client is gone, or abandons it. It asks connected clients about
+//! late positions.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -15,58 +13,54 @@ use seriatim_model::{Address, Peer, Position, SessionId, Span, Time, limits};
 use super::adaptive_timeout::AdaptiveTimeout;
 use crate::parts::Backoff;
 
-/// How many grants are looked at for questions, and for what answers say: those that others wait
-/// for come first.
+/// Number of grants checked for questions and answers, the oldest first.
 const MOST_LOOKED_AT: usize = 1024;
-/// How long a client whose connection closed has to say over another one that it is there, if its
-/// records may take as long.
+/// Time for a client to return over a new connection, unless its records need less.
 const COME_BACK_WITHIN: Duration = Duration::from_millis(40);
-/// The longest pause between two questions to a client that does not answer.
+/// Longest pause between questions to a silent client.
 const ASK_MOST: Duration = Duration::from_secs(1);
 
-/// The positions that were given out and are not known to be written.
+/// Granted positions not known to be written.
 ///
-/// Invariant: `given` are in the order of positions, and become due in that order; `holders` has
-/// those that hold some of them, with how many.
+/// Invariant: `given` is in order of positions, and becomes due in that order; `holders` has the
+/// sessions that hold some of them, each with their number.
 #[derive(Clone, Debug)]
 pub(super) struct Grants {
     given: VecDeque<Grant>,
     holders: BTreeMap<SessionId, Holder>,
-    /// How long a client may leave a question unanswered: several times as long as answers have
-    /// lately taken.
+    /// How long a client may leave a question unanswered: a multiple of recent answer times.
     silence: AdaptiveTimeout,
 }
 
-/// Positions that were given out at once.
+/// Positions granted together.
 #[derive(Clone, Copy, Debug)]
 struct Grant {
     first: Position,
     end: Position,
-    /// From when on it is late.
+    /// Time from which the grant is late.
     due: Time,
-    /// The session that they are granted to, and its take; none if the sequencer keeps them, or if
-    /// the client does not write them any more.
+    /// The session and its take; `None` if the sequencer keeps the positions, or the client
+    /// abandoned them.
     to: Option<(SessionId, u64)>,
 }
 
-/// A session that was given positions.
 #[derive(Clone, Copy, Debug)]
 struct Holder {
-    /// Where its client was heard last.
+    /// Last known address.
     from: Address,
     grants: usize,
-    /// Its client writes nothing any more that was given in earlier takes.
+    /// The client has abandoned earlier takes.
     take: u64,
-    /// How long its records may take.
+    /// Time that its records may need.
     fill_timeout: Duration,
-    /// When its connection closed, if it did not come back.
+    /// When its connection closed, unless it returned.
     closed_at: Option<Time>,
-    /// Since when a question is not answered.
+    /// Time of the first unanswered question.
     asked_at: Option<Time>,
     asks: Backoff,
 }
 
-/// The client that positions are given to.
+/// The receiving client.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct To {
     pub(super) session: SessionId,
@@ -74,7 +68,7 @@ pub(super) struct To {
     pub(super) from: Address,
 }
 
-/// A question to a client: does it still write these?
+/// Asks a client whether it still writes these positions.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Question {
     pub(super) to: Address,
@@ -84,7 +78,7 @@ pub(super) struct Question {
 }
 
 impl Holder {
-    /// Its answers may wait behind its records.
+    /// Its answers may queue behind its records.
     fn is_gone(&self, now: Time, silence: Duration) -> bool {
         self.closed_at.is_some_and(|at| now >= at + self.fill_timeout.min(COME_BACK_WITHIN))
             || self.asked_at.is_some_and(|at| now >= at + silence.max(self.fill_timeout))
@@ -104,18 +98,17 @@ impl Grants {
         Self { given: VecDeque::new(), holders: BTreeMap::new(), silence }
     }
 
-    /// Nothing is late any more.
     pub(super) fn clear(&mut self) {
         self.given.clear();
         self.holders.clear();
     }
 
-    /// When the first of the positions are late.
+    /// When the first grant is late.
     pub(super) fn due(&self) -> Option<Time> {
         self.given.front().map(|grant| grant.due)
     }
 
-    /// Positions are granted, which are late after this timeout.
+    /// Grants positions that are late after `fill_timeout`.
     pub(super) fn give(
         &mut self,
         now: Time,
@@ -123,7 +116,7 @@ impl Grants {
         fill_timeout: Duration,
         to: Option<To>,
     ) {
-        // They are late in order, a few at a time.
+        // Grants become late in order.
         let due = now + fill_timeout.min(limits::FILL_AFTER_MOST);
         let due = self.given.back().map_or(due, |earlier| due.max(earlier.due));
         let named = to.map(|to| (to.session, to.take));
@@ -156,8 +149,7 @@ impl Grants {
         holder.grants += usize::from(!is_joined);
     }
 
-    /// Something came of a session. Its client writes nothing any more that was given in earlier
-    /// takes than this one.
+    /// A session's client sent something: it has abandoned takes before `take`.
     pub(super) fn hear(&mut self, from: Address, session: SessionId, take: u64) {
         if let Some(holder) = self.holders.get_mut(&session) {
             holder.hear(from);
@@ -165,15 +157,14 @@ impl Grants {
         }
     }
 
-    /// Another run goes on with a session: the log does not wait for what this one writes.
+    /// Another run continues the session: abandons its grants.
     pub(super) fn end(&mut self, session: SessionId) {
         if let Some(holder) = self.holders.get_mut(&session) {
             holder.take = u64::MAX;
         }
     }
 
-    /// A client says that it is there, and which of the positions it was asked for it leaves to be
-    /// filled.
+    /// A client answered: it abandons the positions in `left`.
     pub(super) fn answered(&mut self, now: Time, from: Address, session: SessionId, left: &[Span]) {
         let Some(holder) = self.holders.get_mut(&session) else { return };
         if let Some(asked_at) = holder.asked_at {
@@ -193,13 +184,11 @@ impl Grants {
         self.lets_go(session, let_go);
     }
 
-    /// A shard's replica answered after so long: what answers of clients wait for at this node,
-    /// that waited for.
+    /// A shard took this long to answer; so may clients.
     pub(super) fn shard_answered(&mut self, now: Time, took: Duration) {
         self.silence.took(now, took);
     }
 
-    /// A client's connection closed.
     pub(super) fn disconnected(&mut self, now: Time, peer: Peer) {
         let Peer::Client(connection) = peer else { return };
         for holder in self.holders.values_mut() {
@@ -209,7 +198,7 @@ impl Grants {
         }
     }
 
-    /// The observer was late by so much, and may not have read what has arrived.
+    /// The sequencer ran late, and may not have read arrived messages: extends the deadlines.
     pub(super) fn looks_late(&mut self, now: Time, by: Duration) {
         for holder in self.holders.values_mut() {
             holder.closed_at = holder.closed_at.map(|at| now.min(at + by));
@@ -217,8 +206,8 @@ impl Grants {
         }
     }
 
-    /// Lets go of the first positions as long as they are written, or late and abandoned by their
-    /// clients. Returns the new lower bound, if it let go of any.
+    /// Drops leading grants that are written, or late and abandoned. Returns the new lower bound,
+    /// if it changed.
     pub(super) fn drop_done(
         &mut self,
         now: Time,
@@ -242,8 +231,8 @@ impl Grants {
         overdue
     }
 
-    /// The questions that are due: for positions that have been late for a while, so that most of
-    /// what is merely written late is known to be written before.
+    /// Due questions. Positions must have been late for a while: most late writes are known by
+    /// then.
     pub(super) fn questions(
         &mut self,
         now: Time,
@@ -274,7 +263,7 @@ impl Grants {
         questions
     }
 
-    /// Whether the client of these positions writes them, as far as is known.
+    /// Whether the client presumably still writes these.
     fn is_held(&self, now: Time, grant: &Grant) -> bool {
         grant.to.is_some_and(|(session, take)| {
             let holder = self.holders.get(&session);
@@ -282,7 +271,6 @@ impl Grants {
         })
     }
 
-    /// So many grants of a session are not its any more.
     fn lets_go(&mut self, session: SessionId, grants: usize) {
         let Some(holder) = self.holders.get_mut(&session) else { return };
         assert!(holder.grants >= grants, "a session lets go of what it was given");

@@ -1,10 +1,9 @@
-//! View changes of logs whose records are on the shards from the first (Corfu §3): only the shards'
-//! replicas hold anything, so the controller fences them, and each shard flushes itself.
+//! View changes of logs whose records are on the shards from the start (Corfu §3): only the shards'
+//! replicas have state, so the controller fences them, and each shard flushes itself.
 //!
-//! A flush writes everything from where some shard had a hole once more, under the claim and on all
-//! replicas that the new view is to have, with junk where nothing was; so a view starts without
-//! holes. It takes the records from the first complete replica of a chain: that one has whatever
-//! the ones after it have.
+//! A flush rewrites everything from the first hole of any shard on, under the claim, on all
+//! replicas of the new view, with junk in the holes. The source is the first complete replica of a
+//! chain: it has everything that the later ones have.
 
 use std::collections::BTreeMap;
 
@@ -13,15 +12,14 @@ use seriatim_model::{Member, Position, ShardId, ShardMembers};
 use crate::control::{Evidence, Flush, FlushRange, Handover};
 use crate::shard::Held;
 
-/// The positions that some chain has not written to its end are written anew.
+/// Rewrites positions that some chain does not have on all its replicas.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Chains;
 
 impl Chains {
-    /// Below it, every shard has everything on all replicas, by the word of the complete ones; or
-    /// no replica has to have it any more. A replica that has trimmed cannot say what was there: it
-    /// would flush junk. With the new view, the highest trim point is that of all, so what it
-    /// writes anew does not begin below.
+    /// Positions below are on all replicas, as the complete ones report, or trimmed somewhere. A
+    /// replica that has trimmed would flush junk there, so the flush starts at the highest trim
+    /// point, which the new view adopts.
     fn written_everywhere(evidence: &Evidence) -> Position {
         Self::stable_everywhere(evidence).max(evidence.highest_trim())
     }
@@ -35,9 +33,8 @@ impl Chains {
         evidence.old_shards().filter_map(stable).min().unwrap_or_else(|| evidence.highest_stable())
     }
 
-    /// Where what was written under the old view ends. A shard none of whose replicas is complete
-    /// any more also keeps what they know to be final, as far as one of them has it, and all that
-    /// one has that was written to as a member.
+    /// End of the old view's writes, as complete replicas report. For a shard without one, members
+    /// of the old view count; the highest stable bound always counts.
     fn written_end(evidence: &Evidence) -> Position {
         let was_written = |held: &&Held| held.view == evidence.old();
         let ends = evidence.old_shards().flat_map(|shard| {
@@ -49,14 +46,14 @@ impl Chains {
         ends.fold(evidence.highest_stable(), Position::max)
     }
 
-    /// Below it, a replica has what its shard is to keep of what is written anew. What it misses as
-    /// a member lies before that.
+    /// Bound below which a replica has its part of the flush. A member misses only positions below
+    /// the flush.
     fn kept(evidence: &Evidence, held: &Held) -> Position {
         held.holds_to(evidence.history()).unwrap_or(Position::MAX)
     }
 
-    /// Below it, all shards keep what they have, although some have no complete replica any more:
-    /// one of the others has it.
+    /// Bound below which the shards without a complete replica keep their records, on incomplete
+    /// ones. `None`: there is no such shard.
     fn kept_everywhere(evidence: &Evidence) -> Option<Position> {
         let incomplete = evidence.old_shards().filter(|shard| evidence.complete(*shard).next().is_none());
         let kept = |shard| evidence.fenced(shard).map(|(_, held)| Self::kept(evidence, held)).max();
@@ -64,9 +61,8 @@ impl Chains {
         Some(least.min(Self::written_end(evidence)))
     }
 
-    /// The replica of a shard that is to flush it, of those that the new view has for it: the first
-    /// complete one of its chain, or the next if that could not read its records; if none is
-    /// complete, the one that has most of what is flushed.
+    /// The new view's replica that flushes a shard: the chain's first complete one, or the next
+    /// after a failed read; without any, the replica with most of the range.
     fn source(evidence: &Evidence, ShardMembers { shard, replicas, .. }: &ShardMembers) -> Member {
         let chain: Vec<Member> = evidence.old_replicas(*shard).collect();
         let is_complete = |member: &Member| evidence.is_complete(*shard, Some(member));
@@ -85,7 +81,7 @@ impl Chains {
 }
 
 impl Handover for Chains {
-    /// The sequencer keeps nothing.
+    /// The sequencer has no state to seal.
     fn seals(&self) -> bool {
         false
     }
@@ -98,7 +94,6 @@ impl Handover for Chains {
         Self::written_everywhere(evidence).max(Self::kept_everywhere(evidence).unwrap_or_default())
     }
 
-    /// Every shard of the old view flushes itself.
     fn flush(&self, evidence: &Evidence, shards: &[ShardMembers]) -> Flush {
         let range = self.range(evidence);
         let has_part = |shard: ShardId| !evidence.is_fresh(shard) && !range.is_empty();
@@ -108,17 +103,16 @@ impl Handover for Chains {
         Flush::by_shards(range, sources)
     }
 
-    /// The flush writes positions where the old view placed them.
+    /// The flush keeps the old view's placement.
     fn joins_at(&self, flush: FlushRange) -> Position {
         flush.end()
     }
 
-    /// All that the flush writes is the new view's.
+    /// The new view decides all flushed positions.
     fn decides_from(&self, _: &Evidence, flush: FlushRange) -> Position {
         flush.first()
     }
 
-    /// The new view begins with the highest trim point for all its replicas.
     fn trimmed(&self, evidence: &Evidence, _: &[ShardMembers]) -> Position {
         evidence.highest_trim()
     }

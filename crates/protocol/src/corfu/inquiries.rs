@@ -1,4 +1,4 @@
-//! A client's word on positions that it was given and that are not written.
+//! A client's answers about granted, unwritten positions.
 
 use seriatim_model::{
     Address, Endpoint, NodeId, Position, RecordId, SessionId, ShardId, Span, Time, ViewNumber,
@@ -12,8 +12,9 @@ use crate::parts::junk;
 use crate::parts::timeouts::RECONNECT_AFTER;
 
 impl LogClient {
-    /// The sequencer asks whether it still writes these. Where the head of the chain has the
-    /// record, others may bring it down the chain: nothing else comes there any more.
+    /// Answers the sequencer's question about unwritten positions. If the head has the record, the
+    /// position counts as `left`: others may pass the record down the chain, and nothing else can
+    /// be written there.
     pub(super) fn is_asked(&self, now: Time, session: SessionId, take: u64, spans: &[Span], out: &mut Out) {
         let positions = spans.iter().flat_map(|span| span.positions());
         let left = positions.filter(|position| !self.is_writing(now, session, take, *position));
@@ -25,7 +26,7 @@ impl LogClient {
             return false;
         }
         let Some(number) = self.placed.get(&position) else {
-            // It may have been given, and the answer be on its way.
+            // Its grant may be in flight.
             return take == self.take && !self.is_recovering && self.granted < self.end();
         };
         let place = self.pending[(number - self.base) as usize].place;
@@ -34,9 +35,8 @@ impl LogClient {
         is_to_head && self.log.view().is_some_and(|view| !self.writes.are_cut_off(now, view, &place, limits))
     }
 
-    /// The view is over, and a shard asks what this client has for positions where it has nothing.
-    /// From now on no answer of that view counts: a record that the client offers for its position
-    /// takes no other one there.
+    /// The view is over, and a shard asks for records for vacant positions. From now on no answer
+    /// of that view counts: the client writes an offered record nowhere else.
     pub(super) fn offer(
         &mut self,
         now: Time,
@@ -71,7 +71,7 @@ impl LogClient {
         out.push(ClientEffect::Send { to, message: ShardMessage::Offer { claim, upto, runs }.into() });
     }
 
-    /// The connection to the sequencer broke: the client announces itself over the next one.
+    /// Announces the client over the next connection.
     pub(super) fn announce_later(&mut self, now: Time) {
         self.announce_at = (!self.placed.is_empty()).then_some(now + RECONNECT_AFTER);
     }

@@ -1,5 +1,4 @@
-//! The messages of Corfu's sequencer. What is written, and where it is written, is in
-//! `shard/message.rs`.
+//! Messages of Corfu's sequencer; `shard/message.rs` has those of the shards.
 
 use seriatim_model::wire::wire_enum;
 use seriatim_model::{Endpoint, Position, SessionId, Span, ViewNumber};
@@ -10,97 +9,74 @@ use crate::roles::{self, Family};
 /// Messages between clients and the sequencer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
-    /// Client to sequencer: positions for these numbers of a session, in order.
+    /// Client to sequencer: asks for positions for these numbers, in order. Reply: `Given`,
+    /// `OutOfOrder` or `Expired`.
     Next {
-        /// The view that the client believes in.
         view: ViewNumber,
-        /// Its session.
         session: SessionId,
-        /// How often the client gave up positions that it had been given. Whatever was asked for
-        /// before does not count any more, from `ungranted` on.
+        /// Number of times that the client abandoned positions. A new take supersedes earlier
+        /// requests, from `ungranted` on.
         take: u64,
-        /// The lowest number that the client has been told no position of, in this take.
+        /// Lowest number without a position in this take.
         ungranted: u64,
-        /// The first of the numbers: not below `ungranted`.
+        /// First of the numbers; at least `ungranted`.
         first: u64,
-        /// How many.
         count: u64,
-        /// How long the client may take from here until the head of a chain has its records, in
-        /// milliseconds.
+        /// Time that the client needs to reach the head of a chain, in milliseconds.
         fill_timeout_ms: u32,
-        /// The position of the last record of the session that its client knows to be in the log;
-        /// if there is none, one from before the session was opened.
+        /// Position of the session's last record known to be in the log; without one, a position
+        /// from before the session was opened.
         since: Position,
     },
-    /// Sequencer to client: these.
+    /// Sequencer to client: grants positions.
     Given {
-        /// The view that this counts in.
         view: ViewNumber,
-        /// The session.
         session: SessionId,
-        /// The take that was asked in.
         take: u64,
-        /// The first of the numbers.
         first: u64,
-        /// The positions of the numbers from the first on.
+        /// Positions of the numbers from `first` on.
         spans: Vec<Span>,
     },
-    /// Sequencer to client: questions are missing; ask from `expected` on.
+    /// Sequencer to client: earlier requests are missing; repeat them from `expected` on.
     OutOfOrder {
-        /// The sequencer's view.
         view: ViewNumber,
-        /// The session.
         session: SessionId,
-        /// The take that was asked in.
         take: u64,
-        /// The number to ask from.
         expected: u64,
     },
-    /// Client to sequencer: another run goes on with this session, which is given no more
-    /// positions.
+    /// Client to sequencer: another run continues this session; grant it no more positions. Reply:
+    /// `Closed`.
     Close {
-        /// The view that the client believes in.
         view: ViewNumber,
-        /// The session.
         session: SessionId,
     },
-    /// Sequencer to client: it is given none in this view.
+    /// Sequencer to client: this view grants the session nothing more.
     Closed {
-        /// The view.
         view: ViewNumber,
-        /// The session.
         session: SessionId,
-        /// All positions that it was ever given are below.
+        /// Bound above every position ever granted to it.
         below: Position,
     },
-    /// Sequencer to client: another run went on with this session, or may have, and that was
+    /// Sequencer to client: another run continues this session, or may do so: the sequencer has
     /// forgotten.
     Expired {
-        /// The view.
         view: ViewNumber,
-        /// The session.
         session: SessionId,
     },
-    /// Sequencer to client: these were given to it a while ago and are not written. Does it write
-    /// them?
+    /// Sequencer to client: asks whether the client still writes these late positions. Reply:
+    /// `Writing`.
     Unwritten {
-        /// The view.
         view: ViewNumber,
-        /// The session.
         session: SessionId,
-        /// The take that they were given in.
         take: u64,
-        /// The positions.
         spans: Vec<Span>,
     },
-    /// Client to sequencer: it is there, and writes what it was asked for, but for some.
+    /// Client to sequencer: the client is alive, and writes the positions except `left`.
     Writing {
-        /// The view that the client believes in.
         view: ViewNumber,
-        /// Its session.
         session: SessionId,
-        /// The positions that it does not write, or that the heads of their chains have: a shard
-        /// that waits may bring down the chain what is there, or have them filled.
+        /// Positions that it abandons, or whose heads already have the record: shards may complete
+        /// these.
         left: Vec<Span>,
     },
 }
@@ -124,7 +100,7 @@ impl Family for Message {
     }
 }
 
-// 4 to 8 were used before version 6, and are not used again.
+// 4 to 8 were used before version 6 and stay unused.
 wire_enum! {
     Message {
         1 => Next { view, session, take as number, ungranted as number, first as first, count as number, fill_timeout_ms, since },

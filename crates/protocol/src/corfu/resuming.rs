@@ -1,20 +1,19 @@
-//! How a client goes on with the session of an earlier run.
+//! How a client resumes the session of an earlier run.
 //!
-//! No role remembers which positions a session was granted. So the client has the sequencer grant
-//! it no more; all that it was granted is written or filled; and then the replicas look which of
-//! its records are there. The client puts into the register's entry of the log that the session has
-//! ended, with which record, and where this run goes on. Every later view is made from that entry:
-//! no sequencer grants the session anything any more. The register takes it only while the view
-//! stands in which the session was closed; otherwise all begins again.
+//! No role remembers a session's grants. So the sequencer stops granting it positions; all granted
+//! positions are written or filled; and then the replicas search for its records. The client
+//! registers the session's end and its successor in the log's register entry. Later views start
+//! from that entry, so no sequencer grants the session anything again. The register accepts this
+//! only in the view in which the session was closed; otherwise the client starts over.
 //!
 //! ```text
 //! client                    sequencer     shards      register
 //!   |--- Close a ------------->|             |            |
 //!   |<-- Closed a below 40 ----|             |            |
 //!   |--- Seek a in 32..40 ------------------>|            |
-//!   |<-- Sought: a4 at 33, a6 at 35 ---------|            |     final, and nothing else of the session will be
+//!   |<-- Sought: a4 at 33, a6 at 35 ---------|            |     final: a gets no other records
 //!   |--- EndSession a at 7, successor c ----------------->|
-//!   |<-- Current: a ended at 7, successor c --------------|     if it says b, an earlier run was faster: b is closed
+//!   |<-- Current: a ended at 7, successor c --------------|     successor b: an earlier run was faster; close b
 //! ```
 
 use std::collections::BTreeMap;
@@ -32,65 +31,59 @@ use crate::mutation::{Mutation, Options};
 use crate::parts::appending::{ClientEffect, Failure, LogClientConfig, Reply, reply};
 use crate::parts::{KnownLog, Past, Resuming};
 
-/// The sessions of earlier runs: which of them is being ended, in which step that is, and what was
-/// found of them. It says what is to be said about them; what becomes of this run's own session by
-/// that is the client's business.
+/// Earlier runs' sessions: the one being ended, its stage, and the records found.
 ///
-/// Invariant: a step is taken only by an answer to what was asked in it: there is a `stage` beyond
-/// the first one only while a session is being ended.
+/// Invariant: only an answer to a stage's question advances it; there is a `stage` beyond the first
+/// one only while a session is being ended.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Earlier {
-    /// The sessions that are being ended.
     pub(super) resuming: Option<Resuming>,
     stage: Stage,
-    /// The sessions that the register says have ended.
+    /// Sessions whose end is registered.
     ended: EndedSessions,
-    /// Nothing of the session that is being ended is below.
+    /// The session being ended has nothing below.
     lowest: Position,
-    /// The sessions whose records are found.
+    /// Sessions with completed searches.
     searched: Vec<SessionId>,
-    /// The records of earlier runs that are asked for again.
+    /// Records of earlier runs that are appended again.
     places: BTreeMap<RecordId, Position>,
-    /// The appends among them that are asked for again.
+    /// The repeated appends.
     pub(super) past: Past,
 }
 
-/// The meaning of a step for the client.
+/// A stage's consequence for the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(super) enum Outcome {
-    /// An answer is awaited, or none came of it.
+    /// Awaits an answer.
     Waits,
-    /// The next thing can be said at once.
+    /// The next question is due.
     Due,
     /// All have ended: this run appends.
     Ended,
-    /// No replica can tell what became of them.
+    /// No replica can tell their outcome.
     Lost,
 }
 
-/// The step in which the session that is being ended is.
 #[derive(Clone, Debug, Default)]
 enum Stage {
-    /// It is looked which that is.
+    /// Selects the session.
     #[default]
     Begin,
-    /// It is closed.
     Close,
-    /// Its records are looked for; it may have ended before.
+    /// Searches for its records; its end, if registered already.
     Search(Search, Option<EndedSession>),
-    /// The client tells the register; and where the session's last record is.
+    /// Registers the end; the position of the session's last record.
     End(EndedSession, Position),
 }
 
 impl Earlier {
-    /// Goes on with such a session, if there is one.
     pub(super) fn new(resume: Option<(SessionId, u64)>) -> Self {
         let resuming = resume.map(|(session, number)| Resuming::new(session, number));
         Self { resuming, ..Self::default() }
     }
 
-    /// Nothing counts that was not in the register before this view.
+    /// Starts over: only registered ends count in a new view.
     pub(super) fn enter_view(&mut self, entry: &LogEntry) {
         if let Some(resuming) = &self.resuming {
             self.lowest = resuming.session().opened_at();
@@ -101,12 +94,12 @@ impl Earlier {
         }
     }
 
-    /// When to go on, if nothing is heard.
+    /// When to repeat the question.
     pub(super) fn deadline(&self) -> Option<Time> {
         self.resuming.as_ref().and_then(Resuming::deadline)
     }
 
-    /// Whether something is to be said now, and if so, whether it was said before and not answered.
+    /// `Some` if a question is due now: whether it is a repetition.
     fn ask(&mut self, now: Time, log: &KnownLog) -> Option<bool> {
         let resuming = self.resuming.as_mut().filter(|resuming| resuming.successor().is_some())?;
         let view = log.view()?.number;
@@ -114,11 +107,9 @@ impl Earlier {
         resuming.ask(now, view)
     }
 
-    /// Begins with the next session, unless one is being ended: goes from session to session, as
-    /// far as the register says that they have ended and their records that this run appends again
-    /// are found.
+    /// Follows registered successors to the next session that must be ended or searched.
     fn follow(&mut self, view: ViewNumber, batch: usize) -> Outcome {
-        // No session ends twice.
+        // Each session ends once.
         for _ in 0..=self.ended.sessions.len() {
             let Some(resuming) = &mut self.resuming else { return Outcome::Waits };
             let Some(session) = resuming.closing() else { return Outcome::Ended };
@@ -141,7 +132,7 @@ impl Earlier {
         }
     }
 
-    /// Says what the step needs to have answered.
+    /// Sends the stage's question.
     fn say(&mut self, log: &KnownLog, config: &LogClientConfig, out: &mut Out) -> Outcome {
         let Some(view) = log.view() else { return Outcome::Waits };
         let Some(session) = self.resuming.as_ref().and_then(Resuming::closing) else { return Outcome::Waits };
@@ -165,7 +156,7 @@ impl Earlier {
         Outcome::Waits
     }
 
-    /// The sequencer gives a session nothing any more. What it gave is below.
+    /// The sequencer has closed a session; all its grants are below.
     pub(super) fn closed(&mut self, session: SessionId, below: Position, batch: usize) -> Outcome {
         let Some(resuming) = &mut self.resuming else { return Outcome::Waits };
         if !matches!(self.stage, Stage::Close) || resuming.closing() != Some(session) {
@@ -177,7 +168,7 @@ impl Earlier {
         Outcome::Due
     }
 
-    /// A replica says where records of a session are.
+    /// A replica reports a session's records.
     pub(super) fn sought(
         &mut self,
         now: Time,
@@ -195,7 +186,7 @@ impl Earlier {
         if progress != Progress::None
             && let Some(resuming) = &mut self.resuming
         {
-            // The client repeats a question that it asks now when that one is late itself.
+            // Restarts the timeout of the question sent now.
             resuming.was_heard(now);
         }
         self.search_goes_on(view.number, progress, options, out)
@@ -219,7 +210,7 @@ impl Earlier {
         }
     }
 
-    /// Everything of a session that is in the log is found.
+    /// The search is complete.
     fn search_ends(&mut self, options: Options) -> Outcome {
         let Some(resuming) = &mut self.resuming else { return Outcome::Waits };
         let (stage, successor) = (std::mem::take(&mut self.stage), resuming.successor());
@@ -244,7 +235,7 @@ impl Earlier {
         Outcome::Due
     }
 
-    /// The register says which sessions have ended.
+    /// Handles the register's ended sessions.
     pub(super) fn register_says(&mut self, entry: &LogEntry) -> Outcome {
         let (Some(resuming), Stage::End(ended, since)) = (&mut self.resuming, &self.stage) else {
             return Outcome::Waits;
@@ -262,7 +253,7 @@ impl Earlier {
         }
     }
 
-    /// Answers what earlier runs appended, and this one appended again.
+    /// Answers earlier runs' appends that this run repeats.
     fn answer_past(&mut self, now: Time, view: ViewNumber, out: &mut Out) {
         for id in self.past.questions(now, view).ids {
             let what = self.places.remove(&id).ok_or(Failure::NotAppended(id));
@@ -271,12 +262,11 @@ impl Earlier {
     }
 }
 
-/// A replica's answer to where records of a session are.
 pub(super) struct Sought<'a> {
     pub(super) replica: (NodeId, ShardId),
-    /// The positions that it is about.
+    /// The reported range.
     pub(super) span: (Position, Position),
-    /// The replica has nothing below it.
+    /// The replica has nothing below.
     pub(super) trim: Position,
     pub(super) found: &'a [(Position, RecordId)],
 }
@@ -290,7 +280,6 @@ fn seek(view: ViewNumber, session: SessionId, questions: Vec<Question>, out: &mu
 }
 
 impl LogClient {
-    /// Says what is to be said about sessions of earlier runs.
     pub(super) fn go_on_resuming(&mut self, now: Time, out: &mut Out) {
         self.earlier.answer_past(now, self.log.view_number(), out);
         let Some(is_repeated) = self.earlier.ask(now, &self.log) else { return };
@@ -309,7 +298,6 @@ impl LogClient {
         }
     }
 
-    /// Does what follows for this run's own session.
     pub(super) fn conclude(&mut self, outcome: Outcome, out: &mut Out) {
         match outcome {
             Outcome::Waits => {}
@@ -319,8 +307,7 @@ impl LogClient {
         }
     }
 
-    /// No replica knows the session any more, or can tell what became of some append. An append
-    /// that waits fails with that, or else the next one.
+    /// No replica can tell an outcome. Fails the waiting appends, or else the next one.
     fn resume_failed(&mut self, out: &mut Out) {
         let Some(resuming) = self.earlier.resuming.take() else { return };
         let is_told = self.in_flight() > 0;
@@ -332,7 +319,7 @@ impl LogClient {
         self.earlier.enter_view(self.log.entry());
     }
 
-    /// The sessions of earlier runs have ended: this one appends.
+    /// Earlier sessions have ended: this run appends.
     fn go_on_after(&mut self, out: &mut Out) {
         let Some(resuming) = &self.earlier.resuming else { return };
         let (Some(successor), Some(ids)) = (resuming.successor(), resuming.ids()) else {
@@ -362,7 +349,7 @@ mod tests {
     const VIEW: ViewNumber = ViewNumber(1);
     const BATCH: usize = 8;
 
-    /// The application goes on with number 3 of the session, and this run's own session has an id.
+    /// The application resumes at number 3; this run's own session has an id.
     fn earlier() -> Earlier {
         let mut earlier = Earlier::new(Some((A, 3)));
         let resuming = earlier.resuming.as_mut().expect("there is one to go on with");

@@ -1,58 +1,53 @@
-//! A client's search for the records of a session: backwards from where it was closed, one piece of
-//! the log after the other, each on all shards at once, up to the first record that the application
-//! has seen acknowledged.
+//! A client's search for a session's records: backwards from its closing position, in pieces, on
+//! all shards at once, to the first record that the application has seen acknowledged.
 //!
-//! Numbers rise with positions. So no append that is looked for is below a record with a lower
-//! number.
+//! Numbers rise with positions, so no wanted append lies below a record with a lower number.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use seriatim_model::{NodeId, Position, RecordId, SessionId, ShardId, View, limits};
 
-/// How many full batches a piece is long.
+/// Length of a piece, in full batches.
 const BATCHES: u64 = 8;
 
-/// How many rounds the search asks replicas of a shard that all cannot tell: an incomplete one may
-/// be catching up, and one with a damaged record may be repairing it.
+/// Rounds in which no replica of a shard can tell, before the search fails: a replica may be
+/// catching up, or repairing a damaged record.
 const ROUNDS: u32 = 5;
 
-/// The records that are looked for, and those found so far.
 #[derive(Clone, Debug)]
 pub(super) struct Search {
     session: SessionId,
-    /// Numbers from this one on are looked for.
+    /// Lowest wanted number.
     wanted: u64,
-    /// No record of the session is below, ...
+    /// No record of the session is below.
     lowest: Position,
-    /// ... or at or above this.
+    /// All records of the session are below.
     below: Position,
-    /// The piece that is looked at.
+    /// The current piece.
     piece: (Position, Position),
     most: u64,
-    /// The shards that have not said everything of the piece.
+    /// Shards with unanswered parts of the piece.
     shards: BTreeMap<ShardId, Asked>,
     found: BTreeMap<u64, Position>,
     /// The session's last record.
     last: Option<(u64, Position)>,
-    /// The last record whose number is lower than what is looked for.
+    /// The last record with a number below `wanted`.
     passed: Option<Position>,
-    /// Positions below were trimmed on some shard. Another one may still have them: that tells
-    /// nothing of what the first one had.
+    /// Highest trim point of any shard. Below it, other shards' records prove nothing about that
+    /// shard.
     trim: Position,
 }
 
-/// How far a shard is.
 #[derive(Clone, Debug)]
 struct Asked {
     next: Position,
-    /// Which of its replicas to ask.
+    /// The replica to ask.
     turn: usize,
-    /// Which of them could not tell in this round, and how many rounds there were before.
+    /// Replicas that could not tell in this round; earlier rounds.
     refused: BTreeSet<NodeId>,
     rounds: u32,
 }
 
-/// A question for a replica: where in a range are records of the session?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Question {
     pub(super) shard: ShardId,
@@ -61,33 +56,28 @@ pub(super) struct Question {
     pub(super) end: Position,
 }
 
-/// The outcome of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// It answers nothing that was asked.
+    /// Not an answer to a current question.
     None,
-    /// These are to be asked next.
+    /// Questions to send.
     Ask(Vec<Question>),
-    /// Everything that can be found is.
+    /// The search is complete.
     Done,
     /// No replica of a shard can tell.
     Lost,
 }
 
-/// The result of a search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Findings {
-    /// The number after the session's last record.
     pub(super) end: u64,
-    /// Where that record is, or no record can be below.
+    /// Position of the last record, or a bound below which there is none.
     pub(super) since: Position,
-    /// The records that were looked for.
     pub(super) places: BTreeMap<u64, Position>,
 }
 
 impl Search {
-    /// Looks for the records of a session from number `wanted` on, in `lowest..below`, in pieces of
-    /// some batches of so many records.
+    /// Searches `lowest..below` for numbers from `wanted` on.
     pub(super) fn new(
         session: SessionId,
         wanted: u64,
@@ -114,22 +104,21 @@ impl Search {
         self.session
     }
 
-    /// Everything of the session is below.
+    /// Every record is below.
     pub(super) fn below(&self) -> Position {
         self.below
     }
 
-    /// Whether anything was asked.
     pub(super) fn has_begun(&self) -> bool {
         !self.shards.is_empty()
     }
 
-    /// Whether a record was seen that no append which is looked for is below, or was trimmed with.
+    /// Whether a found record proves that no wanted append is below it or trimmed.
     fn is_passed(&self) -> bool {
         self.passed.is_some_and(|position| position >= self.trim)
     }
 
-    /// Goes on with the next piece, if there is one.
+    /// Starts the next piece.
     pub(super) fn go_on(&mut self, view: &View) -> Progress {
         let (end, lowest) = (self.piece.0, self.lowest.max(self.trim));
         if self.is_passed() || end <= lowest {
@@ -152,13 +141,13 @@ impl Search {
         Some(Question { shard, node, from: asked.next, end: self.piece.1 })
     }
 
-    /// The unanswered questions, for the next replica of each shard.
+    /// Repeats open questions to the next replicas.
     pub(super) fn again(&mut self, view: &View) -> Vec<Question> {
         self.shards.values_mut().for_each(|asked| asked.turn += 1);
         self.questions(view)
     }
 
-    /// A replica of a shard says that it has these in `from..upto`, and nothing below `trim`.
+    /// A replica answered for `from..upto`; it has nothing below `trim`.
     pub(super) fn answered(
         &mut self,
         view: &View,
@@ -180,7 +169,6 @@ impl Search {
             }
             asked.refused.clear();
             asked.rounds += 1;
-            // They are asked again when that is due.
             return if asked.rounds < ROUNDS { Progress::Ask(vec![]) } else { Progress::Lost };
         }
         asked.next = upto;
@@ -204,9 +192,9 @@ impl Search {
         if self.shards.is_empty() { self.go_on(view) } else { Progress::Ask(vec![]) }
     }
 
-    /// The findings, if they are complete: an append that was looked for may have been trimmed.
-    /// Without a record that tells, the session ended at `end`, if that is known. Shards are
-    /// trimmed one after the other, so what one of them has below a trim point does not tell.
+    /// `None` if a wanted append may have been trimmed. `end`: the session's end, if known
+    /// otherwise. Shards trim one after the other, so records below another's trim point prove
+    /// nothing.
     pub(super) fn findings(mut self, end: Option<u64>) -> Option<Findings> {
         let is_whole = self.is_passed() || self.trim <= self.lowest;
         self.found.retain(|_, position| *position >= self.trim);
@@ -258,7 +246,7 @@ mod tests {
         Question { shard: ShardId(shard), node: NodeId(node), from: Position(from), end: Position(end) }
     }
 
-    /// Both shards say all of a piece: the first one has these.
+    /// Both shards answer a piece; the first has these records.
     fn piece(search: &mut Search, (from, end): (u64, u64), trim: u64, records: &[(u64, u64)]) -> Progress {
         let (view, span, trim) = (view(), (Position(from), Position(end)), Position(trim));
         let first = search.answered(&view, (NodeId(1), ShardId(0)), span, trim, &at(records));
@@ -303,7 +291,7 @@ mod tests {
 
     #[test]
     fn what_only_one_shard_has_trimmed_is_not_taken_for_missing() {
-        // The record that was looked for may have been on the other one.
+        // The wanted record may have been on the other shard.
         let trimmed = |records: &[(u64, u64)], end| {
             let mut search = Search::new(SESSION, 5, (Position(3), Position(20)), 4);
             search.go_on(&view());
@@ -335,7 +323,7 @@ mod tests {
         assert_eq!(answer(&mut search, 4, part), Progress::None, "it came twice");
         let cannot = (Position(5), Position(5));
         for round in 1..=ROUNDS {
-            // However often the first one says so, the other one is waited for.
+            // Repeated refusals of the first replica do not replace the other's answer.
             for _ in 0..3 {
                 assert!(matches!(answer(&mut search, 3, cannot), Progress::Ask(_)));
             }

@@ -20,13 +20,11 @@ use crate::parts::{Carried, Membership, sequencing};
 use crate::roles::{self, RoleEffect, RoleInput, SequencingRole};
 use crate::shard;
 
-/// The sequencer of one log, on one node.
+/// The sequencer of one log, on one node. After a restart it is a new incarnation without state,
+/// and waits to be staged.
 ///
-/// It keeps nothing: a restart is a new incarnation, which takes part in nothing until it is staged
-/// for a view.
-///
-/// Invariant: it gives out no position below the start of its view, and none twice in it, but to
-/// the same number of the same session; and none to a session that another run went on with.
+/// Invariant: it grants no position below the start of its view, and none twice in it, except to
+/// the same number of the same session; and none to a session that another run continues.
 #[derive(Clone, Debug)]
 pub struct Sequencer {
     config: LogConfig,
@@ -35,14 +33,13 @@ pub struct Sequencer {
     next: Position,
     tokens: Tokens,
     fences: Fences,
-    /// The positions that were given out and may not be written.
+    /// Granted positions that may be unwritten.
     grants: Grants,
-    /// Positions below it are written, or overdue: no client writes them any more.
+    /// Positions below are written or overdue: no client writes there.
     overdue: Position,
-    /// How far the shards said that they are written.
+    /// Each shard's confirmed written bound.
     written: BTreeMap<ShardId, Position>,
     tell_at: Option<Time>,
-    /// Since when a shard has not answered.
     unanswered_since: BTreeMap<ShardId, Time>,
 }
 
@@ -104,7 +101,7 @@ impl SequencingRole for Sequencer {
 }
 
 impl Sequencer {
-    /// A sequencer that takes part in nothing yet.
+    /// A sequencer that takes part in no view yet.
     #[must_use]
     pub fn new(me: Member, config: LogConfig, options: Options) -> Self {
         Self {
@@ -122,7 +119,7 @@ impl Sequencer {
         }
     }
 
-    /// How many of the positions that were given out may not be written.
+    /// Number of granted positions that may be unwritten.
     fn unwritten(&self) -> u64 {
         self.next.since(self.written.values().copied().min().unwrap_or(self.next))
     }
@@ -137,7 +134,7 @@ impl Sequencer {
                 }
                 self.grants.hear(from, session, take);
                 if self.unwritten() + count > limits::MOST_AHEAD {
-                    // The client asks again, when the positions before are written or filled.
+                    // The client retries after earlier positions are written or filled.
                     return;
                 }
                 let most = self.options.limits.max_sessions;
@@ -169,12 +166,10 @@ impl Sequencer {
             Message::Next { view, .. } | Message::Close { view, .. } if !self.membership.accepts(view) => {
                 reply(from, self.membership.rejection(), out);
             }
-            // The rest are answers to others.
             _ => {}
         }
     }
 
-    /// Anyone asks how the sequencer is, and a client how many positions were given out.
     fn asked(&self, from: Address, message: sequencing::Message, out: &mut Vec<RoleEffect>) {
         let answer = match message {
             sequencing::Message::CheckTail { request, view } if self.membership.accepts(view) => {
@@ -186,14 +181,12 @@ impl Sequencer {
                 let (held, sessions) = (self.unwritten(), self.tokens.len() as u64);
                 sequencing::Message::StatusIs { request, view, open, tail, held, sessions }
             }
-            // The rest are answers to others.
             _ => return,
         };
         reply(from, answer, out);
     }
 
-    /// Positions below `next` are granted. The client that got the last ones may take so long to
-    /// write them before the sequencer asks.
+    /// Grants the positions below `next`; asks their client about them after `fill_timeout`.
     fn give(&mut self, now: Time, next: Position, fill_timeout: Duration, to: Option<To>) {
         if next == self.next {
             return;
@@ -202,18 +195,18 @@ impl Sequencer {
         let fill_timeout = fill_timeout.clamp(limits::FILL_AFTER, limits::MISSING_MOST);
         self.grants.give(now, (self.next, next), fill_timeout, to);
         self.next = next;
-        // Positions that are late already are looked at every now and then.
+        // Check late positions periodically.
         let due = self.grants.due().filter(|due| *due > now).unwrap_or(now + limits::FILL_AFTER);
         self.tell_at = Some(self.tell_at.map_or(due, |at| at.min(due)));
     }
 
-    /// Makes sessions that are opened from here on distinct from the forgotten ones: the tail is
-    /// not below the floor. If the log stood still since these ended, that costs a position.
+    /// Raises the tail to the floor, so that new sessions differ from forgotten ones. In an idle
+    /// log this costs a position.
     fn rise_to_floor(&mut self, now: Time) {
         self.give(now, self.fences.floor().max(self.next), limits::FILL_AFTER, None);
     }
 
-    /// A shard says how far it is written.
+    /// Records a shard's written bound.
     fn note_written(&mut self, now: Time, from: Address, view: ViewNumber, stable: Position) {
         let (Address::Node(_, Endpoint::Shard(shard)), true) = (from, self.membership.accepts(view)) else {
             return;
@@ -230,12 +223,11 @@ impl Sequencer {
         }
         self.drop_done(now);
         if self.written_furthest() == self.next && self.overdue == self.next {
-            // It is all written; the other shards do not know yet that there is nothing for them.
+            // All is written, but the other shards do not know yet that nothing is missing.
             self.tell_at = Some(self.tell_at.map_or(now, |at| at.min(now + limits::FILL_AFTER / 10)));
         }
     }
 
-    /// How far the shard is written that is written furthest.
     fn written_furthest(&self) -> Position {
         self.written.values().copied().max().unwrap_or_default()
     }
@@ -253,7 +245,7 @@ impl Sequencer {
         }
     }
 
-    /// Lets go of positions that are written, and of those that their clients abandoned.
+    /// Drops grants that are written or abandoned.
     fn drop_done(&mut self, now: Time) {
         let Some(view) = &self.membership.view else { return };
         let by_the_clock = self.options.mutates(Mutation::FilledByTheClock);
@@ -262,7 +254,7 @@ impl Sequencer {
         self.overdue = overdue.unwrap_or(self.overdue).max(self.overdue);
     }
 
-    /// Tells those shards that are behind what is overdue, and asks the clients of what is late.
+    /// Sends the overdue bound to lagging shards, and asks clients about late positions.
     fn tell_shards(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
         self.drop_done(now);
         let Some(view) = &self.membership.view else { return };
@@ -293,7 +285,7 @@ impl Sequencer {
         }
     }
 
-    /// Is prepared to count in the claimed view: it gives out nothing more in an older one.
+    /// Prepares for the claimed view, and grants nothing in older ones.
     fn stage(
         &mut self,
         now: Time,
@@ -302,7 +294,7 @@ impl Sequencer {
         old: ViewNumber,
         out: &mut Vec<RoleEffect>,
     ) {
-        // It holds nothing, and so it is prepared for any view with nothing.
+        // Without state, it is ready for any view.
         let staged = Staged { claim, ordered: Position::ZERO, carried: Carried::default() };
         if self.membership.stage(from, old, &staged, out).is_none() {
             return;
@@ -312,7 +304,6 @@ impl Sequencer {
         reply(from, control::Message::Staged { claim, incarnation: self.member().incarnation }, out);
     }
 
-    /// A view is registered: counts in it, if it was staged for it.
     fn registered(&mut self, now: Time, entry: &control::LogEntry) {
         let Some(view) = &entry.view else { return };
         if self.membership.registered(now, view) != Registered::Starts {
@@ -334,7 +325,7 @@ impl Sequencer {
     }
 }
 
-/// Whether all of these positions are written, as far as their shards have said.
+/// Whether all shards confirmed these positions.
 fn is_written(view: &View, written: &BTreeMap<ShardId, Position>, first: Position, end: Position) -> bool {
     let is_behind = |(shard, known): (&ShardId, &Position)| {
         view.placement.first_of(*shard, first.max(*known), end).is_some()
@@ -342,13 +333,12 @@ fn is_written(view: &View, written: &BTreeMap<ShardId, Position>, first: Positio
     !written.iter().any(is_behind)
 }
 
-/// Whether a client of ours would ask that.
+/// Whether a genuine client may ask this.
 fn is_possible(ungranted: u64, first: u64, count: u64) -> bool {
     let most = limits::MAX_IN_FLIGHT as u64;
     ungranted <= first && count <= most && first + count - ungranted <= 2 * most
 }
 
-/// Sends a message.
 fn reply(to: Address, message: impl Into<roles::Message>, out: &mut Vec<RoleEffect>) {
     out.push(RoleEffect::Send { to, message: message.into() });
 }

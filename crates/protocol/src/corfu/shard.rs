@@ -1,19 +1,16 @@
-//! Positions that clients write themselves, down the chain of replicas (Corfu §3).
+//! Positions that clients write, down the chain of replicas (Corfu §3).
 //!
-//! The *chain* of a shard are its replicas from the last to the first: its *head* is the last
-//! backup, its other end the primary, which answers reads. A client writes to one after the other.
-//! So what the primary has, all have, and only what the head took can be at a position in that
-//! view: the head decides.
+//! A shard's *chain* is its replicas from the last to the first: its *head* is the last backup, its
+//! other end the primary, which serves reads. A client writes to each in turn. So all replicas have
+//! what the primary has, and the head decides a position's content in that view.
 //!
-//! A position is written once. Which positions are written, from the stable bound on, is in memory:
-//! a view begins with everything below its start written, and a replica that restarts takes part in
-//! nothing before the next view. The replica looks up in the store what was written below the
-//! stable bound.
+//! A position is written once. Memory has the written positions from the stable bound on: a view
+//! begins with everything below its start written, and a restarted replica waits for the next view.
+//! For lower positions the replica asks the store.
 //!
-//! The primary knows what is *stable*: every position of the shard below it is written here,
-//! durably, and so on all replicas. Where a position was granted long ago and is not written, the
-//! primary asks the head, which passes what it has down the chain, and writes junk where it has
-//! nothing. Readers take junk for a no-op.
+//! Below the primary's *stable* bound, every position of the shard is durable on all replicas. For
+//! overdue positions the primary asks the head, which passes its record down the chain, or writes
+//! junk. Readers skip junk as a no-op.
 
 mod message;
 mod seeking;
@@ -37,63 +34,54 @@ use crate::shard::{self, Applied, Core, DataPath, OwnOutcome, send};
 use seeking::sought;
 use vacancies::{Vacancy, Writers, by_position, filled};
 
-/// How many positions are filled, or looked at in a flush, at once.
+/// Maximum number of positions per fill or flush part.
 const MOST_POSITIONS: u64 = limits::READ_RECORDS as u64;
 
-/// The data path of a log whose positions clients write: a replica is a link of its shard's chain.
+/// Data path for positions that clients write.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Chain {
-    /// The records that were written from the stable bound on under the present claim, and with
-    /// which write.
+    /// Records written under this claim from the stable bound on, with tickets.
     at: BTreeMap<Position, (RecordId, Ticket)>,
-    /// A position of some shard that lies right below it is on all replicas of its chain, in this
-    /// view: no later view places anything below anew.
+    /// Bound of permanent placement: the position right below is on a whole chain of some shard in
+    /// this view, so no later view places lower positions differently.
     placed_below: Position,
-    /// Writes on their way to the store, with the address to tell if they fail.
+    /// Writes in progress, each with its sender.
     writes: VecDeque<(Ticket, Address, ViewNumber, Vec<Span>)>,
-    /// The replica's reads for itself.
     reads: BTreeMap<u64, OwnRead>,
     last_read: u64,
     filling: Option<Filling>,
-    /// How long the head may take to answer.
+    /// Timeout of the head's answer.
     fill_timer: Retransmit,
     flushing: Option<Flushing>,
-    /// The claim that it was fenced for since the process started. What is flushed under a claim is
-    /// decided once.
+    /// Claim of the last fence since the process started. Each claim decides once what to flush.
     fenced: ViewNumber,
     writers: Writers,
-    /// The stable bound that the primary last told the backups.
+    /// The stable bound last sent to the backups.
     passed_on: Position,
 }
 
 #[derive(Clone, Debug)]
 pub(super) enum OwnRead {
-    /// A client writes what is final already.
+    /// Final positions that a client writes.
     Check { client: Address, view: ViewNumber, wanted: Vec<(Position, RecordId)> },
-    /// The primary wants to know what is here.
     Fill { primary: Address, view: ViewNumber },
-    /// A client looks for the records of a session, from a position on.
     Seek { client: Address, view: ViewNumber, session: SessionId, from: Position },
-    /// A controller wants it flushed.
     Flush,
 }
 
-/// Primary: holes that are being filled.
+/// Primary: holes being filled.
 #[derive(Clone, Debug)]
 struct Filling {
-    /// The primary fills nothing anew before everything below is written, or the head has not
-    /// answered for too long.
+    /// The next fill starts when everything below is written, or the head times out.
     end: Position,
-    /// Runs that go down the chain, and the replicas that have not got them.
+    /// Runs in the middle of the chain, with the replicas that lack them.
     runs: Vec<(Run, BTreeSet<NodeId>)>,
 }
 
-/// The records that are written again under a claim.
 #[derive(Clone, Debug)]
 struct Flushing {
     claim: ViewNumber,
     controller: Address,
-    /// Which positions are the shard's.
     placement: Placement,
     backups: Vec<Member>,
     next: Position,
@@ -101,14 +89,12 @@ struct Flushing {
     stage: Stage,
 }
 
-/// How far the part at `next` is.
 #[derive(Clone, Debug)]
 enum Stage {
-    /// It is read.
     Reads,
-    /// Clients are asked what they have for its vacant positions.
+    /// Clients are asked for records for its vacant positions.
     Asks(Vacancy),
-    /// It is on its way to all replicas, and ends there.
+    /// Going to all replicas; ends at this position.
     Writes(Position, Vec<Run>),
 }
 
@@ -154,25 +140,23 @@ impl DataPath for Chain {
             Message::Seek { view, session, from: first, end } if serves(core, from, view, out) => {
                 self.seek(core, from, (view, session), (first, end), out);
             }
-            // The rest are answers to others, or belong to another view.
             _ => {}
         }
     }
 
-    /// Writes up to this ticket are durable.
     fn persisted(&mut self, core: &mut Core, ticket: Ticket, out: &mut Vec<RoleEffect>) {
         while self.writes.front().is_some_and(|(written, ..)| *written <= ticket) {
             let (.., spans) = self.writes.pop_front().expect("the front was just seen");
             let end = spans.into_iter().map(Span::end).max().unwrap_or_default();
             if core.is_primary() {
-                // All replicas have what the primary has.
+                // All replicas have the primary's records.
                 self.placed_below = self.placed_below.max(end);
             }
         }
         self.advance_written(core, out);
     }
 
-    /// A write had no room: nothing of it is there.
+    /// No room: the sender repeats the write.
     fn failed(&mut self, _: &mut Core, _: Time, ticket: Ticket, out: &mut Vec<RoleEffect>) {
         let Some(index) = self.writes.iter().position(|(written, ..)| *written == ticket) else {
             return;
@@ -187,12 +171,12 @@ impl DataPath for Chain {
     }
 
     fn taken_back(&mut self, core: &mut Core, _: Option<Applied>) {
-        // The replica's reads for itself may be wrong.
+        // Its own reads may be wrong.
         self.reads.clear();
         core.sit_out();
     }
 
-    /// Nothing that was begun under another claim goes on.
+    /// Work under another claim stops.
     fn stopped(&mut self, _: &mut Core, _: &mut Vec<RoleEffect>) {
         self.at.clear();
         self.writes.clear();
@@ -200,9 +184,8 @@ impl DataPath for Chain {
         (self.filling, self.flushing) = (None, None);
     }
 
-    /// A flush is written in order, the next part when the one before is on all replicas; and until
-    /// the view is registered, nothing else is written under its number. So with the last of it all
-    /// of it is here.
+    /// A flush writes part after part, each to all replicas, and nothing else is written under the
+    /// view's number before registration. So the last part implies the others.
     fn has_flushed(&self, core: &Core, view: &View) -> bool {
         let written = core.end_under(view.number).max(view.first);
         view.placement.first_of(core.shard, written, view.start).is_none()
@@ -218,21 +201,21 @@ impl DataPath for Chain {
         self.fenced = claim;
     }
 
-    /// Positions below are final: the store knows what is there.
+    /// The store knows final positions.
     fn stable_raised(&mut self, core: &mut Core, _: &mut Vec<RoleEffect>) {
         if self.at.first_key_value().is_some_and(|(first, _)| *first < core.stable) {
             self.at = self.at.split_off(&core.stable);
         }
     }
 
-    /// How far the shard's positions are written here, whatever the others have.
+    /// Bound of the positions written here.
     fn written_below(&self, core: &Core) -> Position {
         let Some(view) = core.memory.view.as_ref() else { return core.stable };
         let end = core.end_under(view.number);
         self.first_unwritten((core.shard, &view.placement), (core.stable, end), |_| true)
     }
 
-    /// When clients that were asked are not waited for any more.
+    /// End of the wait for clients' offers.
     fn deadline(&self, core: &Core) -> Option<Time> {
         match &self.flushing {
             Some(Flushing { stage: Stage::Asks(vacancy), .. }) => {
@@ -246,7 +229,6 @@ impl DataPath for Chain {
         self.decide_vacant(core, now, out);
     }
 
-    /// A client is gone: nothing that it may have for vacant positions is waited for.
     fn disconnected(&mut self, _: Time, peer: Peer) {
         self.writers.disconnected(peer);
         if let Some(Flushing { stage: Stage::Asks(vacancy), .. }) = &mut self.flushing {
@@ -254,7 +236,6 @@ impl DataPath for Chain {
         }
     }
 
-    /// The store answered a question of the replica itself.
     fn looked_up(&mut self, core: &mut Core, question: u64, outcome: OwnOutcome, out: &mut Vec<RoleEffect>) {
         match (self.reads.remove(&question), outcome) {
             (Some(OwnRead::Check { client, view, wanted }), outcome) => {
@@ -279,7 +260,6 @@ impl DataPath for Chain {
 }
 
 impl Chain {
-    /// A message of the contract of all shards.
     fn receive_common(
         &mut self,
         core: &mut Core,
@@ -292,8 +272,8 @@ impl Chain {
                 if claim == core.memory.claim && incarnation == core.me().incarnation =>
             {
                 if self.fenced != claim {
-                    // It may have flushed a part before it was started anew, and clients may offer
-                    // something else now.
+                    // It may have flushed a part before a restart, and clients may offer other
+                    // records now.
                     return send(from, shard::Message::FlushFailed { claim }, out);
                 }
                 if self.flushing.is_none() {
@@ -304,18 +284,17 @@ impl Chain {
                 self.flush_on(core, out);
             }
             shard::Message::Flush { .. } => {
-                // The controller may be at another attempt by now, and take this for its answer.
+                // Wait until the claim is durable: a controller at a later attempt may count this
+                // as its answer.
                 let fenced = core.fenced();
                 core.gate.confirm(from, fenced, out);
             }
             shard::Message::Bound { view, batch, .. } => self.flush_bound(core, view, batch, out),
-            // The rest are answers to others, or belong to another view.
             _ => {}
         }
     }
 
-    /// The number of a question that a client has the replica ask itself; none if there are so many
-    /// already.
+    /// `None` if too many reads are in progress.
     pub(super) fn read_for_client(&mut self, read: OwnRead, most: usize) -> Option<u64> {
         (self.reads.len() < most).then(|| self.read(read))
     }
@@ -326,8 +305,8 @@ impl Chain {
         self.last_read
     }
 
-    /// The first of the shard's positions from `from` on that is not written, if `counts` says so
-    /// of a write; at most the `end` up to which positions are placed for good.
+    /// The shard's first position from `from` on without a write that `counts`; at most `end`, the
+    /// bound of permanent placement.
     fn first_unwritten(
         &self,
         (shard, placement): (ShardId, &Placement),
@@ -341,7 +320,7 @@ impl Chain {
             .unwrap_or(end.max(from))
     }
 
-    /// A client writes, or another replica. The replica does not write again what is there already.
+    /// Writes each position once.
     fn write(
         &mut self,
         core: &mut Core,
@@ -352,7 +331,7 @@ impl Chain {
     ) {
         if !serves(core, from, view, out) {
             if view == core.memory.claim {
-                // Where the view starts, and so what is written already, will be known in a moment.
+                // The view's start, and so the written positions, will be known soon.
                 let spans = runs.iter().map(span_of).collect();
                 send(from, Message::Retry { view, spans, disk_full: false }, out);
             }
@@ -360,11 +339,11 @@ impl Chain {
         }
         let named = runs.iter().flat_map(|run| &run.records);
         if named.clone().any(|(_, record)| core.memory.config.is_too_large(record)) {
-            // A sender of records that the log does not take is no client of ours.
+            // A foreign client.
             return;
         }
         let (mut fresh, mut written, mut others, mut wanted) = (vec![], vec![], vec![], vec![]);
-        // Positions far ahead wait: a client that makes positions up must not have all those below
+        // Refuse positions far ahead: an invented position must not force all lower ones to be
         // filled.
         let too_far = core.stable + limits::MOST_AHEAD;
         let (runs, far): (Vec<Run>, Vec<Run>) = runs.into_iter().partition(|run| run.end() <= too_far);
@@ -379,7 +358,7 @@ impl Chain {
                     continue;
                 }
                 if !owns(core, position) {
-                    // It is another shard's.
+                    // Another shard's.
                     continue;
                 }
                 written.push(position);
@@ -401,7 +380,6 @@ impl Chain {
         }
     }
 
-    /// Holds what is new. If there is no room, it tells the writer.
     fn take(
         &mut self,
         core: &mut Core,
@@ -428,7 +406,7 @@ impl Chain {
         }
     }
 
-    /// A client writes at a final position: looks what is there.
+    /// A client writes final positions: looks them up.
     fn check(
         &mut self,
         core: &mut Core,
@@ -444,7 +422,7 @@ impl Chain {
         }
     }
 
-    /// Primary: what is written here without a gap is on all replicas.
+    /// Primary: all replicas have what is written here without a gap.
     fn advance_written(&mut self, core: &mut Core, out: &mut Vec<RoleEffect>) {
         if !core.is_primary() || !core.is_open() {
             if core.options.mutates(Mutation::ReadFromHead) {
@@ -458,8 +436,7 @@ impl Chain {
         core.advance_stable(self, stable, out);
     }
 
-    /// Primary: fills positions that are overdue, and tells the sequencer how far everything is
-    /// written.
+    /// Primary: fills overdue positions, and reports the written bound to the sequencer.
     fn overdue(
         &mut self,
         core: &mut Core,
@@ -481,8 +458,7 @@ impl Chain {
         send(from, shard::Message::StableKnown { view, stable: core.stable }, out);
     }
 
-    /// Primary: has the head say what is at the positions below `overdue` that are not written
-    /// here.
+    /// Primary: asks the head about unwritten positions below `overdue`.
     fn fill(
         &mut self,
         core: &Core,
@@ -517,7 +493,7 @@ impl Chain {
         send(head, Message::Fill { view, spans }, out);
     }
 
-    /// Head: writes junk where nothing is, and then tells the primary what is there.
+    /// Head: writes junk into holes, and sends the content.
     fn fill_as_head(
         &mut self,
         core: &mut Core,
@@ -540,7 +516,7 @@ impl Chain {
         }
     }
 
-    /// Primary: the head holds this. So will the others.
+    /// Primary: passes the head's records on.
     fn filled(&mut self, core: &mut Core, view: ViewNumber, run: Run, out: &mut Vec<RoleEffect>) {
         let Some(members) = core.members() else { return };
         let middle = members.replicas.iter().skip(1).take(members.replicas.len().saturating_sub(2));
@@ -557,7 +533,7 @@ impl Chain {
         }
     }
 
-    /// Primary: a replica in the middle of the chain has these.
+    /// Primary: a middle replica has these.
     fn filled_at(
         &mut self,
         core: &mut Core,
@@ -583,7 +559,7 @@ impl Chain {
         }
     }
 
-    /// Primary: takes what all the others have.
+    /// Primary: takes the records that all others have.
     fn take_filled(&mut self, core: &mut Core, view: ViewNumber, run: Run, out: &mut Vec<RoleEffect>) {
         let mut fresh = vec![];
         for (position, named) in (run.first.0..).map(Position).zip(run.records) {
@@ -595,8 +571,7 @@ impl Chain {
         self.take(core, me, view, fresh, out);
     }
 
-    /// Goes on with the part of what is to be flushed that is next, or says that there is none.
-    /// What is on its way is sent again.
+    /// Reports progress, and continues or repeats the next part.
     fn flush_on(&mut self, core: &mut Core, out: &mut Vec<RoleEffect>) {
         let Some(Flushing { claim, controller, next, end, stage, backups, .. }) = &self.flushing else {
             return;
@@ -618,7 +593,7 @@ impl Chain {
         }
     }
 
-    /// A part of what is to be flushed was read: clients are asked what they have where nothing is.
+    /// Asks clients about the part's vacant positions.
     fn flush_read(&mut self, core: &mut Core, outcome: OwnOutcome, out: &mut Vec<RoleEffect>) {
         let old = core.view_number();
         let Some(flushing) = &mut self.flushing else { return };
@@ -641,7 +616,6 @@ impl Chain {
         self.flush_decided(core, upto, runs, out);
     }
 
-    /// A client has these records for positions where nothing is.
     fn offered(
         &mut self,
         core: &mut Core,
@@ -653,7 +627,7 @@ impl Chain {
     ) {
         let mut named = runs.iter().flat_map(|run| &run.records);
         if named.any(|(_, record)| core.memory.config.is_too_large(record)) {
-            // A sender of records that the log does not take is no client of ours.
+            // A foreign client.
             return;
         }
         if let Some(Flushing { stage: Stage::Asks(vacancy), .. }) =
@@ -671,7 +645,7 @@ impl Chain {
         }
     }
 
-    /// Once all have answered that may be waited for, it is decided what is flushed.
+    /// Decides the part once no offers are awaited.
     fn decide_vacant(&mut self, core: &mut Core, now: Time, out: &mut Vec<RoleEffect>) {
         let timeout = core.options.limits.missing_connected;
         let Some(flushing) = &mut self.flushing else { return };
@@ -686,7 +660,6 @@ impl Chain {
         self.flush_decided(core, upto, runs, out);
     }
 
-    /// It is decided what is at the part of what is to be flushed that is next, up to there.
     fn flush_decided(&mut self, core: &mut Core, upto: Position, runs: Vec<Run>, out: &mut Vec<RoleEffect>) {
         let Some(flushing) = &mut self.flushing else { return };
         let (claim, first, backups) = (flushing.claim, flushing.next, flushing.backups.clone());
@@ -710,7 +683,6 @@ impl Chain {
         core.bind(self, me, (claim, first), backups, runs, out);
     }
 
-    /// A part of what is to be flushed is on all replicas.
     fn flush_bound(&mut self, core: &mut Core, view: ViewNumber, batch: Position, out: &mut Vec<RoleEffect>) {
         let Some(flushing) = self.flushing.as_mut().filter(|flushing| flushing.claim == view) else {
             return;
@@ -724,8 +696,7 @@ impl Chain {
     }
 }
 
-/// Whether it takes part in this view, and knows that it is registered. If the sender's view is
-/// over, it says so.
+/// Whether this replica takes part in the registered view; otherwise informs the sender.
 fn serves(core: &Core, from: Address, view: ViewNumber, out: &mut Vec<RoleEffect>) -> bool {
     let fenced = core.options.mutates(Mutation::WrittenWhileFenced) && view == core.view_number();
     fenced || core.accepts(from, view, out) && core.is_open() && view == core.view_number()
@@ -735,7 +706,7 @@ fn owns(core: &Core, position: Position) -> bool {
     core.memory.view.as_ref().is_some_and(|view| view.placement.shard_of(position) == core.shard)
 }
 
-/// The replica looked up what is final. It cannot tell what is in its missing range, or damaged.
+/// Answers a lookup. Missing or damaged content is unreadable.
 fn checked(
     client: Address,
     view: ViewNumber,
@@ -753,7 +724,7 @@ fn checked(
                 written.push(position);
                 others.extend((*found != id).then_some((position, *found)));
             }
-            // Only what fits into one read is answered at once.
+            // Beyond one read: the client repeats these.
             None if position >= upto && upto > Position::ZERO => {}
             None => unreadable.push(position),
         }
@@ -771,7 +742,7 @@ fn span_of(run: &Run) -> Span {
     Span { first: run.first, count: run.records.len() as u64 }
 }
 
-/// The positions in `from..end` that are the shard's.
+/// The shard's positions in `from..end`.
 pub(super) fn own_positions(
     placement: &Placement,
     shard: ShardId,

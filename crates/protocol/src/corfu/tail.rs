@@ -1,10 +1,9 @@
 //! How a client checks the tail (Corfu §3.1).
 //!
-//! The sequencer does not know whether its view is over, and another may have given out more. But
-//! no later view is registered before some replica of each shard, that was a member of the view
-//! before, was fenced. So while all replicas of a shard say, after the question was asked, that
-//! this is the view, every append that was acknowledged before has a position that this sequencer,
-//! or one before it, had given out.
+//! The sequencer does not know whether its view is over, and a later one may have granted more. But
+//! a later view is registered only after a replica of each shard of the previous view was fenced.
+//! So if all replicas of a shard confirm the view after the question, every append acknowledged
+//! before it has a position granted by this sequencer or an earlier one.
 
 use std::collections::BTreeSet;
 
@@ -16,17 +15,14 @@ use crate::mutation::{Mutation, Options};
 use crate::parts::appending::{ClientEffect, Reply, reply};
 use crate::parts::sequencing::Message::CheckTail;
 
-/// The answers about a tail so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Answers {
-    /// The sequencer's answer.
     tail: Option<Position>,
-    /// The replicas that have not said that this is the view.
+    /// Replicas that have not confirmed the view.
     missing: BTreeSet<NodeId>,
 }
 
 impl Answers {
-    /// None yet.
     fn awaited(view: Option<&View>, request: u64, options: Options) -> Self {
         let trusts = options.mutates(Mutation::TailFromLeader);
         let witnesses = view.and_then(|view| view.shard(witness(view, request))).filter(|_| !trusts);
@@ -43,7 +39,6 @@ impl LogClient {
         self.send_tail_question(request, out);
     }
 
-    /// Asks the replicas that have not answered.
     fn send_tail_question(&self, request: u64, out: &mut Out) {
         let (Some(view), Some(answers)) = (self.log.view(), self.tails.answers(request)) else { return };
         if answers.tail.is_none() {
@@ -91,8 +86,7 @@ impl LogClient {
     }
 }
 
-/// The shard whose replicas the client asks whether the view is over: not always the same, but one
-/// whose answer later views need.
+/// The shard whose replicas confirm the view: one that later views need.
 fn witness(view: &View, request: u64) -> ShardId {
     let open = view.open_shards();
     open[request as usize % open.len()]

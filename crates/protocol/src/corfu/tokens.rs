@@ -1,59 +1,52 @@
-//! Which positions the sequencer granted to which session, so that it answers a repeated question
-//! alike.
+//! Each session's granted positions, for equal answers to repeated requests.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use seriatim_model::{Position, SessionId, Span};
 
-/// The positions of sessions that may not know them yet. It may be forgotten at any time: that
-/// costs holes.
+/// Forgetting a session costs only holes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tokens {
     sessions: BTreeMap<SessionId, Session>,
-    /// How many questions there were.
     asked: u64,
 }
 
-/// Invariant: `spans` are the positions of the numbers before `next`, the last of them.
+/// Invariant: `spans` are the positions of the last `known` numbers before `next`.
 #[derive(Clone, Debug)]
 struct Session {
-    /// Which question was its last.
     asked: u64,
     take: u64,
     next: u64,
     spans: VecDeque<Span>,
-    /// How many positions `spans` have.
+    /// Number of positions in `spans`.
     known: u64,
 }
 
-/// The outcome of a question for positions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// These, from the first number on; the position after all that were ever given is this.
+    /// Positions from the first number on; the position after all ever granted.
     Given(Vec<Span>, Position),
-    /// There was a question before, which did not come.
+    /// An earlier request is missing.
     OutOfOrder { expected: u64 },
-    /// It is from before the client gave up what it had, or knew it.
+    /// Older than the client's current take, or than its knowledge.
     Late,
 }
 
 impl Tokens {
-    /// How many sessions are remembered.
     pub(super) fn len(&self) -> usize {
         self.sessions.len()
     }
 
-    /// Whether a session was given positions, or asked for some.
+    /// Whether a session has requested positions.
     pub(super) fn know(&self, session: SessionId) -> bool {
         self.sessions.contains_key(&session)
     }
 
-    /// A session is given no more.
     pub(super) fn forget(&mut self, session: SessionId) {
         self.sessions.remove(&session);
     }
 
-    /// Positions for `count` numbers from `first` on; new ones from `next` on.
+    /// New positions start at `next`.
     pub(super) fn give(
         &mut self,
         session: SessionId,
@@ -78,7 +71,7 @@ impl Tokens {
         }
         known.forget_below(ungranted);
         if first < known.next - known.known {
-            // It was asked before a question that says that its client knows them.
+            // A later request shows that the client knows these positions.
             return Answer::Late;
         }
         if first > known.next {
@@ -91,8 +84,7 @@ impl Tokens {
         Answer::Given(known.from(first, count), next + new)
     }
 
-    /// Makes room among `most` sessions: forgets those that asked least recently, a sixteenth of
-    /// them at least.
+    /// Forgets the least recent askers, at least a sixteenth of `most`.
     fn forget_silent(&mut self, most: usize) {
         let excess = self.sessions.len().saturating_sub(most - (most / 16).max(1).min(most));
         let mut asked: Vec<u64> = self.sessions.values().map(|session| session.asked).collect();
@@ -130,7 +122,6 @@ impl Session {
         }
     }
 
-    /// The positions of numbers, as far as they are known.
     fn from(&self, first: u64, count: u64) -> Vec<Span> {
         let mut number = self.next - self.known;
         let mut found = vec![];
@@ -176,7 +167,7 @@ mod tests {
     fn a_question_that_was_overtaken_is_not_answered_for_other_numbers() {
         let mut tokens = Tokens::default();
         assert_eq!(tokens.give(A, (0, 0), (0, 2), Position(5), MOST), given(&[span(5, 2)], 7));
-        // The client knows number 0 by now, and had asked for it once more before.
+        // The client knows number 0 by now; an earlier repetition arrives late.
         assert_eq!(tokens.give(A, (0, 1), (2, 1), Position(9), MOST), given(&[span(9, 1)], 10));
         assert_eq!(tokens.give(A, (0, 0), (0, 4), Position(10), MOST), Answer::Late);
     }
@@ -185,7 +176,7 @@ mod tests {
     fn positions_are_given_in_the_order_of_numbers() {
         let mut tokens = Tokens::default();
         assert_eq!(tokens.give(A, (0, 0), (2, 3), Position(5), MOST), Answer::OutOfOrder { expected: 0 });
-        // A session that is new, or was forgotten, goes on from what its client knows.
+        // A new or forgotten session continues from its client's knowledge.
         let other = SessionId(2);
         assert_eq!(tokens.give(other, (0, 7), (7, 1), Position(5), MOST), given(&[span(5, 1)], 6));
     }

@@ -1,4 +1,4 @@
-//! The writes of a client: one conversation with each replica.
+//! A client's writes: one conversation with each replica.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,26 +12,23 @@ use super::client::{LogClient, Out, Place};
 use crate::parts::appending::ClientEffect;
 use crate::parts::{Conversation, junk};
 
-/// The conversations with the replicas of the view.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Writes {
     replicas: BTreeMap<(ShardId, NodeId), Replica>,
 }
 
-/// The writes to one replica.
-///
-/// Invariant: `in_flight` is how many bytes of records are in `sent`.
+/// Invariant: `in_flight` is the number of bytes of the records in `sent`.
 #[derive(Clone, Debug)]
 struct Replica {
     pace: Conversation,
-    /// The positions to be sent.
+    /// Positions to send.
     due: BTreeSet<Position>,
-    /// The positions that were sent and not answered, and how long their records are.
+    /// Sizes of unanswered records.
     sent: BTreeMap<Position, usize>,
     in_flight: usize,
-    /// When it was heard last, or something began to wait for it.
+    /// When it last answered, or something began to wait for it.
     heard_at: Time,
-    /// When the connection to it broke, if nothing was heard since.
+    /// When its connection broke, unless it answered since.
     broken_at: Option<Time>,
 }
 
@@ -52,7 +49,7 @@ impl Replica {
         (self.heard_at, self.broken_at) = (now, None);
     }
 
-    /// Whether nothing that is sent arrives, as far as can be told.
+    /// Whether messages presumably do not reach it.
     fn is_cut_off(&self, now: Time, limits: Limits) -> bool {
         let is_broken = self.broken_at.is_some_and(|at| now >= at + limits.missing_connected);
         is_broken || !self.sent.is_empty() && now >= self.heard_at + MISSING_MOST
@@ -64,9 +61,8 @@ impl Replica {
         at_once.or_else(|| (!self.sent.is_empty()).then(|| self.pace.resend_at()))
     }
 
-    /// Of those that go to one replica, the lowest was sent first, as good as always: if it is not
-    /// answered in time, the first message's worth asks what became of all. Says whether there was
-    /// anything.
+    /// After a timeout, resends the lowest positions, one message's worth, to probe for the others:
+    /// the lowest were almost always sent first. Returns whether a resend was due.
     fn repeat(&mut self, now: Time, limits: Limits) -> bool {
         let is_late = !self.sent.is_empty() && self.pace.times_out(now);
         if is_late {
@@ -84,7 +80,7 @@ impl Replica {
         is_late
     }
 
-    /// Nothing is on its way to this position any more. Returns how long its record is, if one was.
+    /// A record is no longer in flight. Returns its size, if it was.
     fn lands(&mut self, position: Position) -> Option<usize> {
         let bytes = self.sent.remove(&position)?;
         assert!(bytes <= self.in_flight, "{bytes} of {} bytes on their way land", self.in_flight);
@@ -93,12 +89,12 @@ impl Replica {
         Some(bytes)
     }
 
-    /// The record at this position is sent again. Says whether it was on its way.
+    /// Resends a record in flight; returns whether it was.
     fn again(&mut self, position: Position) -> bool {
         self.lands(position).is_some() && self.due.insert(position)
     }
 
-    /// The connection broke: everything that was not answered is due again, after a while.
+    /// Resends unanswered records after a pause.
     fn disconnected(&mut self, now: Time) {
         self.due.extend(std::mem::take(&mut self.sent).into_keys());
         self.in_flight = 0;
@@ -118,7 +114,6 @@ impl Writes {
         waiting.map(|((_, node), replica)| (*node, replica.pace.busy()))
     }
 
-    /// The replicas of a view, of which nothing waits for an answer.
     pub(super) fn new(view: &View, batch_bytes: usize) -> Self {
         let of = |members: &ShardMembers| {
             let shard = members.shard;
@@ -128,39 +123,38 @@ impl Writes {
         Self { replicas: view.shards.iter().flat_map(of).collect() }
     }
 
-    /// How many bytes of records may be on their way to any replica.
+    /// Bytes that may be in flight to any replica.
     pub(super) fn window(&self) -> usize {
         self.replicas.values().map(|replica| replica.pace.window()).min().unwrap_or(usize::MAX)
     }
 
-    /// The record at this place goes to its next replica. Says whether there is one.
+    /// Schedules the record for its next replica. Returns whether there is one.
     pub(super) fn make_due(&mut self, view: &View, position: Position, place: &Place) -> bool {
         let target = target(view, place);
         let replica = target.and_then(|target| self.replicas.get_mut(&target));
         replica.map(|replica| replica.due.insert(position)).is_some()
     }
 
-    /// A replica answered something.
     pub(super) fn hear(&mut self, now: Time, replica: (ShardId, NodeId)) {
         if let Some(replica) = self.replicas.get_mut(&replica) {
             replica.hear(now);
         }
     }
 
-    /// Whether the replica that is next at this place does not get what it is sent.
+    /// Whether the next replica is cut off.
     pub(super) fn are_cut_off(&self, now: Time, view: &View, place: &Place, limits: Limits) -> bool {
         let replica = target(view, place).and_then(|target| self.replicas.get(&target));
         replica.is_some_and(|replica| replica.is_cut_off(now, limits))
     }
 
-    /// The replicas on this node get what they did not answer again, after a while.
     pub(super) fn disconnected(&mut self, now: Time, gone: NodeId) {
         let of_it = self.replicas.iter_mut().filter(|((_, node), _)| *node == gone);
         of_it.for_each(|(_, replica)| replica.disconnected(now));
     }
 }
 
-/// The replica that is next: of a chain the last one first, of those that are asked the first.
+/// The next replica: a write goes from the chain's head (the last) to the primary; a question
+/// starts at the primary.
 fn target(view: &View, place: &Place) -> Option<(ShardId, NodeId)> {
     let of = |position: Position| view.shard(view.placement.shard_of(position));
     let (members, index) = match *place {
@@ -175,7 +169,7 @@ fn target(view: &View, place: &Place) -> Option<(ShardId, NodeId)> {
 }
 
 impl LogClient {
-    /// Sends whatever is due to each replica, as few messages as it fits into.
+    /// Sends due records in as few messages as possible.
     pub(super) fn send_writes(&mut self, now: Time, out: &mut Out) {
         let mut has_timed_out = false;
         let (Some(view), Some(session)) = (self.log.view(), self.session) else { return };
@@ -226,7 +220,7 @@ impl LogClient {
         }
     }
 
-    /// A replica has what is at these positions, but for `others`, where something else is.
+    /// A replica has the records at these positions; `others` hold other records.
     pub(super) fn written(
         &mut self,
         now: Time,
@@ -238,7 +232,7 @@ impl LogClient {
         for span in spans {
             for position in span.positions() {
                 let Some((number, place)) = self.answered(now, node, position) else { continue };
-                // Only what is called otherwise is not ours.
+                // Compare ids: our own record may be listed.
                 let id = self.id(number);
                 let is_other = others.iter().any(|(at, other)| *at == position && Some(*other) != id);
                 match place {
@@ -257,7 +251,7 @@ impl LogClient {
         self.end_recovery_if_known(now, out);
     }
 
-    /// One more replica of the chain has it: the next one is to get it, or it is done.
+    /// Another replica has it: schedules the next, or completes.
     fn passes(&mut self, number: u64, position: Position, hops: usize, out: &mut Out) {
         let Some(view) = self.log.view() else { return };
         let place = Place::At { position, hops, sent: true };
@@ -269,7 +263,7 @@ impl LogClient {
         self.work_is_due = true;
     }
 
-    /// A replica cannot say what is at these positions: the next one may.
+    /// Asks the next replica.
     pub(super) fn unreadable(&mut self, now: Time, node: NodeId, spans: &[Span], out: &mut Out) {
         let mut is_lost = false;
         for span in spans {
@@ -279,7 +273,7 @@ impl LogClient {
                 let tries = if let Place::Asked { tries, .. } = place { tries + 1 } else { 0 };
                 let place = Place::Asked { position, tries };
                 self.pending[(number - self.base) as usize].place = place;
-                // If no replica knows: it is trimmed, or lost.
+                // No replica knows: trimmed or lost.
                 is_lost |= target(view, &place).is_none();
                 self.writes.make_due(view, position, &place);
                 self.work_is_due = true;
@@ -306,8 +300,7 @@ impl LogClient {
         self.work_is_due = true;
     }
 
-    /// A replica answered for a position. Returns which number is there, unless it was another's
-    /// turn.
+    /// Handles an answer for a position. Returns its number, if this replica's answer was awaited.
     fn answered(&mut self, now: Time, node: NodeId, position: Position) -> Option<(u64, Place)> {
         let view = self.log.view()?;
         let replica = self.writes.replicas.get_mut(&(view.placement.shard_of(position), node))?;
@@ -324,7 +317,7 @@ impl LogClient {
         (target(view, &place)?.1 == node).then_some((number, place))
     }
 
-    /// The head of a chain has a record: how long that took, the sequencer should wait at least.
+    /// The head has the record: the sequencer must wait at least this long.
     fn head_has(&mut self, now: Time, number: u64) {
         let Some(pending) = self.pending.get((number - self.base) as usize) else { return };
         let asked_at = pending.asked_at;

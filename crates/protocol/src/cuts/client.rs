@@ -1,9 +1,8 @@
-//! A client's side of appending: records go to the primary of a shard, which answers with their
-//! positions.
+//! A client's appends: records go to the primary of a shard, which replies with their positions.
 //!
-//! All that queues up between two steps leaves as one message. All that a session has on its way is
-//! at one shard: before it goes on at another one, it waits for what is there. So no append is
-//! ordered before one that was submitted earlier.
+//! One message carries all records that queued up between two steps. All unanswered records of a
+//! session are at one shard: before it moves to another, it waits for their positions. So no append
+//! is ordered before an earlier one.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -28,50 +27,44 @@ use crate::parts::{
 use crate::roles;
 use crate::shard;
 
-/// How many windows of records a session submits to a shard at least before it goes on at another,
-/// if it has so many: until these are acknowledged it waits, so that costs about one part in so
-/// many.
+/// Least windows of records that a session submits to a shard before it moves. A move waits for
+/// acknowledgements, which costs about one part in `TURN_WINDOWS`.
 const TURN_WINDOWS: usize = 8;
 
-/// So long does a session stay at a shard at least where shards have quotas: these follow what the
-/// shards bring, but take a window or two for it. Meanwhile one shard leaves positions empty, and
-/// the other makes records wait.
+/// Least stay at a shard with quotas. These follow a session after a window or two; until then the
+/// old shard pads, and records at the new one wait.
 const STAY_IF_QUOTAS: Duration = Duration::from_secs(10);
 
-/// One log, as one client uses it: a session for its appends, and questions about the tail.
+/// One log, as one client uses it: a session for its appends, and tail requests.
 ///
-/// Invariant: `pending` are the numbers from `base` on; those in `base..sent` were submitted to the
-/// shard `at` in the present view, unless it is being asked what became of what was on its way when
-/// that began.
+/// Invariant: `pending` are the numbers from `base` on. Those in `base..sent` were submitted to
+/// shard `at` in the present view, unless `locate` asks for those on their way when that view
+/// began.
 #[derive(Clone, Debug)]
 pub struct LogClient {
     pub(super) config: LogClientConfig,
     pub(super) log: KnownLog,
     pub(super) session: Option<SessionId>,
     sessions_opened: u64,
-    /// The tail is being asked for, to put it into the session's id; or that one is known, and
-    /// those of earlier runs are being ended.
+    /// Waits for the tail, which goes into the session's id, or for the end of earlier runs'
+    /// sessions.
     pub(super) is_opening: bool,
     pub(super) askers: SessionWaiters,
     base: u64,
     pub(super) pending: VecDeque<Pending>,
     sent: u64,
-    /// Numbers below it were submitted at some time, and may be in the log.
+    /// Numbers below it were submitted at some time and may be in the log.
     submitted: u64,
     at: Option<ShardId>,
-    /// When it came there.
     came_at: Time,
-    /// How many bytes of records it submitted there since it came.
+    /// Bytes of records submitted since the session moved to `at`.
     turn_bytes: usize,
-    /// When to ask the leader again what became of the records that were on their way when the view
-    /// began.
+    /// When to ask the leader again about the records on their way when the view began.
     locate: Option<Backoff>,
-    /// How many bytes of records are in `base..sent`.
+    /// Bytes of records in `base..sent`.
     in_flight: usize,
-    /// With the primary of the shard.
     pace: Conversation,
     pub(super) tails: Tails<BTreeMap<NodeId, Position>>,
-    /// The session of an earlier run that is being ended.
     pub(super) resuming: Option<Resuming>,
     pub(super) past: Past,
     jitter: Jitter,
@@ -143,8 +136,8 @@ impl Machine for LogClient {
 }
 
 impl LogClient {
-    /// A client of the log that `entry` describes. It always opens a session of its own, if it goes
-    /// on with another one as its successor.
+    /// A client of the log that `entry` describes. It always opens its own session, also to resume
+    /// another one.
     #[must_use]
     pub fn new(config: LogClientConfig, entry: LogEntry) -> Self {
         let (jitter, batch_bytes) = (Jitter::new(config.random), config.options.limits.batch_bytes);
@@ -174,31 +167,30 @@ impl LogClient {
         }
     }
 
-    /// The session that appends go to, once one is open, and the number of the next append. While
-    /// an earlier run's appends are made again, it is theirs.
+    /// The open session and the number of the next append, or those of the earlier run whose
+    /// appends are repeated.
     #[must_use]
     pub fn session(&self) -> Option<(SessionId, u64)> {
         self.session.map(|session| self.past.next().unwrap_or((session, self.end())))
     }
 
-    /// The register's entry, as far as this client knows.
+    /// The latest known entry of the register.
     #[must_use]
     pub fn entry(&self) -> &LogEntry {
         self.log.entry()
     }
 
-    /// Why no view can be formed, if somebody said so.
+    /// Why no view can be formed, if a node reported a reason.
     #[must_use]
     pub fn unavailable(&self) -> Option<&str> {
         self.log.unavailable()
     }
 
-    /// The nodes that have not answered, and whether they said that they have no room, and if so,
-    /// because their disk is full.
+    /// Nodes that have not answered. `Some`: the node has no room; `true`: its disk is full.
     pub fn waits_for(&self) -> impl Iterator<Item = (NodeId, Option<bool>)> {
         let resumes = self.resuming.is_some() || self.past.in_flight() > 0;
         let view = self.log.view().filter(|_| !self.pending.is_empty() || resumes);
-        // It is the leader who knows what an earlier run left.
+        // Only the leader knows the fate of an earlier run's records.
         let asks = self.locate.is_some() || resumes;
         let leader = view.filter(|_| asks).map(|view| (view.leader, None));
         let primary = view.and_then(|view| Some(view.shard(self.at?)?.primary().node));
@@ -206,13 +198,12 @@ impl LogClient {
         leader.into_iter().chain(primary)
     }
 
-    /// How many appends wait for something.
+    /// The number of unanswered appends.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.pending.len() + self.past.in_flight()
     }
 
-    /// Whether somebody waits for an answer that needs a view.
     fn is_waiting(&self) -> bool {
         let resumes = self.resuming.is_some() && (self.askers.want_session() || self.askers.want_end());
         self.in_flight() > 0 || !self.tails.is_empty() || resumes
@@ -220,8 +211,8 @@ impl LogClient {
 
     fn submit(&mut self, token: u64, record: Record, spec: AppendSpec, out: &mut Out) {
         self.work_is_due = true;
-        // No append of an earlier run is objected to, and it is not known yet which those are while
-        // this one resumes.
+        // Appends of an earlier run meet no objection. During a resumption it is unknown which
+        // these are.
         if self.past.claim(token, true) {
             return;
         }
@@ -233,7 +224,6 @@ impl LogClient {
         self.pending.push_back(Pending { token, record, spec, completed: false });
     }
 
-    /// Why a record is not appended, if it is not.
     pub(super) fn objection(&self, record: &Record, spec: AppendSpec) -> Option<Failure> {
         let config = self.log.config();
         let open = self.log.view().map(View::open_shards);
@@ -246,7 +236,6 @@ impl LogClient {
         }
     }
 
-    /// The number of the next append.
     fn end(&self) -> u64 {
         self.base + self.pending.len() as u64
     }
@@ -274,7 +263,7 @@ impl LogClient {
             }
             sequencing::Message::Rejected { view, why } => {
                 if view < self.log.view_number() {
-                    // It will know the view in a moment.
+                    // The member will know the view soon.
                     self.locate.iter_mut().for_each(|asks| asks.due_by(now + LOOKUP_FIRST));
                 }
                 self.log.was_rejected(now, view, why);
@@ -309,7 +298,7 @@ impl LogClient {
                 self.was_refused(now, ids.first, disk_full);
             }
             roles::Message::Shard(shard::Message::Fenced { claim, .. }) => {
-                // It is not in that view yet, or not any more.
+                // The replica has not entered that view yet, or has left it.
                 self.sent_below(self.base);
                 self.pace.fenced(now);
                 self.log.was_fenced(now, claim);
@@ -318,7 +307,6 @@ impl LogClient {
         }
     }
 
-    /// The shard did not take what was submitted from this number on.
     fn was_refused(&mut self, now: Time, first: u64, disk_full: bool) {
         let jitter = self.jitter.draw();
         self.sent_below(first);
@@ -326,7 +314,7 @@ impl LogClient {
         self.pace.refused(now, disk_full, jitter);
     }
 
-    /// Everything from this number on is to be sent again.
+    /// Numbers from `end` on must be sent again.
     fn sent_below(&mut self, end: u64) {
         let end = end.max(self.base).min(self.sent);
         let again = self.pending.range((end - self.base) as usize..(self.sent - self.base) as usize);
@@ -335,7 +323,6 @@ impl LogClient {
         self.assert_submitted();
     }
 
-    /// Records on their way were submitted, are counted, and are at one shard, or asked for.
     fn assert_submitted(&self) {
         let Self { base, sent, submitted, at, locate, in_flight, .. } = self;
         let is_known = sent == base && *in_flight == 0
@@ -347,7 +334,6 @@ impl LogClient {
         );
     }
 
-    /// These are in the log, for good.
     fn appended(&mut self, ids: IdRun, first: Option<Position>, out: &mut Out) {
         for number in ids.first.max(self.base)..ids.end().min(self.end()) {
             let pending = &mut self.pending[(number - self.base) as usize];
@@ -357,7 +343,7 @@ impl LogClient {
             let id = RecordId { session: ids.session, number };
             let answer = match first {
                 Some(first) => Reply::Appended { id, position: Some(first + (number - ids.first)), again: 0 },
-                // It is in the log, but where was not worth remembering any more.
+                // In the log, but its position is no longer remembered.
                 None => Reply::Failed(Failure::Stale(id)),
             };
             out.push(reply(pending.token, answer));
@@ -371,11 +357,11 @@ impl LogClient {
         }
         self.sent = self.sent.max(self.base);
         self.assert_submitted();
-        // More may be submitted, at another shard, and the session may be waiting for this to end.
+        // More records may be submitted, to another shard, or the session may end.
         self.work_is_due = true;
     }
 
-    /// The leader says what became of numbers. What an earlier view left undecided is submitted
+    /// The leader reports positions. Numbers that an earlier view left undecided are submitted
     /// again.
     fn located(&mut self, next: u64, places: &[Place], out: &mut Out) {
         let Some(session) = self.session else { return };
@@ -398,7 +384,6 @@ impl LogClient {
         }
     }
 
-    /// Goes on in a new view: what was on its way in the one before is asked for.
     fn enter_view(&mut self, now: Time) {
         if self.submitted > self.base || self.locate.is_some() {
             self.locate = Some(Backoff::new(now, RESEND_FIRST, RESEND_MOST));
@@ -438,7 +423,6 @@ impl LogClient {
         }
     }
 
-    /// The tail is known: a session that is opened now is younger.
     pub(super) fn open_session(&mut self, tail: Position, out: &mut Out) {
         let session = self.config.session(tail, self.sessions_opened);
         self.sessions_opened += 1;
@@ -451,8 +435,7 @@ impl LogClient {
         self.work_is_due = true;
     }
 
-    /// Once everything is completed, nothing of the session is on its way that could still get into
-    /// the log.
+    /// Once all appends are completed, no record of the session can still enter the log.
     fn end_session(&mut self, out: &mut Out) {
         let is_completed = self.in_flight() == 0 && self.resuming.is_none();
         while let Some(token) = self.askers.take_end(is_completed) {
@@ -480,8 +463,7 @@ impl LogClient {
         resumes_at.or_else(|| (self.sent > self.base).then(|| self.pace.resend_at()))
     }
 
-    /// Submits whatever was not, as far as it goes to the shard where the session is; and again,
-    /// after silence.
+    /// Submits unsent records, and retransmits after silence.
     fn send_submits(&mut self, now: Time, out: &mut Out) {
         let (Some(session), Some(view)) = (self.session, self.log.view().cloned()) else { return };
         if let Some(asks) = self.locate.as_mut().filter(|asks| asks.is_due(now)) {
@@ -500,11 +482,9 @@ impl LogClient {
             }
             self.pace.begins(now);
         } else if self.pace.times_out(now) {
-            // The submitted records may be lost, or the answer, or the session is forgotten.
             self.ask_what_became(session, out);
             self.log.wonder(out);
-            // The first batch of it asks which; what follows it comes again only where it is
-            // missing.
+            // The first batch makes the primary report missing numbers.
             let most = self.config.options.limits.batch_bytes;
             self.send_batch(now, session, &view, (self.base..self.sent, most), out);
         }
@@ -516,22 +496,21 @@ impl LogClient {
         self.assert_submitted();
     }
 
-    /// Whether the session is to stay at its shard, though others have their turn.
     fn stays_on(&self, now: Time) -> bool {
         let hops = self.config.options.mutates(Mutation::HopsEachStripe);
         self.log.config().order.has_quotas() && !hops && now < self.came_at + STAY_IF_QUOTAS
     }
 
-    /// Whether the session, of which nothing is on its way, may go on at another shard: it has been
-    /// there for long, the next record is for a certain shard, or its own takes no more records.
+    /// Whether an idle session may move: its stay is over, its shard is closed, or the next record
+    /// names a shard.
     fn may_leave(&self, now: Time, view: &View) -> bool {
         let has_choice = |pending: &Pending| !pending.spec.shard.is_in_turn(&pending.record);
         let is_open = self.at.is_some_and(|shard| view.open_shards().contains(&shard));
         !self.stays_on(now) || !is_open || self.pending.front().is_some_and(has_choice)
     }
 
-    /// Submits the first of these numbers that go to one shard, at most so many bytes of records.
-    /// Returns how many.
+    /// Submits the first of `numbers` that go to one shard, at most `most` bytes. Returns their
+    /// bytes.
     fn send_batch(
         &mut self,
         now: Time,
@@ -553,8 +532,7 @@ impl LogClient {
             let shard = choice.of(id, &pending.record, stripe, view.open_shards());
             let size = pending.record.size();
             let is_full = !records.is_empty() && bytes + size > most;
-            // A record that may be at a shard in this view is submitted nowhere else in it. To go
-            // on elsewhere costs a round.
+            // Within a view, a record is submitted to one shard only. A move costs a round trip.
             let stays = number < self.submitted
                 || choice.is_in_turn(&pending.record) && (stays_on || self.turn_bytes + bytes < turn_bytes);
             if is_full {
@@ -592,14 +570,13 @@ impl LogClient {
         out.push(send(view.leader, Message::Locate { view: view.number, session, first, count }));
     }
 
-    /// Nobody knows any more what became of some append.
     pub(super) fn session_lost(&mut self, out: &mut Out) {
         if let Some(session) = self.session {
             self.lose(session, out);
         }
     }
 
-    /// Nobody knows any more what became of some append of this session, or of one before it.
+    /// Fails all uncompleted appends: the fate of some is unknown.
     pub(super) fn lose(&mut self, session: SessionId, out: &mut Out) {
         let uncompleted = self.pending.drain(..).filter(|pending| !pending.completed);
         let tokens = uncompleted.map(|pending| pending.token).chain(self.past.give_up());

@@ -1,20 +1,19 @@
-//! The closing cut of a view: the chosen member of the ordering layer gives positions to whatever
-//! the surviving replicas of each shard hold that no cut covers
-//! (docs/decisions/2026-11-26-closing-cuts.md).
+//! The closing cut of a view: the chosen member of the ordering layer gives positions to the
+//! surviving replicas' records that no cut covers (docs/decisions/2026-11-26-closing-cuts.md).
 //!
 //! ```text
 //! chosen                      replicas of the view that ends
 //!   |-- AskRest ------------------>|
-//!   |<- RestIs --------------------|    the ids of what no cut covers
+//!   |<- RestIs --------------------|    ids that no cut covers
 //!   |-- Closing ------------------>|    one part after another, as versions of the claim
 //!   |<- Bound ---------------------|    it is in all of their stores
 //! ```
 //!
-//! It covers of each shard what all of these replicas have, in the order of the local log, as far
-//! as one of them knows that (`closing/common.rs`); where positions are given in advance, at these
-//! (`closing/content.rs`). The replicas that answer differ from attempt to attempt, and so may the
-//! closing cuts: only that of the claim which becomes a view counts, and a claim has one, since a
-//! member makes none for a claim that it was sealed for before it restarted.
+//! For each shard it covers the records that all these replicas have, in the order of the local
+//! log, if one of them knows it (`closing/common.rs`). Positions fixed in advance stay
+//! (`closing/content.rs`). Each attempt may hear from other replicas, and so make another closing
+//! cut. Only the closing cut of the claim that becomes a view counts. A claim has only one: a
+//! restarted member makes none for a claim that sealed it before.
 
 mod common;
 mod content;
@@ -38,30 +37,28 @@ use crate::roles::RoleEffect;
 use common::Common;
 use content::Content;
 
-/// The longest wait before a replica is asked again.
 const ASK_MOST: Duration = Duration::from_secs(1);
 
 /// A closing cut under way.
 ///
-/// Invariant: its parts follow each other from `first` on, and one is pushed when those before it
-/// are on all replicas that are to hold them. So a store that has the last has all.
+/// Invariant: its parts are consecutive from `first` on, and each is pushed after the earlier ones
+/// are on all required replicas. So a store with the last part has all.
 #[derive(Clone, Debug)]
 pub(super) struct ClosingCut {
     claim: ViewNumber,
     of: ViewNumber,
-    /// The shards of the next view, and those of them that the view which ends had.
+    /// Shards of the next view, and those of them that the ending view had.
     shards: Vec<ShardMembers>,
     former: Vec<ShardId>,
     first: Position,
-    /// The replicas that answered, each with whether it was a member of the view that ends.
+    /// Replicas that answered. `true`: a member of the ending view.
     answered: BTreeMap<(ShardId, NodeId), bool>,
     rests: BTreeMap<ShardId, Common>,
     asks: Backoff,
-    /// Once all have answered.
+    /// `None` until all replicas have answered.
     parts: Option<Parts>,
 }
 
-/// The parts of a closing cut.
 #[derive(Clone, Debug)]
 struct Parts {
     unsent: VecDeque<Cut>,
@@ -70,8 +67,8 @@ struct Parts {
 }
 
 impl ClosingCut {
-    /// Asks the replicas of the next view, which has these shards, for their rests of view `of`.
-    /// These get positions from `first` on.
+    /// Asks the replicas of `shards` for their rests of view `of`, which get positions from `first`
+    /// on.
     pub(super) fn new(
         now: Time,
         (claim, of): (ViewNumber, ViewNumber),
@@ -86,15 +83,13 @@ impl ClosingCut {
         closing
     }
 
-    /// The replicas that have not answered.
     fn awaited<'a>(&'a self) -> impl Iterator<Item = (ShardId, NodeId)> + 'a {
         let of =
             |members: &'a ShardMembers| members.replicas.iter().map(|member| (members.shard, member.node));
         self.shards.iter().flat_map(of).filter(|replica| !self.answered.contains_key(replica))
     }
 
-    /// The replicas that were members of the view that ends: they have all that is covered of their
-    /// shard.
+    /// Members of the ending view, which have all covered records of their shard.
     fn survivors(&self) -> Vec<(ShardId, Vec<Member>)> {
         let of = |members: &ShardMembers| {
             let survives = |member: &&Member| self.answered.get(&(members.shard, member.node)) == Some(&true);
@@ -112,7 +107,7 @@ impl ClosingCut {
         }
     }
 
-    /// A replica says what it has. Its first answer counts: what it says later may be more.
+    /// Only a replica's first answer counts: a later one may have more.
     pub(super) fn note_rest(&mut self, replica: (ShardId, NodeId), rest: Option<Rest>) {
         if self.awaited().any(|awaited| awaited == replica) {
             self.answered.insert(replica, rest.is_some());
@@ -120,9 +115,8 @@ impl ClosingCut {
         }
     }
 
-    /// Makes the cut as soon as everybody has answered, and pushes what is next of it. `decided`
-    /// says how much of each shard's local log the cuts decide that the member holds, and the
-    /// windows how far these are; `sessions` take note of what is ordered.
+    /// Makes the cut once all replicas have answered, and pushes its next part. `decided`: length
+    /// of a local log that the held cuts decide. `sessions` record the ordered names.
     pub(super) fn go_on(
         &mut self,
         now: Time,
@@ -132,8 +126,8 @@ impl ClosingCut {
     ) {
         if self.parts.is_none() && self.awaited().next().is_none() {
             let survivors = self.survivors();
-            // Nobody is left of such a shard: its loss was accepted. Its new replicas could get a
-            // closing cut from no one, and would lack that for ever.
+            // All replicas of this shard are lost, and the loss was accepted. New ones could copy
+            // the closing cut from no replica.
             let is_lost =
                 |(shard, members): &(ShardId, Vec<Member>)| members.is_empty() && self.former.contains(shard);
             let unsent = match survivors.iter().any(is_lost) {
@@ -157,25 +151,23 @@ impl ClosingCut {
         }
     }
 
-    /// A shard holds a part of it.
     pub(super) fn note_bound(&mut self, shard: ShardId, batch: Position) {
         if let Some(parts) = &mut self.parts {
             parts.pusher.note_bound(shard, batch);
         }
     }
 
-    /// Below it, everything is on all replicas that are to hold it.
+    /// Everything below is on all required replicas.
     pub(super) fn bound(&self) -> Position {
         self.parts.as_ref().map_or(self.first, |parts| parts.pusher.bound())
     }
 
-    /// Where it ends, once it is on all replicas that are to hold it.
+    /// The end, once all required replicas hold the cut.
     pub(super) fn end(&self) -> Option<Position> {
         let parts = self.parts.as_ref()?;
         (parts.unsent.is_empty() && parts.pusher.len() == 0).then_some(parts.end)
     }
 
-    /// Asks and sends again what was not answered in time.
     pub(super) fn resend(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
         match &mut self.parts {
             Some(parts) => parts.pusher.resend(now, out),
@@ -184,7 +176,6 @@ impl ClosingCut {
         }
     }
 
-    /// When something is due to be asked or sent again.
     pub(super) fn deadline(&self) -> Option<Time> {
         match &self.parts {
             Some(parts) => parts.pusher.deadline(),

@@ -1,5 +1,4 @@
-//! How a leader has its cuts held by all members of the layer, and tells the shards of those that
-//! are committed.
+//! The leader commits a cut when all members hold it, and then sends it to the shards.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,21 +11,19 @@ use crate::mutation::{Mutation, Options};
 use crate::parts::Gate;
 use crate::roles::RoleEffect;
 
-/// The cuts of a view on their way to its members, and to the shards.
+/// Cuts of a view on their way to its members and to the shards.
 ///
-/// Invariant: `committed <= own <= end`; cuts are pushed when they are committed, in order.
+/// Invariant: `committed <= own <= end`; committed cuts are pushed in order.
 #[derive(Clone, Debug)]
 pub(super) struct Commits {
     view: ViewNumber,
     options: Options,
-    /// Where the last cut ended.
+    /// End of the last cut.
     end: Position,
-    /// How far the followers hold them.
     followers: BTreeMap<NodeId, Follower>,
-    /// How far they are durable here, and those that are not yet.
+    /// End of the cuts durable here; write and end of each later one.
     own: Position,
     own_pending: VecDeque<(Ticket, Position)>,
-    /// The cuts that are not committed.
     uncommitted: VecDeque<Cut>,
     committed: Position,
     pusher: Pusher,
@@ -35,9 +32,9 @@ pub(super) struct Commits {
 #[derive(Clone, Copy, Debug)]
 struct Follower {
     held: Position,
-    /// When it is told again what it does not hold.
+    /// Time of the next retransmission.
     again_at: Time,
-    /// Whether it is known to have entered the view. Before, it takes nothing.
+    /// Whether it is known to have entered the view. Before, it accepts nothing.
     is_there: bool,
 }
 
@@ -58,17 +55,15 @@ impl Commits {
         }
     }
 
-    /// Where the last cut ended.
     pub(super) fn end(&self) -> Position {
         self.end
     }
 
-    /// Positions below are in committed cuts.
     pub(super) fn committed(&self) -> Position {
         self.committed
     }
 
-    /// The same, once all members are known to have entered the view.
+    /// `None` until all members are known to have entered the view.
     pub(super) fn known_committed(&self) -> Option<Position> {
         self.followers.values().all(|follower| follower.is_there).then_some(self.committed)
     }
@@ -78,12 +73,11 @@ impl Commits {
         self.pusher.bound()
     }
 
-    /// How many cuts are on their way.
     pub(super) fn under_way(&self) -> usize {
         self.uncommitted.len() + self.pusher.len()
     }
 
-    /// The step that is waited for: a cut to be held, or to be on the shards.
+    /// The step under way: members (`bind`) or shards (`truncate`) take a cut.
     pub(super) fn step_name(&self) -> Option<&'static str> {
         if !self.uncommitted.is_empty() {
             Some("bind")
@@ -94,7 +88,7 @@ impl Commits {
         }
     }
 
-    /// The cut left for this member's own journal with `ticket`; the followers are told.
+    /// Sends the cut to the followers. `ticket`: its write to this member's journal.
     pub(super) fn hold(&mut self, now: Time, cut: Cut, ticket: Ticket, out: &mut Vec<RoleEffect>) {
         self.end = cut.end();
         self.own_pending.push_back((ticket, self.end));
@@ -108,8 +102,8 @@ impl Commits {
         self.uncommitted.push_back(cut);
     }
 
-    /// A follower holds all cuts up to `end`. One that says so for the first time may have missed
-    /// what was sent before.
+    /// A follower holds all cuts up to `end`. Before its first such message it may have missed
+    /// cuts.
     pub(super) fn note_held(&mut self, now: Time, node: NodeId, end: Position) {
         let Some(follower) = self.followers.get_mut(&node) else { return };
         if !follower.is_there {
@@ -120,17 +114,14 @@ impl Commits {
         }
     }
 
-    /// A shard holds a cut on all replicas.
     pub(super) fn note_bound(&mut self, shard: ShardId, batch: Position) {
         self.pusher.note_bound(shard, batch);
     }
 
-    /// Sends a shard again what it did not answer, since a replica of it may not have been there.
     pub(super) fn send_again(&self, shard: ShardId, out: &mut Vec<RoleEffect>) {
         self.pusher.send_again(shard, out);
     }
 
-    /// Takes note of what is durable here.
     fn persisted(&mut self, gate: &Gate) {
         while let Some((ticket, end)) =
             self.own_pending.front().copied().filter(|(ticket, _)| gate.is_durable(*ticket))
@@ -141,7 +132,7 @@ impl Commits {
         }
     }
 
-    /// Commits what all members hold, and tells the shards.
+    /// Commits the cuts that all members hold.
     pub(super) fn commit(&mut self, now: Time, gate: &Gate, out: &mut Vec<RoleEffect>) {
         self.persisted(gate);
         let followers = self.followers.values().map(|follower| follower.held);
@@ -156,7 +147,7 @@ impl Commits {
         }
     }
 
-    /// Sends again what was not answered in time. `cuts` are those that the member holds.
+    /// `cuts`: all that the member holds.
     pub(super) fn resend(&mut self, now: Time, cuts: &VecDeque<Cut>, out: &mut Vec<RoleEffect>) {
         self.pusher.resend(now, out);
         let (view, bound, end) = (self.view, self.pusher.bound(), self.end);
@@ -170,7 +161,6 @@ impl Commits {
         }
     }
 
-    /// When something is to be sent again.
     pub(super) fn deadline(&self) -> Option<Time> {
         let behind = self.followers.values().filter(|follower| follower.held < self.end);
         let again = behind.map(|follower| follower.again_at).min();

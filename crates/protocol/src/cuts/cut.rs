@@ -1,4 +1,4 @@
-//! A cut, as it travels and is kept.
+//! Cuts and their wire form.
 
 use seriatim_model::storage::Ordered;
 use seriatim_model::wire::{Decoder, Encoder, Wire, WireError, at_most, wire_struct};
@@ -10,60 +10,59 @@ use crate::mutation::{Mutation, Options};
 use crate::parts::Sessions;
 use crate::parts::junk::{is_of_nobody, junk};
 
-/// How long the local logs of the shards are that have been ordered, and whose records these are
-/// since the last cut.
+/// Decided lengths of the shards' local logs, and the names of the records ordered since the
+/// previous cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cut {
-    /// The position of the first of its records: where the cut before it ended.
+    /// Position of its first record: the end of the previous cut.
     pub from: Position,
-    /// For each shard how much of its local log is decided. What was there before and is not among
-    /// the names, here or in earlier cuts, never gets a position in this view.
+    /// Decided length of each local log. A lower record that no cut names never gets a position in
+    /// this view.
     pub lengths: Vec<(ShardId, u64)>,
-    /// The names that get the positions from the first on, in order. Those of [`ShardId::NOBODY`]
-    /// get none: their positions are empty, and say nothing of their sessions.
+    /// Names in the order of their positions. Those of [`ShardId::NOBODY`] leave their positions
+    /// empty and do not count for their sessions.
     pub names: Vec<(ShardId, Submitted)>,
-    /// The sessions that end. Each takes one of the positions after the names, with a no-op; or
-    /// none in a window, whose positions are given in advance.
+    /// Sessions that end. Each takes one position after the names, for a no-op; none in a window,
+    /// whose positions are fixed in advance.
     pub ends: Vec<End>,
-    /// How far the windows of the view are with it, if it is of one.
+    /// Progress of the view's windows, if it has windows.
     pub course: Option<Course>,
 }
 
-/// How far the windows of a view are with a cut.
+/// Progress of a view's windows after a cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Course {
-    /// The number of the window that the cut is of.
+    /// Number of the window of this cut.
     pub window: u32,
-    /// How many cuts of the window are made with it.
+    /// Number of the window's cuts made so far, including this one.
     pub made: u32,
-    /// The window that follows, where it is decided.
+    /// The next window, once it is decided.
     pub next: Option<NextWindow>,
 }
 
 wire_struct! { Course { window, made, next } }
 
-/// A session ends, and its client goes on in another one.
+/// The end of a session whose client continues in another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
-    /// Which.
+    /// The session that ends.
     pub session: SessionId,
-    /// The first of its numbers that is in no cut, and never will be.
+    /// The first of its numbers that is in no cut and never will be.
     pub at: u64,
-    /// The other one.
+    /// Session in which the client continues.
     pub successor: SessionId,
-    /// The shard that has the no-op, if there is one.
+    /// Shard that stores the no-op, if there is one.
     pub shard: ShardId,
 }
 
 wire_struct! { End { session, at as number, successor, shard } }
 
-/// In the first format no session ended, and there were no windows. Positions are far below these
-/// bits, which say that ends follow, or a course.
+/// Flags for ends and for a course, which the first format did not have. Positions never reach
+/// these bits.
 const HAS_ENDS: u64 = 1 << 63;
 const HAS_COURSE: u64 = 1 << 62;
 const _: () = assert!(limits::MAX_NUMBER < HAS_COURSE);
 
-/// Names of a cut, and the shard that has their positions.
 #[derive(Debug)]
 struct Given(ShardId, Submitted);
 
@@ -105,24 +104,21 @@ impl Wire for Cut {
 }
 
 impl Cut {
-    /// One that orders nothing yet.
     pub(super) fn empty(from: Position) -> Self {
         Self { from, lengths: vec![], names: vec![], ends: vec![], course: None }
     }
 
-    /// Where the ends begin.
     fn names_end(&self) -> Position {
         self.from + self.names.iter().map(|(_, names)| names.ids.count).sum::<u64>()
     }
 
-    /// The position after the last that it gives.
+    /// The position after its last.
     #[must_use]
     pub fn end(&self) -> Position {
         let ends = if self.course.is_some() { 0 } else { self.ends.len() as u64 };
         self.names_end() + ends
     }
 
-    /// The position at which each of the sessions ends.
     fn ends(&self) -> impl Iterator<Item = (Position, &End)> {
         (0..).zip(&self.ends).map(|(nth, end)| (self.end_at(nth), end))
     }
@@ -134,12 +130,11 @@ impl Cut {
         }
     }
 
-    /// The position at which one more session ends. In a window that is the last one of the cut.
+    /// Position at which one more session would end. In a window: the last position of the cut.
     pub(super) fn next_end(&self) -> Position {
         self.end_at(self.ends.len() as u64)
     }
 
-    /// Gives the next positions to nobody.
     pub(super) fn pad(&mut self, count: u64) {
         let (id, _) = junk(self.names_end());
         let new = IdRun { session: id.session, first: id.number, count };
@@ -151,18 +146,16 @@ impl Cut {
         }
     }
 
-    /// How many of its positions are given to nobody.
     pub(super) fn empty_positions(&self) -> u64 {
         let of_nobody = self.names.iter().filter(|(shard, _)| *shard == ShardId::NOBODY);
         of_nobody.map(|(_, names)| names.ids.count).sum()
     }
 
-    /// How much of a shard's local log is decided.
     pub(super) fn length(&self, shard: ShardId) -> u64 {
         self.lengths.iter().find(|(of, _)| *of == shard).map_or(0, |(_, length)| *length)
     }
 
-    /// The names and ends that get the positions, as the shards are told.
+    /// In the order of the positions, as the shards receive them.
     pub(super) fn runs(&self) -> Vec<Ordered> {
         let names = self.names.iter().map(|(shard, names)| Ordered {
             ids: names.ids,
@@ -177,7 +170,6 @@ impl Cut {
         names.chain(ends).collect()
     }
 
-    /// Takes note of what it orders.
     pub(super) fn apply(&self, sessions: &mut Sessions, options: Options) {
         let mut position = self.from;
         for (shard, Submitted { ids, lowest }) in &self.names {

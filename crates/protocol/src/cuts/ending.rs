@@ -1,4 +1,4 @@
-//! How the ordering layer ends a session whose client goes on in another one.
+//! How the ordering layer ends a session whose client continues in another one.
 //!
 //! ```text
 //! client            leader                followers
@@ -8,10 +8,9 @@
 //!   |<- Ended a at 7 --|                      |
 //! ```
 //!
-//! Where a session ends is decided as everything is that is in the log: by a cut, at one position,
-//! where a no-op stands. From there on no cut orders anything of it, whatever the shards have of it
-//! in their local logs. Its client is told when the cut is committed: then all members hold it,
-//! what was ordered of the session before is in the log for good, and no view change undoes either.
+//! A cut decides where a session ends, at one position, with a no-op. From there on no cut orders
+//! its records, even if local logs hold some. The client gets the reply when the cut is committed:
+//! then all members hold it, and no view change undoes the end or the session's earlier records.
 
 use seriatim_model::{Address, SessionId, limits};
 
@@ -22,19 +21,18 @@ use crate::parts::Sessions;
 use crate::parts::sessions::most_closed;
 use crate::roles::RoleEffect;
 
-/// A client wants a session to end, and is not told yet that it has.
+/// A client's request to end a session, not yet answered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Closing {
     client: Address,
     pub(super) session: SessionId,
-    /// The session that its client goes on in, unless an earlier run went on in another one.
+    /// Session in which the client continues, unless an earlier run named another one.
     pub(super) successor: SessionId,
-    /// Whether a cut ends it.
     pub(super) is_cut: bool,
 }
 
 impl Closing {
-    /// The answer that the client is to get, if that is certain.
+    /// The reply, once it is certain.
     fn answer(self, sequencer: &Sequencer) -> Option<Message> {
         let (Self { session, .. }, sessions) = (self, &sequencer.sessions);
         if sequencer.has_expired(session) {
@@ -49,8 +47,6 @@ impl Closing {
 }
 
 impl Sequencer {
-    /// Leader: a client goes on in another session, and wants nothing more of this one to be
-    /// ordered.
     pub(super) fn close(
         &mut self,
         client: Address,
@@ -58,22 +54,21 @@ impl Sequencer {
         successor: SessionId,
         out: &mut Vec<RoleEffect>,
     ) {
-        // No client of ours goes on where it ended.
+        // Our clients never name a session as its own successor.
         if successor == session {
             return;
         }
         let most = most_closed(self.options.limits.max_sessions);
         let is_new = self.sessions.next(session).is_none() && !self.has_expired(session);
         if is_new && !self.may_begin(session) {
-            // No tail was there for it yet, or a loss that was accepted took what was.
+            // No tail has reached this session's start, or an accepted loss removed it.
             return reply(client, Message::Expired { session }, out);
         }
         let is_cut = self.sessions.successor_of(session).is_some();
         let Some(leader) = &mut self.leader else { return };
         let is_known = leader.closings.iter().any(|known| (known.client, known.session) == (client, session));
         if !is_known && is_new && !leader.closers.has_room(client.peer(), most) {
-            // That this one has ended would be remembered, in the place of a session that is in
-            // use.
+            // The memory of its end would displace a session in use.
             return reply(client, Message::Expired { session }, out);
         }
         if !is_known && leader.closings.len() < limits::MAX_ENDINGS {
@@ -83,7 +78,7 @@ impl Sequencer {
         self.tell_ended(out);
     }
 
-    /// Leader: tells those whose sessions have ended for good, or are not known any more.
+    /// Leader: answers requests whose sessions have permanently ended or are unknown.
     pub(super) fn tell_ended(&mut self, out: &mut Vec<RoleEffect>) {
         let Some(leader) = &mut self.leader else { return };
         let mut closings = std::mem::take(&mut leader.closings);
@@ -99,31 +94,30 @@ impl Sequencer {
         }
     }
 
-    /// Whether all that was decided of a session is committed, its end as well.
+    /// Whether all decisions about a session are committed, also its end.
     pub(super) fn is_final(&self, session: SessionId) -> bool {
         let committed = self.leader.as_ref().map(|leader| leader.commits.committed());
         committed.is_some_and(|committed| self.sessions.is_bound_below(session, committed))
     }
 
-    /// Whether nothing of a session can be ordered any more, because it is not known.
+    /// Whether no cut orders the session any more, since it is forgotten.
     pub(super) fn has_expired(&self, session: SessionId) -> bool {
         self.sessions.has_expired(session, self.end(), self.config.idle_positions())
     }
 
-    /// Whether the first numbers of a session that is not known may be ordered.
+    /// Whether the first numbers of an unknown session may be ordered.
     pub(super) fn may_begin(&self, session: SessionId) -> bool {
         let (end, most) = (self.end(), self.options.limits.max_sessions);
         let is_ahead = self.sessions.is_ahead(session, end);
         !self.has_expired(session) && !is_ahead && !self.sessions.is_too_many_ahead(session, end, most)
     }
 
-    /// Whether a session ended, for good, at or below a number.
     pub(super) fn has_ended_below(&self, session: SessionId, number: u64) -> bool {
         self.sessions.end_of(session).is_some_and(|end| number >= end) && self.is_final(session)
     }
 }
 
-/// The number that a session ends at when nothing more of it is ordered; nothing if it has ended.
+/// The number at which the session would end now. `None`: it has ended.
 pub(super) fn end_of(closing: &Closing, sessions: &Sessions) -> Option<u64> {
     let is_open = sessions.successor_of(closing.session).is_none();
     is_open.then(|| sessions.next(closing.session).unwrap_or(0))

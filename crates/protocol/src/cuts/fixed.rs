@@ -1,5 +1,5 @@
-//! Cuts of windows (SpecLog §3.2, §4.2): when all shards have met their turns, and what a lagging
-//! one is asked for.
+//! Cuts of windows (SpecLog §3.2, §4.2): when all shards have met their turns, and when the leader
+//! asks a late shard.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,26 +15,25 @@ use crate::mutation::{Mutation, Options};
 use crate::parts::Sessions;
 use crate::parts::junk::is_of_nobody;
 
-/// Makes the cuts of windows.
 #[derive(Clone, Debug)]
 pub(super) struct FixedCuts {
     filter: Filter,
     options: Options,
     /// How long a record waits before other shards are asked for their turns.
     ask_after: Duration,
-    /// The records that were named by then have waited for so long.
+    /// Records named by this time have waited at least `ask_after`.
     waited: Time,
-    /// How long one of a shard without turns waits for the end of the window, where no cut is made.
+    /// How long a lending shard's record waits, without a cut, for the end of the window.
     end_after: Duration,
-    /// For each shard that was asked for its turns, up to which length of its local log, and when.
+    /// Requested length of each asked shard's local log, and when.
     asked: BTreeMap<ShardId, (u64, Time)>,
-    /// Whether one of them was asked since the last cut that had something to bring.
+    /// Whether a shard with records was asked since the last cut.
     hurried: bool,
-    /// Since when some record waits for a cut, and none was made.
+    /// Time of the last cut, or of the first waiting record. `None`: nothing waits.
     waiting_since: Option<Time>,
 }
 
-/// A shard is asked to fill its local log up to a length.
+/// A request to a shard: fill the local log up to `length`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fix {
     pub(super) shard: ShardId,
@@ -44,27 +43,24 @@ pub(super) struct Fix {
 /// A reason to ask shards for their turns, from a time on.
 #[derive(Clone, Copy, Debug)]
 struct Reason {
-    /// For those up to this cut of the window.
+    /// The last cut of the window that it needs.
     upto: u32,
     from: Time,
 }
 
-/// That which waits for a cut, and for which.
 #[derive(Clone, Copy, Debug)]
 struct Wanted {
-    /// The last cut of the window that a record of a turn waits for, or a session that is to end.
+    /// The last cut that a record of a turn or the end of a session waits for.
     by_turns: Option<u32>,
-    /// Whether a shard without turns has records.
     by_lenders: bool,
 }
 
-/// How far a log with windows is.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Progress<'a> {
     pub(super) windows: &'a Windows,
     pub(super) reports: &'a Reports,
     pub(super) closings: &'a [Closing],
-    /// Whether the window is to end as soon as something waits for a cut.
+    /// Whether the window must end as soon as anything waits for a cut.
     pub(super) ends_window: bool,
 }
 
@@ -82,12 +78,12 @@ impl FixedCuts {
         }
     }
 
-    /// The number of cuts of the window for which every shard has met its turns.
+    /// Number of the window's cuts whose turns all shards have met.
     fn met(window: &Window, reports: &Reports) -> u32 {
         Self::awaited(window, reports).map(|(_, cut)| cut).min().unwrap_or(0).min(window.cuts)
     }
 
-    /// The shards that have turns, each with the first cut for which it has not met its own.
+    /// Shards with turns, each with its first cut whose turn is not met.
     fn awaited(window: &Window, reports: &Reports) -> impl Iterator<Item = (ShardId, u32)> {
         window.shares.iter().map(|share| {
             let awaited = window.awaited(share.shard, reports.everywhere(share.shard));
@@ -95,30 +91,26 @@ impl FixedCuts {
         })
     }
 
-    /// The shards that the next cut waits for.
     pub(super) fn awaited_next(windows: &Windows, reports: &Reports) -> impl Iterator<Item = ShardId> {
         let next = windows.made;
         Self::awaited(&windows.now, reports).filter(move |(_, cut)| *cut <= next).map(|(shard, _)| shard)
     }
 
-    /// Whether a shard was asked for its turn in the next cut, or has named all of it.
+    /// Whether a shard was asked for its turn in the next cut, or has named it.
     pub(super) fn was_asked(&self, windows: &Windows, reports: &Reports, shard: ShardId) -> bool {
         let asked = self.asked.get(&shard).map_or(0, |(asked, _)| *asked).max(reports.named_end(shard));
         windows.now.length(shard, windows.made).is_some_and(|length| length <= asked)
     }
 
-    /// When a shard was asked last, if ever.
     pub(super) fn asked_at(&self, shard: ShardId) -> Option<Time> {
         self.asked.get(&shard).map(|(_, at)| *at)
     }
 
-    /// Whether a cut can be made.
     pub(super) fn is_due(windows: &Windows, reports: &Reports, under_way: usize) -> bool {
         under_way < limits::CUT_WINDOW && Self::met(&windows.now, reports) > windows.made
     }
 
-    /// Makes one cut of as many cuts of the window as all shards have met, from a position on.
-    /// `sessions` say what is ordered already.
+    /// Makes one cut for all cuts of the window whose turns are met.
     pub(super) fn make(
         &mut self,
         now: Time,
@@ -151,14 +143,12 @@ impl FixedCuts {
         Some(cut)
     }
 
-    /// Whether a busy shard was asked for its turns since this was asked the last time: its quota
-    /// is too large at the moment.
+    /// Whether a busy shard was asked since the last call: its quota is too large.
     pub(super) fn take_hurried(&mut self) -> bool {
         std::mem::take(&mut self.hurried)
     }
 
-    /// Orders a shard's turn: what is new of it keeps its positions, and all else leaves them
-    /// empty.
+    /// Orders a shard's turn. Names that are not new leave their positions empty.
     fn fill(&self, turn: Turn, cut: &mut Cut, reports: &mut Reports, sessions: &mut Sessions) {
         let end = turn.index + u64::from(turn.quota);
         let decided = reports.names(turn.shard).decided();
@@ -176,7 +166,6 @@ impl FixedCuts {
         assert_eq!(decided, end, "a turn that was met is named");
     }
 
-    /// Orders what all replicas of a shard without turns have, as far as it has room.
     fn fill_room(
         &self,
         (shard, room): (ShardId, u32),
@@ -190,7 +179,7 @@ impl FixedCuts {
         cut.pad(end - decided);
     }
 
-    /// Orders the names of a shard below an index. Says below which everything is decided then.
+    /// Orders a shard's names below an index. Returns the decided length.
     fn take_names(
         &self,
         (shard, end): (ShardId, u64),
@@ -200,7 +189,7 @@ impl FixedCuts {
     ) -> u64 {
         let names = reports.names(shard);
         while let Some(next) = names.decide_next(end) {
-            // A name that is passed over keeps its positions, so that nobody else's move.
+            // A skipped name keeps its positions, so that no other moves.
             match is_of_nobody(next.ids.session) {
                 true => cut.pad(next.ids.count),
                 false => self.filter.order((shard, next), cut, sessions),
@@ -209,8 +198,8 @@ impl FixedCuts {
         names.decided()
     }
 
-    /// The shards that are to fill their local logs now, and how far, so that what waits gets its
-    /// cut (SpecLog §4.3). They count as asked.
+    /// Due requests, so that waiting records get their cut (SpecLog §4.3). The shards count as
+    /// asked.
     pub(super) fn fix(&mut self, now: Time, progress: Progress<'_>) -> Vec<Fix> {
         let Some(wanted) = progress.wanted() else {
             self.waiting_since = None;
@@ -238,29 +227,26 @@ impl FixedCuts {
         fixes
     }
 
-    /// The window is to end: a shard without turns waits for that.
+    /// A lending shard's record waits, or the window must end early.
     fn end(&self, since: Time, wanted: Wanted, progress: Progress<'_>) -> Option<Reason> {
         let upto = progress.windows.now.cuts - 1;
         let from = if progress.ends_window { Time::ZERO } else { since + self.end_after };
         (progress.ends_window || wanted.by_lenders).then_some(Reason { upto, from })
     }
 
-    /// A shard has nothing to bring and will not have anything soon, either: nothing came of it for
-    /// a while.
+    /// A shard has no records, and named none for `ask_after`.
     fn quiet(&self, shard: ShardId, wanted: Wanted, progress: Progress<'_>) -> Option<Reason> {
         let since = progress.reports.idle_since(shard)?;
         let from = since.map_or(Time::ZERO, |since| since + self.ask_after);
         wanted.by_turns.map(|upto| Reason { upto, from })
     }
 
-    /// Records that were named by a time have waited for others.
     fn waited_for(&self, named_by: Time, progress: Progress<'_>) -> Option<Reason> {
         progress.wanted_by(named_by).map(|upto| Reason { upto, from: named_by + self.ask_after })
     }
 
-    /// The part that a shard is to be asked for, and when: again if it does not answer. Nothing, if
-    /// it has met its turns up to there, or has named them: its backups tell by themselves what
-    /// they have.
+    /// The request to a shard, and when. `None`: it has met or named these turns; its backups
+    /// report by themselves.
     fn due(
         &self,
         (shard, awaited): (ShardId, u32),
@@ -276,8 +262,7 @@ impl FixedCuts {
         Some((Fix { shard, length }, reason.from.max(again)))
     }
 
-    /// When a shard may have to be asked, though nothing comes: a record has waited, a shard has
-    /// brought nothing for a while, the window is to end, or an answer is late.
+    /// When a request may be due without a new report.
     pub(super) fn fix_at(&self, progress: Progress<'_>) -> Option<Time> {
         let wanted = progress.wanted()?;
         let Some(since) = self.waiting_since else { return Some(Time::ZERO) };
@@ -295,7 +280,6 @@ impl FixedCuts {
 }
 
 impl Progress<'_> {
-    /// That which waits for a cut, if something does.
     fn wanted(self) -> Option<Wanted> {
         let Self { windows, reports, closings, .. } = self;
         let window = &windows.now;
@@ -306,12 +290,12 @@ impl Progress<'_> {
         (by_turns.is_some() || by_lenders).then_some(Wanted { by_turns, by_lenders })
     }
 
-    /// The last cut of the window that a record waits for which was named by a time.
+    /// The last cut that a record named by `time` waits for.
     fn wanted_by(self, time: Time) -> Option<u32> {
         self.last_cut(|shard| self.reports.records_end_by(shard, time))
     }
 
-    /// The last cut of the window in which a record lies, where those of a shard end at an index.
+    /// The last cut with a record, given the end of each shard's records.
     fn last_cut(self, records_end: impl Fn(ShardId) -> Option<u64>) -> Option<u32> {
         let window = &self.windows.now;
         let cuts = window.shares.iter().filter_map(|share| {
@@ -321,7 +305,7 @@ impl Progress<'_> {
         cuts.max().map(|cut| cut.min(window.cuts - 1))
     }
 
-    /// When the first record was named after a time that waits for a turn.
+    /// When the first record after `time` was named that waits for a turn.
     fn first_record_after(self, time: Time) -> Option<Time> {
         let shares = self.windows.now.shares.iter();
         shares.filter_map(|share| self.reports.first_record_after(share.shard, time)).min()

@@ -1,4 +1,4 @@
-//! Cuts of whatever all replicas have (Scalog §3.3): when the next one is due, and what it orders.
+//! Cuts of all records that all replicas have (Scalog §3.3).
 
 use std::time::Duration;
 
@@ -12,24 +12,21 @@ use crate::mutation::{Mutation, Options};
 use crate::parts::junk::is_of_nobody;
 use crate::parts::{Admission, Sessions};
 
-/// Makes cuts.
 #[derive(Clone, Debug)]
 pub(super) struct FreeCuts {
     interval: Duration,
     filter: Filter,
-    /// The shard that has the no-ops of sessions that end.
     ends_on: ShardId,
-    /// When the last cut was made, and whether there was more than it could take.
+    /// When the last cut was made, and whether some names had no room in it.
     cut_at: Option<Time>,
     is_behind: bool,
 }
 
-/// The rule by which names go on where their sessions are, or never get a position.
+/// Admits names that continue their sessions. Others never get a position.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Filter {
     idle_positions: u64,
-    /// Whether the positions stay empty that a name would have which is passed over, so that nobody
-    /// else's move.
+    /// Whether a skipped name leaves its position empty, so that no other moves.
     keeps_positions: bool,
     options: Options,
 }
@@ -40,7 +37,7 @@ impl FreeCuts {
         Self { interval: config.interval(), filter, ends_on, cut_at: None, is_behind: false }
     }
 
-    /// When the next cut is due, if there is anything to order and not too much on its way.
+    /// `None`: there is nothing to order, or too many cuts are under way.
     pub(super) fn due_at(&self, reports: &Reports, closings: &[Closing], under_way: usize) -> Option<Time> {
         let has_room = under_way < limits::CUT_WINDOW;
         let pause = if self.is_behind { Duration::ZERO } else { self.interval };
@@ -48,8 +45,6 @@ impl FreeCuts {
         (has_room && (ends || reports.is_any_new())).then(|| self.cut_at.map_or(Time::ZERO, |at| at + pause))
     }
 
-    /// Makes the next cut, which is due, from a position on. `sessions` say what is ordered
-    /// already, and the course how far the windows are with it, if it is of one.
     pub(super) fn make(
         &mut self,
         now: Time,
@@ -82,12 +77,11 @@ impl FreeCuts {
             cut.lengths.push((shard, names.decided()));
         }
         if cut.course.is_some() && cut.end() == from && closings.iter().any(|closing| !closing.is_cut) {
-            // In a window sessions end at a position that is there.
+            // In a window a session ends at an existing position.
             cut.pad(1);
         }
         self.filter.end_sessions(self.ends_on, &mut cut, closings, sessions);
-        // If all of it was ordered before, or never will be, the replicas that report again are
-        // told.
+        // Without new names, the replicas learn the decided length when they report again.
         (cut.end() > cut.from || !cut.ends.is_empty()).then_some(cut)
     }
 }
@@ -101,12 +95,10 @@ impl Filter {
         self.options.mutates(mutation)
     }
 
-    /// How many runs of names a cut has at most.
     pub(super) fn most_names(self) -> usize {
         self.options.limits.batch_records.max(1)
     }
 
-    /// Gives a shard's names the next positions of a cut, as far as they are new.
     pub(super) fn order(self, (shard, names): (ShardId, Submitted), cut: &mut Cut, sessions: &mut Sessions) {
         let Some(new) = self.new_of(names, cut, sessions) else { return self.pass_over(names, cut) };
         self.pass_over(names.head(new.ids.first - names.ids.first), cut);
@@ -114,7 +106,7 @@ impl Filter {
         self.pass_over(names.tail(new.ids.end() - names.ids.first), cut);
     }
 
-    /// Names that get no position, though theirs stay empty where positions are given in advance.
+    /// Leaves the positions of skipped names empty, where they are fixed in advance.
     pub(super) fn pass_over(self, names: Submitted, cut: &mut Cut) {
         let keeps = self.keeps_positions && !self.options.mutates(Mutation::PassedOverShifts);
         if keeps && names.ids.count > 0 {
@@ -122,14 +114,13 @@ impl Filter {
         }
     }
 
-    /// The names that are new at the end of a cut.
     pub(super) fn new_of(self, names: Submitted, cut: &Cut, sessions: &Sessions) -> Option<Submitted> {
         let twice = self.options.mutates(Mutation::SubmittedTwice);
         let new = if twice { Some(names.ids) } else { self.admitted(names.ids, sessions, cut.end()) };
         new.map(|ids| Submitted { ids, ..names })
     }
 
-    /// The names that go on where their session is.
+    /// The part of `ids` that continues its session.
     fn admitted(self, ids: IdRun, sessions: &Sessions, ordered: Position) -> Option<IdRun> {
         if sessions.is_too_many_ahead(ids.session, ordered, self.options.limits.max_sessions) {
             return None;
@@ -137,8 +128,7 @@ impl Filter {
         match sessions.admission(ids, ordered, self.idle_positions) {
             Admission::Admit { skip } => {
                 let new = ids.tail(skip);
-                // Its first numbers may be ordered, and the rest be refused since the session
-                // ended.
+                // The session may have ended within these numbers.
                 Some(new.head(sessions.room(new.session, new.first).min(new.count)))
             }
             _ => None,
@@ -146,8 +136,7 @@ impl Filter {
         .filter(|new| new.count > 0)
     }
 
-    /// Ends those sessions that are to end, behind what the cut orders of them. If that takes
-    /// positions, they are this shard's.
+    /// Ends sessions behind the cut's names. No-ops, if any, are on `shard`.
     pub(super) fn end_sessions(
         self,
         shard: ShardId,
@@ -170,7 +159,7 @@ impl Filter {
     }
 }
 
-/// Gives a shard's names the next positions of a cut. They are new.
+/// Gives new names the next positions of a cut.
 pub(super) fn take((shard, names): (ShardId, Submitted), cut: &mut Cut, sessions: &mut Sessions) {
     let Submitted { ids, lowest } = names;
     let position = cut.end();

@@ -1,9 +1,8 @@
-//! View changes of logs that are ordered by cuts (Scalog §3): the cuts that a view leaves are
-//! completed as versions of that view. What no cut covers gets its positions from a closing cut, as
-//! versions of the next one, which begins after it.
+//! View changes of logs ordered by cuts (Scalog §3): the ending view's cuts are completed as its
+//! versions. A closing cut orders the other records, as versions of the next view, which begins
+//! after it.
 //!
-//! The chosen replica flushes, which is the contract's default; `view_change.rs` decides how much
-//! that is.
+//! The chosen replica flushes, by default; `view_change.rs` decides how much.
 
 use seriatim_model::storage::MissingRange;
 use seriatim_model::{Position, ViewNumber};
@@ -11,13 +10,11 @@ use seriatim_model::{Position, ViewNumber};
 use crate::control::{Evidence, FlushRange, Handover};
 use crate::shard::Held;
 
-/// The cuts that the chosen replica holds are completed on the shards, and the view is closed
-/// behind them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cuts;
 
 impl Cuts {
-    /// Below it, every replica of the old view that answered has everything.
+    /// Every replica of the old view that answered has everything below.
     fn lowest_stable(evidence: &Evidence) -> Position {
         let known = evidence.all_held().filter(|held| held.view == evidence.old());
         known.map(|held| held.stable).min().unwrap_or_else(|| evidence.highest_stable())
@@ -25,9 +22,8 @@ impl Cuts {
 }
 
 impl Handover for Cuts {
-    /// With the cuts nothing is left open: where the last of them ends, the closing cut begins.
-    /// Without them, its positions begin where those end that anybody knows to be final, of which
-    /// some replicas may lack some.
+    /// The closing cut begins at the end of the cuts. Without cuts, it begins at the highest
+    /// position known to be final, below which some replicas may lack records.
     fn range(&self, evidence: &Evidence) -> FlushRange {
         match evidence.chosen_state() {
             Some(state) => FlushRange::none_at(state.ordered + state.held),
@@ -36,13 +32,12 @@ impl Handover for Cuts {
         }
     }
 
-    /// The cuts of the old view end there, as far as anybody knows.
     fn certain(&self, evidence: &Evidence) -> Position {
         self.range(evidence).end()
     }
 
-    /// Where cuts are completed, a replica lacks what is below their end. Without the cuts nobody
-    /// can complete them: then it has what it knows to be final.
+    /// A replica that gets the completed cuts lacks nothing below their end. Any other has only the
+    /// positions that it knows to be final.
     fn missing(&self, evidence: &Evidence, held: &Held) -> MissingRange {
         let certain = self.certain(evidence);
         let gets_cuts = held.view == evidence.old() && evidence.chosen().is_some();
@@ -50,20 +45,18 @@ impl Handover for Cuts {
         MissingRange { from, end: certain }.join(held.missing)
     }
 
-    /// Records in local logs have no positions without the cuts.
+    /// Without the cuts, records in local logs have no positions.
     fn complete_suffices(&self, evidence: &Evidence) -> bool {
         evidence.chosen().is_some()
     }
 
-    /// Cuts say which records are where: those of the old view are on the shards that it had, the
-    /// closing cut's as well.
+    /// All positions of the old view's cuts and of the closing cut are on the old view's shards.
     fn joins_at(&self, flush: FlushRange) -> Position {
         flush.end()
     }
 
-    /// A cut that is completed stays the old view's: it can have only one content. The closing cut
-    /// is the new one's. Without the cuts, there is none, and all that is in the range was the old
-    /// view's.
+    /// Completed cuts stay the old view's; the closing cut is the new one's. Without cuts there is
+    /// no closing cut, and the whole range was the old view's.
     fn decides_from(&self, evidence: &Evidence, flush: FlushRange) -> Position {
         if evidence.chosen().is_some() { flush.first() } else { flush.end() }
     }

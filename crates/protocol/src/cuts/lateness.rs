@@ -1,10 +1,9 @@
-//! Shards for which others wait again and again: they lend their turns for a while (SpecLog §4.5).
+//! Late shards lend their turns for a while (SpecLog §4.5).
 //!
-//! A shard is late when it was the only one that a cut waited for, several times in a row, each
-//! time for long, though it was asked for its turns or has named them. Long is much longer than
-//! another shard takes to bring anything at all: where all disks are slow, nobody is late. It has
-//! none in the next windows. Then it keeps a quota again; and if it is late soon after, for twice
-//! as long it does not.
+//! A shard is late when several cuts in a row waited for it alone, each for long, although it was
+//! asked for its turns or had named them. Long means much longer than another shard usually takes
+//! to bring records: where all disks are slow, no shard is late. A late shard has no turns in the
+//! next windows, and twice as long if it is late again soon.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,28 +12,26 @@ use seriatim_model::{ShardId, Time, limits};
 
 use super::paces::Paces;
 
-/// How late the shards are.
 #[derive(Clone, Debug)]
 pub(super) struct Lateness {
     late_after: Duration,
     paces: Paces,
     /// The only shard that the next cut waits for, and since when.
     awaited: Option<(ShardId, Time)>,
-    /// The shard for which the last cuts waited too long, and how many.
+    /// The shard that the last cuts waited for too long, and their number.
     in_row: Option<(ShardId, u32)>,
-    /// The shards that are to lend from the next window on that is decided.
+    /// Shards that lend from the next decided window on.
     found: BTreeSet<ShardId>,
     loans: BTreeMap<ShardId, Loan>,
 }
 
-/// A shard lends, or did.
 #[derive(Clone, Copy, Debug)]
 struct Loan {
-    /// For how many windows.
+    /// Length of the loan, in windows.
     windows: u32,
-    /// In how many more it will.
+    /// Windows left.
     left: u32,
-    /// How many windows were decided since in which it kept a quota.
+    /// Windows with a quota, decided since.
     kept: u32,
 }
 
@@ -51,19 +48,17 @@ impl Lateness {
         }
     }
 
-    /// So much of a shard's local log is named now. If the shard was asked for more, it was at this
-    /// time.
+    /// `end`: length of the named local log. `asked_at`: when the shard was asked for more.
     pub(super) fn note_named(&mut self, now: Time, shard: ShardId, end: u64, asked_at: Option<Time>) {
         self.paces.note(now, shard, end, asked_at);
     }
 
-    /// Whether it is late for a shard to be waited for so long: never for one without another to
-    /// compare it with.
+    /// Never true without another shard to compare with.
     fn is_too_long(&self, shard: ShardId, waited: Duration) -> bool {
         self.paces.of_others(shard).is_some_and(|usual| waited > self.late_after.max(usual * 2))
     }
 
-    /// The next cut waits for these shards. If there are none, it is about to be made.
+    /// `shards`: the next cut waits for these. Empty: it is about to be made.
     pub(super) fn note_awaited(&mut self, now: Time, mut shards: impl Iterator<Item = ShardId>) {
         let Some(first) = shards.next() else { return };
         let only = shards.next().is_none().then_some(first);
@@ -72,8 +67,7 @@ impl Lateness {
         }
     }
 
-    /// A cut is made. `was_asked` says whether a shard was asked for its turn in it, or has named
-    /// that.
+    /// `was_asked`: whether a shard was asked for its turn, or has named it.
     pub(super) fn note_cut(&mut self, now: Time, was_asked: impl Fn(ShardId) -> bool) {
         let awaited = self.awaited.take();
         let waited = awaited.filter(|(shard, since)| self.is_too_long(*shard, now.since(*since)));
@@ -85,12 +79,12 @@ impl Lateness {
         }
     }
 
-    /// Whether the window is to end early, so that a shard can lend.
+    /// Whether the window must end early, so that a shard can lend.
     pub(super) fn ends_window(&self) -> bool {
         !self.found.is_empty()
     }
 
-    /// A window is decided. Says which of its shards lend in it: not all of them.
+    /// Returns the shards that lend in the decided window: never all.
     pub(super) fn decide(&mut self, shards: impl Iterator<Item = ShardId>) -> BTreeSet<ShardId> {
         let shards: BTreeSet<ShardId> = shards.collect();
         let mut lenders = BTreeSet::new();
@@ -127,7 +121,7 @@ mod tests {
         (0..3).map(ShardId)
     }
 
-    /// Another shard has brought something at this distance.
+    /// Another shard brings records at this interval.
     fn beside(apart: Duration) -> Lateness {
         let mut lateness = Lateness::new(INTERVAL);
         for end in 1..=9 {
@@ -140,7 +134,7 @@ mod tests {
         beside(INTERVAL)
     }
 
-    /// A cut that waits for shards, and is made so many intervals later.
+    /// A cut that waits for `awaited` and is made `intervals` later.
     fn cut(lateness: &mut Lateness, awaited: &[ShardId], intervals: u32, was_asked: bool) {
         lateness.note_awaited(Time::ZERO, awaited.iter().copied());
         lateness.note_awaited(Time::ZERO + INTERVAL * intervals, std::iter::empty());

@@ -1,5 +1,4 @@
-//! The leader of the ordering layer: it hears what the shards have, decides the next cut, and
-//! commits it. Each of the three is a part of its own.
+//! The leader of the ordering layer: it collects reports, decides the next cut, and commits it.
 
 use std::collections::VecDeque;
 
@@ -20,24 +19,22 @@ use crate::parts::sequencing::WindowStatus;
 use crate::parts::{Gate, Sessions, Shares};
 use crate::roles::RoleEffect;
 
-/// A leader's knowledge, in its view, of the shards and of its followers.
 #[derive(Clone, Debug)]
 pub(super) struct Leader {
     view: View,
-    /// The write that the view started, until it is durable. A leader that makes cuts before might
-    /// begin anew after a crash, and give the same positions to others.
+    /// The write of the view's start, until it is durable. A leader that made cuts earlier could
+    /// begin again after a crash and give their positions to other records.
     starting: Option<Ticket>,
     reports: Reports,
     deciding: Deciding,
     pub(super) commits: Commits,
-    /// The clients that want sessions to end.
     pub(super) closings: Vec<Closing>,
-    /// How many sessions that nobody knew each of them closed.
+    /// How many unknown sessions each client closed.
     pub(super) closers: Shares<Peer>,
     counts: Counts,
 }
 
-/// Counts since it leads, for its account of itself.
+/// Counts since it leads, for its status.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     lag_fixes: u64,
@@ -45,12 +42,11 @@ struct Counts {
     empty: u64,
 }
 
-/// How the next cut is decided.
 #[derive(Clone, Debug)]
 enum Deciding {
-    /// It takes whatever all replicas have.
+    /// Cuts of all records that all replicas have.
     Free(FreeCuts),
-    /// Its positions are fixed in advance, most of the time.
+    /// Positions fixed in advance, most of the time.
     Windowed(Box<WindowedCuts>),
 }
 
@@ -80,21 +76,18 @@ impl Leader {
         }
     }
 
-    /// Asks the replicas of the shards to report again: this member did not take their reports
-    /// before it led.
+    /// Before it led, this member ignored reports.
     pub(super) fn ask_for_reports(&self, out: &mut Vec<RoleEffect>) {
         self.reports.replicas().for_each(|replica| self.send_cut_ack(replica, 0, out));
     }
 
-    /// Tells a replica how much of its local log is decided.
     fn send_cut_ack(&self, (shard, node): (ShardId, NodeId), length: u64, out: &mut Vec<RoleEffect>) {
         let message = ShardMessage::CutAck { view: self.view.number, end: self.commits.end(), length };
         let to = Address::Node(node, Endpoint::Shard(shard));
         out.push(RoleEffect::Send { to, message: message.into() });
     }
 
-    /// A replica of a shard reports. One that does so for the first time may have missed what was
-    /// sent before.
+    /// A first report shows that the replica has entered the view. It may have missed earlier cuts.
     pub(super) fn reported(
         &mut self,
         now: Time,
@@ -115,7 +108,6 @@ impl Leader {
         }
     }
 
-    /// When the next cut is due, if there is anything to order.
     fn due_at(&self) -> Option<Time> {
         if self.starting.is_some() {
             return None;
@@ -127,7 +119,6 @@ impl Leader {
         }
     }
 
-    /// Makes the next cut, if it is due. `sessions` say what is ordered already.
     pub(super) fn make_cut(&mut self, now: Time, sessions: &mut Sessions) -> Option<Cut> {
         if self.due_at().is_none_or(|at| now < at) {
             return None;
@@ -142,7 +133,7 @@ impl Leader {
         Some(cut)
     }
 
-    /// How its windows are, where shards have quotas.
+    /// `None`: the log has no quotas.
     pub(super) fn window_status(&self) -> Option<WindowStatus> {
         let Deciding::Windowed(cuts) = &self.deciding else { return None };
         let (windows, Counts { lag_fixes, positions, empty }) = (cuts.windows(), self.counts);
@@ -159,8 +150,6 @@ impl Leader {
         })
     }
 
-    /// Asks shards for their turns, where others wait for them, and tells replicas the windows that
-    /// are certain.
     pub(super) fn ask_and_tell(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
         let Deciding::Windowed(cuts) = &mut self.deciding else { return };
         if self.starting.is_some() {
@@ -178,30 +167,25 @@ impl Leader {
         cuts.tell(now, self.commits.known_committed(), &self.view, out);
     }
 
-    /// A replica of a shard knows the windows up to this one.
     pub(super) fn windows_known(&mut self, from: (ShardId, NodeId), number: u32) {
         if let Deciding::Windowed(cuts) = &mut self.deciding {
             cuts.note_known(from, number);
         }
     }
 
-    /// Takes note of what is durable here.
     pub(super) fn persisted(&mut self, gate: &Gate) {
         self.starting = self.starting.filter(|started| !gate.is_durable(*started));
     }
 
-    /// Commits what all members hold, and tells the shards.
     pub(super) fn commit(&mut self, now: Time, gate: &Gate, out: &mut Vec<RoleEffect>) {
         self.persisted(gate);
         self.commits.commit(now, gate, out);
     }
 
-    /// Sends again what was not answered in time. `cuts` are those that the member holds.
     pub(super) fn resend(&mut self, now: Time, cuts: &VecDeque<Cut>, out: &mut Vec<RoleEffect>) {
         self.commits.resend(now, cuts, out);
     }
 
-    /// When a cut is due, or something is to be sent again.
     pub(super) fn deadline(&self) -> Option<Time> {
         let asks_or_tells = match &self.deciding {
             Deciding::Windowed(cuts) if self.starting.is_none() => {

@@ -1,5 +1,5 @@
-//! The memory of a member of the ordering layer: its journal at durability `disk`, and its whole
-//! state for a checkpoint or an orderly end.
+//! Memory of a member of the ordering layer: its journal at durability `disk`, and its whole state
+//! for a checkpoint or an orderly end.
 
 use bytes::Bytes;
 use seriatim_model::storage::JournalEntry;
@@ -15,10 +15,9 @@ use crate::parts::Sessions;
 use crate::parts::membership::Staged;
 use crate::roles::RoleEffect;
 
-/// An entry of the member's journal, at durability `disk`.
 #[derive(Debug)]
 pub(super) enum JournalRecord {
-    /// A cut, and up to where the cuts before it were let go of.
+    /// `bound`: the cuts below it were dropped.
     Held {
         bound: Position,
         cut: Cut,
@@ -32,7 +31,6 @@ pub(super) enum JournalRecord {
         view: View,
     },
     Snapshot(Snapshot),
-    /// The whole state, where shards have quotas.
     SnapshotWithin {
         snapshot: Snapshot,
         quotas: Bytes,
@@ -51,7 +49,6 @@ wire_enum! {
     }
 }
 
-/// The whole state, for a checkpoint.
 #[derive(Debug)]
 pub(super) struct Snapshot {
     claim: ViewNumber,
@@ -66,7 +63,7 @@ pub(super) struct Snapshot {
 wire_struct! { Snapshot { claim, number, view, bound, cuts, sessions, staged } }
 
 impl Sequencer {
-    /// Rebuilds a member from its journal. It has its memory, and waits for a new view.
+    /// Rebuilds a member from its journal. It has its memory and waits for a new view.
     ///
     /// # Errors
     /// If an entry is not one of ours.
@@ -83,7 +80,7 @@ impl Sequencer {
         Ok(member)
     }
 
-    /// The whole state as one journal entry, in place of all entries so far.
+    /// The whole state as one journal entry that replaces all others.
     pub(super) fn whole_state(&self) -> Vec<Bytes> {
         let mut out = Encoder::new();
         let snapshot = Snapshot {
@@ -106,7 +103,6 @@ impl Sequencer {
         out.finish()
     }
 
-    /// Adds an entry to the journal, if the log keeps one.
     pub(super) fn persist(&mut self, record: &JournalRecord, out: &mut Vec<RoleEffect>) -> Ticket {
         match self.config.durability {
             Durability::Disk => self.gate.persist(record, out),

@@ -1,5 +1,4 @@
-//! The messages of Scalog's ordering layer. What is submitted to shards, and what they report, is
-//! in `shard/message.rs`.
+//! Messages of the ordering layer. `shard/message.rs` has those of the shards.
 
 use seriatim_model::wire::{wire_enum, wire_struct};
 use seriatim_model::{Endpoint, Position, SessionId, ViewNumber};
@@ -12,82 +11,66 @@ pub use super::cut::{Course, Cut, End};
 /// Consecutive numbers of a session that are in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The first number.
     pub number: u64,
-    /// How many. Never none.
+    /// At least 1.
     pub count: u64,
-    /// The position of the first, for good; nothing if it is not remembered any more.
+    /// Final position of the first number. `None`: it is no longer remembered.
     pub position: Option<Position>,
 }
 
 wire_struct! { Place { number as number, count as number, position } }
 
-/// Messages between clients and members of the ordering layer, and among these.
+/// Messages between clients and members, and among members.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
-    /// Leader to follower: hold this cut.
+    /// Leader to follower: the next cut to hold. The follower replies `Held`.
     Cut {
-        /// The view.
         view: ViewNumber,
         /// Everything below it is on all replicas of the shards.
         bound: Position,
-        /// The cut.
         cut: Cut,
     },
-    /// Follower to leader: it holds all cuts up to there, durably.
+    /// Follower to leader: it durably holds all cuts below `end`.
     Held {
-        /// The view.
         view: ViewNumber,
-        /// The position after the last.
         end: Position,
     },
-    /// Client to leader: what became of these numbers?
+    /// Client to leader: asks for the positions of `count` numbers from `first` on. The leader
+    /// replies `Located` or `Expired`.
     Locate {
-        /// The view that the client believes in.
         view: ViewNumber,
-        /// Its session.
         session: SessionId,
-        /// The first number.
         first: u64,
-        /// How many.
         count: u64,
     },
-    /// Leader to client: this. What an earlier view left undecided, and is not below `next`, is not
-    /// in the log.
+    /// Reply to `Locate`. Numbers from `next` on that an earlier view left undecided are not in the
+    /// log.
     Located {
-        /// The view that this counts in.
         view: ViewNumber,
-        /// The session.
         session: SessionId,
-        /// Numbers below it are in cuts.
+        /// Cuts contain all lower numbers.
         next: u64,
-        /// The numbers asked for that are in committed cuts, and where.
+        /// The requested numbers that are in committed cuts.
         places: Vec<Place>,
     },
-    /// Leader to client: the session is not known any more.
+    /// Leader to client: the session is no longer known.
     Expired {
-        /// The session.
         session: SessionId,
     },
-    /// Client to leader: nothing more of this session is to be ordered; its client goes on in
-    /// another one.
+    /// Client to leader: ends `session`; the client continues in `successor`. The leader replies
+    /// `Ended` or `Expired`.
     Close {
-        /// The view that the client believes in.
         view: ViewNumber,
-        /// The session that ends.
         session: SessionId,
-        /// The other one. It is kept with the end: the first one that is named stays.
+        /// The first successor that a client names stays.
         successor: SessionId,
     },
-    /// Leader to client: it has ended, for good, and what it has in the log is final.
+    /// Reply to `Close`: the session has ended permanently, and its records in the log are final.
     Ended {
-        /// The view that this counts in.
         view: ViewNumber,
-        /// The session.
         session: SessionId,
-        /// The first number that is not in the log, and never will be.
+        /// First number that is not in the log and never will be.
         at: u64,
-        /// The session in which its client went on first.
         successor: SessionId,
     },
 }
@@ -118,7 +101,7 @@ impl Family for Message {
     }
 }
 
-// 6 to 10 were used before version 6, and are not used again.
+// Tags 6 to 10 were used before version 6 and stay reserved.
 wire_enum! {
     Message {
         1 => Cut { view, bound, cut },

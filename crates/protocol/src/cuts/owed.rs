@@ -1,15 +1,14 @@
-//! The cuts that retired shards have missed: the ordering layer keeps them for their replicas, as
-//! long as the shard is in the view.
+//! Cuts that retired shards missed. The ordering layer keeps them while the view lists the shards
+//! as retired.
 //!
 //! ```text
 //! replica of a retired shard     leader
 //!   |-- Owe ------------------------>|
-//!   |<- Owed ------------------------|   what its last view left, as versions of that view
+//!   |<- Owed ------------------------|   the order of its last view, as versions of that view
 //! ```
 //!
-//! A cut is let go of when all replicas of all shards have it. So the member that closes a view has
-//! all that a shard was not told of by then, and what it keeps of that goes with the sessions from
-//! view to view.
+//! The layer drops a cut when all replicas of all shards have it. So the member that closes a view
+//! has every missed cut. These travel with the sessions from view to view.
 
 use seriatim_model::storage::Ordered;
 use seriatim_model::wire::wire_struct;
@@ -22,22 +21,21 @@ use super::sequencer::{Sequencer, reply};
 use crate::parts::junk::junk;
 use crate::roles::RoleEffect;
 
-/// The part of a retired shard's order that it was not told of, or did not confirm.
+/// Positions that a retired shard did not receive or confirm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct OwedCuts {
     shard: ShardId,
-    /// The view in which it was.
+    /// The last view of the shard.
     of: ViewNumber,
     first: Position,
-    /// Runs of positions, the shard's own with their ids.
+    /// Consecutive runs. Only the shard's own carry ids.
     runs: Vec<Ordered>,
 }
 
 wire_struct! { OwedCuts { shard, of, first, runs } }
 
 impl OwedCuts {
-    /// All of these cuts, which follow each other from `first` on. Of what other shards have, it
-    /// says only where it is.
+    /// Takes consecutive cuts from `first` on. Only counts positions of other shards.
     fn new(shard: ShardId, of: ViewNumber, first: Position, cuts: impl Iterator<Item = Cut>) -> Self {
         let mut owed = Self { shard, of, first, runs: vec![] };
         let mut position = first;
@@ -63,12 +61,11 @@ impl OwedCuts {
     }
 }
 
-/// The retired shards of a view, each with what it is owed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Owed(pub(super) Vec<OwedCuts>);
 
 impl Owed {
-    /// The next view owes this, where the one that ends leaves these cuts.
+    /// Keeps known debts; shards that retire now get those of `cuts`.
     pub(super) fn in_view(&self, next: &View, ends: ViewNumber, first: Position, cuts: &[Cut]) -> Self {
         let of = |retired: &RetiredShard| {
             let known = self.0.iter().find(|owed| owed.shard == retired.shard);
@@ -81,7 +78,6 @@ impl Owed {
 }
 
 impl Sequencer {
-    /// A replica of a retired shard asks for what it has missed.
     pub(super) fn owe(&self, replica: (ShardId, NodeId), view: ViewNumber, out: &mut Vec<RoleEffect>) {
         let Some(owed) = self.owed.0.iter().find(|owed| owed.shard == replica.0) else { return };
         let message = ShardMessage::Owed { view, of: owed.of, first: owed.first, runs: owed.runs.clone() };

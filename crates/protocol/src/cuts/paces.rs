@@ -1,27 +1,25 @@
-//! How often the shards bring something to the leader. A slow disk brings records in groups, and
-//! that is no reason to take its shard for late.
+//! How often the shards bring records to the leader. A slow disk brings them in groups, which is
+//! not late.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use seriatim_model::{ShardId, Time};
 
-/// How long it usually takes each shard until it brings more.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Paces(BTreeMap<ShardId, Pace>);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Pace {
-    /// So much of its local log was named.
     end: u64,
     at: Option<Time>,
-    /// The mean of the times in between, recent ones counting more.
+    /// Mean interval; recent ones count more.
     usual: Option<Duration>,
 }
 
 impl Paces {
-    /// So much of a shard's local log is named now. One that was asked for more had nothing to
-    /// bring before.
+    /// `end`: length of the named local log. A shard that was asked for more had no records before
+    /// `asked_at`.
     pub(super) fn note(&mut self, now: Time, shard: ShardId, end: u64, asked_at: Option<Time>) {
         let pace = self.0.entry(shard).or_default();
         if end <= pace.end {
@@ -34,8 +32,7 @@ impl Paces {
         (pace.end, pace.at) = (end, Some(now));
     }
 
-    /// How long it usually takes the fastest shard but for this one; nothing, if no other has
-    /// brought anything.
+    /// Usual interval of the fastest other shard. `None`: no other is known.
     pub(super) fn of_others(&self, shard: ShardId) -> Option<Duration> {
         self.0.iter().filter(|(other, _)| **other != shard).filter_map(|(_, pace)| pace.usual).min()
     }

@@ -1,5 +1,5 @@
-//! The window that follows: the quotas of the shards, which of them lend, and whether it has any
-//! (SpecLog §4.4, §4.5).
+//! The next window: the quotas of the shards, the lending ones, and whether it is free (SpecLog
+//! §4.4, §4.5).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,37 +11,32 @@ use super::lateness::Lateness;
 use super::rates::Rates;
 use super::window::{Lender, NextWindow, Windows};
 
-/// Decides windows by how those before went.
 #[derive(Clone, Debug)]
 pub(super) struct Planner {
     rates: Rates,
     pub(super) lateness: Lateness,
-    /// The cuts since the last window was decided.
     span: Span,
-    /// Windows in a row that were mostly empty, though shards were busy.
+    /// Consecutive windows that were mostly empty, though shards were busy.
     wasteful: u32,
     free: Free,
 }
 
-/// Cuts, and what they were like.
 #[derive(Clone, Copy, Debug, Default)]
 struct Span {
     cuts: u64,
-    /// The ones for which a shard was asked that had something to bring: its quota was too large at
-    /// the moment.
+    /// Cuts for which a shard with records was asked: its quota was too large.
     hurried: u64,
     positions: u64,
     records: u64,
 }
 
-/// Windows without quotas.
 #[derive(Clone, Copy, Debug, Default)]
 struct Free {
-    /// How many there were the last time.
+    /// Length of the last series of free windows.
     windows: u32,
-    /// How many more there will be.
+    /// Free windows left.
     left: u32,
-    /// How many others were decided since.
+    /// Other windows decided since.
     others: u32,
 }
 
@@ -56,8 +51,7 @@ impl Planner {
         }
     }
 
-    /// A cut is made, `windows` being as they were before it. `hurried` says whether a busy shard
-    /// was asked for its turns in it.
+    /// `windows`: before this cut. `hurried`: a busy shard was asked for its turns.
     pub(super) fn note_cut(&mut self, now: Time, cut: &Cut, windows: &Windows, hurried: bool) {
         let made = cut.course.as_ref().map_or(windows.made, |course| course.made);
         let cuts = u64::from(made - windows.made);
@@ -72,7 +66,6 @@ impl Planner {
         self.span.positions += cut.end().since(cut.from);
     }
 
-    /// The window after the present one.
     pub(super) fn decide(&mut self, windows: &Windows) -> NextWindow {
         let (now, span) = (&windows.now, std::mem::take(&mut self.span));
         let mut before: Vec<(ShardId, u32)> = now.quotas().collect();
@@ -88,8 +81,8 @@ impl Planner {
         NextWindow { cuts: now.cuts, keepers, lenders }
     }
 
-    /// Whether the next window has no quotas: where the load comes in bursts, most of them would
-    /// stay empty.
+    /// Whether the next window has no quotas: with a load in bursts, most positions would stay
+    /// empty.
     fn takes_free_next(&mut self, is_free: bool, span: Span) -> bool {
         if !is_free {
             let is_wasteful = span.hurried * 4 > span.cuts && span.records * 2 < span.positions;
@@ -125,7 +118,7 @@ mod tests {
         Windows::begin(Window::first(Position::ZERO, 4, &keepers))
     }
 
-    /// Makes the cuts of half a window with so many records of each shard, and decides the next.
+    /// Makes the cuts of half a window, with `records` of each shard, and decides the next.
     fn decided(
         planner: &mut Planner,
         windows: &mut Windows,

@@ -1,5 +1,4 @@
-//! Cuts on their way to the shards, from their leader or from the member that completes them for
-//! the next view.
+//! Cuts on their way to the shards, from their leader or from the member that completes them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -11,13 +10,12 @@ use super::cut::Cut;
 use crate::parts::Backoff;
 use crate::roles::RoleEffect;
 
-/// The longest wait before a cut is sent again.
 const RESEND_MOST: Duration = Duration::from_secs(1);
 
-/// Cuts of one view, or of a claim, that not all replicas of all shards hold, in order.
+/// Cuts of one view or claim that some replica may lack, in order.
 #[derive(Clone, Debug)]
 pub(super) struct Pusher {
-    /// In whose name they are told.
+    /// The sending view or claim.
     view: ViewNumber,
     kind: Kind,
     routes: BTreeMap<ShardId, Route>,
@@ -25,12 +23,11 @@ pub(super) struct Pusher {
     end: Position,
 }
 
-/// The versions that cuts make.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
-    /// Of the view that they were made in.
+    /// Versions of the view that made the cuts.
     Of(ViewNumber),
-    /// Of a claim: they are parts of its closing cut.
+    /// Versions of the claim: parts of its closing cut.
     Closing,
 }
 
@@ -48,8 +45,7 @@ struct Push {
 }
 
 impl Pusher {
-    /// Tells these replicas of cuts from `start` on, that were made in view `of`, in the name of
-    /// `view`.
+    /// Sends cuts of view `of`, from `start` on, in the name of `view`.
     pub(super) fn new<'a>(
         (view, of): (ViewNumber, ViewNumber),
         shards: impl Iterator<Item = (ShardId, &'a [Member])>,
@@ -58,7 +54,6 @@ impl Pusher {
         Self::of_kind(view, Kind::Of(of), shards, start)
     }
 
-    /// Tells these replicas of the parts of a claim's closing cut, from `start` on.
     pub(super) fn closing<'a>(
         claim: ViewNumber,
         shards: impl Iterator<Item = (ShardId, &'a [Member])>,
@@ -81,13 +76,11 @@ impl Pusher {
         Self { view, kind, routes: shards.filter_map(route).collect(), cuts: VecDeque::new(), end: start }
     }
 
-    /// To the replicas of its own view.
     pub(super) fn within(view: ViewNumber, shards: &[ShardMembers], start: Position) -> Self {
         let members = shards.iter().map(|members| (members.shard, &members.replicas[..]));
         Self::new((view, view), members, start)
     }
 
-    /// Where the cuts end that were pushed.
     pub(super) fn end(&self) -> Position {
         self.end
     }
@@ -97,12 +90,10 @@ impl Pusher {
         self.cuts.front().map_or(self.end, |push| push.cut.from)
     }
 
-    /// How many cuts are on their way.
     pub(super) fn len(&self) -> usize {
         self.cuts.len()
     }
 
-    /// Sends the next cut.
     pub(super) fn push(&mut self, now: Time, cut: Cut, out: &mut Vec<RoleEffect>) {
         assert_eq!(cut.from, self.end, "cuts follow each other");
         self.end = cut.end();
@@ -129,13 +120,13 @@ impl Pusher {
         out.push(RoleEffect::Send { to: *primary, message: message.into() });
     }
 
-    /// Sends a shard again what it did not answer, since a replica of it may not have been there.
+    /// Repeats unanswered cuts: a replica of the shard may have missed them before it entered the
+    /// view.
     pub(super) fn send_again(&self, shard: ShardId, out: &mut Vec<RoleEffect>) {
         let unanswered = self.cuts.iter().filter(|push| push.unanswered.contains(&shard));
         unanswered.for_each(|push| self.send_to(shard, &push.cut, out));
     }
 
-    /// A shard holds a cut on all replicas.
     pub(super) fn note_bound(&mut self, shard: ShardId, batch: Position) {
         let index = self.cuts.partition_point(|push| push.cut.from < batch);
         if let Some(push) = self.cuts.get_mut(index).filter(|push| push.cut.from == batch) {
@@ -149,7 +140,6 @@ impl Pusher {
         self.cuts.drain(..done);
     }
 
-    /// Sends again what was not answered in time: less and less often.
     pub(super) fn resend(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
         for index in 0..self.cuts.len() {
             let push = &mut self.cuts[index];
@@ -160,7 +150,6 @@ impl Pusher {
         }
     }
 
-    /// When something is due to be sent again.
     pub(super) fn deadline(&self) -> Option<Time> {
         self.cuts.iter().map(|push| push.sends.at()).min()
     }

@@ -1,4 +1,4 @@
-//! The quotas that the shards of a view begin with: those that they had in the view before.
+//! The quotas with which a view begins: those of the view before.
 
 use std::collections::BTreeMap;
 
@@ -9,17 +9,16 @@ use seriatim_model::{LogConfig, ShardId, View, limits};
 use super::owed::{Owed, OwedCuts};
 use super::window::{Window, Windows};
 
-/// The quotas of shards that have had some.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Quotas(BTreeMap<ShardId, u32>);
 
 impl Quotas {
-    /// The ones of the last window that is decided.
+    /// Those of the last decided window.
     pub(super) fn of(windows: &Windows) -> Self {
         Self(windows.quotas().collect())
     }
 
-    /// In the form that is carried into the next view, with what retired shards are owed.
+    /// The form for the next view, with the debts to retired shards.
     pub(super) fn carried(&self, owed: &Owed) -> Bytes {
         let quotas: Vec<(ShardId, u32)> = self.0.iter().map(|(shard, quota)| (*shard, *quota)).collect();
         match (quotas.is_empty(), owed.0.is_empty()) {
@@ -29,8 +28,7 @@ impl Quotas {
         }
     }
 
-    /// The ones that were carried, and what is owed. None that another build wrote in another form:
-    /// shards begin anew then.
+    /// Another build may have written another form: then there are no quotas.
     pub(super) fn of_carried(carried: &Bytes) -> (Self, Owed) {
         type Both = (Vec<(ShardId, u32)>, Vec<OwedCuts>);
         let alone = || (decode_one(carried.clone()).unwrap_or_default(), vec![]);
@@ -39,8 +37,7 @@ impl Quotas {
         (Self(quotas.into_iter().map(bounded).collect()), Owed(owed))
     }
 
-    /// The first window of a view that begins with these. All members know it, from the view and
-    /// what they were staged with.
+    /// All members compute it from the view and their staged state.
     pub(super) fn first_window(&self, view: &View, config: &LogConfig) -> Window {
         let quota = |shard: &ShardId| (*shard, self.0.get(shard).copied().unwrap_or(limits::FIRST_QUOTA));
         let keepers: Vec<(ShardId, u32)> = view.open_shards().iter().map(quota).collect();

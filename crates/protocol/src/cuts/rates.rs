@@ -1,40 +1,36 @@
-//! How many records the shards bring in an interval, and the quotas that follow from that (SpecLog
-//! §4.4).
+//! Records per interval of the shards, and the resulting quotas (SpecLog §4.4).
 //!
-//! Quotas are whole numbers, and each cut waits for the shard that meets its own last. So what
-//! counts is that they stand to each other as what the shards bring: two that bring 2.1 and 1.9
-//! records in an interval have quotas of two and two. With three and two, one would be through with
-//! three turns while the other has two, and a sixth of all positions would stay empty.
+//! Each cut waits for the last shard to meet its quota, a whole number. So the ratios of quotas
+//! matter. Shards with 2.1 and 1.9 records per interval get quotas 2 and 2. With 3 and 2, the
+//! second shard would set a pace of 0.95 cuts per interval: 4.75 positions for 4 records, so a
+//! sixth stays empty.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use seriatim_model::{ShardId, Time, limits};
 
-/// A record is counted as so many parts, so that old ones can count for less.
+/// Parts per counted record, so that old records can count for less.
 const PARTS: u64 = 1 << 10;
-/// A rate has that many parts of a record to an interval.
+/// Parts per record, in rates per interval.
 const RATE_PARTS: u128 = 1 << 20;
-/// A log is in use for so many intervals after a cut. Where records come in groups, as disks are
-/// done with them, there are pauses.
+/// Intervals after a cut in which the log counts as in use. Disks deliver in groups, with pauses.
 const ACTIVE: u32 = 8;
-/// Turns are for so many eighths of an interval, whichever leaves the fewest positions empty.
+/// Candidate lengths of a turn, in eighths of an interval.
 const EIGHTHS: std::ops::RangeInclusive<u128> = 4..=16;
-/// Of a thousand positions, so many more that stay empty are no reason to have other quotas.
+/// Additional empty positions, per thousand, that do not justify new quotas.
 const SAME_PER_MILLE: u128 = 20;
 
-/// The records that the shards brought.
 #[derive(Clone, Debug)]
 pub(super) struct Rates {
     interval: Duration,
-    /// Since quotas were decided last.
+    /// Since the last decision.
     new: Brought,
-    /// Before that, as long as shards bring about as much: the longer ago, the less it counts.
+    /// Before that, while rates are similar. Older records count less.
     old: Brought,
     cut_at: Option<Time>,
 }
 
-/// Records of shards, and how long the log was in use for them.
 #[derive(Clone, Debug, Default)]
 struct Brought {
     /// In parts of a record.
@@ -47,24 +43,23 @@ impl Brought {
         self.shards.get(&shard).copied().unwrap_or(0)
     }
 
-    /// The parts of a record that a shard would bring in such a time.
+    /// Parts of a record that a shard would bring in `time`.
     fn expected(&self, shard: ShardId, time: Duration) -> u128 {
         (u128::from(self.of(shard)) * time.as_nanos()).checked_div(self.active.as_nanos()).unwrap_or(0)
     }
 
-    /// Whether some shard brought a number of records that differs too much for chance.
+    /// Whether a shard's count differs too much for chance.
     fn differs(&self, new: &Self) -> bool {
         let shards = self.shards.keys().chain(new.shards.keys());
         shards.into_iter().any(|shard| {
             let (expected, came) = (self.expected(*shard, new.active), u128::from(new.of(*shard)));
             let (difference, more) = (expected.abs_diff(came), expected.max(came));
-            // Of a number that chance decides, the square of what it is off by is about that
-            // number.
+            // The squared deviation of a random count is about the count.
             difference * 4 > more && difference.pow(2) > more * 9 * u128::from(PARTS)
         })
     }
 
-    /// An eighth of it is forgotten, and something new is added.
+    /// Forgets an eighth, and adds `new`.
     fn fade(&mut self, new: Self) {
         self.active = self.active / 8 * 7 + new.active;
         self.shards.values_mut().for_each(|records| *records = *records / 8 * 7);
@@ -79,21 +74,20 @@ impl Rates {
         Self { interval, new: Brought::default(), old: Brought::default(), cut_at: None }
     }
 
-    /// A cut is made. Of the time since the one before no more counts than [`ACTIVE`]: after that
-    /// nobody appended.
+    /// At most [`ACTIVE`] intervals count after a cut: later no client appended.
     pub(super) fn cut(&mut self, now: Time) {
         let most = self.interval * ACTIVE;
         self.new.active += self.cut_at.map_or(most, |at| now.since(at).min(most));
         self.cut_at = Some(now);
     }
 
-    /// A shard brought so many records to the cut. Padding is none: it says how others were.
+    /// Padding does not count: it depends on the other shards.
     pub(super) fn count(&mut self, shard: ShardId, records: u64) {
         let parts = self.new.shards.entry(shard).or_default();
         *parts = parts.saturating_add(records.saturating_mul(PARTS));
     }
 
-    /// The quotas of shards that had these. If they are about right, they stay.
+    /// Quotas after `before`. They stay if they are about right.
     pub(super) fn quotas(&mut self, before: &[(ShardId, u32)]) -> Vec<(ShardId, u32)> {
         if self.new.active.is_zero() {
             return before.to_vec();
@@ -119,14 +113,13 @@ impl Rates {
         before.iter().zip(quotas).map(quota).collect()
     }
 
-    /// A shard brings so much in an interval, in parts of a record.
+    /// Parts of a record that a shard brings per interval.
     fn rate(&self, shard: ShardId) -> u128 {
         self.old.expected(shard, self.interval) * (RATE_PARTS / u128::from(PARTS))
     }
 }
 
-/// The quotas of shards that bring so much in an interval: those that leave few positions empty,
-/// and of these the ones whose turns take about an interval.
+/// Quotas that leave few positions empty; among these, turns of about an interval.
 fn best(rates: &[u128]) -> Vec<u128> {
     let of = |eighths: u128| -> Vec<u128> {
         let whole = 8 * RATE_PARTS;
@@ -137,8 +130,7 @@ fn best(rates: &[u128]) -> Vec<u128> {
     of(EIGHTHS.min_by_key(rank).expect("there are some"))
 }
 
-/// Of a thousand positions, how many stay empty with these quotas: where the shard that brings the
-/// most turns sets the pace.
+/// Empty positions per thousand. The shard with the most turns sets the pace.
 fn wasted(rates: &[u128], quotas: &[u128]) -> u128 {
     let pace = rates.iter().zip(quotas).map(|(rate, quota)| rate.div_ceil(*quota)).max().unwrap_or(0);
     let (positions, records) = (pace * quotas.iter().sum::<u128>(), rates.iter().sum::<u128>());
@@ -152,7 +144,6 @@ mod tests {
     const INTERVAL: Duration = Duration::from_millis(1);
     const SHARDS: [ShardId; 2] = [ShardId(3), ShardId(5)];
 
-    /// Two shards and a time that goes on.
     struct Load {
         rates: Rates,
         now: Time,
@@ -164,8 +155,7 @@ mod tests {
             Self { rates, now: Time::ZERO }
         }
 
-        /// A hundred cuts, one after another at such a distance, in which the shards bring so many
-        /// records in all. Says what quotas follow where the shards had these.
+        /// 100 cuts at this distance, with `records` of each shard in total.
         fn brings(&mut self, apart: Duration, records: [u64; 2], before: [u32; 2]) -> [u32; 2] {
             for cut in 0..100 {
                 self.now = self.now + apart;

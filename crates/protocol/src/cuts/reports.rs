@@ -1,5 +1,4 @@
-//! The local logs of the shards, as far as their replicas reported them to the leader (Scalog
-//! §3.3).
+//! The local logs of the shards, as reported to the leader (Scalog §3.3).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -9,45 +8,41 @@ use super::shard::Submitted;
 use crate::mutation::{Mutation, Options};
 use crate::parts::junk::is_of_nobody;
 
-/// The reports of all shards of a view.
 #[derive(Clone, Debug)]
 pub(super) struct Reports {
     shards: BTreeMap<ShardId, ReportedLog>,
     options: Options,
 }
 
-/// The local log of a shard, as far as it was reported.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReportedLog {
     lengths: BTreeMap<NodeId, u64>,
-    /// The replicas that are known to have entered the view. Before, they take nothing.
+    /// Replicas known to have entered the view. Before, they accept nothing.
     there: BTreeSet<NodeId>,
     primary: NodeId,
     names: Undecided,
-    /// When a record was named last.
+    /// When a record was last named.
     named_at: Option<Time>,
 }
 
-/// The ids of a local log that no cut decided about.
+/// Ids of a local log that no cut has decided.
 ///
-/// Invariant: `runs` are the names from index `decided` to before index `named`, in the order in
-/// which they were named.
+/// Invariant: `runs` are the names of the indexes in `decided..named`, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Undecided {
     runs: VecDeque<Named>,
     decided: u64,
     named: u64,
-    /// The padding that is not all decided, by its first index: where it ends. No two spans touch.
+    /// Undecided padding: first index and end. No two spans touch.
     padding: BTreeMap<u64, u64>,
 }
 
-/// Names that follow each other in a local log.
+/// Names of consecutive indexes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Named {
     names: Submitted,
-    /// The index behind them.
+    /// Index behind them.
     end: u64,
-    /// When the leader was told.
     at: Time,
 }
 
@@ -57,18 +52,17 @@ impl Named {
     }
 }
 
-/// The consequence of a report for the leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Heard {
-    /// The replica is known to be in the view from now on: it may have missed what was sent before.
+    /// The replica has just entered the view: it may have missed earlier messages.
     pub(super) enters: bool,
-    /// How much of its local log is decided, if that is to be acknowledged again.
+    /// Decided length to acknowledge again, if necessary.
     pub(super) ack: Option<u64>,
 }
 
 impl Undecided {
-    /// The names from an index on. What is known of them is passed over, and so is what does not
-    /// follow. Says whether there are records among what is new.
+    /// Adds names from index `from` on, except known ones and those behind a gap. Returns whether
+    /// records are new.
     pub(super) fn tell(&mut self, now: Time, from: u64, runs: Vec<Submitted>) -> bool {
         let (mut index, mut are_records_new) = (from, false);
         for run in runs {
@@ -86,16 +80,13 @@ impl Undecided {
         are_records_new
     }
 
-    /// Nothing that is known is lost: there are runs where something is known that is not decided,
-    /// and else none.
     fn assert_undecided(&self) {
         let Self { runs, decided, named, .. } = self;
         let is_any = decided < named;
         assert!(decided <= named && is_any != runs.is_empty(), "{decided} of {named} in {} runs", runs.len());
     }
 
-    /// Decides about the next names below an index: at most one run, and of that only as much as
-    /// lies below.
+    /// Decides the next names below an index: at most one run.
     pub(super) fn decide_next(&mut self, end: u64) -> Option<Submitted> {
         let room = end.checked_sub(self.decided).filter(|room| *room > 0)?;
         let run = self.runs.pop_front()?;
@@ -111,7 +102,6 @@ impl Undecided {
         Some(next)
     }
 
-    /// Takes note of names that follow, if they are padding.
     fn note_padding(&mut self, ids: IdRun) {
         if !is_of_nobody(ids.session) {
             return;
@@ -123,13 +113,13 @@ impl Undecided {
         }
     }
 
-    /// The index behind the padding that lies at an index, or the index itself.
+    /// End of the padding at an index, or the index itself.
     fn over_padding(&self, index: u64) -> u64 {
         let span = self.padding.range(..=index).next_back();
         span.map_or(index, |(_, end)| index.max(*end))
     }
 
-    /// The index behind the last record, if one is not decided.
+    /// Index behind the last record. `None`: all are decided.
     fn records_end(&self) -> Option<u64> {
         let end = match self.padding.last_key_value() {
             Some((first, end)) if *end == self.named => *first,
@@ -138,39 +128,38 @@ impl Undecided {
         Some(end).filter(|end| *end > self.decided)
     }
 
-    /// The index behind the last record that was named by a time, if one is not decided.
+    /// The same, for records named by `time`.
     fn records_end_by(&self, time: Time) -> Option<u64> {
         let by_then = self.runs.partition_point(|run| run.at <= time);
         self.runs.range(..by_then).rev().find(|run| !run.is_padding()).map(|run| run.end)
     }
 
-    /// When the first record was named after a time, of those that are not decided.
+    /// When the first undecided record after `time` was named.
     fn first_record_after(&self, time: Time) -> Option<Time> {
         let by_then = self.runs.partition_point(|run| run.at <= time);
         self.runs.range(by_then..).find(|run| !run.is_padding()).map(|run| run.at)
     }
 
-    /// The deliberate defect: nothing that is not named below an index ever will be. Says how much
-    /// that is.
+    /// The deliberate defect: decides unnamed indexes below `end`. Returns their number.
     pub(super) fn give_up_below(&mut self, end: u64) -> u64 {
         let missing = end.saturating_sub(self.decided);
         (self.decided, self.named) = (self.decided + missing, self.named + missing);
         missing
     }
 
-    /// Below this index it is known whose records these are.
+    /// All lower indexes are named.
     pub(super) fn end(&self) -> u64 {
         self.named
     }
 
-    /// Below this index everything has its position, or will never get one.
+    /// Each lower index has its position, or never gets one.
     pub(super) fn decided(&self) -> u64 {
         self.decided
     }
 }
 
 impl ReportedLog {
-    /// How much all replicas have, as far as it is known whose it is.
+    /// Named length that all replicas have.
     fn length(&self, options: Options) -> u64 {
         let unreplicated = options.mutates(Mutation::CutUnreplicated);
         let lengths = self.lengths.values().copied();
@@ -178,8 +167,7 @@ impl ReportedLog {
         length.unwrap_or(0).min(self.names.end())
     }
 
-    /// The same, where padding counts by the primary's word. What is decided was there, or is
-    /// padding.
+    /// The same, where padding and decided indexes need no report of the backups.
     fn everywhere(&self, options: Options) -> u64 {
         let counts_padding = !options.mutates(Mutation::PaddingUncounted);
         let lengths = self.lengths.values().map(|length| match counts_padding {
@@ -195,7 +183,6 @@ impl ReportedLog {
 }
 
 impl Reports {
-    /// None yet, of these shards.
     pub(super) fn new(shards: &[ShardMembers], options: Options) -> Self {
         let of = |members: &ShardMembers| {
             let lengths = members.replicas.iter().map(|member| (member.node, 0)).collect();
@@ -205,13 +192,12 @@ impl Reports {
         Self { shards: shards.iter().map(of).collect(), options }
     }
 
-    /// All replicas, each with its shard.
     pub(super) fn replicas(&self) -> impl Iterator<Item = (ShardId, NodeId)> {
         self.shards.iter().flat_map(|(shard, log)| log.lengths.keys().map(|node| (*shard, *node)))
     }
 
-    /// A replica reports. One that says again what is decided is told so, and a primary what names
-    /// are missing. Nothing, if it is no replica of the view.
+    /// The replica gets a `CutAck` if it repeats decided indexes, or if names are missing. `None`:
+    /// it is not in the view.
     pub(super) fn note(
         &mut self,
         now: Time,
@@ -234,25 +220,20 @@ impl Reports {
         Some(Heard { enters, ack: (says_again || misses_names).then_some(decided) })
     }
 
-    /// The primary of a shard.
     pub(super) fn primary(&self, shard: ShardId) -> NodeId {
         self.shards[&shard].primary
     }
 
-    /// Whether something can be decided.
     pub(super) fn is_any_new(&self) -> bool {
         self.shards.values().any(|log| log.length(self.options) > log.names.decided())
     }
 
-    /// The shards in order, each with the length of its local log that all of its replicas have,
-    /// and with the names.
+    /// Shards in order, each with the length that all replicas have, and the names.
     pub(super) fn by_shard(&mut self) -> impl Iterator<Item = (ShardId, u64, &mut Undecided)> {
         let options = self.options;
         self.shards.iter_mut().map(move |(shard, log)| (*shard, log.length(options), &mut log.names))
     }
 
-    /// How much of a shard's local log all its replicas have, where padding counts by the primary's
-    /// word.
     pub(super) fn everywhere(&self, shard: ShardId) -> u64 {
         let goes_on = self.options.mutates(Mutation::CutUnmet) && self.is_idle(shard);
         if goes_on && self.shards.keys().any(|other| !self.is_idle(*other)) {
@@ -261,54 +242,45 @@ impl Reports {
         self.shards.get(&shard).map_or(0, |log| log.everywhere(self.options))
     }
 
-    /// The names of a shard's local log.
     pub(super) fn names(&mut self, shard: ShardId) -> &mut Undecided {
         &mut self.shards.get_mut(&shard).expect("the shard is one of the view").names
     }
 
-    /// How much of each local log is decided.
     pub(super) fn decided(&self) -> impl Iterator<Item = (ShardId, u64)> {
         self.shards.iter().map(|(shard, log)| (*shard, log.names.decided()))
     }
 
-    /// How much of each local log is named.
     pub(super) fn named(&self) -> impl Iterator<Item = (ShardId, u64)> {
         self.shards.iter().map(|(shard, log)| (*shard, log.names.end()))
     }
 
-    /// How much of a shard's local log is named.
     pub(super) fn named_end(&self, shard: ShardId) -> u64 {
         self.shards.get(&shard).map_or(0, |log| log.names.end())
     }
 
-    /// The index behind the last record of a shard that is named and not decided, if there is one.
     pub(super) fn records_end(&self, shard: ShardId) -> Option<u64> {
         self.shards.get(&shard)?.names.records_end()
     }
 
-    /// The same, of those records that were named by a time.
     pub(super) fn records_end_by(&self, shard: ShardId, time: Time) -> Option<u64> {
         self.shards.get(&shard)?.names.records_end_by(time)
     }
 
-    /// When the first record was named after a time, of those that are not decided.
     pub(super) fn first_record_after(&self, shard: ShardId, time: Time) -> Option<Time> {
         self.shards.get(&shard)?.names.first_record_after(time)
     }
 
-    /// Whether nothing of a shard is named beyond what is decided.
+    /// Whether all named indexes of a shard are decided.
     pub(super) fn is_idle(&self, shard: ShardId) -> bool {
         self.shards.get(&shard).is_none_or(|log| log.names.end() == log.names.decided())
     }
 
-    /// When a record of a shard was named last, if ever, where nothing is named that is not
-    /// decided.
+    /// When a record was last named, if ever. `None`: the shard is not idle.
     pub(super) fn idle_since(&self, shard: ShardId) -> Option<Option<Time>> {
         let log = self.shards.get(&shard)?;
         self.is_idle(shard).then_some(log.named_at)
     }
 
-    /// How many shards there are.
     pub(super) fn shards(&self) -> usize {
         self.shards.len()
     }
@@ -320,7 +292,6 @@ mod tests {
 
     use super::*;
 
-    /// Different numbers, the same for a seed.
     struct Numbers(u64);
 
     impl Numbers {
@@ -330,7 +301,6 @@ mod tests {
         }
     }
 
-    /// A local log of some runs.
     fn drawn(numbers: &mut Numbers) -> Vec<Submitted> {
         let mut next = [0; 3];
         let run = |_| {
@@ -347,7 +317,6 @@ mod tests {
         runs.iter().flat_map(|run| run.ids.ids().map(|id| (id, run.lowest))).collect()
     }
 
-    /// The part of some runs from one index to before another.
     fn part(runs: &[Submitted], from: u64, end: u64) -> Vec<Submitted> {
         let mut index = 0;
         let mut parts = vec![];
@@ -362,8 +331,7 @@ mod tests {
         parts
     }
 
-    /// Parts of a local log are told that begin and end anywhere, and decided up to anywhere: every
-    /// name is decided once, in order.
+    /// Parts and decisions end anywhere.
     #[test]
     fn names_are_decided_once_and_in_order_wherever_runs_are_divided() {
         for seed in 0..500 {

@@ -1,16 +1,16 @@
-//! How a client goes on with the session of an earlier run.
+//! How a client resumes the session of an earlier run.
 //!
-//! Records of the earlier run may lie in local logs of shards, and be ordered at any time until
-//! their session ends. So that ends first (`ending.rs`), and this run appends in a session of its
-//! own, which is written down as the successor of the old one. What is below the end is in the log;
-//! the client asks where when the application appends it again.
+//! Local logs may hold records of the earlier run, and cuts may order them until their session
+//! ends. So the client ends that session first (`ending.rs`) and appends in its own, which is
+//! stored as the successor. Records below the end are in the log; the client asks for their
+//! positions when the application repeats the appends.
 //!
 //! ```text
 //! client                              leader
 //!   |--- Close a, successor c ---------->|
-//!   |<-- Ended a at 7, successor b ------|     an earlier run went on in b
+//!   |<-- Ended a at 7, successor b ------|     an earlier run continued in b
 //!   |--- Close b, successor c ---------->|
-//!   |<-- Ended b at 2, successor c ------|     final: whatever is appended now comes after it
+//!   |<-- Ended b at 2, successor c ------|     final: later appends come after it
 //!   |--- Locate a5, a6 ----------------->|
 //!   |<-- Located ------------------------|
 //! ```
@@ -24,7 +24,7 @@ use crate::parts::appending::{Failure, Reply, reply};
 use crate::parts::resuming::Questions;
 
 impl LogClient {
-    /// Whether an answer of the leader is about what an earlier run left; it is taken then.
+    /// Takes a reply about an earlier run. Returns whether it was one.
     pub(super) fn earlier_answered(&mut self, message: &Message, out: &mut Out) -> bool {
         let session = match *message {
             Message::Ended { session, .. }
@@ -58,7 +58,7 @@ impl LogClient {
             for id in known {
                 let what = match position {
                     Some(position) => Ok(*position + (id.number - first)),
-                    // It is in the log, but where was not worth remembering any more.
+                    // In the log, but its position is no longer remembered.
                     None => Err(Failure::Stale(id)),
                 };
                 self.past.record_outcome(id, what, out);
@@ -66,7 +66,7 @@ impl LogClient {
         }
     }
 
-    /// Says what is to be said about sessions of earlier runs.
+    /// Sends due requests about sessions of earlier runs.
     pub(super) fn go_on_resuming(&mut self, now: Time, out: &mut Out) {
         let Some((view, leader)) = self.log.view().map(|view| (view.number, view.leader)) else { return };
         let mut is_repeated = false;
@@ -92,8 +92,8 @@ impl LogClient {
         }
     }
 
-    /// The session is not known any more, or never had so many numbers. If no append is told so,
-    /// the next one is.
+    /// The session is unknown, or never had that many numbers. Without a pending append, the next
+    /// one fails with this.
     fn resume_failed(&mut self, out: &mut Out) {
         let Some(resuming) = self.resuming.take() else { return };
         let is_told = self.in_flight() > 0;
@@ -104,7 +104,7 @@ impl LogClient {
         (self.resuming, self.is_opening) = ((!is_told).then(|| resuming.anew()), false);
     }
 
-    /// It is known what became of what earlier runs left: this one appends.
+    /// The fate of earlier runs' records is known: this run appends.
     fn go_on_after(&mut self, out: &mut Out) {
         let Some(resuming) = &self.resuming else { return };
         let (Some(successor), Some(names)) = (resuming.successor(), resuming.ids()) else {

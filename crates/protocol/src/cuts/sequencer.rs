@@ -1,4 +1,4 @@
-//! A member of the ordering layer: holds cuts, makes them as the leader, and hands them over when
+//! A member of the ordering layer: it holds cuts, makes them as leader, and hands them over when
 //! its view ends.
 
 use std::collections::VecDeque;
@@ -27,9 +27,8 @@ use crate::shard;
 
 /// One member of the ordering layer of one log.
 ///
-/// Invariant: `cuts` follow each other, from `bound` on. Everything below them is on all replicas
-/// of the shards, or was when their view ended; `sessions` are those of all cuts that were ever
-/// held.
+/// Invariant: `cuts` are consecutive from `bound` on. Everything below is on all replicas of the
+/// shards, or was when their view ended. `sessions` reflect all cuts ever held.
 #[derive(Clone, Debug)]
 pub struct Sequencer {
     pub(super) membership: Membership,
@@ -37,19 +36,18 @@ pub struct Sequencer {
     pub(super) options: Options,
     pub(super) gate: Gate,
     pub(super) cuts: VecDeque<Cut>,
-    /// Where the first of the cuts begins.
+    /// Start of the first cut.
     pub(super) bound: Position,
     pub(super) sessions: Sessions,
-    /// The latest claim that it was sealed for since its process started.
+    /// The latest claim that sealed it since its process started.
     pub(super) sealed_for: ViewNumber,
     pub(super) flush: Option<Flush>,
     pub(super) leader: Option<Leader>,
-    /// The quotas that its view began with, where shards have quotas.
+    /// The quotas with which its view began.
     pub(super) quotas: Quotas,
-    /// The cuts of earlier views that retired shards have missed.
     pub(super) owed: Owed,
-    /// How far the windows of its view are with its cuts, if it has seen that start. Nobody else
-    /// knows a window of a view that one of its members has not seen start.
+    /// Progress of the view's windows, if the member has seen the view start. No replica knows a
+    /// window of the view before all members have.
     pub(super) windows: Option<Windows>,
 }
 
@@ -119,7 +117,7 @@ impl SequencingRole for Sequencer {
 }
 
 impl Sequencer {
-    /// A member without memory: it takes part in nothing until it is staged.
+    /// A member without memory. It takes part in nothing until it is staged.
     #[must_use]
     pub fn new(me: Member, config: LogConfig, options: Options) -> Self {
         let waits = config.durability == Durability::Disk && !options.mutates(Mutation::ConfirmBeforeSync);
@@ -140,7 +138,6 @@ impl Sequencer {
         }
     }
 
-    /// Where its cuts end.
     pub(super) fn end(&self) -> Position {
         self.cuts.back().map_or(self.bound, Cut::end)
     }
@@ -166,12 +163,10 @@ impl Sequencer {
                 self.close(from, session, successor, out);
             }
             Message::Locate { .. } | Message::Close { .. } => reply(from, self.membership.rejection(), out),
-            // The rest are answers to others, or belong to another view.
             _ => {}
         }
     }
 
-    /// Anyone asks how the member is, and a client how far its cuts reach.
     fn asked(&self, from: Address, message: sequencing::Message, out: &mut Vec<RoleEffect>) {
         let answer = match message {
             sequencing::Message::CheckTail { request, view } if self.membership.accepts(view) => {
@@ -188,13 +183,11 @@ impl Sequencer {
                     None => sequencing::Message::StatusIs { request, view, open, tail, held, sessions },
                 }
             }
-            // The rest are answers to others.
             _ => return,
         };
         reply(from, answer, out);
     }
 
-    /// Follower: holds the next cut.
     fn hold_next(&mut self, leader: Address, bound: Position, cut: Cut, out: &mut Vec<RoleEffect>) {
         let differs = |held: &Cut| held.from <= cut.from && cut.from < held.end() && *held != cut;
         let is_next = cut.from == self.end();
@@ -215,14 +208,12 @@ impl Sequencer {
         self.gate.confirm(leader, held, out);
     }
 
-    /// Takes note of how far the windows are with a cut.
     pub(super) fn take_course(&mut self, cut: &Cut) {
         if let Some(windows) = &mut self.windows {
             windows.take(cut);
         }
     }
 
-    /// Keeps a cut whose names the sessions know.
     fn hold(&mut self, cut: Cut, out: &mut Vec<RoleEffect>) -> seriatim_model::Ticket {
         let record = JournalRecord::Held { bound: self.bound, cut };
         let ticket = self.persist(&record, out);
@@ -231,7 +222,6 @@ impl Sequencer {
         ticket
     }
 
-    /// Keeps a cut that follows those that it has.
     pub(super) fn keep(&mut self, cut: Cut) {
         let (from, end) = (cut.from, self.end());
         assert!(from == end, "a cut from {from} on follows those up to {end}");
@@ -239,13 +229,12 @@ impl Sequencer {
         self.cuts.push_back(cut);
     }
 
-    /// Forgets sessions that are too old, and those that are too many, at the same cut on all
-    /// members.
+    /// Forgets old and surplus sessions, at the same cut on all members.
     pub(super) fn sweep(&mut self, ordered: Position) {
         sweep(&mut self.sessions, ordered, &self.config, self.options);
     }
 
-    /// Cuts that are on all replicas of the shards need not be held.
+    /// Drops cuts that all replicas of the shards have.
     pub(super) fn let_go_below(&mut self, bound: Position) {
         while let Some(cut) = self.cuts.front().filter(|cut| cut.end() <= bound) {
             self.bound = cut.end();
@@ -260,11 +249,10 @@ impl Sequencer {
         }
     }
 
-    /// Leader: a client asks what became of numbers.
     fn locate(&self, client: Address, session: SessionId, first: u64, count: u64, out: &mut Vec<RoleEffect>) {
         let Some(leader) = &self.leader else { return };
         if self.has_ended_below(session, first) {
-            // Another run goes on with it, and was told that this is not in the log.
+            // Another run continues the session, and knows that these are not in the log.
             return reply(client, Message::Expired { session }, out);
         }
         let Some(next) = self.sessions.next(session) else {
@@ -339,7 +327,7 @@ impl Sequencer {
     fn controlled(&mut self, now: Time, from: Address, message: control::Message, out: &mut Vec<RoleEffect>) {
         match message {
             control::Message::Seal { claim, old, .. } => self.seal(now, from, claim, old, out),
-            // Only what was sealed may be completed: this incarnation's, of that view.
+            // Only sealed cuts may be completed: those of this incarnation and view.
             control::Message::Flush { claim, old, incarnation, view }
                 if (old, incarnation) == (self.membership.number, self.membership.me.incarnation) =>
             {
@@ -366,7 +354,6 @@ impl Sequencer {
         self.flush = None;
     }
 
-    /// The first window of a view, where shards have quotas.
     fn first_window(&self, view: &View) -> Option<Window> {
         self.config.order.has_quotas().then(|| self.quotas.first_window(view, &self.config))
     }
@@ -392,7 +379,6 @@ impl Sequencer {
     }
 }
 
-/// Forgets sessions that are too old where so much is ordered, and those that are too many.
 pub(super) fn sweep(sessions: &mut Sessions, ordered: Position, config: &LogConfig, options: Options) {
     let limits = options.limits;
     sessions.sweep(ordered, config.idle_positions(), false, |_| false);
@@ -405,7 +391,7 @@ pub(super) fn sweep(sessions: &mut Sessions, ordered: Position, config: &LogConf
     }
 }
 
-/// Sends what need not wait for the journal.
+/// Sends without waiting for the journal.
 pub(super) fn reply(to: Address, message: impl Into<roles::Message>, out: &mut Vec<RoleEffect>) {
     out.push(RoleEffect::Send { to, message: message.into() });
 }

@@ -1,5 +1,4 @@
-//! The local log of a shard: records that are submitted to its primary, in the order in which they
-//! came (Scalog §3).
+//! The local log of a shard: records in the order in which the primary received them (Scalog §3).
 //!
 //! ```text
 //! client          primary          backup          leader
@@ -14,11 +13,10 @@
 //!   |                |--- Bound ------|------------->|
 //! ```
 //!
-//! A local log begins anew with each view. What no cut of a view covered is kept by those that are
-//! fenced (`rests.rs`), for the closing cut of the next (`closing.rs`); what that does not cover is
-//! discarded when the view begins, and its client submits it again. The primary passes records on
-//! without waiting, and each replica reports for itself how much is durable on it, at most once in
-//! each interval, and only if there is news.
+//! Each view begins a new local log. Fenced replicas keep the uncovered records (`rests.rs`) for
+//! the closing cut (`closing.rs`). When the next view begins, they discard the records that it does
+//! not cover either; the clients submit these again. The primary forwards records without waiting.
+//! Each replica reports its own durable length, at most once per interval.
 
 mod applied_cuts;
 mod closing;
@@ -51,61 +49,52 @@ use retired::Owing;
 
 type Out = Vec<RoleEffect>;
 
-/// The data path of a log that is ordered by cuts: records are submitted to a shard's local log,
-/// and cuts give them positions.
+/// Data path of a log ordered by cuts.
 #[derive(Clone, Debug)]
 pub(crate) struct LocalPath {
     local: LocalLog,
-    /// The local log of a view that is over, until it is known what follows that.
+    /// The local log of an ended view, until its successor is known.
     frozen: Option<Frozen>,
-    /// The records of the local log by their ids, until cuts have given them final positions.
+    /// Records of the local log, until their positions are final.
     pub(super) ids: HeldIds,
-    /// How far the store has what cuts bound.
     pub(super) applied: Applied,
-    /// The cuts that it asks for, if its shard is retired.
+    /// Request for missed cuts, if the shard is retired.
     owing: Option<Owing>,
 }
 
-/// The part of a shard's local log that is not decided yet, as one replica has it.
+/// The undecided part of a shard's local log on one replica.
 ///
-/// Invariant: `chunks` follow each other from `decided` or below up to `length`; `durable <=
-/// length`.
+/// Invariant: `chunks` are consecutive from `decided` or below up to `length`; `durable <= length`.
 #[derive(Clone, Debug, Default)]
 struct LocalLog {
-    /// The view from whose start on indexes count; none while there is no local log.
+    /// The view whose start is index 0. `NONE`: there is no local log.
     of: ViewNumber,
     chunks: VecDeque<Chunk>,
     records: usize,
     bytes: usize,
-    /// The index of what comes next.
+    /// Index of the next record.
     length: u64,
-    /// Below this index every record has its position, or will never get one.
+    /// Lower records have their final positions, or never get one.
     decided: u64,
-    /// Primary: below this index the leader was told whose records they are.
+    /// Primary: the leader has all lower names.
     named: u64,
-    /// The length that the leader was told last, and when.
+    /// The length last reported to the leader, and when.
     reported: u64,
     reported_at: Option<Time>,
-    /// Primary: the turn that the last record is in.
     turn: Turn,
-    /// How much of the local log is decided when positions below the key are final here.
+    /// Decided lengths; each counts once all positions below its key are final here.
     decisions: BTreeMap<Position, u64>,
-    /// Primary: the clients that submit, by their sessions.
     submitters: BTreeMap<SessionId, Submitter>,
-    /// Primary: how far the backups are.
     backups: BTreeMap<NodeId, Backup>,
-    /// Backup: from where on the primary was asked to go on.
+    /// Backup: index from which it asked the primary to send again.
     asked_from: Option<u64>,
-    /// The turns of the shard, where it has a quota.
     turns: Turns,
-    /// Primary: the part of the local log for which others wait.
     awaited: Awaited,
-    /// Primary: what readers may be told before it is final.
     foretelling: Foretelling,
-    /// Backup: how much it acknowledged to the primary as durable.
+    /// Backup: the durable length last reported to the primary.
     acknowledged: u64,
-    /// The write that tells that the view was entered. What is done before it is durable might be
-    /// done again, otherwise, by a replica that was restarted.
+    /// The write of the entry into the view. Before it is durable, a restarted replica might enter
+    /// again and repeat its actions.
     began: Ticket,
 }
 
@@ -117,18 +106,16 @@ struct Chunk {
     stored: Stored,
 }
 
-/// How far a chunk is on its way to this replica's store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stored {
     Writing(Ticket),
-    /// There was no room. It is written again at this time.
+    /// No room; written again at this time.
     Failed(Time),
     Durable,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Submitter {
-    /// The number that goes on where the session left off.
     next: u64,
     client: Address,
 }
@@ -136,11 +123,9 @@ struct Submitter {
 #[derive(Clone, Copy, Debug)]
 struct Backup {
     incarnation: Incarnation,
-    /// So much has come there.
     received: u64,
-    /// So much is durable there.
     stored: u64,
-    /// When something was last sent to it, or came from it.
+    /// Time of the last message to it or from it.
     heard_at: Time,
 }
 
@@ -159,7 +144,6 @@ impl Chunk {
 }
 
 impl LocalLog {
-    /// How much is durable here.
     fn durable(&self) -> u64 {
         let waiting = self.chunks.iter().find(|chunk| chunk.stored != Stored::Durable);
         waiting.map_or(self.length, |chunk| chunk.index)
@@ -179,7 +163,6 @@ impl LocalLog {
         self.chunks.push_back(chunk);
     }
 
-    /// Whether any of these is not decided.
     fn names(&self, ids: IdRun) -> bool {
         let is_one = |chunk: &Chunk| {
             let known = chunk.names.ids;
@@ -199,7 +182,6 @@ impl LocalLog {
         self.chunks.iter().any(|chunk| matches!(chunk.stored, Stored::Failed(_)))
     }
 
-    /// All writes up to this ticket are done.
     fn persisted(&mut self, ticket: Ticket) {
         for chunk in &mut self.chunks {
             if matches!(chunk.stored, Stored::Writing(written) if written <= ticket) {
@@ -208,8 +190,7 @@ impl LocalLog {
         }
     }
 
-    /// Where positions below `stable` are final, what the cuts decided is let go of. Returns those
-    /// names.
+    /// Drops chunks that cuts below `stable` decided. Returns their ids.
     fn decide(&mut self, stable: Position) -> Vec<IdRun> {
         while let Some(entry) = self.decisions.first_entry().filter(|entry| *entry.key() <= stable) {
             self.decided = self.decided.max(entry.remove());
@@ -225,8 +206,8 @@ impl LocalLog {
         done
     }
 
-    /// When a report is due: at once if there is news and the last one is an interval old, or
-    /// again.
+    /// When a report is due: at once if another shard waits, otherwise an interval after the last
+    /// one. Without news, it is repeated while records are undecided.
     fn report_at(&self, interval: std::time::Duration) -> Option<Time> {
         let durable = self.durable();
         if durable > self.reported {
@@ -253,8 +234,8 @@ impl LocalLog {
 }
 
 impl LocalPath {
-    /// The records that a store holds when it is opened again, where everything below `stable` is
-    /// in it.
+    /// After a restart. The store has the records `put`, without positions, and everything below
+    /// `stable`.
     pub(crate) fn recover(put: Vec<IdRun>, stable: Position) -> Self {
         let (ids, applied) = (HeldIds::recover(put), Applied::from(stable));
         Self { local: LocalLog::default(), frozen: None, ids, applied, owing: None }
@@ -289,7 +270,7 @@ impl DataPath for LocalPath {
                 self.stored_at_backup(core, from, length, out);
             }
             Message::CutAck { view, end, length } if core.is_open() && view == core.view_number() => {
-                // The leader may have missed what came in between.
+                // The leader may have missed reports beyond `length`.
                 self.local.named = self.local.named.min(length);
                 self.local.reported = self.local.reported.min(length);
                 self.note_decided(core, end, length, out);
@@ -324,7 +305,6 @@ impl DataPath for LocalPath {
             Message::Windows { view, windows } if core.is_open() && view == core.view_number() => {
                 self.learn_windows(core, from, windows, out);
             }
-            // The rest are answers to others, or meant for another incarnation.
             _ => {}
         }
     }
@@ -338,7 +318,7 @@ impl DataPath for LocalPath {
         self.foretell(core, out);
     }
 
-    /// A write had no room. If it was one of the local log, it is made again later.
+    /// A write of the local log without room is retried.
     fn failed(&mut self, core: &mut Core, now: Time, ticket: Ticket, out: &mut Out) {
         self.applied.failed(ticket);
         self.owed_failed(ticket);
@@ -359,14 +339,13 @@ impl DataPath for LocalPath {
 
     fn taken_back(&mut self, core: &mut Core, applied: Option<Applied>) {
         self.applied = applied.expect("it goes by what it has applied");
-        // It is not sure which view that was.
+        // It is uncertain which view these belong to.
         (self.frozen, self.owing) = (None, None);
         core.sit_out();
     }
 
-    /// The view is over. Clients are told that submitted what no cut is known to cover, and ask in
-    /// the next one, which may have it all the same: it is kept as far as names go, for the records
-    /// are in the store.
+    /// Clients with undecided records get `Fenced` and ask the leader of the next view, whose
+    /// closing cut may cover them. The replica keeps the ids; the records are in the store.
     fn stopped(&mut self, core: &mut Core, out: &mut Out) {
         let local = std::mem::take(&mut self.local);
         let sessions: BTreeSet<SessionId> =
@@ -389,7 +368,7 @@ impl DataPath for LocalPath {
     }
 
     fn discard_unknown(&mut self, core: &mut Core, ids: Vec<IdRun>, out: &mut Out) {
-        // A member knows what it holds.
+        // A member knows all records that it holds.
         let unknown = ids.into_iter().filter(|_| !core.is_open()).flat_map(|ids| self.ids.missing(ids));
         for ids in unknown.collect::<Vec<_>>() {
             core.gate.store(StorageCommand::Discard(ids), out);
@@ -398,7 +377,7 @@ impl DataPath for LocalPath {
 
     fn passed_over(&mut self, core: &mut Core, out: &mut Out) {
         Self::misses_cuts(core);
-        // Records that a failed attempt placed are bound in the store as far as they count.
+        // Positions from failed attempts are bound in the store, if they count.
         self.ids.forget_placed();
         self.discard_unplaced(core, out);
     }
@@ -412,7 +391,7 @@ impl DataPath for LocalPath {
         self.frozen = None;
     }
 
-    /// Nobody asks for what it kept of the view before.
+    /// No claim asks this replica for its rest.
     fn left_out(&mut self) {
         self.frozen = None;
     }
@@ -421,8 +400,8 @@ impl DataPath for LocalPath {
         self.learn_retired(core, now, retired, out);
     }
 
-    /// A view that is registered begins: the local log begins anew. The leader is told, since it
-    /// may have sent something before the replica could take it.
+    /// Begins the local log of a registered view. The leader gets a report, since it may have sent
+    /// messages too early.
     fn entered(&mut self, core: &mut Core, now: Time, out: &mut Out) {
         if !core.is_open() {
             return;
@@ -442,15 +421,13 @@ impl DataPath for LocalPath {
             };
             self.local.backups = members.replicas[1..].iter().map(backup).collect();
         } else {
-            // The primary's earlier messages count for nothing.
+            // The replica has accepted none of the primary's earlier messages.
             let to = Address::Node(members.primary().node, Endpoint::Shard(core.shard));
             let asks = Message::LocalAck { view: core.view_number(), length: 0, asks: true };
             core.gate.confirm(to, asks, out);
         }
     }
 
-    /// The replica forgets the ids that became final, and the records that were submitted for
-    /// nothing.
     fn stable_raised(&mut self, core: &mut Core, out: &mut Out) {
         let mut orphans = vec![];
         while let Some(run) = self.ids.next_final(core.stable, &core.memory.history) {
@@ -485,7 +462,6 @@ impl DataPath for LocalPath {
         self.ids.unplaced_count()
     }
 
-    /// When something of the local log is to be reported, written again, or sent again.
     fn deadline(&self, core: &Core) -> Option<Time> {
         if !core.is_open() {
             return self.owing.as_ref().and_then(|owing| owing.deadline(core));
@@ -522,7 +498,6 @@ impl DataPath for LocalPath {
 }
 
 impl LocalPath {
-    /// Primary: a client's records come next, as far as they are new.
     fn submit(
         &mut self,
         core: &mut Core,
@@ -538,7 +513,7 @@ impl LocalPath {
             || is_too_long
             || records.iter().any(|record| core.memory.config.is_too_large(record))
         {
-            // No client of ours sends that.
+            // Our clients never send this.
             return;
         }
         if !core.is_open() || view != core.view_number() || !core.is_primary() || core.is_closed() {
@@ -564,13 +539,13 @@ impl LocalPath {
         }
         let taken = (skip + share).min(ids.count);
         if taken < ids.count {
-            // So much of it as there is room for in the client's share.
+            // The client's share has room for a part only.
             send(client, shard::Message::Busy { view, ids: ids.tail(taken), disk_full }, out);
             ids = ids.head(taken);
             records.truncate(taken as usize);
         }
         if self.local.submitters.len() >= core.options.limits.max_sessions {
-            // The leader recognizes a duplicate of what is in a cut already.
+            // The leader recognizes duplicates of records in cuts.
             self.local.submitters.clear();
         }
         let next = next.max(ids.end());
@@ -594,7 +569,6 @@ impl LocalPath {
         self.pad_if_due(core, now, out);
     }
 
-    /// Writes what comes next in the local log.
     fn append(&mut self, core: &mut Core, names: Submitted, records: Vec<Record>, out: &mut Out) {
         let named = names.ids.ids().zip(records.iter().cloned()).collect();
         let ticket = core.gate.store(StorageCommand::Put(named), out);
@@ -607,7 +581,7 @@ impl LocalPath {
         self.ids.records_mut().add(ids, submitter.map(|submitter| submitter.client.peer()));
     }
 
-    /// Backup: something comes from the primary. What is not next is asked for.
+    /// Backup: asks for missing records.
     fn local_append(
         &mut self,
         core: &mut Core,
@@ -636,8 +610,7 @@ impl LocalPath {
         send(primary, Message::LocalAck { view, length: self.local.length, asks: false }, out);
     }
 
-    /// Primary: a backup has everything below `length`. One that was not there when something was
-    /// sent gets it now.
+    /// Primary: a backup that asks has missed earlier messages.
     fn local_ack(
         &mut self,
         core: &Core,
@@ -655,7 +628,7 @@ impl LocalPath {
         }
     }
 
-    /// Primary: sends a backup what it has not got, as much as one message may be large.
+    /// Sends a backup missing records, about `batch_bytes` at most.
     fn send_again(&mut self, core: &Core, now: Time, node: NodeId, out: &mut Out) {
         let view = core.view_number();
         let Some(backup) = self.local.backups.get_mut(&node) else { return };
@@ -673,21 +646,18 @@ impl LocalPath {
         }
     }
 
-    /// Whether the local log of the view can be added to.
     fn has_begun(&self, core: &Core) -> bool {
         core.is_open() && core.gate.is_durable(self.local.began)
     }
 
-    /// Cuts up to this position decided the local log below `length`: that is known when they are
-    /// in the store.
+    /// Cuts up to `position` decide indexes below `length`, once the store has them.
     pub(super) fn note_decided(&mut self, core: &mut Core, position: Position, length: u64, out: &mut Out) {
         let known = self.local.decisions.entry(position).or_default();
         *known = length.max(*known);
         self.finish_decided(core, out);
     }
 
-    /// The replica lets go of what is final. A record that a cut passed over will never get a
-    /// position.
+    /// Drops decided records. Discards skipped ones, which never get a position.
     pub(super) fn finish_decided(&mut self, core: &mut Core, out: &mut Out) {
         let decided = self.local.decide(core.stable);
         self.forget_foretold(core);
@@ -695,7 +665,7 @@ impl LocalPath {
         for ids in decided.into_iter().filter(|ids| !is_of_nobody(ids.session)) {
             for passed_over in self.ids.within(ids) {
                 if self.local.names(passed_over) {
-                    // They were submitted twice, and may be ordered yet.
+                    // Submitted twice: a later copy may still be ordered.
                     continue;
                 }
                 self.ids.release(passed_over);
@@ -704,7 +674,6 @@ impl LocalPath {
         }
     }
 
-    /// Primary: tells clients where their records are, for good.
     pub(super) fn answer_submitters(
         &self,
         core: &Core,
@@ -719,20 +688,20 @@ impl LocalPath {
         }
     }
 
-    /// Tells the leader how much is durable here, and the primary also whose records they are.
+    /// Only the primary adds names.
     fn report(&mut self, core: &Core, now: Time, out: &mut Out) {
         let interval = core.memory.config.interval();
         if self.local.report_at(interval).is_none_or(|at| now < at) {
             return;
         }
         let length = self.local.durable();
-        // Names that were told before are told again if their decision is late.
+        // Without a new length, this repeats undecided names.
         let from = if length > self.local.reported { self.local.named } else { self.local.decided };
-        // The leader's word may be old: it knows whose the records are that were let go of.
+        // A `CutAck` may be old: the leader knows the names of dropped chunks.
         let from = self.local.chunks.front().map_or(from, |chunk| from.max(chunk.index));
         let new = self.local.chunks.iter().filter(|chunk| chunk.end() > from && chunk.end() <= length);
         let names: Vec<Submitted> = match core.is_primary() {
-            // A turn may have ended within the first of them.
+            // `from` may lie within the first chunk, where a turn ended.
             true => new.map(|chunk| chunk.names.tail(from.saturating_sub(chunk.index))).collect(),
             false => vec![],
         };

@@ -1,9 +1,9 @@
 //! How a client checks the tail.
 //!
-//! Every member of the view says how far the cuts reach that it holds. An acknowledged append is in
-//! a cut that all members held before it was acknowledged, so the least of the answers is above it.
-//! No member answers once it is sealed, and no later view begins before some member is: while all
-//! answer, no later view has acknowledged anything.
+//! Every member of the view reports the end of the cuts that it holds. All members held the cut of
+//! an acknowledged append before the acknowledgement, so the minimum is above it. No sealed member
+//! answers, and no later view begins before a member is sealed: while all answer, no later view has
+//! acknowledged an append.
 
 use std::collections::BTreeMap;
 
@@ -15,13 +15,12 @@ use crate::parts::appending::{Reply, reply};
 use crate::parts::sequencing::Message::CheckTail;
 
 impl LogClient {
-    /// Asks for the tail, on behalf of `asker`, or for the client's next session.
+    /// Asks for the tail, for `asker` or for the client's next session.
     pub(super) fn ask_tail(&mut self, now: Time, asker: Option<u64>, out: &mut Out) {
         let request = self.tails.ask(now, asker, self.log.view_number(), |_| BTreeMap::new());
         self.send_tail_question(request, out);
     }
 
-    /// Asks the members that have not answered.
     fn send_tail_question(&self, request: u64, out: &mut Out) {
         let (Some(view), Some(answers)) = (self.log.view(), self.tails.answers(request)) else { return };
         let members = view.sequencers.iter().map(|member| member.node);

@@ -1,5 +1,4 @@
-//! The replicas of the shards are told the windows: with these they know when their turns are met,
-//! and what positions their records get.
+//! Sends windows to shard replicas, which need them to meet turns and to compute positions.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,26 +9,25 @@ use super::window::Window;
 use crate::mutation::{Mutation, Options};
 use crate::roles::RoleEffect;
 
-/// The knowledge that replicas have of the windows of a view.
+/// Which windows of a view the replicas know.
 ///
-/// Invariant: no window is told before the cut that names it is committed, and none of a view that
-/// one of its members has not seen start. So each member of the layer that is sealed knows every
-/// window that a replica knows.
+/// Invariant: the leader sends no window before the cut that names it is committed and all members
+/// have seen the view start. So each sealed member of the layer knows every window that a replica
+/// knows.
 #[derive(Clone, Debug)]
 pub(super) struct Telling {
-    /// The windows that some replica does not know, and those of the next cuts, each with the end
-    /// of the cut that names it.
+    /// Windows that some replica lacks, and those of the next cuts, with the end of the cut that
+    /// names each.
     windows: VecDeque<(Position, Window)>,
     replicas: BTreeMap<(ShardId, NodeId), Known>,
     options: Options,
 }
 
-/// How far one replica is.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
-    /// Windows with lower numbers are known.
+    /// Lower window numbers are known.
     below: u32,
-    /// Up to which it was told, and when.
+    /// Bound of the window numbers sent last, and the time.
     sent: Option<(u32, Time)>,
 }
 
@@ -41,14 +39,12 @@ impl Telling {
         Self { replicas: replicas.collect(), windows: VecDeque::new(), options }
     }
 
-    /// With the cuts that end there, all of a window is known.
     pub(super) fn name(&mut self, end: Position, window: &Window) {
         if self.windows.back().is_none_or(|(_, last)| last.number < window.number) {
             self.windows.push_back((end, window.clone()));
         }
     }
 
-    /// A replica knows the windows up to one.
     pub(super) fn note_known(&mut self, replica: (ShardId, NodeId), number: u32) {
         if let Some(known) = self.replicas.get_mut(&replica) {
             known.below = known.below.max(number + 1);
@@ -60,8 +56,7 @@ impl Telling {
         }
     }
 
-    /// The number behind the last window that may be told: nothing is, where it is not known how
-    /// far cuts are committed.
+    /// Number after the last window that may be sent. 0 while the committed position is unknown.
     fn certain(&self, committed: Option<Position>) -> u32 {
         let early = self.options.mutates(Mutation::WindowEarly);
         let is_certain = |named: Position| early || committed.is_some_and(|committed| named <= committed);
@@ -69,7 +64,7 @@ impl Telling {
         certain.next_back().map_or(0, |(_, window)| window.number + 1)
     }
 
-    /// When a replica is to be told, at once or again.
+    /// When to send, at once or again. `None`: the replica knows all windows below `certain`.
     fn due_at(known: &Known, certain: u32) -> Option<Time> {
         let sent = known.sent.filter(|(below, _)| *below >= certain);
         (known.below < certain).then(|| sent.map_or(Time::ZERO, |(_, at)| at + limits::RESEND_AFTER))
@@ -80,7 +75,6 @@ impl Telling {
         self.replicas.values().filter_map(|known| Self::due_at(known, certain)).min()
     }
 
-    /// Tells replicas the windows that they do not know, as far as these are certain.
     pub(super) fn tell(
         &mut self,
         now: Time,

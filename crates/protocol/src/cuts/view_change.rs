@@ -1,6 +1,5 @@
-//! The part of a member of the ordering layer in a view change: it is sealed, the chosen member
-//! completes on the shards what it holds and closes the view, and the members of the next view are
-//! staged.
+//! A member of the ordering layer in a view change: it is sealed; the chosen member completes its
+//! cuts on the shards and closes the view; the members of the next view are staged.
 
 use seriatim_model::{
     Address, Endpoint, Member, NodeId, Position, ShardId, ShardMembers, Time, View, ViewNumber, limits,
@@ -21,17 +20,15 @@ use crate::parts::membership::{Registered, SealOutcome, Staged};
 use crate::parts::{Carried, Sessions};
 use crate::roles::RoleEffect;
 
-/// The cuts that the chosen member completes on behalf of a claim, and the closing cut behind them.
-/// Its own state stays as it is: an attempt that dies here must leave it to the next.
+/// Completion of the chosen member's cuts for a claim, and the closing cut behind them. The
+/// member's own state does not change: after a failed attempt the next one needs it.
 #[derive(Clone, Debug)]
 pub(super) struct Flush {
     claim: ViewNumber,
     controller: Address,
     completed: Pusher,
     closing: ClosingCut,
-    /// The sessions of all of these cuts.
     sessions: Sessions,
-    /// The debts to retired shards in the next view.
     owed: Owed,
 }
 
@@ -40,19 +37,19 @@ impl Flush {
         [self.completed.deadline(), self.closing.deadline()].into_iter().flatten().min()
     }
 
-    /// Where the closing cut ends, once everything is on all replicas that are to hold it.
+    /// End of the closing cut, once all required replicas hold everything.
     fn end(&self) -> Option<Position> {
         self.closing.end().filter(|_| self.completed.len() == 0)
     }
 
-    /// Below it, everything is on all replicas that are to hold it.
+    /// All required replicas hold everything below.
     fn bound(&self) -> Position {
         if self.completed.len() > 0 { self.completed.bound() } else { self.closing.bound() }
     }
 }
 
 impl Sequencer {
-    /// Obeys no claim below `claim` any more, and says what it holds of view `old`.
+    /// Obeys no lower claim any more, and reports its cuts of view `old`.
     pub(super) fn seal(
         &mut self,
         now: Time,
@@ -78,13 +75,12 @@ impl Sequencer {
         self.gate.confirm(from, sealed, out);
     }
 
-    /// Completes the cuts that it holds on those replicas of the next view that were members of
-    /// their own: they have the records. Others get them later. And asks which records no cut
-    /// covers: whether a replica was a member it says itself, since one that did not see the view
-    /// start does not know its members.
+    /// Completes the held cuts on the replicas of the next view that were members of this one: they
+    /// have the records. Others get them later. Then asks for uncovered records. Each replica
+    /// reports whether it was a member: this member does not know, if it did not see the view
+    /// start.
     ///
-    /// Their answers are known to this process alone: after a restart it would make another closing
-    /// cut.
+    /// Only this process knows the answers: after a restart it would make another closing cut.
     pub(super) fn begin_flush(
         &mut self,
         now: Time,
@@ -123,23 +119,22 @@ impl Sequencer {
         self.report_flush(out);
     }
 
-    /// The shards of the next view that this one has. A member that has not heard that this one was
-    /// registered does not know them: one that joins begins where the cuts end, and so may one that
-    /// has lost everybody. It takes all for former, and closes nothing beside one that joins.
+    /// Shards of the next view that this view has. A member that has not heard of this view's
+    /// registration does not know them, and takes all for former ones. A joining shard begins at
+    /// the end of the cuts, and so may a former one that lost all replicas. Such a member cannot
+    /// tell them apart: with a joining shard it closes nothing.
     fn former_shards(&self, next: &View) -> Vec<ShardId> {
         let old = self.membership.view.as_ref().filter(|view| view.number == self.membership.number);
         let is_former = |members: &&ShardMembers| old.is_none_or(|view| view.shard(members.shard).is_some());
         next.shards.iter().filter(is_former).map(|members| members.shard).collect()
     }
 
-    /// The replicas of a shard in the next view that were replicas in this one.
     fn old_members(&self, next: &seriatim_model::ShardMembers) -> Vec<Member> {
         let old = self.membership.view.as_ref().and_then(|view| view.shard(next.shard));
         let was_member = |member: &&Member| old.is_some_and(|old| old.replicas.contains(member));
         next.replicas.iter().filter(was_member).copied().collect()
     }
 
-    /// Goes on with the closing cut, as far as the answers go.
     fn go_on_closing(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
         let Some(flush) = &mut self.flush else { return };
         let decided = |shard| self.cuts.back().map_or(0, |cut: &Cut| cut.length(shard));
@@ -147,7 +142,6 @@ impl Sequencer {
         flush.closing.go_on(now, (decided, self.windows.as_ref()), (filter, &mut flush.sessions), out);
     }
 
-    /// Says how far the cuts are on the shards.
     fn report_flush(&mut self, out: &mut Vec<RoleEffect>) {
         let Some(flush) = &self.flush else { return };
         let (claim, controller) = (flush.claim, flush.controller);
@@ -166,7 +160,6 @@ impl Sequencer {
         reply(controller, message, out);
     }
 
-    /// A shard holds a cut, or a part of the closing cut.
     pub(super) fn flush_bound(
         &mut self,
         now: Time,
@@ -181,7 +174,6 @@ impl Sequencer {
         self.flush_goes_on(now, out);
     }
 
-    /// A replica says what it has that no cut covers.
     pub(super) fn rest_told(
         &mut self,
         now: Time,
@@ -209,7 +201,6 @@ impl Sequencer {
         }
     }
 
-    /// Is prepared to start the claimed view, beside the state of the old one.
     pub(super) fn stage(
         &mut self,
         from: Address,
@@ -231,7 +222,6 @@ impl Sequencer {
         self.gate.confirm(from, Message::Staged { claim, incarnation: self.membership.me.incarnation }, out);
     }
 
-    /// A view is registered: starts it, if this member is prepared for it.
     pub(super) fn registered(&mut self, now: Time, entry: control::LogEntry, out: &mut Vec<RoleEffect>) {
         let Some(view) = entry.view else { return };
         match self.membership.registered(now, &view) {
@@ -252,8 +242,8 @@ impl Sequencer {
         }
     }
 
-    /// This member took nothing that others sent before it knew of the view. As the leader it asks
-    /// for that; as a follower it says that it is there, and gets it.
+    /// Before it knew the view, this member accepted nothing. A leader asks for reports; a follower
+    /// announces itself and gets the cuts.
     fn say_open(&mut self, view: &View, out: &mut Vec<RoleEffect>) {
         if let Some(leader) = &self.leader {
             return leader.ask_for_reports(out);
@@ -262,7 +252,6 @@ impl Sequencer {
         self.gate.confirm(Address::Node(view.leader, Endpoint::Sequencer), held, out);
     }
 
-    /// The staged state becomes the member's own, in place of that of the view before.
     pub(super) fn adopt_staged(&mut self, number: ViewNumber, start: Position) {
         let staged = self.membership.adopt(number, start);
         self.leader = None;

@@ -1,10 +1,9 @@
-//! Windows: cuts whose quotas are fixed in advance, and the positions that follow from that
-//! (SpecLog §3.2, §4.2).
+//! Windows: cuts with quotas fixed in advance, and the resulting positions (SpecLog §3.2, §4.2).
 //!
-//! Each shard that *keeps* a quota has a *turn* in some cuts of the window: it brings exactly so
-//! many records, or padding in their place. So the position of a record is known from its index in
-//! the shard's local log, before any cut orders it. With several groups the shards take turns, each
-//! in one cut of a round (§4.6).
+//! Each shard that *keeps* a quota has a *turn* in some cuts: it brings exactly its quota of
+//! records, or padding instead. So the index of a record in its local log determines its position
+//! before any cut orders it. With several groups, a shard has its turn in one cut of a round
+//! (§4.6).
 //!
 //! ```text
 //! two shards with quotas 2 and 3, one group, base 0:
@@ -14,9 +13,9 @@
 //!   index      0 1 0 1 2    2 3 3 4 5
 //! ```
 //!
-//! A shard that was late again and again *lends* (§4.5): it has no turn, and *room* behind the last
-//! cut's turns, for what it has by then. In a *free* window all shards lend, and its cuts take what
-//! is there: nothing is known in advance.
+//! A shard that was late again and again *lends* (§4.5): it has no turn, but *room* behind the last
+//! cut's turns. In a *free* window all shards lend; its cuts take all available records, at
+//! positions unknown in advance.
 
 use seriatim_model::wire::{Decoder, Encoder, Wire, WireError, wire_struct};
 use seriatim_model::{Position, ShardId, limits};
@@ -24,38 +23,37 @@ use seriatim_model::{Position, ShardId, limits};
 use super::cut::Cut;
 use crate::shard;
 
-/// A run of cuts whose quotas are fixed in advance.
+/// A run of cuts with quotas fixed in advance.
 ///
-/// Invariants: there are cuts; the shards that keep a quota are in the order of their numbers, and
-/// so are the others; no quota is zero.
+/// Invariants: `cuts` is not zero; `shares` and `lenders` are ordered by shard; no quota is zero.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// Which one of its view, from 0.
+    /// Number in its view, from 0.
     pub number: u32,
-    /// The first position of its first cut.
+    /// First position of its first cut.
     pub base: Position,
-    /// How many cuts it has.
+    /// Number of cuts.
     pub cuts: u32,
-    /// In how many groups the shards take turns. With one, each shard has a turn in each cut.
+    /// Number of groups of shards. With 1, each shard has a turn in each cut.
     pub groups: u32,
-    /// The shards that keep a quota. None: the window is free.
+    /// Shards that keep a quota. None: the window is free.
     pub shares: Vec<Share>,
-    /// The shards that have no turns.
+    /// Shards without turns.
     pub lenders: Vec<Lender>,
 }
 
-/// The part of a window that one shard has.
+/// One shard's part of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
     /// The shard.
     pub shard: ShardId,
-    /// How many positions each of its turns has.
+    /// Positions of each of its turns.
     pub quota: u32,
-    /// The index of its local log at which its first turn begins.
+    /// Index of its local log where its first turn begins.
     pub index: u64,
 }
 
-/// A shard that has no turns.
+/// A shard without turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lender {
     /// The shard.
@@ -64,15 +62,14 @@ pub struct Lender {
     pub quota: u32,
 }
 
-/// The window that follows another one, as it is decided in advance. Where it begins may be known
-/// only when the one before it ends.
+/// A window decided in advance. Its start may be unknown until the window before it ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NextWindow {
-    /// How many cuts it has.
+    /// Number of cuts.
     pub cuts: u32,
-    /// The shards that keep a quota, and these. None: the window is free.
+    /// Shards that keep a quota, with it. None: the window is free.
     pub keepers: Vec<(ShardId, u32)>,
-    /// The others.
+    /// The other shards.
     pub lenders: Vec<Lender>,
 }
 
@@ -112,7 +109,6 @@ impl Wire for NextWindow {
     }
 }
 
-/// Whether a window may have so many cuts, and these quotas.
 fn are_sound(cuts: u32, mut keepers: impl Iterator<Item = (ShardId, u32)>, lenders: &[Lender]) -> bool {
     let fits = |quota: u32| (1..=limits::MAX_QUOTA).contains(&quota);
     let mut last = None;
@@ -125,19 +121,19 @@ fn are_sound(cuts: u32, mut keepers: impl Iterator<Item = (ShardId, u32)>, lende
         && lenders.iter().all(|lender| fits(lender.quota))
 }
 
-/// One shard's part in one cut: indexes of its local log, which get consecutive positions.
+/// One shard's part of a cut: indexes of its local log with consecutive positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn {
     /// The shard.
     pub shard: ShardId,
     /// The first index.
     pub index: u64,
-    /// How many.
+    /// Number of indexes.
     pub quota: u32,
 }
 
 impl Lender {
-    /// How many positions it has behind the last cut's turns, in a window that is not free.
+    /// Its positions behind the last cut's turns, in a window that is not free.
     #[must_use]
     pub fn room(self) -> u32 {
         self.quota.saturating_mul(limits::ROOM_QUOTAS).max(limits::LEAST_ROOM)
@@ -149,7 +145,7 @@ impl NextWindow {
         are_sound(self.cuts, self.keepers.iter().copied(), &self.lenders)
     }
 
-    /// The window, where that begins at a position, and the local logs are so long.
+    /// `index`: length of a local log at `base`.
     fn begin(&self, number: u32, base: Position, index: impl Fn(ShardId) -> u64) -> Window {
         let share =
             |(shard, quota): &(ShardId, u32)| Share { shard: *shard, quota: *quota, index: index(*shard) };
@@ -159,18 +155,16 @@ impl NextWindow {
     }
 }
 
-/// In how many groups so many shards take turns.
 fn groups(keepers: usize) -> u32 {
     u32::try_from(keepers.div_ceil(limits::STAGGER_ABOVE)).unwrap_or(u32::MAX).max(1)
 }
 
 impl Window {
-    /// The first window of a view: every local log begins.
     pub(super) fn first(base: Position, cuts: u32, keepers: &[(ShardId, u32)]) -> Self {
         NextWindow { cuts, keepers: keepers.to_vec(), lenders: vec![] }.begin(0, base, |_| 0)
     }
 
-    /// For checkers: the same without its arithmetic.
+    /// For checkers: the window without its arithmetic.
     pub(super) fn told(&self) -> shard::Turns {
         let Self { number, base, cuts, groups, ref shares, ref lenders } = *self;
         let shares = shares.iter().map(|share| (share.shard, share.quota, share.index)).collect();
@@ -191,33 +185,29 @@ impl Window {
         are_sound(self.cuts, shares, &self.lenders) && has_groups
     }
 
-    /// Whether nothing of it is known in advance.
+    /// Whether no position is known in advance.
     #[must_use]
     pub fn is_free(&self) -> bool {
         self.shares.is_empty()
     }
 
-    /// The group of a shard that has this rank among all.
     fn group(&self, rank: usize) -> u32 {
         u32::try_from(rank).expect("a log has few shards") % self.groups
     }
 
-    /// How many positions the turns of a group have in one cut.
     fn cut_size(&self, group: u32) -> u64 {
         let of_group = self.shares.iter().enumerate().filter(|(rank, _)| self.group(*rank) == group);
         of_group.map(|(_, share)| u64::from(share.quota)).sum()
     }
 
-    /// The first position of a cut; with the number of all cuts, the first behind the turns of the
-    /// last.
+    /// First position of a cut's turns. For `cuts`: the end of the last turns.
     fn turns_from(&self, cut: u32) -> Position {
         let round: u64 = self.shares.iter().map(|share| u64::from(share.quota)).sum();
         let begun: u64 = (0..cut % self.groups).map(|group| self.cut_size(group)).sum();
         self.base + u64::from(cut / self.groups) * round + begun
     }
 
-    /// The first position of a cut; with the number of all cuts, the first behind the window.
-    /// Nothing where that is not known in advance.
+    /// First position of a cut. For `cuts`: the end of the window. `None`: the window is free.
     #[must_use]
     pub fn cut_from(&self, cut: u32) -> Option<Position> {
         let room = if cut < self.cuts {
@@ -228,47 +218,42 @@ impl Window {
         (!self.is_free()).then(|| self.turns_from(cut) + room)
     }
 
-    /// The first position behind the window, where it is known in advance.
+    /// First position behind the window. `None`: the window is free.
     #[must_use]
     pub fn end(&self) -> Option<Position> {
         self.cut_from(self.cuts)
     }
 
-    /// How many turns a shard has in the cuts up to and including this one.
     fn turns(&self, rank: usize, cut: u32) -> u64 {
         let group = self.group(rank);
         cut.checked_sub(group).map_or(0, |since| u64::from(since / self.groups) + 1)
     }
 
-    /// The length of a shard's local log with which it has met its turns in the cuts up to and
-    /// including this one.
+    /// Length of a local log that meets the turns in the cuts up to and including this one.
     fn length_at(&self, rank: usize, cut: u32) -> u64 {
         let Share { quota, index, .. } = self.shares[rank];
         index + self.turns(rank, cut) * u64::from(quota)
     }
 
-    /// The same of a shard, if it has a share.
+    /// The same. `None`: no share.
     pub(super) fn length(&self, shard: ShardId, cut: u32) -> Option<u64> {
         Some(self.length_at(self.rank(shard)?, cut))
     }
 
-    /// The length of a shard's local log with which it has met its turns in the cuts before this
-    /// one, if it has a share.
+    /// The same for the cuts before this one.
     pub(super) fn length_before(&self, shard: ShardId, cut: u32) -> Option<u64> {
         let rank = self.rank(shard)?;
         Some(cut.checked_sub(1).map_or(self.shares[rank].index, |last| self.length_at(rank, last)))
     }
 
-    /// How many cuts of the window it takes to cover a local log of this length, or as much of it
-    /// as the window covers. Nothing, if the shard has no share.
+    /// Cuts that cover a local log of this length, at most all. `None`: no share.
     pub(super) fn needed(&self, shard: ShardId, length: u64) -> Option<u32> {
         let begun = length > self.shares[self.rank(shard)?].index;
         let last = if begun { self.awaited(shard, length - 1)?.saturating_add(1) } else { 0 };
         Some(last.min(self.cuts))
     }
 
-    /// The first cut in which a shard has a turn that it has not met with such a length of its
-    /// local log. With the number of all cuts or more, it is through with the window.
+    /// First cut whose turn a local log of this length does not meet. From `cuts` on: it meets all.
     pub(super) fn awaited(&self, shard: ShardId, length: u64) -> Option<u32> {
         let rank = self.rank(shard)?;
         let Share { quota, index, .. } = self.shares[rank];
@@ -277,8 +262,7 @@ impl Window {
         Some(u32::try_from(cut).unwrap_or(u32::MAX))
     }
 
-    /// The position of an index of a shard's local log, if the shard has a turn for it in this
-    /// window.
+    /// Position of an index. `None`: the shard has no turn for it here.
     pub(super) fn position(&self, shard: ShardId, index: u64) -> Option<Position> {
         let cut = self.awaited(shard, index).filter(|cut| *cut < self.cuts)?;
         let mut position = self.turns_from(cut);
@@ -291,7 +275,6 @@ impl Window {
         None
     }
 
-    /// The turns of a cut, in the order of their positions.
     pub(super) fn turns_in(&self, cut: u32) -> impl Iterator<Item = Turn> {
         let in_cut = move |(rank, share): (usize, &Share)| {
             (self.group(rank) == cut % self.groups).then(|| Turn {
@@ -303,7 +286,7 @@ impl Window {
         self.shares.iter().enumerate().filter_map(in_cut)
     }
 
-    /// The quotas of all shards that have one, or had.
+    /// Includes lenders.
     pub(super) fn quotas(&self) -> impl Iterator<Item = (ShardId, u32)> {
         let kept = self.shares.iter().map(|share| (share.shard, share.quota));
         kept.chain(self.lenders.iter().map(|lender| (lender.shard, lender.quota)))
@@ -314,29 +297,28 @@ impl Window {
     }
 }
 
-/// The windows of a view, as far as its cuts reach.
+/// Progress of a view's windows.
 ///
-/// Invariant: `made < now.cuts`; `next` is what follows `now`.
+/// Invariant: `made < now.cuts`; `next` follows `now`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Windows {
     /// The window of the next cut.
     pub now: Window,
-    /// How many of its cuts are made.
+    /// Number of its cuts already made.
     pub made: u32,
-    /// The window that follows, once it is decided.
+    /// The next window, once decided.
     pub next: Option<NextWindow>,
 }
 
 wire_struct! { Windows { now, made, next } }
 
 impl Windows {
-    /// The ones of a view that begins.
     pub(super) fn begin(first: Window) -> Self {
         Self { now: first, made: 0, next: None }
     }
 
-    /// The window that follows, if it is decided, and known where it begins: each of the shards
-    /// that keep a quota in it does so now, and says when it has brought the last of its turns.
+    /// The next window, if its start is known: each shard that keeps a quota in it keeps one now,
+    /// which fixes its first index.
     pub(super) fn foreseen(&self) -> Option<Window> {
         let (next, base) = (self.next.as_ref()?, self.now.end()?);
         let last = |shard| self.now.length(shard, self.now.cuts - 1);
@@ -344,7 +326,7 @@ impl Windows {
         is_known.then(|| next.begin(self.now.number + 1, base, |shard| last(shard).unwrap_or(0)))
     }
 
-    /// The deliberate defect: shards whose next quotas are smaller have these at once.
+    /// The deliberate defect: applies smaller next quotas at once.
     pub(super) fn use_next_quotas(&mut self) {
         let Some(next) = self.next.as_ref().filter(|next| next.keepers.len() == self.now.shares.len()) else {
             return;
@@ -357,7 +339,6 @@ impl Windows {
         }
     }
 
-    /// The quotas of all shards, as they were decided last.
     pub(super) fn quotas(&self) -> impl Iterator<Item = (ShardId, u32)> {
         let next = self.next.iter().flat_map(|next| {
             let lent = next.lenders.iter().map(|lender| (lender.shard, lender.quota));
@@ -366,7 +347,6 @@ impl Windows {
         self.now.quotas().chain(next)
     }
 
-    /// The next cut is made.
     pub(super) fn take(&mut self, cut: &Cut) {
         let Some(course) = &cut.course else { return };
         let follows =
@@ -408,8 +388,8 @@ mod tests {
         Window { number: 3, base, cuts, groups, shares, lenders: vec![] }.asserted()
     }
 
-    /// The positions that each index of each local log gets, the first behind, and how far each
-    /// local log is then: by writing down one slot after the other.
+    /// Position of each index, end of the window, and length of each local log then, written slot
+    /// by slot.
     type Slots = (BTreeMap<(ShardId, u64), Position>, Position, BTreeMap<ShardId, u64>);
 
     fn slots(window: &Window) -> Slots {

@@ -1,5 +1,4 @@
-//! Cuts of a log whose shards have quotas, window after window: as each window says, or in a free
-//! one of what there is.
+//! Cuts of a log with quotas: fixed ones, or free ones in a free window.
 
 use seriatim_model::{LogConfig, NodeId, Position, ShardId, Time, View};
 
@@ -15,7 +14,7 @@ use crate::mutation::{Mutation, Options};
 use crate::parts::Sessions;
 use crate::roles::RoleEffect;
 
-/// Makes the cuts of windows, decides the next window, and tells replicas of it.
+/// Makes cuts, decides the next window, and sends it to replicas.
 #[derive(Clone, Debug)]
 pub(super) struct WindowedCuts {
     fixed: FixedCuts,
@@ -40,12 +39,10 @@ impl WindowedCuts {
         }
     }
 
-    /// How far the windows are.
     pub(super) fn windows(&self) -> &Windows {
         &self.windows
     }
 
-    /// When the next cut is due.
     pub(super) fn due_at(&self, reports: &Reports, closings: &[Closing], under_way: usize) -> Option<Time> {
         match self.windows.now.is_free() {
             true => self.free.due_at(reports, closings, under_way),
@@ -53,7 +50,6 @@ impl WindowedCuts {
         }
     }
 
-    /// Makes the next cut, which is due, from a position on.
     pub(super) fn make(
         &mut self,
         now: Time,
@@ -92,7 +88,7 @@ impl WindowedCuts {
         Some(cut)
     }
 
-    /// Reports came: it is known which shards the next cut waits for.
+    /// After new reports: notes which shards the next cut waits for.
     pub(super) fn reported(&mut self, now: Time, reports: &Reports) {
         for (shard, end) in reports.named() {
             self.planner.lateness.note_named(now, shard, end, self.fixed.asked_at(shard));
@@ -105,7 +101,6 @@ impl WindowedCuts {
         Progress { windows: &self.windows, reports, closings, ends_window }
     }
 
-    /// The shards that are to fill their local logs now.
     pub(super) fn fix(&mut self, now: Time, reports: &Reports, closings: &[Closing]) -> Vec<Fix> {
         if self.windows.now.is_free() {
             return vec![];
@@ -114,7 +109,6 @@ impl WindowedCuts {
         self.fixed.fix(now, Progress { windows: &self.windows, reports, closings, ends_window })
     }
 
-    /// Tells replicas the windows that they do not know, as far as these are certain.
     pub(super) fn tell(
         &mut self,
         now: Time,
@@ -125,12 +119,10 @@ impl WindowedCuts {
         self.telling.tell(now, committed, view.number, out);
     }
 
-    /// A replica of a shard knows the windows up to this one.
     pub(super) fn note_known(&mut self, replica: (ShardId, NodeId), number: u32) {
         self.telling.note_known(replica, number);
     }
 
-    /// When a shard is to be asked for something, or a replica to be told.
     pub(super) fn deadline(
         &self,
         committed: Option<Position>,

@@ -1,4 +1,4 @@
-//! The appends of a client's session that are not done with, by their numbers.
+//! A session's unfinished appends, by number.
 
 use std::collections::VecDeque;
 
@@ -7,15 +7,15 @@ use seriatim_model::{Record, RecordId, SessionId, ShardId, View};
 use crate::parts::Content;
 use crate::parts::appending::AppendSpec;
 
-/// The appends of a session from the lowest number on that is not done with.
+/// Appends from the lowest unfinished number on.
 ///
 /// Invariant: they have the numbers from `base` on, without gaps, and `upto` rises with them. An
-/// append that goes out of turn ends the session.
+/// append sent out of turn ends the session.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Appends {
     base: u64,
     pending: VecDeque<Pending>,
-    /// How many bytes of records were submitted.
+    /// Bytes of all records submitted.
     submitted: u64,
 }
 
@@ -23,36 +23,32 @@ pub(super) struct Appends {
 pub(super) struct Pending {
     pub(super) token: u64,
     pub(super) record: Record,
-    /// How many bytes of records this client has submitted with it and before it.
+    /// Bytes submitted up to and including this record.
     pub(super) upto: u64,
     pub(super) spec: AppendSpec,
-    /// How many ids it had before.
+    /// Number of earlier ids of this record.
     pub(super) again: u32,
     pub(super) completed: bool,
     pub(super) target: Target,
 }
 
-/// Where an append's record goes, and how far it is.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Target {
-    /// Nothing until the append is first sent, or if records travel with their ids.
+    /// `None` before the first send, and if records travel with their ids.
     pub(super) shard: Option<ShardId>,
-    /// A bit for each of the shard's replicas that hold it in the present view.
+    /// One bit per replica of the shard that holds it in the present view.
     pub(super) stored: u16,
 }
 
 impl Appends {
-    /// None; the next one has number `base`.
     pub(super) fn new(base: u64) -> Self {
         Self { base, ..Self::default() }
     }
 
-    /// The lowest number that is not done with.
     pub(super) fn base(&self) -> u64 {
         self.base
     }
 
-    /// The number of the next one.
     pub(super) fn end(&self) -> u64 {
         self.base + self.pending.len() as u64
     }
@@ -78,31 +74,29 @@ impl Appends {
         self.pending.get_mut(index)
     }
 
-    /// The appends from this number on, which is not below the lowest one, nor above the next.
+    /// `number` lies between `base` and `end`.
     pub(super) fn from(&self, number: u64) -> impl Iterator<Item = (u64, &Pending)> {
         (number..).zip(self.pending.range((number - self.base) as usize..))
     }
 
-    /// All of them, with their numbers.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (u64, &mut Pending)> {
         (self.base..).zip(&mut self.pending)
     }
 
-    /// The record gets the session's next number.
     pub(super) fn push(&mut self, token: u64, record: Record, spec: AppendSpec, again: u32) {
         self.submitted += record.size() as u64;
         let (upto, target) = (self.submitted, Target::default());
         self.pending.push_back(Pending { token, record, upto, spec, again, completed: false, target });
     }
 
-    /// One that was taken out gets the next number: of a session in which none has one yet.
+    /// Gives an append taken from an earlier session the next number.
     pub(super) fn push_again(&mut self, pending: Pending) {
         let last = self.pending.back().map_or(0, |last| last.upto);
         assert!(last <= pending.upto, "appends keep their order");
         self.pending.push_back(pending);
     }
 
-    /// Lets go of those at the front that are completed, below this number.
+    /// Drops completed appends below `number` from the front.
     pub(super) fn release_below(&mut self, number: u64) {
         while self.base < number && self.pending.front().is_some_and(|pending| pending.completed) {
             self.pending.pop_front();
@@ -110,25 +104,23 @@ impl Appends {
         }
     }
 
-    /// Takes one out. Those that follow must not be used any more.
+    /// The later appends must not be used afterwards.
     pub(super) fn remove(&mut self, number: u64) -> Option<Pending> {
         let index = self.index(number)?;
         self.pending.remove(index)
     }
 
-    /// Takes all of them out.
     pub(super) fn take(&mut self) -> impl Iterator<Item = Pending> + use<> {
         std::mem::take(&mut self.pending).into_iter()
     }
 
-    /// Takes all of them out; the next one is the first of another session.
+    /// Removes all appends; the next one is the first of another session.
     pub(super) fn restart(&mut self) -> impl Iterator<Item = Pending> + use<> {
         self.base = 0;
         self.take()
     }
 
-    /// How many bytes the numbers in `from..to` that are not forgotten take in messages to
-    /// sequencing replicas: their records, or only their ids.
+    /// Message bytes of the retained numbers in `from..to`: records, or only ids.
     pub(super) fn bytes_of(&self, (from, to): (u64, u64), has_records: bool) -> usize {
         if !has_records {
             return to.saturating_sub(from) as usize * Content::NAME_BYTES;
@@ -142,14 +134,12 @@ impl Appends {
         below(to).saturating_sub(below(from)) as usize
     }
 
-    /// The number below which at most so many bytes of records were submitted, those of earlier
-    /// numbers included.
+    /// Number below which at most `upto` bytes were submitted, released appends included.
     pub(super) fn within(&self, upto: u64) -> u64 {
         self.base + self.pending.partition_point(|pending| pending.upto <= upto) as u64
     }
 
-    /// Chooses shards for those that have none. The choice follows from the id, or the record's
-    /// key.
+    /// Chooses missing shards by id or by the record's key.
     pub(super) fn choose_shards(&mut self, session: SessionId, view: &View, stripe: u64) {
         let chosen = self.pending.iter().rposition(|pending| pending.target.shard.is_some());
         let first = chosen.map_or(0, |index| index + 1);
@@ -158,13 +148,13 @@ impl Appends {
         }
     }
 
-    /// In a new view, what the replicas of another one hold does not count.
+    /// A new view counts none of the earlier acknowledgements.
     pub(super) fn none_is_stored(&mut self) {
         self.pending.iter_mut().for_each(|pending| pending.target.stored = 0);
     }
 
-    /// A shard that takes no new records is not waited for. Its records go to another one: if they
-    /// were bound where they were first put, they still are.
+    /// Redirects records from closed shards to open ones. A record already bound on the closed
+    /// shard stays bound there.
     pub(super) fn leave_closed_shards(&mut self, session: SessionId, view: &View, stripe: u64) {
         let open = view.open_shards();
         for (number, pending) in self.iter_mut() {
@@ -180,7 +170,6 @@ impl Pending {
         self.target.shard = Some(self.spec.shard.of(id, &self.record, stripe, view.open_shards()));
     }
 
-    /// The content as the sequencing replicas get it.
     pub(super) fn content(&self) -> Content {
         let bytes = self.record.size() as u32;
         let put = |shard| Content::Put { shard, bytes };
@@ -192,7 +181,7 @@ impl Pending {
 mod tests {
     use super::*;
 
-    /// One append for each of these lengths of payloads.
+    /// One append per payload length.
     fn appends(base: u64, lengths: &[usize]) -> Appends {
         let mut appends = Appends::new(base);
         for (token, length) in (0..).zip(lengths) {

@@ -1,8 +1,8 @@
 //! A client's side of appending: one session's window over all sequencing replicas (LazyLog §4.1).
 //!
-//! Appends go to every member of the view in parallel. Each member acknowledges how far it holds
-//! the session without gaps; an append is done when every member of one view acknowledged it.
-//! Whatever queues up between two steps leaves as one message.
+//! Appends go to every member of the view in parallel. Each member acknowledges the number below
+//! which it holds the session without gaps; an append is done when every member of one view
+//! acknowledged it. Appends that queue up between two steps leave as one message.
 
 use std::collections::BTreeMap;
 
@@ -26,10 +26,10 @@ use crate::roles;
 
 pub use crate::parts::appending::{AppendSpec, Failure, LogClientConfig, Reply, Request};
 
-/// One log, as one client uses it: a session for its appends, and questions about the tail.
+/// One client's session and tail questions for one log.
 ///
-/// Invariant: those of `appends` below `sent` of a member were sent to it in the current view;
-/// those below `committed` are acknowledged by all members of one view.
+/// Invariant: `appends` below `sent` of a member were sent to it in the current view; those below
+/// `committed` are acknowledged by all members of one view.
 #[derive(Clone, Debug)]
 pub struct LogClient {
     pub(super) config: LogClientConfig,
@@ -42,14 +42,14 @@ pub struct LogClient {
     pub(super) members: BTreeMap<NodeId, MemberProgress>,
     pub(super) putting: Putting,
     pub(super) tails: Tails<BTreeMap<NodeId, Count>>,
-    /// No session is to be opened below it.
+    /// Lowest position at which a session may open.
     floor: Position,
-    /// Where numbers below are bound has been asked, and when to ask again.
+    /// Positions below were asked for; `locate_at` is the next repetition.
     pub(super) asked_below: u64,
     pub(super) locate_at: Option<Time>,
-    /// How far the session, or one that the client has left, is on its way to its end.
+    /// The end of this session, or of an earlier one.
     pub(super) ending: Option<Ending>,
-    /// The session that an earlier run left, where this run cannot use its ids.
+    /// An earlier run's session, where this run cannot use its ids.
     pub(super) resuming: Option<Resuming>,
     pub(super) past: Past,
     pub(super) jitter: Jitter,
@@ -59,7 +59,7 @@ pub struct LogClient {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Session {
     None,
-    /// The tail is being asked for, to put it into the session's id.
+    /// Awaits the tail for the session's id.
     Opening,
     Open(SessionId),
 }
@@ -134,7 +134,7 @@ impl Machine for LogClient {
 }
 
 impl LogClient {
-    /// A client of the log that `entry` describes.
+    /// Creates a client of the log in `entry`.
     #[must_use]
     pub fn new(config: LogClientConfig, entry: LogEntry) -> Self {
         let by_name = entry.config.order.places_by_position();
@@ -169,8 +169,7 @@ impl LogClient {
         client
     }
 
-    /// The session that appends go to, once one is open, and the number of the next append. While
-    /// an earlier run's appends are made again, it is theirs.
+    /// The open session and its next number; while an earlier run's appends are repeated, theirs.
     #[must_use]
     pub fn session(&self) -> Option<(SessionId, u64)> {
         match self.session {
@@ -179,45 +178,44 @@ impl LogClient {
         }
     }
 
-    /// The register's entry, as far as this client knows.
+    /// The latest known register entry.
     #[must_use]
     pub fn entry(&self) -> &LogEntry {
         self.log.entry()
     }
 
-    /// Why no view can be formed, if a replica said so.
+    /// Why no view can be formed, if a replica reported it.
     #[must_use]
     pub fn unavailable(&self) -> Option<&str> {
         self.log.unavailable()
     }
 
-    /// The members of the view that did not acknowledge everything that was submitted, and whether
-    /// they said that they have no room, and if so, because their disk is full.
+    /// Members that have not acknowledged everything, each with `Some(true)` if its disk is full,
+    /// `Some(false)` if it lacks room otherwise, and `None` if it did not refuse.
     pub fn waits_for(&self) -> impl Iterator<Item = (NodeId, Option<bool>)> {
         let resumes = self.resuming.is_some();
         let end = if resumes { 0 } else { self.appends.end() };
         let behind = self.members.iter().filter(move |(_, member)| member.acknowledged < end);
         let behind = behind.map(|(node, member)| (*node, member.pace.busy()));
-        // The leader knows what an earlier run left.
         let leader = self.log.view().filter(|_| resumes || self.past.in_flight() > 0).map(|view| view.leader);
         behind.chain(self.putting.waits_for(end)).chain(leader.map(|leader| (leader, None)))
     }
 
-    /// How many appends wait for something.
+    /// Number of appends in progress.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.appends.len() + self.past.in_flight()
     }
 
-    /// Whether an application waits for an answer that needs a view.
+    /// Whether a caller waits for an answer that needs a view.
     fn is_waiting(&self) -> bool {
         let is_asked = !self.tails.is_empty() || self.askers.want_session();
         self.in_flight() > 0 || is_asked || self.ending.is_some()
     }
 
     fn submit(&mut self, token: u64, record: Record, spec: AppendSpec, out: &mut Out) {
-        // An append of an earlier run is not objected to, and which run appended it is not known
-        // yet while this one resumes.
+        // `objection` does not apply to an earlier run's append. While this run resumes, an
+        // append's run is unknown.
         if self.past.claim(token, spec.sync) {
             self.work_is_due = true;
             return;
@@ -251,7 +249,7 @@ impl LogClient {
             }
             Message::OutOfOrder { view, session, expected } if self.is_mine(session) && view == current => {
                 match self.members.get_mut(&node) {
-                    // It is late: the member has got what it missed.
+                    // Late: the member has them by now.
                     Some(member) if expected < member.acknowledged => {}
                     _ if expected < self.appends.base() => self.session_lost(session, out),
                     Some(member) => {
@@ -291,7 +289,7 @@ impl LogClient {
     }
 
     fn acknowledged(&mut self, now: Time, node: NodeId, next: u64, out: &mut Out) {
-        // A resumed session may be ahead of what this run has submitted.
+        // A resumed session may be ahead of this run.
         let next = next.min(self.appends.end());
         let has_records = self.log.config().order.places_by_position();
         let Some(member) = self.members.get_mut(&node) else { return };
@@ -338,8 +336,7 @@ impl LogClient {
         }
     }
 
-    /// Starts over with the members of a new view: answers from members of another view do not
-    /// count.
+    /// Acknowledgements of other views do not count.
     fn enter_view(&mut self, now: Time) {
         let Some(view) = self.log.view().cloned() else { return };
         let old = std::mem::take(&mut self.members);
@@ -426,7 +423,6 @@ impl LogClient {
         }
     }
 
-    /// Answers the callers that asked for the session, once it is open.
     pub(super) fn tell_session(&mut self, out: &mut Out) {
         self.work_is_due = true;
         self.askers.tell_session(self.session(), out);
@@ -493,9 +489,8 @@ impl LogClient {
             let end = ids_below.max(member.sent);
             let mut was_sent = None;
             if waits && member.pace.times_out(now) {
-                // The member has not answered for too long: the appends or its answers may be lost.
-                // The first batch asks which; the client sends what follows again only where the
-                // member misses it.
+                // Appends or answers may be lost. The first batch probes; the client resends later
+                // ones only where the member misses them.
                 has_timed_out = true;
                 was_sent = Some(member.sent);
                 member.sent = member.acknowledged.max(base);
@@ -509,7 +504,7 @@ impl LogClient {
                 let acknowledged = member.acknowledged.max(base);
                 let sent = (acknowledged, member.sent);
                 let in_flight = self.appends.bytes_of(sent, has_records);
-                // An acknowledgement makes room.
+                // An acknowledgement frees room.
                 let Some(most) = member.pace.room(in_flight) else { break };
                 let mut bytes = 0;
                 let mut entries = vec![];
@@ -535,9 +530,8 @@ impl LogClient {
         }
     }
 
-    /// A shard says nothing about records of a session of which no sequencing replica would admit
-    /// anything any more, nor about ids that it knows to be void and said so once. The client sends
-    /// the leader the ids again, and the leader answers.
+    /// A shard does not answer puts of an expired or ended session, or of ids that are void but not
+    /// final. The leader answers these.
     fn ask_leader_again(&mut self) {
         let leader = self.log.view().map(|view| view.leader);
         if let Some(member) = leader.and_then(|leader| self.members.get_mut(&leader)) {
@@ -547,7 +541,6 @@ impl LogClient {
 }
 
 impl MemberProgress {
-    /// A member was sent, and acknowledged, nothing but what there is.
     fn assert_within(&self, appends: &Appends) {
         let Self { sent, acknowledged, .. } = self;
         let end = appends.end();

@@ -1,5 +1,4 @@
-//! How a client's appends come to their ends: acknowledged, located, refused, or lost with their
-//! session.
+//! How a client's appends complete: acknowledged, located, refused, or lost with their session.
 
 use seriatim_model::{Position, RecordId, SessionId, Time};
 
@@ -10,7 +9,7 @@ use crate::parts::appending::reply;
 use crate::parts::timeouts::RESEND_FIRST;
 
 impl LogClient {
-    /// Lets go of the completed appends at the front.
+    /// Drops completed appends at the front.
     pub(super) fn release(&mut self) {
         self.appends.release_below(self.committed);
         let (base, end) = (self.appends.base(), self.appends.end());
@@ -19,7 +18,7 @@ impl LogClient {
             "appends from {base} to {end} are there, and those below {} are committed",
             self.committed
         );
-        // A caller that wants the session to end waits for this.
+        // The caller that wants the session's end waits for this.
         self.work_is_due |= self.in_flight() == 0 && self.askers.want_end();
     }
 
@@ -32,7 +31,7 @@ impl LogClient {
                 pending.token,
                 Reply::Appended { id, position: Some(position), again: pending.again },
             ));
-            // A final position implies that the record is on every shard replica.
+            // A final position implies that every shard replica holds the record.
             self.putting.forget(id, pending);
             self.committed = self.committed.max(number + 1).min(self.appends.end());
             self.complete_below(number, session, out);
@@ -40,8 +39,7 @@ impl LogClient {
         }
     }
 
-    /// Answers the caller of this append, if it is durable and the caller did not ask for its
-    /// position.
+    /// Completes a durable append whose caller did not ask for its position.
     pub(super) fn complete_if_done(&mut self, number: u64, out: &mut Out) {
         let Session::Open(session) = self.session else { return };
         let Some(pending) = self.appends.get_mut(number) else { return };
@@ -55,8 +53,8 @@ impl LogClient {
         }
     }
 
-    /// A number that is bound has every number below it bound before it; but it may be bound to a
-    /// no-op, where records do not travel with their ids.
+    /// Completes the appends below a bound number, which are bound, too; where records travel apart
+    /// from their ids, perhaps to no-ops.
     fn complete_below(&mut self, number: u64, session: SessionId, out: &mut Out) {
         let base = self.appends.base();
         if !self.log.config().order.places_by_position() {
@@ -86,13 +84,12 @@ impl LogClient {
     pub(super) fn too_large(&mut self, session: SessionId, number: u64, limit: u32, out: &mut Out) {
         let Some(pending) = self.appends.remove(number) else { return };
         out.push(reply(pending.token, Reply::Failed(Failure::TooLarge { limit })));
-        // Later numbers were promised to later records already: they cannot move up within this
-        // session.
+        // Later records have later numbers, and cannot move up in this session.
         self.session_lost(session, out);
     }
 
-    /// Nothing more can be appended in the session. It has not ended by that: if a caller wants its
-    /// end, the client asks the leader for it.
+    /// Leaves a session that admits no more appends, but may not have ended: if a caller wants its
+    /// end, the client asks the leader.
     pub(super) fn session_lost(&mut self, session: SessionId, out: &mut Out) {
         self.end_what_is_left();
         if self.config.options.mutates(Mutation::EndedByOne) {
@@ -101,7 +98,6 @@ impl LogClient {
         self.leave_session(session, out);
     }
 
-    /// The next append opens another session.
     pub(super) fn leave_session(&mut self, session: SessionId, out: &mut Out) {
         for pending in self.appends.restart().filter(|pending| !pending.completed) {
             out.push(reply(pending.token, Reply::Failed(Failure::SessionExpired(session))));
@@ -109,13 +105,12 @@ impl LogClient {
         for token in self.past.give_up() {
             out.push(reply(token, Reply::Failed(Failure::SessionExpired(session))));
         }
-        // The caller that asked for its end gets its answer.
+        // Answers the caller that asked for the end.
         self.work_is_due = true;
         self.forget_session();
     }
 
-    /// The next append opens another session: nothing that was acknowledged or stored of this one
-    /// counts for that.
+    /// Acknowledgements of this session do not count for the next.
     fn forget_session(&mut self) {
         self.resuming = None;
         self.session = Session::None;
@@ -136,8 +131,7 @@ impl LogClient {
         self.forget_session();
     }
 
-    /// Asks the leader where the appends are bound whose callers want their positions; again after
-    /// a while.
+    /// Asks for the positions that callers wait for; repeats after a pause.
     pub(super) fn send_locates(&mut self, now: Time, session: SessionId, out: &mut Out) {
         let Some((view, leader)) = self.log.view().map(|view| (view.number, view.leader)) else { return };
         if self.locate_at.is_some_and(|at| now >= at) {

@@ -1,10 +1,8 @@
-//! How a client closes its session: it tells the leader, which sees to it that every member of the
-//! view agrees on the number from which on nothing is stored or acknowledged any more
-//! (`ending_sessions.rs`).
+//! How a client closes its session: it asks the leader, and the view's members agree on the number
+//! from which on nothing is stored or acknowledged (`ending_sessions.rs`).
 //!
-//! That a replica has forgotten the session, and says so when it gets an append, is no end: others
-//! may know it, and take what is still on its way. The client leaves the session then, and goes on
-//! closing it.
+//! An `Expired` answer is no end: other replicas may know the session, and admit appends in
+//! transit. So the client leaves the session, and continues to close it.
 
 use seriatim_model::{SessionId, Time, ViewNumber};
 
@@ -13,21 +11,21 @@ use super::message::Message;
 use crate::parts::appending::reply;
 use crate::parts::timeouts::RESEND_FIRST;
 
-/// A session on its way to its end. The client may have left it.
+/// The client may have left this session.
 #[derive(Clone, Debug)]
 pub(super) struct Ending {
-    /// The request that asked for it.
+    /// The request for the end.
     pub(super) token: u64,
     session: SessionId,
-    /// The numbers that this run gave lie below it.
+    /// Above all numbers of this run.
     below: u64,
-    /// The view whose leader the client told last.
+    /// The view of the last `Close`.
     view: ViewNumber,
     say_at: Time,
 }
 
 impl LogClient {
-    /// Ends the session, if that is wanted and nothing is in flight.
+    /// Ends the session once a caller wants it and nothing is in flight.
     pub(super) fn end_session(&mut self, now: Time, out: &mut Out) {
         let is_drained = self.in_flight() == 0 && self.session != Session::Opening;
         let may_end = is_drained && self.resuming.is_none() && self.ending.is_none();
@@ -47,23 +45,22 @@ impl LogClient {
         let session = ending.session;
         out.push(send(leader, Message::Close { view: number, session, successor: None }));
         if is_repeated {
-            // The leader may be slow, or leader no more.
+            // The leader may be slow or deposed.
             self.log.look_up(out);
         }
     }
 
-    /// The session has ended, on all members of a view.
+    /// The session has ended on all members of a view.
     pub(super) fn ended(&mut self, session: SessionId, at: u64, out: &mut Out) {
         self.raise_end();
         if let Some(ending) = self.ending.take_if(|ending| ending.session == session) {
-            // The appends of this run lie below the end, also if the replicas have forgotten that.
+            // This run's appends lie below the end, even if the replicas forgot them.
             let at = at.max(ending.below);
             self.finish(&ending, Some((session, at)), out);
         }
     }
 
-    /// The leader does not know the session, so it cannot end it. If an append is on its way to the
-    /// leader, the client asks it again.
+    /// The leader does not know the session. If an append is in flight, the client retries.
     pub(super) fn not_ended(&mut self, session: SessionId, out: &mut Out) {
         if self.session == Session::Open(session) && self.in_flight() > 0 {
             return;
@@ -81,8 +78,7 @@ impl LogClient {
         self.work_is_due = true;
     }
 
-    /// The client is about to leave its session, which has not ended: ends it all the same, if that
-    /// is wanted.
+    /// The client leaves its session: keeps a requested end.
     pub(super) fn end_what_is_left(&mut self) {
         self.raise_end();
         if let (Session::Open(session), None) = (&self.session, &self.ending)
@@ -92,7 +88,7 @@ impl LogClient {
         }
     }
 
-    /// Appends may have been submitted since the session's end was asked for.
+    /// Includes appends submitted since the request.
     fn raise_end(&mut self) {
         let end = self.appends.end();
         if let (Session::Open(session), Some(ending)) = (&self.session, &mut self.ending)
@@ -108,7 +104,6 @@ impl Ending {
         Self { token, session, below, view: ViewNumber::NONE, say_at: Time::ZERO }
     }
 
-    /// When the leader is to be told, if one is known.
     pub(super) fn deadline(&self) -> Time {
         self.say_at
     }

@@ -1,29 +1,28 @@
-//! How the members of a view end a session (docs/design/erwin.md, "Ending a session"), and what the
-//! leader tells shards of records whose ids no client sent it ("Orphans").
+//! How the members of a view end a session (docs/design/erwin.md, "Ending a session"), and the
+//! leader's answers to shards about records whose ids no client sent it ("Orphans").
 //!
 //! ```text
 //! client or shard      leader           followers
 //!   |-- Close ---------->|                  |
-//!   |   (or Orphans)     |---- Freeze ----->|     nothing more of it is admitted
-//!   |                    |<--- Frozen ------|     up to here
+//!   |   (or Orphans)     |---- Freeze ----->|     admits nothing more of it
+//!   |                    |<--- Frozen ------|     the next number here
 //!   |                    |---- End -------->|     the highest of these numbers
 //!   |                    |<--- Ended -------|     durable
 //!   |<- Ended -----------|                  |
 //!   |   (or Undecided)   |                  |
 //! ```
 //!
-//! The leader answers `NotEnded` to a client whose session it neither knows nor remembers as one
-//! that ended. `Expired`, the answer to an append, says less: one member has forgotten the session.
+//! The leader answers `NotEnded` if it knows neither the session nor its end. `Expired`, the answer
+//! to an append, says less: one member has forgotten the session.
 //!
-//! A client that goes on in another session names it as the successor, and the members write that
-//! down with the end: a client that knows the first session of a program finds the one that it
-//! appends to, however often it was restarted.
+//! A client that continues in another session names it as the successor, and the members journal it
+//! with the end. So a restarted program finds its current session from its first.
 //!
-//! A session is frozen in one view only. An end that not all members confirmed may get lost with
-//! the view, and the leader told no client of it; one that all confirmed is in every snapshot that
-//! a later view can be recovered from. Below the end some member holds every number, and forwards
-//! it to the leader; where such a number is lost with the view, the session ends lower in the next
-//! one.
+//! A session is frozen in one view only. A view change may lose an end that not all members
+//! confirmed; the leader has reported it to no client. An end that all confirmed is in every
+//! snapshot that a later view can recover from. Some member holds every number below the end, and
+//! forwards it to the leader; if a view change loses such a number, the session ends lower in the
+//! next view.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,11 +38,9 @@ use crate::parts::sessions::most_closed;
 use crate::roles::RoleEffect;
 
 type Out = Vec<RoleEffect>;
-/// The addresses that wait for an end, each with the successor that it named.
+/// Waiting addresses, each with the successor that it named.
 type EndWaiters = BTreeMap<Address, Option<SessionId>>;
 
-/// The sessions that a leader is ending: how far each is, which clients and shards wait for it, and
-/// which members have not answered.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Endings(BTreeMap<SessionId, Ending>);
 
@@ -52,16 +49,15 @@ struct Ending {
     askers: EndWaiters,
     successor: Option<SessionId>,
     step: Step,
-    /// The followers that have not answered.
+    /// Followers that have not answered.
     unanswered: BTreeSet<NodeId>,
     said_at: Time,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// The highest number that a member would go on with, so far.
+    /// Highest next number so far.
     Freezing { highest: u64 },
-    /// Where it ends, and our own write that says so.
     Ending { at: u64, ticket: Ticket },
 }
 
@@ -87,7 +83,7 @@ impl Endings {
         self.0.len() < limits::MAX_ENDINGS
     }
 
-    /// Another one asks for an end. Says whether that is under way.
+    /// Adds an asker; returns whether the session is already ending.
     fn join(&mut self, session: SessionId, asker: Address, successor: Option<SessionId>) -> bool {
         let Some(ending) = self.0.get_mut(&session) else { return false };
         ending.askers.insert(asker, successor);
@@ -97,8 +93,7 @@ impl Endings {
         true
     }
 
-    /// Begins: the followers are asked which number they would go on with; the leader itself with
-    /// `own`.
+    /// Asks followers for their next numbers; `own` is the leader's.
     fn begin(
         &mut self,
         (now, view): (Time, ViewNumber),
@@ -119,7 +114,7 @@ impl Endings {
         self.0.insert(session, ending);
     }
 
-    /// A follower would go on with this number, or with none, since it has ended the session.
+    /// A follower's next number; `None`: it has ended the session.
     fn answered(&mut self, node: NodeId, session: SessionId, next: Option<u64>) {
         let Some(ending) = self.0.get_mut(&session) else { return };
         match (&mut ending.step, next) {
@@ -130,18 +125,15 @@ impl Endings {
             (Step::Ending { .. }, None) => {
                 ending.unanswered.remove(&node);
             }
-            // It was said twice.
             _ => {}
         }
     }
 
-    /// The sessions of which all followers have answered.
     fn answered_by_all(&self) -> Vec<SessionId> {
         self.0.iter().filter(|(_, ending)| ending.unanswered.is_empty()).map(|(id, _)| *id).collect()
     }
 
-    /// The highest number that a member would go on with, and the successor, of a session that is
-    /// still freezing.
+    /// Highest next number and successor, if still freezing.
     fn frozen_at(&self, session: SessionId) -> Option<(u64, Option<SessionId>)> {
         match self.0.get(&session)? {
             Ending { step: Step::Freezing { highest }, successor, .. } => Some((*highest, *successor)),
@@ -149,8 +141,7 @@ impl Endings {
         }
     }
 
-    /// The leader has ended the session, with the write of `ticket`; its followers are to do the
-    /// same.
+    /// The leader ended the session with the write of `ticket`: asks the followers to do the same.
     fn end(
         &mut self,
         (now, view): (Time, ViewNumber),
@@ -164,8 +155,7 @@ impl Endings {
         ending.say(now, view, session, out);
     }
 
-    /// Takes out a session that all members have ended durably, with the number and the addresses
-    /// that asked.
+    /// Removes a session that all members ended durably; returns its end and askers.
     fn take_ended(&mut self, session: SessionId, gate: &Gate) -> Option<(u64, EndWaiters)> {
         let Ending { step: Step::Ending { at, ticket }, unanswered, .. } = self.0.get(&session)? else {
             return None;
@@ -177,7 +167,6 @@ impl Endings {
         self.0.remove(&session).map(|ending| (at, ending.askers))
     }
 
-    /// Says again what was not answered.
     pub(super) fn resend(&mut self, now: Time, view: ViewNumber, out: &mut Out) {
         for (session, ending) in &mut self.0 {
             if now >= ending.said_at + limits::RESEND_AFTER && !ending.unanswered.is_empty() {
@@ -186,7 +175,6 @@ impl Endings {
         }
     }
 
-    /// When something is to be said again.
     pub(super) fn deadline(&self) -> Option<Time> {
         let waiting = self.0.values().filter(|ending| !ending.unanswered.is_empty());
         waiting.map(|ending| ending.said_at + limits::RESEND_AFTER).min()
@@ -194,7 +182,7 @@ impl Endings {
 }
 
 impl Sequencer {
-    /// Leader: a client closes its session. A follower may know it that the leader has forgotten.
+    /// Leader: a follower may know the session although the leader does not.
     pub(super) fn close(
         &mut self,
         now: Time,
@@ -203,14 +191,14 @@ impl Sequencer {
         successor: Option<SessionId>,
         out: &mut Out,
     ) {
-        // No client of ours goes on where it ended.
+        // A foreign client's: a session cannot succeed itself.
         if successor != Some(session) {
             self.begin_end(now, client, session, successor, out);
         }
     }
 
-    /// Leader: a shard replica has held records for long whose ids no client sent. The session of a
-    /// client that is still there ends with them, and it goes on with another.
+    /// Leader: a shard replica has long held records whose ids no client sent. Their session ends;
+    /// an active client continues in another.
     pub(super) fn suspected_orphans(&mut self, now: Time, replica: Address, ids: &[IdRun], out: &mut Out) {
         let Address::Node(_, Endpoint::Shard(_)) = replica else { return };
         if self.orderer.is_none() {
@@ -226,7 +214,7 @@ impl Sequencer {
         }
     }
 
-    /// Leader: ends a session, unless it has ended, and answers the address that asked.
+    /// Leader: ends a session unless it has ended; answers the asker.
     fn begin_end(
         &mut self,
         now: Time,
@@ -237,7 +225,7 @@ impl Sequencer {
     ) {
         let view = self.membership.number;
         if self.log.is_ahead(session) {
-            // No tail was there for it yet, or a loss that was accepted took what was.
+            // Opened above any tail, or an accepted loss lowered the tail.
             if let (Some(_), Address::Client(..)) = (&self.orderer, asker) {
                 reply(asker, Message::NotEnded { view, session }, out);
             }
@@ -251,7 +239,7 @@ impl Sequencer {
             return;
         }
         if successor.is_some() && is_too_old {
-            // The fate of its numbers is not known any more.
+            // The outcome of its numbers is lost.
             return reply(asker, Message::NotEnded { view, session }, out);
         }
         if end.is_some() && (successor.is_none() || self.log.sessions().successor_of(session).is_some()) {
@@ -261,12 +249,11 @@ impl Sequencer {
             && !is_too_old
             && !self.closers.has_room(asker.peer(), most_closed(self.options.limits.max_sessions))
         {
-            // That this one has ended would be remembered, in the place of a session that is in
-            // use.
+            // Remembering an unknown session's end would displace one in use.
             return reply(asker, Message::NotEnded { view, session }, out);
         }
         if !orderer.endings.has_room() || has_no_room && !is_too_old {
-            // The asker asks again.
+            // The asker retries.
             return;
         }
         if matches!(asker, Address::Client(..)) && known.or(end).is_none() {
@@ -277,7 +264,6 @@ impl Sequencer {
         self.go_on_ending(now, out);
     }
 
-    /// A member hears of the end from the leader, or the leader hears a member's answer.
     pub(super) fn end(&mut self, now: Time, from: Address, message: Message, out: &mut Out) {
         match message {
             Message::Freeze { view, session } => {
@@ -285,8 +271,7 @@ impl Sequencer {
                 reply(from, Message::Frozen { view, session, next }, out);
             }
             Message::End { view, session, at, successor } => {
-                // Also one that is not known here, however old: it may come back with what the
-                // leader orders.
+                // Unknown and old sessions, too: the leader's order may bring them back.
                 if self.log.sessions().end_of(session).is_none() {
                     self.end_here(session, at, out);
                 }
@@ -308,7 +293,6 @@ impl Sequencer {
         self.persist(&JournalRecord::Ended { session, at }, out);
     }
 
-    /// Notes in which session the client of one that has ended goes on, unless that is known.
     fn succeed_here(&mut self, session: SessionId, successor: Option<SessionId>, out: &mut Out) {
         if let Some(successor) = successor.filter(|_| self.log.sessions().successor_of(session).is_none()) {
             self.log.succeed(session, successor);
@@ -316,13 +300,12 @@ impl Sequencer {
         }
     }
 
-    /// Leader: a follower is frozen at a number, or has ended the session.
     fn answered(&mut self, from: Address, session: SessionId, next: Option<u64>) {
         let (Some(orderer), Address::Node(node, _)) = (&mut self.orderer, from) else { return };
         orderer.endings.answered(node, session, next);
     }
 
-    /// Leader: takes the next step of each ending that waits for no answer.
+    /// Leader: advances endings that all followers have answered.
     pub(super) fn go_on_ending(&mut self, now: Time, out: &mut Out) {
         let Some(orderer) = &self.orderer else { return };
         for session in orderer.endings.answered_by_all() {
@@ -339,8 +322,7 @@ impl Sequencer {
         let at = if self.options.mutates(Mutation::EndedAtLeadersNumber) { own } else { highest };
         let at = self.log.sessions().end_of(session).unwrap_or(at);
         self.log.thaw(session);
-        // A session that the leader has forgotten, and that is too old to come back, has no need of
-        // an end.
+        // A forgotten session that is too old to return needs no end.
         if !self.log.is_too_old(session) {
             if self.log.sessions().end_of(session).is_none() {
                 self.end_here(session, at, out);
@@ -353,7 +335,7 @@ impl Sequencer {
         orderer.endings.end(when, session, (at, ticket), followers, out);
     }
 
-    /// All members have ended it durably: it cannot be undone any more.
+    /// All members ended it durably, so permanently.
     fn finish_end(&mut self, now: Time, session: SessionId, out: &mut Out) {
         let Some(orderer) = &mut self.orderer else { return };
         let Some((at, askers)) = orderer.endings.take_ended(session, &self.gate) else { return };
@@ -361,7 +343,7 @@ impl Sequencer {
         for (asker, wanted) in askers {
             let successor = self.log.sessions().successor_of(session);
             match asker {
-                // It asked when the end was on its way already, without a successor.
+                // It named its successor after the end was under way.
                 Address::Client(..) if wanted.is_some() && successor.is_none() => {
                     self.begin_end(now, asker, session, wanted, out);
                 }
@@ -371,16 +353,15 @@ impl Sequencer {
         }
     }
 
-    /// Says where a session ended, to its client; to a shard, which of its numbers may still get
-    /// positions.
+    /// Sends the end to a client, or the undecided numbers to a shard.
     pub(super) fn tell_end(&self, asker: Address, session: SessionId, out: &mut Out) {
         let Some(orderer) = &self.orderer else { return };
         let view = self.membership.number;
         let end = self.log.sessions().end_of(session).filter(|_| !orderer.endings.is_under_way(session));
         match (asker, end) {
             (Address::Node(_, Endpoint::Shard(_)), end) => {
-                // Numbers below were ordered, and every shard holds its part; of a session that is
-                // forgotten all were, or never will be.
+                // Numbers below were ordered, and every shard holds its part. A forgotten session
+                // gets no more positions at all.
                 let next = self.log.sessions().next(session).unwrap_or(0);
                 let below = self.log.ring().first_number(session).unwrap_or(next);
                 let first = if self.log.is_too_old(session) { u64::MAX } else { below };

@@ -1,16 +1,15 @@
-//! How a replica makes room for new sessions: it forgets the sessions that were bound least
-//! recently, and refuses their later appends.
+//! How a replica makes room for new sessions: it forgets the least recently bound ones, and refuses
+//! their later appends.
 //!
-//! Each replica decides for itself. It must not take a record for new that is in the log as it
-//! knows it; for that it is enough that every session that it forgot lies below its own floor. A
-//! view is recovered from one replica, whose table and floor become everyone's together with its
-//! log, and an append that some member refuses is never acknowledged.
+//! Each replica decides for itself. It must not admit a record again that its log has, so every
+//! forgotten session must lie below its own floor. A view recovers from one replica, whose
+//! sessions, floor and log all members adopt, and an append that one member refuses is never
+//! acknowledged.
 //!
-//! A floor is no higher than what is ordered while a replica knows sessions that were opened below
-//! that, and may be forgotten. A table full of others has no such ones: of sessions that were
-//! closed at the tail of a quiet log, or whose clients were told a tail that the log has not
-//! reached. Then the floor rises above the tail, and the replica tells it to every client that
-//! opens a session, so that the new session's id begins at the floor.
+//! The floor stays at or below `ordered` while sessions opened below that may be forgotten. A full
+//! table may have none: they were closed at the tail of a quiet log, or their clients received a
+//! tail that the log has not reached. Then the floor rises above the tail, and new sessions begin
+//! at the floor.
 
 use seriatim_model::{Address, Position, SessionId, Time, limits};
 
@@ -22,14 +21,13 @@ use super::sequencer::{Sequencer, reply};
 use crate::roles::RoleEffect;
 
 impl Sequencer {
-    /// Something comes of a session: if it is new, it needs room.
     pub(super) fn make_room_for(&mut self, now: Time, session: SessionId, out: &mut Vec<RoleEffect>) {
         if self.log.may_begin(session) && self.log.has_no_room_for(session) {
             self.expire_those(now, Excess::Sessions, out);
         }
     }
 
-    /// Tells a client that opens a session from where on it is to be, if that is not the tail.
+    /// Sends a floor above the tail to a client that opens a session.
     pub(super) fn tell_floor(&self, client: Address, tail: Position, out: &mut Vec<RoleEffect>) {
         let (view, floor) = (self.membership.number, self.log.sessions().floor());
         if floor > tail {
@@ -37,8 +35,7 @@ impl Sequencer {
         }
     }
 
-    /// The records that the leader orders, and the sessions that end, may have made too many
-    /// sessions known.
+    /// Orders and ends may have added too many sessions.
     pub(super) fn limit_sessions(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
         if self.log.exceeds(Excess::Sessions) {
             self.expire_those(now, Excess::Sessions, out);
@@ -46,7 +43,6 @@ impl Sequencer {
         self.limit_voids(now, out);
     }
 
-    /// Forgets sessions if the last that was ordered made too many no-ops known.
     pub(super) fn limit_voids(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
         if self.log.exceeds(Excess::NoOps) {
             self.expire_those(now, Excess::NoOps, out);
@@ -62,7 +58,7 @@ impl Sequencer {
             |session| self.orderer.as_ref().is_some_and(|orderer| orderer.endings.is_under_way(session));
         let sessions = self.log.superfluous(excess, stable, is_ending);
         if sessions.is_empty() {
-            // All of them are at work. That takes a moment, and so does looking.
+            // All are in use, and searching is expensive.
             self.expire_not_before = now + limits::RESEND_AFTER;
             return;
         }

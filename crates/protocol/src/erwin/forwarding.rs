@@ -1,8 +1,8 @@
-//! How a follower sees to it that its leader gets what a dead client left with the follower only.
+//! How a follower forwards entries that a dead client sent to it but not to the leader.
 //!
-//! A follower cannot tell an entry that the leader misses from one that waits its turn there, but
-//! the first stays the oldest for ever. So the follower forwards its oldest entries, one message's
-//! worth, and again after a backoff that doubles as long as they stay the oldest.
+//! The follower cannot distinguish them from entries that wait in the leader's ring, but the former
+//! stay its oldest forever. So it forwards its oldest entries, at most one message's worth, and
+//! repeats with a doubling backoff while they stay the oldest.
 
 use std::time::Duration;
 
@@ -14,16 +14,15 @@ use super::sequencer::{Sequencer, reply};
 use crate::parts::{Backoff, Content, Entry, Ring};
 use crate::roles::RoleEffect;
 
-/// The longest pause before the same entries are forwarded again.
+/// Longest pause before the same entries are forwarded again.
 const MOST: Duration = Duration::from_secs(8);
 
-/// The entries of a session that follow each other, and the number of the first.
+/// Consecutive entries of a session, and the first number.
 type Batch = (SessionId, u64, Vec<Content>);
 
-/// The entries that a follower forwards, and when.
 #[derive(Clone, Debug)]
 pub(super) struct Forwarding {
-    /// The oldest entry when something was forwarded last.
+    /// The oldest entry at the last forwarding.
     oldest: Option<RecordId>,
     backoff: Backoff,
 }
@@ -35,14 +34,12 @@ impl Default for Forwarding {
 }
 
 impl Forwarding {
-    /// When the oldest of the entries that a follower holds is so old that the leader may not have
-    /// it.
+    /// When the oldest entry is so old that the leader may lack it.
     pub(super) fn deadline(&self, held: &Ring) -> Option<Time> {
         held.iter().next().map(|oldest| self.is_due_at(oldest))
     }
 
-    /// The entries that are to be forwarded now: what a dead client left at the follower only would
-    /// stay for ever.
+    /// Entries to forward now.
     pub(super) fn take_due(&mut self, now: Time, held: &Ring, limits: &Limits) -> Vec<Batch> {
         let Some(oldest) = held.iter().next().filter(|oldest| now >= self.is_due_at(oldest)) else {
             return vec![];
@@ -81,7 +78,7 @@ impl Forwarding {
 }
 
 impl Sequencer {
-    /// Follower: forwards to its leader, which admits it like any append.
+    /// Follower: the leader admits them like any append.
     pub(super) fn forward_old(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
         let (true, Some(view)) = (self.follows(), &self.membership.view) else { return };
         for (session, first, entries) in self.forwarding.take_due(now, self.log.ring(), &self.options.limits)

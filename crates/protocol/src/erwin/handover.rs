@@ -1,20 +1,18 @@
 //! View changes where sequencing replicas hold records, or their ids, until the shards have them
 //! (LazyLog §4.5).
 //!
-//! The chosen replica flushes, which is the contract's default; `view_change.rs` decides how much
-//! that is.
+//! The chosen replica flushes, as the contract's default says; `view_change.rs` decides how much.
 
 use seriatim_model::{Position, ViewNumber};
 
 use crate::control::{Evidence, FlushRange, Handover};
 
-/// The chosen replica binds, under the claim, whatever it holds and the shards do not have yet.
+/// The chosen replica binds, under the claim, the entries that the shards lack.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unbound;
 
 impl Unbound {
-    /// How far the chosen replica got: from there on its flush binds what it holds, and below the
-    /// shards do.
+    /// The chosen replica's `ordered`: the shards hold everything below.
     fn ordered(evidence: &Evidence) -> Option<Position> {
         evidence.chosen()?;
         Some(evidence.chosen_state().map_or(Position::ZERO, |state| state.ordered))
@@ -22,7 +20,7 @@ impl Unbound {
 }
 
 impl Handover for Unbound {
-    /// The chosen replica says itself how much it has.
+    /// The chosen replica itself reports the end of its flush.
     fn range(&self, evidence: &Evidence) -> FlushRange {
         FlushRange::none_at(match Self::ordered(evidence) {
             Some(ordered) => ordered,
@@ -31,18 +29,16 @@ impl Handover for Unbound {
         })
     }
 
-    /// The shards hold everything that the chosen replica does not have in hand any more. Without
-    /// one, only what is final is sure to be there.
+    /// Without a chosen replica, only final positions are certain.
     fn certain(&self, evidence: &Evidence) -> Position {
         evidence.highest_stable().max(Self::ordered(evidence).unwrap_or_default())
     }
 
-    /// The flush places what it binds as the new view does.
+    /// The flush places records as the new view does.
     fn joins_at(&self, flush: FlushRange) -> Position {
         flush.first()
     }
 
-    /// All that the flush binds is the new view's.
     fn decides_from(&self, _: &Evidence, flush: FlushRange) -> Position {
         flush.first()
     }

@@ -1,5 +1,4 @@
-//! The log as one sequencing replica has it: what it holds, what was ordered, and of which
-//! sessions.
+//! The log of one sequencing replica: entries, bound positions and sessions.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +8,8 @@ use crate::control::SealedState;
 use crate::mutation::{Mutation, Options};
 use crate::parts::{Admission, Content, Entry, IdSetDigest, Ring, Sessions};
 
-/// The records that one sequencing replica holds, and what it knows of its log. It says what may be
-/// admitted, and changes only by what the journal can repeat; it sends nothing and writes nothing.
+/// One replica's records and knowledge of the log. It decides admission, and changes only in ways
+/// that the journal can repeat; it sends and writes nothing.
 ///
 /// Invariant: entries in `ring` and positions below `ordered` are disjoint and together hold every
 /// record that the replica acknowledged; `sessions` covers both.
@@ -21,29 +20,27 @@ pub(super) struct LogState {
     ring: Ring,
     sessions: Sessions,
     ordered: Position,
-    /// Sessions of which nothing more is admitted until the leader says where they end, in this
-    /// view, and the number that each would go on with.
+    /// Frozen sessions of this view, each with its next number, until the leader decides their
+    /// ends.
     frozen: BTreeMap<SessionId, u64>,
-    /// The records that were held or dropped in this view.
+    /// Records held or dropped in this view.
     seen: IdSetDigest,
 }
 
-/// Why not all of an append was admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cut {
     NoRoom,
     TooLarge,
 }
 
-/// The state of the disk, as the node says.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Disk {
     pub is_full: bool,
-    /// Too much waits for it.
+    /// Too much waits for the disk.
     pub is_pressed: bool,
 }
 
-/// The table that is over its limit when sessions are forgotten.
+/// The table that exceeds its limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Excess {
     Sessions,
@@ -51,7 +48,6 @@ pub(super) enum Excess {
 }
 
 impl LogState {
-    /// An empty log.
     pub(super) fn new(config: LogConfig, options: Options) -> Self {
         Self {
             config,
@@ -68,7 +64,7 @@ impl LogState {
         &self.config
     }
 
-    /// The entries that are held: those without positions.
+    /// Entries without positions.
     pub(super) fn ring(&self) -> &Ring {
         &self.ring
     }
@@ -77,22 +73,19 @@ impl LogState {
         &self.sessions
     }
 
-    /// Positions below are bound.
     pub(super) fn ordered(&self) -> Position {
         self.ordered
     }
 
-    /// The records that were held or dropped in this view.
     pub(super) fn seen(&self) -> IdSetDigest {
         self.seen
     }
 
-    /// How many entries are held.
     pub(super) fn held(&self) -> u64 {
         self.ring.len() as u64
     }
 
-    /// Where the log ends, as far as it is known here.
+    /// The log's end, as known here.
     pub(super) fn tail(&self) -> Position {
         self.ordered + self.held()
     }
@@ -101,27 +94,26 @@ impl LogState {
         SealedState { ordered: self.ordered, held: self.held() }
     }
 
-    /// Whether nothing of this session can be admitted any more, whatever comes.
+    /// Whether it can never admit anything again.
     pub(super) fn is_too_old(&self, session: SessionId) -> bool {
         self.sessions.has_expired(session, self.ordered, self.config.session_idle_positions)
     }
 
-    /// Whether a session that is not known may become known.
+    /// Whether an unknown session may still begin.
     pub(super) fn may_begin(&self, session: SessionId) -> bool {
         !self.is_too_old(session) && !self.is_ahead(session)
     }
 
-    /// Whether no tail was there yet for it to be opened at.
+    /// Whether it was opened above any plausible tail.
     pub(super) fn is_ahead(&self, session: SessionId) -> bool {
         self.sessions.is_ahead(session, self.ordered)
     }
 
-    /// Whether there are so many sessions that this one, if it is not among them, is one too many.
+    /// Whether the table is full for an unknown session.
     pub(super) fn has_no_room_for(&self, session: SessionId) -> bool {
         self.sessions.next(session).is_none() && self.sessions.len() >= self.options.limits.max_sessions
     }
 
-    /// Whether there is more than may be remembered.
     pub(super) fn exceeds(&self, excess: Excess) -> bool {
         match excess {
             Excess::Sessions => self.sessions.len() > self.options.limits.max_sessions,
@@ -140,8 +132,8 @@ impl LogState {
         }
     }
 
-    /// Whether nothing more is admitted of a session until its client has taken note of what became
-    /// no-ops: these are as many as are left for all others.
+    /// Whether the session must wait until its client has learned of its no-ops: they number at
+    /// least the room left.
     pub(super) fn refuses_for_voids(&mut self, session: SessionId, lowest: u64) -> bool {
         let most = self.options.limits.void_runs;
         let has_too_many = |sessions: &Sessions| {
@@ -155,8 +147,7 @@ impl LogState {
         has_too_many(&self.sessions)
     }
 
-    /// Leaves of `entries`, the first of which has number `first`, what can be held. Says why that
-    /// is not all of them.
+    /// Truncates `entries`, numbered from `first` on, to those that fit. Returns why.
     pub(super) fn cut(
         &self,
         session: SessionId,
@@ -166,7 +157,7 @@ impl LogState {
     ) -> Option<Cut> {
         entries.truncate(usize::try_from(self.sessions.room(session, first)).unwrap_or(usize::MAX));
         let (fits, cut) = match self.frozen.contains_key(&session) && !entries.is_empty() {
-            // The fate of these is known in a moment.
+            // The session's end is about to decide these.
             true => (0, Some(Cut::NoRoom)),
             false => self.room_for(session, disk, entries),
         };
@@ -194,13 +185,13 @@ impl LogState {
         (entries.len(), None)
     }
 
-    /// Whether a session of which nothing was admitted for want of room is remembered all the same.
+    /// Whether to remember a session refused for lack of room.
     pub(super) fn notes_refused(&self, session: SessionId) -> bool {
-        // One from far above may be known to no other member, and is not to raise the floor here.
+        // A session from far above may be unknown elsewhere: it must not raise the floor here.
         session.opened_at() <= self.ordered + limits::MOST_SESSION_AHEAD / 2
     }
 
-    /// Holds entries of a session, the first of which has number `first`, written with `ticket`.
+    /// Holds a session's entries, numbered from `first` on, written with `ticket`.
     pub(super) fn hold(
         &mut self,
         since: Time,
@@ -222,8 +213,8 @@ impl LogState {
         }
     }
 
-    /// Gives these numbers the positions from `first` on, and holds them no longer. A replica that
-    /// `follows` hears of more that its leader ordered.
+    /// Drops these entries, and gives them positions from `first` on. `follows`: this replica's
+    /// leader may have ordered more.
     pub(super) fn order(&mut self, first: Position, runs: &[BoundIds], follows: bool) {
         assert!(
             first == self.ordered || self.options.mutates(Mutation::TruncatesUnordered),
@@ -244,36 +235,33 @@ impl LogState {
         self.sessions.sweep(self.ordered, idle, follows, |session| self.ring.holds(session));
     }
 
-    /// Admits nothing more of a session, unless it has ended. Says with which number it would go
-    /// on, or where it ended.
+    /// Stops admission. Returns the session's next number, or its end if it has ended.
     pub(super) fn freeze(&mut self, session: SessionId) -> u64 {
-        // One that has ended is frozen for good: the question is late, or the leader has forgotten.
+        // Permanently frozen: the question is late, or the leader has forgotten the end.
         if let Some(end) = self.sessions.end_of(session) {
             return end;
         }
-        // The first answer counts, also once the session is forgotten here: the leader may have
-        // gone by it, or have missed it. What the leader has bound since counts as well.
+        // The first answer counts even after this replica forgot the session: the leader may have
+        // used or missed it. So do numbers that the leader has bound since.
         let next = self.sessions.next(session).unwrap_or(0);
         next.max(*self.frozen.entry(session).or_insert(next))
     }
 
-    /// The session is frozen no longer: it has ended, or is forgotten.
+    /// The session has ended or is forgotten.
     pub(super) fn thaw(&mut self, session: SessionId) {
         self.frozen.remove(&session);
     }
 
-    /// The session ends at a number.
     pub(super) fn end(&mut self, session: SessionId, at: u64) {
-        // A leader that has forgotten the session may have bound more of it, which is dropped here
-        // since.
+        // Not compared with the present next number: a leader that had forgotten the session may
+        // have bound more of it.
         let is_too_low = self.frozen.get(&session).is_some_and(|frozen| at < *frozen);
         let may_be = self.options.mutates(Mutation::EndedAtLeadersNumber);
         assert!(!is_too_low || may_be, "session {session} ends at {at}, below what was frozen here");
         self.sessions.end(session, at);
     }
 
-    /// Notes in which session the client of one that has ended goes on. That one is remembered as
-    /// well, so that it is there when something comes of it.
+    /// The successor becomes known, too, before its first append.
     pub(super) fn succeed(&mut self, session: SessionId, successor: SessionId) {
         let successor = self.sessions.succeed(session, successor);
         if self.may_begin(successor) {
@@ -281,13 +269,12 @@ impl LogState {
         }
     }
 
-    /// The session is known from here on.
     pub(super) fn open(&mut self, session: SessionId) {
         self.sessions.open(session, self.ordered);
     }
 
-    /// Sessions of which nothing is at work, as many as there are too many: those first of which
-    /// nothing was bound at or above `stable` for the longest time.
+    /// Idle sessions to forget to meet the limit, the least recently bound first; none bound at or
+    /// above `stable`.
     pub(super) fn superfluous(
         &self,
         excess: Excess,
@@ -307,7 +294,7 @@ impl LogState {
         }
     }
 
-    /// Forgets sessions for good, of which nothing is held here.
+    /// Forgets sessions permanently; none may have entries here.
     pub(super) fn expire(&mut self, sessions: &[SessionId]) {
         let is_held = |id: &SessionId| self.ring.holds(*id);
         assert!(!sessions.iter().any(is_held), "no session is forgotten of which something is held");
@@ -317,15 +304,14 @@ impl LogState {
         }
     }
 
-    /// Forgets a session with all that is held of it, none of which was acknowledged by all
-    /// members.
+    /// Forgets a session with its entries, none of which all members acknowledged.
     pub(super) fn forget(&mut self, session: SessionId) {
         let next = self.sessions.next(session).unwrap_or(0);
         self.ring.drop_run(IdRun { session, first: 0, count: next });
         self.sessions.expire(&[session]);
     }
 
-    /// The state that a view starts with, in place of that of the view before.
+    /// Replaces the previous view's state by a new view's initial state.
     pub(super) fn adopt(&mut self, ordered: Position, sessions: Sessions) {
         self.ring.clear();
         self.frozen.clear();
@@ -350,7 +336,7 @@ impl LogState {
         }
     }
 
-    /// A state that was written down as a whole takes the place of everything.
+    /// Replaces everything by a snapshot.
     pub(super) fn restore(
         &mut self,
         ordered: Position,
@@ -395,7 +381,7 @@ mod tests {
         log.order(Position(0), &[BoundIds { ids: run(a, 0, 2), is_void: false }], false);
         assert_eq!((log.ordered(), log.held(), log.tail()), (Position(2), 1, Position(3)));
         assert_eq!(log.admission(run(a, 0, 4)), Admission::Admit { skip: 3 });
-        // Records that the leader ordered and this replica never held are known all the same.
+        // Records that the leader ordered are known even if never held here.
         log.order(Position(2), &[BoundIds { ids: run(a, 2, 3), is_void: false }], true);
         assert_eq!((log.held(), log.admission(run(a, 3, 2))), (0, Admission::Admit { skip: 2 }));
     }

@@ -1,5 +1,5 @@
-//! The memory of a sequencing replica: its journal at durability `disk`, and its whole state for a
-//! checkpoint or an orderly end.
+//! A sequencing replica's memory: its journal at durability `disk`, and its whole state for a
+//! checkpoint or an orderly shutdown.
 
 use bytes::Bytes;
 use seriatim_model::storage::JournalEntry;
@@ -14,7 +14,7 @@ use crate::parts::membership::Staged;
 use crate::parts::{Content, Sessions};
 use crate::roles::RoleEffect;
 
-/// An entry of the replica's journal, at durability `disk`.
+/// Written at durability `disk`.
 #[derive(Debug)]
 pub(super) enum JournalRecord {
     Admitted { session: SessionId, first: u64, lowest: u64, entries: Vec<Content> },
@@ -44,7 +44,6 @@ wire_enum! {
     }
 }
 
-/// The whole state, for a checkpoint.
 #[derive(Debug)]
 pub(super) struct Snapshot {
     claim: ViewNumber,
@@ -59,10 +58,10 @@ pub(super) struct Snapshot {
 wire_struct! { Snapshot { claim, number, view, ordered, sessions, staged, entries } }
 
 impl Sequencer {
-    /// Rebuilds a replica from its journal. It has its memory, and waits for a new view.
+    /// Rebuilds a replica from its journal; it waits for a new view.
     ///
     /// # Errors
-    /// If an entry is not one of ours.
+    /// If an entry is invalid.
     pub fn recover(
         me: Member,
         config: LogConfig,
@@ -76,7 +75,7 @@ impl Sequencer {
         Ok(replica)
     }
 
-    /// The whole state as one journal entry, in place of all entries so far.
+    /// One journal entry that replaces all earlier ones.
     pub(super) fn whole_state(&self) -> Vec<Bytes> {
         let mut out = Encoder::new();
         JournalRecord::Snapshot(Snapshot {
@@ -92,7 +91,7 @@ impl Sequencer {
         out.finish()
     }
 
-    /// Adds an entry to the journal, if the log keeps one.
+    /// Writes a journal entry, at durability `disk`.
     pub(super) fn persist(&mut self, record: &JournalRecord, out: &mut Vec<RoleEffect>) -> Ticket {
         match self.log.config().durability {
             Durability::Disk => self.gate.persist(record, out),
@@ -103,8 +102,8 @@ impl Sequencer {
     fn replay(&mut self, record: JournalRecord) {
         match record {
             JournalRecord::Admitted { session, first, lowest, entries } => {
-                // It may have been known, without room for its records, when the floor rose: that
-                // is not written down.
+                // The session may have been known, without records, when the floor rose; the
+                // journal lacks that.
                 self.log.open(session);
                 self.log.hold(Time::ZERO, session, (first, lowest), entries, Ticket(0));
             }

@@ -1,4 +1,4 @@
-//! The messages of Erwin's sequencing layer.
+//! Messages of Erwin's sequencing layer.
 
 use seriatim_model::wire::wire_enum;
 use seriatim_model::{BoundIds, Endpoint, IdRun, Position, SessionId, ViewNumber};
@@ -11,217 +11,159 @@ use crate::roles::{self, Family};
 /// Messages between clients and sequencing replicas.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
-    /// Client to every sequencing replica: hold these.
+    /// Client to every sequencing replica: stores these appends. Reply: `Acknowledged`, or a
+    /// refusal.
     Append {
-        /// The view that the client believes in.
         view: ViewNumber,
-        /// Its session.
         session: SessionId,
-        /// The number of the first.
+        /// Number of the first entry.
         first: u64,
-        /// The lowest number that the client still waits for.
+        /// Lowest number that the client still waits for.
         lowest: u64,
-        /// The appends, with consecutive numbers: records, or on which shards they are put.
+        /// Consecutive records, or the shards that the client puts them on.
         entries: Vec<Content>,
     },
-    /// Replica to client: the session's numbers below `next` are held or bound, as durably as the
-    /// log promises.
+    /// Replica to client: the session's numbers below `next` are held or bound, as durably as
+    /// promised.
     Acknowledged {
-        /// The view that this counts in.
         view: ViewNumber,
-        /// The session.
         session: SessionId,
-        /// The next number.
         next: u64,
     },
-    /// Replica to client: the same, but these of the numbers are no-ops: their records never
-    /// reached their shards, and are not in the log.
+    /// Replica to client: like `Acknowledged`, but the numbers in `voids` are no-ops: their records
+    /// never reached their shards.
     NotAppended {
-        /// The view that this counts in.
         view: ViewNumber,
-        /// The session.
         session: SessionId,
-        /// The next number.
         next: u64,
-        /// The numbers.
         voids: Vec<IdRun>,
     },
-    /// Replica to client: numbers are missing; send from `expected`.
+    /// Replica to client: numbers from `expected` on are missing; the client resends them.
     OutOfOrder {
-        /// The replica's view.
         view: ViewNumber,
-        /// The session.
         session: SessionId,
-        /// The number to send from.
         expected: u64,
     },
-    /// Replica to client: no room at present; send again from `next`, later.
+    /// Replica to client: no room; the client resends from `next` after a pause.
     Busy {
-        /// The replica's view.
         view: ViewNumber,
-        /// The session.
         session: SessionId,
-        /// The number to send from.
         next: u64,
-        /// Whether that is because the disk is full.
+        /// Whether a full disk is the reason.
         disk_full: bool,
     },
-    /// Replica to client: the session is not known, or not any more; nothing was stored.
+    /// Replica to client: unknown or forgotten session; nothing was stored.
     Expired {
-        /// The session.
         session: SessionId,
     },
-    /// Replica to client: the client gave up these numbers itself.
+    /// Replica to client: `number` is below the client's own `lowest`, or its position is no longer
+    /// remembered.
     Stale {
-        /// The session.
         session: SessionId,
-        /// The first of the numbers.
         number: u64,
     },
-    /// Replica to client: the record is larger than the log allows; nothing was stored.
+    /// Replica to client: the record is too large; nothing was stored.
     TooLarge {
-        /// The session.
         session: SessionId,
-        /// The record's number.
         number: u64,
-        /// The largest payload allowed, in bytes.
+        /// Largest payload allowed, in bytes.
         limit: u32,
     },
-    /// Client to leader: where is this number bound? Answered when that is final.
+    /// Client to leader: asks for a number's position. Reply: `Located`, once the position is
+    /// final, or the number's other outcome.
     Locate {
-        /// The view that the client believes in.
         view: ViewNumber,
-        /// The session.
         session: SessionId,
-        /// The number.
         number: u64,
     },
-    /// Leader to client: there.
+    /// Leader to client: the final position.
     Located {
-        /// The session.
         session: SessionId,
-        /// The number.
         number: u64,
-        /// Its final position.
         position: Position,
     },
-    /// Replica to client: how long the log is, as far as it knows. The client asked for
-    /// [the tail](crate::parts::sequencing::Message::CheckTail).
+    /// Replica to client: known length of the log, in reply to
+    /// [`CheckTail`](crate::parts::sequencing::Message::CheckTail).
     Tail {
-        /// The question answered.
         request: u64,
-        /// The replica's view.
         view: ViewNumber,
-        /// Its `ordered` and what it holds.
+        /// `ordered` plus `held`.
         count: Position,
-        /// How many entries it holds.
+        /// Number of entries held.
         held: u64,
-        /// Which records it knows of in this view.
+        /// Digest of the ids held or dropped in this view.
         seen: u64,
     },
-    /// Replica to client, before [`Tail`](Self::Tail): sessions that were opened below this, and
-    /// are not known, have expired. It is said if it is above the tail.
+    /// Replica to client, before [`Tail`](Self::Tail), if `floor` is above the tail: unknown
+    /// sessions opened below `floor` have expired.
     Floor {
-        /// The replica's view.
         view: ViewNumber,
-        /// From where on a session is to be opened.
         floor: Position,
     },
 
-    /// Client to leader: nothing more will be appended in this session.
+    /// Client to leader: the session's appends are complete; end it. Reply: `Ended` or `NotEnded`.
     Close {
-        /// The view that the client believes in.
         view: ViewNumber,
-        /// The session.
         session: SessionId,
-        /// The session in which it goes on, unless another one was named before.
+        /// Session in which the client continues; one named earlier takes precedence.
         successor: Option<SessionId>,
     },
-    /// Leader to followers: admit nothing more of this session until the leader says where it ends.
+    /// Leader to followers: admit nothing more of this session until `End`. Reply: `Frozen`.
     Freeze {
-        /// The view.
         view: ViewNumber,
-        /// The session.
         session: SessionId,
     },
     /// Follower to leader: frozen.
     Frozen {
-        /// The view.
         view: ViewNumber,
-        /// The session.
         session: SessionId,
-        /// The number that the session would go on with here.
+        /// The session's next number here.
         next: u64,
     },
-    /// Leader to followers: this session ends; nothing from this number on is to be stored any
-    /// more.
+    /// Leader to followers: the session ends; numbers from `at` on are refused. Reply: `Ended`.
     End {
-        /// The view.
         view: ViewNumber,
-        /// The session.
         session: SessionId,
-        /// The first number that is refused.
         at: u64,
-        /// The session in which it goes on, if its client said so.
         successor: Option<SessionId>,
     },
-    /// Follower to leader: ended, and durable so. Leader to client: ended, and durable so on all
-    /// replicas.
+    /// Follower to leader: ended durably here. Leader to client: ended durably on all replicas.
     Ended {
-        /// The view.
         view: ViewNumber,
-        /// The session.
         session: SessionId,
-        /// The first number that is refused.
         at: u64,
-        /// The session in which it goes on, if there is one.
         successor: Option<SessionId>,
     },
-    /// Leader to client: the session is not known, or not any more, and that it has ended is not
-    /// remembered.
+    /// Leader to client: neither the session nor its end is known.
     NotEnded {
-        /// The view.
         view: ViewNumber,
-        /// The session.
         session: SessionId,
     },
 
-    /// Follower to leader: entries that the leader may not have.
+    /// Follower to leader: entries that the leader may lack, to admit like an append.
     Forward {
-        /// The view.
         view: ViewNumber,
-        /// The session.
         session: SessionId,
-        /// The number of the first.
         first: u64,
-        /// The appends, with consecutive numbers.
         entries: Vec<Content>,
     },
-    /// Leader to follower: the session of what was forwarded is forgotten, and too old to come
-    /// back.
+    /// Leader to follower: the forwarded entries' session is forgotten, and too old to return.
     ForwardExpired {
-        /// The view.
         view: ViewNumber,
-        /// The session.
         session: SessionId,
-        /// The leader's `ordered`: a follower that is not as far may still hold entries that are
-        /// bound.
+        /// The leader's `ordered`: a follower below it may still hold bound entries.
         ordered: Position,
     },
-    /// Leader to followers: these ids are bound, in this order, to the positions from `from` on.
+    /// Leader to followers: these ids are bound, in order, to the positions from `from` on. Reply:
+    /// `TruncateAck`.
     Truncate {
-        /// The view.
         view: ViewNumber,
-        /// The first position.
         from: Position,
-        /// The ids, and which of their positions are no-ops.
         runs: Vec<BoundIds>,
     },
-    /// Follower to leader: dropped, and durable so.
+    /// Follower to leader: dropped durably, up to `ordered`.
     TruncateAck {
-        /// The view.
         view: ViewNumber,
-        /// The follower's `ordered`.
         ordered: Position,
     },
 }
@@ -255,7 +197,7 @@ impl Family for Message {
     }
 }
 
-// 8, 11, 16 and 17 were used before version 6, and are not used again.
+// 8, 11, 16 and 17 were used before version 6 and stay unused.
 wire_enum! {
     Message {
         1 => Append { view, session, first as first, lowest as number, entries },

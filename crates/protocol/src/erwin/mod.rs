@@ -1,9 +1,9 @@
 //! Erwin: lazy ordering (LazyLog, SOSP '24, §3–§5).
 //!
 //! **Promise.** An append returns after one round trip, durable, without a position. If append B
-//! starts after append A returned, B's position is greater than A's, across all shards. Below
-//! `stable` nothing ever changes, and nothing at or above it is read. A session's appends are bound
-//! in the order in which they were submitted.
+//! starts after append A returned, B's position is greater than A's, across all shards. Positions
+//! below `stable` never change; readers see no others. A session's appends are bound in submission
+//! order.
 //!
 //! ```text
 //! client        leader     followers      primary     backup
@@ -19,19 +19,18 @@
 //!   |              |--- Stable -|------------>|           |     readable
 //! ```
 //!
-//! That is `erwin-bb`. In `erwin-st` the record goes to the replicas of a shard at the same time as
-//! its id to the sequencing replicas, and `Bind` becomes `Order`: ids instead of records, to every
-//! shard (`shard/by_id.rs`). The two differ in what an entry carries
-//! ([`Content`](crate::parts::Content)), in what is pushed (`push.rs`), and in which replicas a
-//! client waits for (`putting.rs`). An append ends in `completions.rs`.
+//! This is `erwin-bb`. In `erwin-st` the client sends the record to a shard's replicas and, at the
+//! same time, its id to the sequencing replicas; `Order` replaces `Bind` and sends ids to every
+//! shard (`shard/by_id.rs`). The variants differ in an entry's [`Content`](crate::parts::Content),
+//! in the pushed message (`push.rs`), and in the replicas that a client waits for (`putting.rs`).
 //!
-//! **Where we deviate from the paper**, and why: see docs/design/erwin.md. In short: the orderer is
-//! driven by events and pipelined, so that a lone record is stable eight network delays after its
-//! append began; record ids are (session, number) without gaps, so that the duplicate filter is one
-//! number a session and sessions keep their order; `check_tail` asks all replicas, because a
-//! deposed leader does not know that it is, and adds what followers hold in other orders to the
-//! leader's count; a view change stages the new view beside the old one's sealed state, so that an
-//! attempt that dies harms nothing.
+//! **Deviations from the paper** (docs/design/erwin.md):
+//! - The orderer is event-driven and pipelined.
+//! - Record ids are (session, number) without gaps: one number per session filters duplicates.
+//! - `check_tail` asks all replicas, since a deposed leader does not know that it is deposed, and
+//!   adds entries that followers hold in other orders.
+//! - A view change stages the new view beside the old one's sealed state: a failed attempt harms
+//!   nothing.
 
 mod appends;
 pub mod client;

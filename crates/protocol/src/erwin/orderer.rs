@@ -1,4 +1,4 @@
-//! Background ordering: how the leader binds what it holds (LazyLog §4.3).
+//! Background ordering: the leader binds its entries to positions (LazyLog §4.3).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -16,10 +16,10 @@ use crate::parts::{Gate, Retransmit, Ring, Sessions, Shares};
 use crate::roles::RoleEffect;
 use crate::shard;
 
-/// How many batches may wait for the followers' confirmations.
+/// Maximum number of batches awaiting followers.
 const DROP_WINDOW: usize = 64;
 
-/// The batch being bound, the batches that followers are truncating, and how far each role is.
+/// Progress of batches through shards and followers.
 ///
 /// Invariant: `stable <= own <= ordered of the replica <= pusher.end()`.
 #[derive(Clone, Debug)]
@@ -27,29 +27,28 @@ pub(super) struct Orderer {
     view: View,
     options: Options,
     pusher: Pusher,
-    /// The first ring slot that was not pushed yet.
+    /// The first unpushed ring slot.
     next_slot: u64,
-    /// When the next batch may begin, if it is not full and no client waits for a position in it.
-    /// In a hot log each append would be a batch of its own otherwise, and binding it takes twice
-    /// the messages of appending it.
+    /// Earliest start of the next batch, unless it is full or a client waits for a position in it.
+    /// Without this pause each append of a hot log would be its own batch, and binding takes twice
+    /// the messages of appending.
     gathers_until: Time,
-    /// Batches that the shards hold and some follower has not confirmed.
+    /// Batches on the shards that a follower has not confirmed.
     drops: VecDeque<DropBatch>,
-    /// For the oldest of them.
+    /// For the oldest of `drops`.
     retransmit: Retransmit,
     followers: BTreeMap<NodeId, Position>,
-    /// How far our own drops are durable, and those that are not yet.
+    /// Own drops below this position are durable; `own_pending` are being written.
     own: Position,
     own_pending: VecDeque<(Ticket, Position)>,
     stable: Position,
     shards: BTreeMap<ShardId, ShardProgress>,
-    /// Sessions that are being ended.
     pub(super) endings: Endings,
-    /// Clients that ask where a record is bound, while it is not, ...
+    /// Clients' questions for positions of unbound records.
     waiting: BTreeMap<RecordId, Vec<Address>>,
-    /// ... and while that is not stable.
+    /// Clients' questions for positions that are not stable.
     located: BTreeMap<Position, Vec<(Address, RecordId)>>,
-    /// How many such questions each client has.
+    /// Number of questions per client.
     asked: Shares<Peer>,
 }
 
@@ -69,7 +68,7 @@ struct ShardProgress {
 }
 
 impl Orderer {
-    /// Starts to order in `view`, whose leader we are. `slot` is where the ring begins.
+    /// `slot` is where the ring begins.
     pub(super) fn new(view: &View, me: NodeId, slot: u64, options: Options) -> Self {
         let pusher = Pusher::new(view.number, view, view.start, options);
         let progress =
@@ -95,12 +94,10 @@ impl Orderer {
         }
     }
 
-    /// The followers of the view.
     pub(super) fn followers(&self) -> impl Iterator<Item = NodeId> {
         self.followers.keys().copied()
     }
 
-    /// The step that is waited for: a batch to be bound, or to be dropped.
     pub(super) fn step_name(&self) -> Option<&'static str> {
         if !self.pusher.is_empty() {
             Some("bind")
@@ -111,7 +108,7 @@ impl Orderer {
         }
     }
 
-    /// When entries can be bound that are held and durable, if there are any.
+    /// When durable entries can be bound; `None`: there are none, or the window is full.
     fn pushes_at(&self, ring: &Ring, gate: &Gate) -> Option<Time> {
         if !self.has_room() || !self.next_entry_is_durable(ring, gate) {
             return None;
@@ -128,8 +125,7 @@ impl Orderer {
         ring.iter_from(self.next_slot).next().is_some_and(|(_, entry)| gate.is_durable(entry.ticket))
     }
 
-    /// Binds what is held and durable, in the order of arrival, as far as the window allows, and
-    /// tells the shards what is stable.
+    /// Binds durable entries in arrival order, and sends shards the stable bound.
     pub(super) fn pump(&mut self, now: Time, ring: &Ring, gate: &Gate, out: &mut Vec<RoleEffect>) {
         if self.pushes_at(ring, gate).is_some_and(|at| at <= now) {
             self.push_all(now, ring, gate, out);
@@ -167,29 +163,26 @@ impl Orderer {
         }
     }
 
-    /// Positions below are final.
     pub(super) fn stable(&self) -> Position {
         self.stable
     }
 
-    /// Takes note of what a shard knows to be stable.
     pub(super) fn stable_known(&mut self, shard: ShardId, stable: Position) {
         if let Some(progress) = self.shards.get_mut(&shard) {
             progress.known = progress.known.max(stable);
         }
     }
 
-    /// Takes note that a shard holds its part of a batch.
     pub(super) fn bound(&mut self, shard: ShardId, batch: Position, voids: &[IdRun]) {
         self.pusher.bound(shard, batch, voids);
     }
 
-    /// The oldest batch, if every shard holds it.
     pub(super) fn take_bound(&mut self, now: Time) -> Option<BoundBatch> {
         self.pusher.take_bound(now)
     }
 
-    /// The leader truncated the batch itself, with the write of `ticket`, and tells the followers.
+    /// The leader truncated the batch with the write of `ticket`: sends `Truncate` to the
+    /// followers.
     pub(super) fn dropped(
         &mut self,
         now: Time,
@@ -209,7 +202,7 @@ impl Orderer {
         self.drops.push_back(drop);
     }
 
-    /// Moves the clients that asked where a number is bound to the position that it got.
+    /// Moves questions from ids to positions.
     fn locate(&mut self, batch: &BoundBatch) {
         if self.waiting.is_empty() {
             return;
@@ -224,7 +217,7 @@ impl Orderer {
                 let place = position + (id.number - run.first);
                 let askers = self.waiting.remove(&id).unwrap_or_default();
                 if bound.is_void {
-                    // A client that asks again gets its answer.
+                    // The client retries, and is then answered.
                     askers.iter().for_each(|asker| self.asked.give_back(asker.peer(), 1));
                     continue;
                 }
@@ -234,15 +227,14 @@ impl Orderer {
         }
     }
 
-    /// A follower's `ordered`.
     pub(super) fn follower_dropped(&mut self, follower: NodeId, ordered: Position) {
         if let Some(confirmed) = self.followers.get_mut(&follower) {
             *confirmed = (*confirmed).max(ordered);
         }
     }
 
-    /// Advances `stable` as far as all followers and shards confirmed, and answers the clients that
-    /// waited for it.
+    /// Raises `stable` to the bound that followers and the own journal confirm; answers waiting
+    /// clients.
     pub(super) fn advance(&mut self, now: Time, gate: &Gate, sessions: &Sessions, out: &mut Vec<RoleEffect>) {
         while self.own_pending.front().is_some_and(|(ticket, _)| gate.is_durable(*ticket)) {
             let (_, to) = self.own_pending.pop_front().expect("the front was just seen");
@@ -280,8 +272,7 @@ impl Orderer {
         }
     }
 
-    /// A client asks where a number is bound; it is answered when that is final. One that has its
-    /// share of all questions is not: it asks again.
+    /// Answers once the position is final. Ignores a client beyond its share: it retries.
     pub(super) fn ask(
         &mut self,
         asker: Address,
@@ -305,7 +296,6 @@ impl Orderer {
         self.asked.take(asker.peer(), u64::from(is_new));
     }
 
-    /// The peer is gone, and so is its interest.
     pub(super) fn forget(&mut self, peer: Peer) {
         let is_gone = |address: Address| address.peer() == peer;
         self.asked.give_back(peer, self.asked.of(peer));
@@ -319,12 +309,11 @@ impl Orderer {
         });
     }
 
-    /// Sends again what was not answered in time.
     pub(super) fn resend(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
         self.pusher.resend(now, self.stable, out);
         self.endings.resend(now, self.view.number, out);
         if !self.drops.is_empty() && self.retransmit.expires(now) {
-            // A follower drops what follows the first batch that it misses only with that.
+            // A follower ignores every batch after one that it missed.
             for (follower, confirmed) in &self.followers {
                 for drop in self.drops.iter().filter(|drop| *confirmed < drop.to) {
                     drop.send(self.view.number, *follower, out);
@@ -333,7 +322,6 @@ impl Orderer {
         }
     }
 
-    /// When the next batch is due, or something is to be sent again.
     pub(super) fn deadline(&self, ring: &Ring, gate: &Gate) -> Option<Time> {
         let drops = (!self.drops.is_empty()).then(|| self.retransmit.deadline());
         let lagging = self.shards.values().filter(|progress| progress.known < self.stable);
@@ -355,7 +343,7 @@ impl DropBatch {
     }
 }
 
-/// Says whether it was not there.
+/// Returns whether the item was new.
 fn add_once<T: PartialEq>(list: &mut Vec<T>, item: T) -> bool {
     let is_new = !list.contains(&item);
     if is_new {

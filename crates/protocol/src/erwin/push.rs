@@ -1,7 +1,5 @@
-//! Binding on the shards: batches on their way from a sequencing replica to the primaries.
-//!
-//! The leader's background ordering and the flush of a view change push in the same way; they
-//! differ in what happens when a batch is bound.
+//! Binding on the shards: batches in flight from a sequencing replica to the primaries, for the
+//! leader's ordering and for a view change's flush.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -18,11 +16,11 @@ use crate::parts::{Content, Entry, IdSet, Retransmit};
 use crate::roles::{self, RoleEffect};
 use crate::shard;
 
-/// For how many times the bytes of a batch of records a batch of ids may stand on each shard. Most
-/// of these records are there already.
+/// A batch of ids may name this many times `batch_bytes` of records per shard: most are stored
+/// there already.
 const IDS_FOR: usize = 16;
 
-/// The batches of one view on their way to the shards, in the order of positions.
+/// One view's batches in flight.
 ///
 /// Invariant: batches are adjacent: each starts where the one before it ends.
 #[derive(Clone, Debug)]
@@ -32,7 +30,7 @@ pub(super) struct Pusher {
     routes: BTreeMap<ShardId, Route>,
     batches: VecDeque<Batch>,
     options: Options,
-    /// For the oldest of them.
+    /// For the oldest batch.
     retransmit: Retransmit,
     end: Position,
 }
@@ -48,17 +46,16 @@ struct Batch {
     from: Position,
     to: Position,
     ids: Vec<IdRun>,
-    /// The ids among them that became no-ops.
+    /// No-ops among the ids.
     voids: IdSet,
     unanswered: BTreeMap<ShardId, BatchPart>,
 }
 
-/// The part of a batch that a shard gets.
 #[derive(Clone, Debug)]
 enum BatchPart {
     /// Its records (LazyLog §4.3).
     Records(Vec<Run>),
-    /// The ids of the batch; the shard has its own records already (LazyLog §5.2).
+    /// All ids of the batch (LazyLog §5.2).
     Ids(Vec<Ordered>),
 }
 
@@ -71,7 +68,7 @@ pub(super) struct BoundBatch {
 }
 
 impl Pusher {
-    /// Starts to push at `from`, under the number of `view`, to its shards.
+    /// Pushes from `from` on, under `number`, to the shards of `view`.
     pub(super) fn new(number: ViewNumber, view: &View, from: Position, options: Options) -> Self {
         let route = |members: &seriatim_model::ShardMembers| Route {
             primary: Address::Node(members.primary().node, Endpoint::Shard(members.shard)),
@@ -96,12 +93,10 @@ impl Pusher {
         self.batches.is_empty()
     }
 
-    /// Everything below it is bound.
     pub(super) fn bound_below(&self) -> Position {
         self.batches.front().map_or(self.end, |batch| batch.from)
     }
 
-    /// Where the next batch starts.
     pub(super) fn end(&self) -> Position {
         self.end
     }
@@ -110,7 +105,7 @@ impl Pusher {
         self.routes.iter().map(|(shard, route)| (*shard, route.primary))
     }
 
-    /// Binds `entries` to the next positions. Returns the shards that get `stable` with it.
+    /// Binds `entries` to the next positions. Returns the shards that receive `stable` with them.
     pub(super) fn push<'a>(
         &mut self,
         now: Time,
@@ -138,7 +133,6 @@ impl Pusher {
         shards
     }
 
-    /// Takes note of a shard's answer: it holds its part, and these are no-ops.
     pub(super) fn bound(&mut self, shard: ShardId, batch: Position, voids: &[IdRun]) {
         let index = self.batches.partition_point(|candidate| candidate.from < batch);
         if let Some(found) = self.batches.get_mut(index).filter(|found| found.from == batch) {
@@ -147,7 +141,7 @@ impl Pusher {
         }
     }
 
-    /// The oldest batch, if every shard holds it.
+    /// Removes and returns the oldest batch, if every shard holds it.
     pub(super) fn take_bound(&mut self, now: Time) -> Option<BoundBatch> {
         self.batches.front().filter(|batch| batch.unanswered.is_empty())?;
         let Batch { from, to, ids, voids, .. } = self.batches.pop_front()?;
@@ -157,7 +151,7 @@ impl Pusher {
         Some(BoundBatch { from, to, ids: parts.map(|(ids, is_void)| BoundIds { ids, is_void }).collect() })
     }
 
-    /// Sends the oldest batch again to the shards that did not answer it for too long.
+    /// Resends the oldest batch to unanswered shards.
     pub(super) fn resend(&mut self, now: Time, stable: Position, out: &mut Vec<RoleEffect>) {
         if self.batches.is_empty() || !self.retransmit.expires(now) {
             return;
@@ -173,18 +167,16 @@ impl Pusher {
         }
     }
 
-    /// When something is due to be sent again.
     pub(super) fn deadline(&self) -> Option<Time> {
         (!self.batches.is_empty()).then(|| self.retransmit.deadline())
     }
 }
 
-/// How many of `entries`, from the first on, make a batch.
+/// Number of `entries` that make a batch.
 ///
-/// It is bounded in bytes of records, unless a single one is larger; where a shard gets only their
-/// ids, for each shard. A replica that had no room for records gets those of a batch all the same,
-/// from the shard's other replicas, and nothing is stable before it has written them: without a
-/// bound a few small batches are a slow disk's work of many seconds.
+/// The limit is in bytes of records, unless a single one is larger; for ids it applies per shard. A
+/// replica without room fetches a batch's records from other replicas, and nothing is stable before
+/// it has written them: unlimited batches could keep a slow disk busy for many seconds.
 pub(super) fn takes<'a>(entries: impl Iterator<Item = &'a Entry>, limits: &limits::Limits) -> usize {
     let mut records = 0;
     let mut named: BTreeMap<ShardId, usize> = BTreeMap::new();
@@ -202,7 +194,6 @@ pub(super) fn takes<'a>(entries: impl Iterator<Item = &'a Entry>, limits: &limit
     entries.take(limits.batch_records).take_while(fits).count()
 }
 
-/// The part of each shard when records are placed by their positions.
 fn records_of<'a>(
     placement: &Placement,
     from: Position,
@@ -225,7 +216,7 @@ fn records_of<'a>(
     parts.into_iter().map(|(shard, runs)| (shard, BatchPart::Records(runs))).collect()
 }
 
-/// The ids of those entries that say where their records are put.
+/// Ids of entries whose records are put.
 fn puts_of<'a>(entries: impl Iterator<Item = &'a Entry>) -> Vec<Ordered> {
     let mut puts: Vec<Ordered> = vec![];
     for entry in entries {

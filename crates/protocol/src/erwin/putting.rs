@@ -1,7 +1,7 @@
-//! A client's side of putting records on shards itself, beside the ids that it sends to the
-//! sequencing replicas: both in the same round trip (LazyLog §5.1).
+//! How a client puts records on shards, and sends their ids to the sequencing replicas, in the same
+//! round trip (LazyLog §5.1).
 //!
-//! A record is stored when every replica of its shard in the client's view has said so, in that
+//! A record is stored when every replica of its shard in the client's view acknowledged it in that
 //! view.
 
 use std::collections::BTreeMap;
@@ -22,43 +22,37 @@ use crate::{roles, shard};
 
 type Replica = (ShardId, NodeId);
 
-/// How far the replicas of the shards are: the records that each holds, and those that are on their
-/// way to it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Putting {
-    /// Below this number every sequencing replica of the present view has the ids. What was so in
-    /// an earlier view does not count here: an id may have become void in between.
+    /// Below this number every sequencing replica of the present view has the ids. Earlier views do
+    /// not count: an id may be void since.
     pub(super) ids_held: u64,
-    /// Below this number the client sent ids to a sequencing replica of the present view, so a
-    /// shard may wait for their records.
+    /// Below this number some sequencing replica of this view was sent the ids, so a shard may wait
+    /// for their records.
     pub(super) ids_sent: u64,
-    /// Below this number every record is stored in the present view, or its append is completed.
+    /// Below this number every record is stored in this view, or completed.
     stored_below: u64,
     replicas: BTreeMap<(ShardId, NodeId), Progress>,
 }
 
-/// How far one replica is.
-///
-/// Invariant: what goes to it of the numbers below `sent` is stored there, or on its way, or in
-/// `refused`; `unanswered` counts what is on its way, and `in_flight` its bytes.
+/// Invariant: records of this replica below `sent` are stored there, or in flight, or in `refused`;
+/// `unanswered` counts the records in flight, and `in_flight` their bytes.
 #[derive(Clone, Debug)]
 struct Progress {
-    /// Its bit in [`Target::stored`].
     bit: u16,
     sent: u64,
-    /// The ids that the replica refused, whose records the client sends it again.
+    /// Refused ids, to resend.
     refused: IdSet,
-    /// Which of these is next; then what was not sent, and then those before it. While it is fenced
-    /// all have their turn so, however few fit into the window: it keeps what it cannot
-    /// acknowledge.
+    /// Next number to resend: refused ids from here on come first, then unsent records, then
+    /// earlier refused ids. So a fenced replica gets every record in turn, even through a small
+    /// window.
     again_from: u64,
-    /// Whether it is between views, or not in this one yet: it keeps records, and acknowledges
-    /// none. Until it does, it gets records whose ids the client has sent, which a view change may
-    /// wait for, and no others.
+    /// Whether it is not in this view yet: it keeps records without acknowledging them. Meanwhile
+    /// it gets only records whose ids were sent, since a view change may wait for these.
     is_fenced: bool,
     unanswered: u64,
     in_flight: usize,
-    /// The lowest number that may be on its way.
+    /// Lowest number that may be in flight.
     lowest: u64,
     pace: Conversation,
 }
@@ -79,24 +73,23 @@ impl Progress {
         }
     }
 
-    /// Nothing that was sent from this number on counts.
+    /// Resends everything from `base` on.
     fn restart(&mut self, base: u64) {
         (self.sent, self.unanswered, self.in_flight) = (base, 0, 0);
         self.is_fenced = false;
         self.refused.clear();
     }
 
-    /// Whether something may have to be sent to it that is not on its way.
     fn has_more(&self, end: u64) -> bool {
         self.sent < end || !self.refused.is_empty()
     }
 
-    /// Whether this append's record is on its way to it.
+    /// Whether this record is in flight to the replica.
     fn awaits(&self, id: RecordId, target: &Target) -> bool {
         id.number < self.sent && target.stored & self.bit == 0 && !self.refused.contains(id)
     }
 
-    /// A record is not on its way any more.
+    /// A record is no longer in flight.
     fn lands(&mut self, bytes: usize) {
         self.unanswered = self.unanswered.saturating_sub(1);
         self.in_flight = self.in_flight.saturating_sub(bytes);
@@ -107,13 +100,12 @@ impl Progress {
         );
     }
 
-    /// The next records that are to be sent, if there is room for them. The client has sent the ids
-    /// of those below `ids_sent`.
+    /// Next records to send, if there is room.
     fn next(&mut self, unstored: &Unstored, ids_sent: u64, end: u64) -> Option<Batch> {
         let most = self.pace.room(self.in_flight)?;
         let end = match self.is_fenced {
             false => end,
-            // One at least: the answer tells when it takes part again.
+            // At least one record: the answer shows when the replica takes part again.
             true if self.in_flight == 0 => {
                 let first = self.refused.first_from(0).map_or(self.sent, |ids| ids.first);
                 ids_sent.max(first + 1).min(end)
@@ -132,7 +124,6 @@ impl Progress {
         batch
     }
 
-    /// The next of the records that it refused, with one of these numbers.
     fn next_again(&mut self, unstored: &Unstored, numbers: Range<u64>, most: usize) -> Option<Batch> {
         self.again_from = numbers.start;
         while let Some(ids) = self.refused.first_from(self.again_from)
@@ -151,7 +142,7 @@ impl Progress {
     }
 }
 
-/// Records with consecutive numbers that fit into one message.
+/// Consecutive records for one message.
 struct Batch {
     first: u64,
     records: Vec<Record>,
@@ -164,18 +155,16 @@ impl Batch {
     }
 }
 
-/// The records that one replica of a shard has not stored.
 struct Unstored<'a> {
     appends: &'a Appends,
     /// The shard, and the replica's bit in [`Target::stored`].
     at: (ShardId, u16),
-    /// How many one message may have.
+    /// Maximum per message.
     batch_records: usize,
 }
 
 impl Unstored<'_> {
-    /// The first of those with one of these numbers that follow each other, at most so many bytes
-    /// of them.
+    /// First run of consecutive records in `numbers`, at most `most` bytes.
     fn batch(&self, numbers: Range<u64>, most: usize) -> Option<Batch> {
         let (shard, bit) = self.at;
         let end = numbers.end;
@@ -201,7 +190,6 @@ impl Unstored<'_> {
 }
 
 impl Putting {
-    /// Starts over with the replicas of a new view.
     pub(super) fn enter_view(&mut self, now: Time, view: &View, base: u64, limits: Limits) {
         (self.ids_held, self.ids_sent, self.stored_below) = (base, base, base);
         self.replicas.clear();
@@ -213,9 +201,8 @@ impl Putting {
         }
     }
 
-    /// Whether every replica of the target's shard holds it.
     pub(super) fn is_stored(&self, target: &Target) -> bool {
-        // Where records travel with their ids, the client waits for no shard.
+        // If records travel with their ids, the client waits for no shard.
         let Some(shard) = target.shard else { return self.replicas.is_empty() };
         let mut replicas = self.of(shard).peekable();
         replicas.peek().is_some() && replicas.all(|(_, progress)| target.stored & progress.bit != 0)
@@ -226,7 +213,7 @@ impl Putting {
         self.replicas.range(range).map(|((_, node), progress)| (*node, progress))
     }
 
-    /// The answers that its replicas still owe are not waited for any more.
+    /// Stops waiting for answers.
     pub(super) fn forget(&mut self, id: RecordId, Pending { target, record, .. }: &Pending) {
         let Some(shard) = target.shard else { return };
         let range = (shard, NodeId(0))..=(shard, NodeId(u32::MAX));
@@ -237,13 +224,11 @@ impl Putting {
         }
     }
 
-    /// Below which number everything was sent to every replica that it goes to, if records are put
-    /// on shards.
+    /// Number below which every replica was sent its records; `None` if they travel with ids.
     pub(super) fn sent_below(&self) -> Option<u64> {
         self.replicas.values().map(|progress| progress.sent).min()
     }
 
-    /// When something is to be sent, or sent again.
     pub(super) fn deadline(&self, end: u64) -> Option<Time> {
         let due = |progress: &Progress| {
             let resumes_at = progress.pace.resumes_at().filter(|_| progress.has_more(end));
@@ -252,7 +237,7 @@ impl Putting {
         self.replicas.values().filter_map(due).min()
     }
 
-    /// Nothing of the session counts any more.
+    /// Resets for another session.
     pub(super) fn restart(&mut self) {
         (self.ids_held, self.ids_sent, self.stored_below) = (0, 0, 0);
         for progress in self.replicas.values_mut() {
@@ -261,7 +246,7 @@ impl Putting {
         }
     }
 
-    /// The connection is gone: what was not answered is sent again, after a while.
+    /// Resends unanswered records after a pause.
     pub(super) fn disconnected(&mut self, now: Time, gone: NodeId, base: u64) {
         for ((_, node), progress) in &mut self.replicas {
             if *node == gone {
@@ -271,17 +256,17 @@ impl Putting {
         }
     }
 
-    /// The replicas that have not stored everything, and whether they said that they have no room.
+    /// Replicas that have not stored everything; for the `bool` see [`LogClient::waits_for`].
     pub(super) fn waits_for(&self, end: u64) -> impl Iterator<Item = (NodeId, Option<bool>)> {
         let is_behind = move |progress: &Progress| progress.unanswered > 0 || progress.has_more(end);
         let behind = self.replicas.iter().filter(move |(_, progress)| is_behind(progress));
         behind.map(|((_, node), progress)| (*node, progress.pace.busy()))
     }
 
-    /// Below which number ids may leave, of the appends that end at `end`. No id leaves before its
-    /// record, and none while more than `ahead` bytes of records before its own are not stored: its
-    /// append takes no longer for it, since other records are in its way, and a view change waits
-    /// for every record whose id has left and that no shard has yet.
+    /// Number below which ids may leave. No id leaves before its record, or while more than `ahead`
+    /// bytes of earlier records are not stored. This delays no append: its own record queues behind
+    /// these. It shortens view changes, which wait for every record whose id has left and that no
+    /// shard has.
     pub(super) fn ids_below(&mut self, appends: &Appends, ahead: usize) -> u64 {
         let end = appends.end();
         let Some(sent) = self.sent_below() else { return end };
@@ -298,8 +283,7 @@ impl Putting {
         appends.within(most).max(stored + 1).min(sent).min(end)
     }
 
-    /// Puts records on their shards: those that it has not sent, and those that a replica has not
-    /// answered in time. Returns whether a replica has timed out.
+    /// Sends new, refused and timed-out records; returns whether a replica timed out.
     pub(super) fn send(
         &mut self,
         now: Time,
@@ -321,8 +305,8 @@ impl Putting {
             if progress.unanswered == 0 {
                 progress.pace.begins(now);
             } else if progress.pace.times_out(now) {
-                // The first batch asks what became of the records that were sent; the client sends
-                // the others again only if the replica misses that one.
+                // The first batch probes; the client resends later ones only if the replica misses
+                // it.
                 has_timed_out = true;
                 batches.extend(unstored.batch(base..progress.sent.min(end), limits.batch_bytes));
             }
@@ -340,9 +324,8 @@ impl Putting {
         has_timed_out
     }
 
-    /// A replica is not in that view yet, or not any more: all that it did not answer goes to it
-    /// again, after a pause. If it `keeps` records, it gets the records whose ids the client has
-    /// sent, and no others.
+    /// A replica is not in this view: resends after a pause. If it `keeps` records, only those
+    /// whose ids were sent.
     fn fenced(&mut self, now: Time, from: Replica, session: SessionId, appends: &Appends, keeps: bool) {
         let (first, count) = (appends.base(), appends.len() as u64);
         self.send_again(from, IdRun { session, first, count }, appends);
@@ -352,7 +335,7 @@ impl Putting {
         }
     }
 
-    /// A replica had no room for these: they go to it again, after a pause.
+    /// A replica lacked room: resends after a pause.
     fn had_no_room(
         &mut self,
         now: Time,
@@ -368,7 +351,7 @@ impl Putting {
         }
     }
 
-    /// Of these records, the ones that were sent to a replica and not answered go to it again.
+    /// Marks those of `ids` that are in flight to a replica as refused.
     fn send_again(&mut self, from: Replica, ids: IdRun, appends: &Appends) {
         let Some(progress) = self.replicas.get_mut(&from) else { return };
         let mut refused: Option<IdRun> = None;
@@ -389,7 +372,7 @@ impl Putting {
         progress.refused.extend(refused);
     }
 
-    /// A replica holds these. Says whether it is one of the view.
+    /// A replica stored these. Returns whether it belongs to the view.
     fn stored(&mut self, now: Time, from: Replica, ids: IdRun, appends: &mut Appends) -> bool {
         let Some(progress) = self.replicas.get_mut(&from) else { return false };
         let (base, bit) = (appends.base(), progress.bit);
@@ -425,8 +408,7 @@ impl Putting {
 }
 
 impl LogClient {
-    /// Why a record cannot be put on a shard. Only shards see the record, so no sequencing replica
-    /// could object.
+    /// Why a record cannot be put. Only shards see the record, so no sequencing replica can object.
     pub(super) fn objection(&self, record: &Record, choice: ShardChoice) -> Option<Failure> {
         let config = self.log.config();
         if config.order.places_by_position() {
@@ -442,7 +424,6 @@ impl LogClient {
         }
     }
 
-    /// A shard replica answered.
     pub(super) fn shard_answered(
         &mut self,
         now: Time,
@@ -485,7 +466,7 @@ impl LogClient {
         if !self.putting.stored(now, from, ids, &mut self.appends) {
             return;
         }
-        // More ids may leave now, too.
+        // More ids may leave now.
         self.work_is_due = true;
         for number in ids.first.max(self.appends.base())..ids.end().min(self.appends.end()) {
             self.complete_if_done(number, out);
@@ -493,10 +474,9 @@ impl LogClient {
         self.release();
     }
 
-    /// These ids are in the log, as no-ops: their records did not reach their shard in time, or
-    /// were lost with its replicas before they were acknowledged. That is definite: a record whose
-    /// application does not mind its order is appended again, and is in the log at most once even
-    /// so.
+    /// These ids are no-ops: their records were late at their shard, or lost with its replicas
+    /// before acknowledgement. This is definite, so appending an unordered record again duplicates
+    /// nothing.
     pub(super) fn not_appended(&mut self, now: Time, ids: IdRun, out: &mut Out) {
         let Session::Open(session) = self.session else { return };
         for number in ids.first.max(self.appends.base())..ids.end().min(self.appends.end()) {
@@ -554,7 +534,7 @@ mod tests {
         (putting, appends)
     }
 
-    /// The numbers that are put, by node.
+    /// The numbers put, by node.
     fn send(putting: &mut Putting, now: Time, appends: &Appends) -> Vec<(u32, Vec<u64>)> {
         let mut out = vec![];
         putting.send(now, (ViewNumber(1), A), appends, Limits::default(), &mut out);

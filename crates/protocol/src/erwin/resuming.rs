@@ -1,24 +1,22 @@
-//! How a client goes on with the session of an earlier run, where records do not travel with their
-//! ids.
+//! How a client resumes the session of an earlier run, where records travel apart from their ids.
 //!
-//! Two runs must not put different records under one id: each replica of a shard could hold another
-//! one. So this run puts nothing under the old ids. It ends the old session, asks the leader what
-//! became of its numbers, and appends in a session of its own, which the members write down as the
-//! successor of the old one. A run that goes on with the old session once more, after another
-//! crash, finds this one by that.
+//! Two runs must not put different records under one id: replicas of a shard could then differ. So
+//! this run ends the old session, asks the leader for the outcome of its numbers, and appends in a
+//! session of its own, which the members journal as the old one's successor. A later run finds it
+//! by that.
 //!
 //! ```text
 //! client                              leader
 //!   |--- Close a, successor c ---------->|     on all members: `ending_sessions.rs`
-//!   |<-- Ended a at 7, successor b ------|     an earlier run went on in b
+//!   |<-- Ended a at 7, successor b ------|     an earlier run continued in b
 //!   |--- Close b, successor c ---------->|
 //!   |<-- Ended b at 2, successor c ------|
 //!   |--- Locate a6, b1 ----------------->|
-//!   |<-- Located ------------------------|     final: whatever is appended now comes after them
+//!   |<-- Located ------------------------|     final: later appends come after them
 //! ```
 //!
-//! The first appends of this run are those of a and b again, in their order, and the client answers
-//! each with what became of its number. The rest goes to c.
+//! The run's first appends repeat those of a and b, in order; the client answers each with the
+//! outcome of its number. Later appends use c.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +29,7 @@ use crate::parts::appending::reply;
 use crate::parts::resuming::{Past, Questions, Resuming};
 
 impl LogClient {
-    /// Whether an answer of the leader is about what an earlier run left; it is taken then.
+    /// Handles the leader's answers about earlier runs' sessions; returns whether this is one.
     pub(super) fn earlier_answered(&mut self, message: &Message, out: &mut Out) -> bool {
         let session = match *message {
             Message::Ended { session, .. }
@@ -74,7 +72,6 @@ impl LogClient {
         true
     }
 
-    /// It is known what became of an append of an earlier run.
     fn record_outcome(&mut self, id: RecordId, what: Result<Position, Failure>, out: &mut Out) {
         if let Some(resuming) = &mut self.resuming {
             resuming.note_completed(id.session, id.number);
@@ -82,7 +79,6 @@ impl LogClient {
         self.past.record_outcome(id, what, out);
     }
 
-    /// Says what is to be said about sessions of earlier runs.
     pub(super) fn go_on_resuming(&mut self, now: Time, out: &mut Out) {
         let Some((view, leader)) = self.log.view().map(|view| (view.number, view.leader)) else { return };
         let mut is_repeated = false;
@@ -101,7 +97,7 @@ impl LogClient {
         let Questions { ids, is_new_view, is_repeated: is_again } = self.past.questions(now, view);
         is_repeated |= is_again;
         if let (true, Session::Open(own)) = (is_new_view, &self.session) {
-            // A view may have lost where they end: the client tells it.
+            // A view change may have lost their ends.
             for session in ids.iter().map(|id| id.session).collect::<BTreeSet<_>>() {
                 out.push(send(leader, Message::Close { view, session, successor: Some(*own) }));
             }
@@ -110,13 +106,13 @@ impl LogClient {
             out.push(send(leader, Message::Locate { view, session, number }));
         }
         if is_repeated {
-            // The leader may be slow, or leader no more.
+            // The leader may be slow or deposed.
             self.log.look_up(out);
         }
     }
 
-    /// No replica knows the session any more, or it never had so many numbers. The client says so
-    /// to an append that waits, or else to the next one.
+    /// No replica knows the session, or it never had that many numbers. Fails the waiting appends,
+    /// or else the next one.
     fn resume_failed(&mut self, out: &mut Out) {
         let Some(resuming) = self.resuming.take() else { return };
         let session = resuming.session();
@@ -129,7 +125,7 @@ impl LogClient {
         self.work_is_due = true;
     }
 
-    /// It is known what became of what earlier runs left: this one appends.
+    /// The outcome of earlier appends is known: starts to append.
     fn go_on_after(&mut self, out: &mut Out) {
         let Some(resuming) = &self.resuming else { return };
         let (Some(successor), Some(ids)) = (resuming.successor(), resuming.ids()) else {
@@ -151,7 +147,6 @@ impl LogClient {
     }
 }
 
-/// The questions that the client asks at present.
 fn questions(resuming: &Resuming, view: ViewNumber) -> Vec<Message> {
     if let Some(session) = resuming.closing() {
         return vec![Message::Close { view, session, successor: resuming.successor() }];

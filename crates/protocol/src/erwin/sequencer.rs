@@ -1,5 +1,5 @@
-//! A sequencing replica: admits appends, follows the leader's order or establishes it, and hands
-//! over what it holds when its view ends.
+//! A sequencing replica: admits appends, orders them (leader) or follows that order (follower), and
+//! hands over its entries when its view ends.
 
 use bytes::Bytes;
 use seriatim_model::{
@@ -21,8 +21,7 @@ use crate::parts::{Admission, Content, Gate, Membership, Shares, sequencing};
 use crate::roles::{self, RoleEffect, RoleInput, SequencingRole};
 use crate::shard;
 
-/// One sequencing replica of one log: the view and claim that it obeys (`membership`), its entries
-/// (`log`), and its work in a view (`orderer`, `forwarding`) and at the view's end (`flush`).
+/// One sequencing replica of one log.
 #[derive(Clone, Debug)]
 pub struct Sequencer {
     pub(super) membership: Membership,
@@ -32,9 +31,9 @@ pub struct Sequencer {
     pub(super) flush: Option<Flush>,
     pub(super) orderer: Option<Orderer>,
     pub(super) forwarding: Forwarding,
-    /// When to look next for sessions to forget, after there were none.
+    /// Earliest next search for sessions to forget, after a search that found none.
     pub(super) expire_not_before: Time,
-    /// How many sessions of which nothing was known each connection has closed.
+    /// Number of unknown sessions that each connection has closed.
     pub(super) closers: Shares<Peer>,
     disk: Disk,
     pub(super) work_is_due: bool,
@@ -111,7 +110,7 @@ impl SequencingRole for Sequencer {
 }
 
 impl Sequencer {
-    /// A replica without memory: it takes part in nothing until it is staged.
+    /// A replica without memory: takes part in no view until it is staged.
     #[must_use]
     pub fn new(me: Member, config: LogConfig, options: Options) -> Self {
         let waits = config.durability == Durability::Disk && !options.mutates(Mutation::ConfirmBeforeSync);
@@ -132,7 +131,7 @@ impl Sequencer {
 
     fn receive(&mut self, now: Time, from: Address, message: Message, out: &mut Vec<RoleEffect>) {
         match message {
-            // A sender of entries that such a log does not take is no client of ours.
+            // Wrong content for this log: a foreign client.
             Message::Append { view, entries, .. } | Message::Forward { view, entries, .. }
                 if self.membership.accepts(view) && !self.takes(&entries) => {}
             Message::Append { view, session, first, lowest, entries } if self.membership.accepts(view) => {
@@ -177,12 +176,10 @@ impl Sequencer {
             {
                 self.end(now, from, message, out);
             }
-            // The rest are answers to others, or belong to another view.
             _ => {}
         }
     }
 
-    /// Anyone asks how the replica is, and a client how long the log is.
     fn asked(&self, from: Address, message: sequencing::Message, out: &mut Vec<RoleEffect>) {
         match message {
             sequencing::Message::CheckTail { request, view } if self.membership.accepts(view) => {
@@ -192,7 +189,6 @@ impl Sequencer {
             }
             sequencing::Message::CheckTail { .. } => reply(from, self.membership.rejection(), out),
             sequencing::Message::Status { request } => reply(from, self.status(request), out),
-            // The rest are answers to others.
             _ => {}
         }
     }
@@ -201,7 +197,6 @@ impl Sequencer {
         self.membership.is_open() && self.orderer.is_none()
     }
 
-    /// Leader: a client asks where a number is bound.
     fn locate(&mut self, asker: Address, id: RecordId, out: &mut Vec<RoleEffect>) {
         let RecordId { session, number } = id;
         if self.log.is_too_old(session) {
@@ -213,29 +208,29 @@ impl Sequencer {
         }
         let stable = self.orderer.as_ref().map_or(Position::ZERO, Orderer::stable);
         if end.is_some() && !self.log.sessions().is_bound_below(session, stable) {
-            // The number may still be lost, and the end with it. The client asks again.
+            // A view change may still lose the number, and the session's end. The client retries.
             return;
         }
         let is_bound = number < self.log.sessions().next(session).unwrap_or(0)
             && self.log.ring().first_number(session).is_none_or(|first| number < first);
         let is_void = !self.log.sessions().voids(IdRun { session, first: number, count: 1 }).is_empty();
         if is_bound && is_void {
-            // The answer says that all numbers below are in the log but the no-ops: so it lists the
-            // no-ops before this one, too, as far as the client waits for them.
+            // The answer claims that all numbers below it except the listed no-ops are in the log.
+            // So list earlier no-ops, too, if the client still waits for them.
             let lowest = self.log.sessions().lowest(session).unwrap_or(0);
             reply(asker, self.acknowledgement(session, lowest.min(number), number + 1), out);
         } else if is_bound && self.log.sessions().position(session, number).is_none() {
-            // It is in the log, but where was not worth remembering any more.
+            // In the log, but at a position no longer remembered.
             reply(asker, Message::Stale { session, number }, out);
         } else if let Some(orderer) = &mut self.orderer {
             orderer.ask(asker, session, number, self.log.sessions(), out);
         }
     }
 
-    /// Follower: the leader will never admit the entries of this session that it does not hold.
-    /// Once this replica has truncated all that the leader had bound by then, no client ever got an
-    /// acknowledgement of all members for the rest, and none ever will. This replica drops the
-    /// rest, and the acknowledgements that wait for it.
+    /// Follower: drops its entries, and pending acknowledgements, of a session that the leader has
+    /// forgotten and never admits again. This is safe once this replica has truncated everything
+    /// that the leader had bound by then: for the rest, no client ever gets acknowledgements of all
+    /// members.
     fn forward_expired(&mut self, session: SessionId, ordered: Position, out: &mut Vec<RoleEffect>) {
         if self.orderer.is_none() && self.log.ordered() >= ordered && self.log.ring().holds(session) {
             self.log.forget(session);
@@ -243,7 +238,7 @@ impl Sequencer {
         }
     }
 
-    /// Whether these are what appends to the log carry, in this view.
+    /// Whether this log takes such entries, in this view.
     fn takes(&self, entries: &[Content]) -> bool {
         let open = self.membership.view.as_ref().map_or(&[][..], |view| view.open_shards());
         entries.iter().all(|entry| entry.suits(self.log.config().order, open))
@@ -290,7 +285,7 @@ impl Sequencer {
                 let refused = refused.or(is_cut.then_some(Cut::NoRoom));
                 let next = self.log.sessions().next(session).unwrap_or(0);
                 if self.disk.is_full && self.gate.issued() == before && !self.gate.is_open() {
-                    // It is acknowledged, once durable, by what it was admitted with.
+                    // The gate acknowledges it with the original write.
                     return reply(from, Message::Busy { view, session, next, disk_full: true }, out);
                 }
                 let acknowledged = self.acknowledgement(session, lowest.min(run.first), next);
@@ -313,7 +308,7 @@ impl Sequencer {
         }
     }
 
-    /// The client gave these up itself: it knew by then what had become of them.
+    /// Answers an append below the client's own `lowest`.
     fn stale(&self, client: Address, run: IdRun, out: &mut Vec<RoleEffect>) {
         let (view, session, voids) = (self.membership.number, run.session, self.log.sessions().voids(run));
         let message = match voids.is_empty() {
@@ -323,8 +318,7 @@ impl Sequencer {
         reply(client, message, out);
     }
 
-    /// Says that the session's numbers below `next` are held or bound, and which of those from
-    /// `first` on became no-ops.
+    /// Acknowledges the session's numbers below `next`, and lists no-ops from `first` on.
     fn acknowledgement(&self, session: SessionId, first: u64, next: u64) -> Message {
         let view = self.membership.number;
         let asked = IdRun { session, first, count: next.saturating_sub(first) };
@@ -335,7 +329,7 @@ impl Sequencer {
         }
     }
 
-    /// Holds what is new of `run`, as far as there is room. Says why it stopped, if it did.
+    /// Holds the new entries of `run` that fit. Returns why it stopped early.
     fn admit(
         &mut self,
         now: Time,
@@ -355,12 +349,12 @@ impl Sequencer {
         let next = first + entries.len() as u64;
         let is_noted = cut == Some(Cut::NoRoom) && self.log.notes_refused(run.session);
         if next == first && !is_noted && self.log.sessions().next(run.session).is_none() {
-            // Nothing of a new session was admitted, nor is it to come again. One without room is
-            // remembered: what follows on the heels of its first records must not find it unknown.
+            // Do not remember a new session without entries, unless it lacked room: the batches
+            // right behind its first records must find it known.
             return cut;
         }
         let admitted = JournalRecord::Admitted { session: run.session, first, lowest, entries };
-        // Knowing more about what the client waits for is not worth a write of its own.
+        // A higher `lowest` alone is not worth a write.
         let ticket = if next > first { self.persist(&admitted, out) } else { self.gate.issued() };
         let JournalRecord::Admitted { entries, .. } = admitted else { unreachable!("built above") };
         self.log.hold(now, run.session, (first, lowest), entries, ticket);
@@ -368,7 +362,6 @@ impl Sequencer {
         cut
     }
 
-    /// Follower: the leader bound these.
     fn drop_batch(
         &mut self,
         leader: Address,
@@ -393,7 +386,6 @@ impl Sequencer {
         self.gate.confirm(leader, Message::TruncateAck { view, ordered: self.log.ordered() }, out);
     }
 
-    /// Leader: a follower has truncated as far as the leader told it.
     fn dropped(&mut self, now: Time, from: Address, ordered: Position, out: &mut Vec<RoleEffect>) {
         let (Some(orderer), Address::Node(node, _)) = (&mut self.orderer, from) else { return };
         orderer.follower_dropped(node, ordered);
@@ -443,8 +435,7 @@ impl Sequencer {
         }
     }
 
-    /// Leader: drops the batches that every shard holds, in order, and has the followers do the
-    /// same.
+    /// Leader: drops batches that every shard holds, in order, as do the followers.
     fn drop_bound(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
         while let Some(batch) = self.orderer.as_mut().and_then(|orderer| orderer.take_bound(now)) {
             assert_eq!(batch.from, self.log.ordered(), "batches are bound in order");
@@ -462,7 +453,7 @@ impl Sequencer {
     fn controlled(&mut self, now: Time, from: Address, message: control::Message, out: &mut Vec<RoleEffect>) {
         match message {
             control::Message::Seal { claim, old, .. } => self.seal(now, from, claim, old, out),
-            // Only the state that was sealed may be flushed: this incarnation's, of that view.
+            // Only this incarnation's sealed state of that view may be flushed.
             control::Message::Flush { claim, old, incarnation, view }
                 if (old, incarnation) == (self.membership.number, self.membership.me.incarnation) =>
             {
@@ -477,7 +468,7 @@ impl Sequencer {
         }
     }
 
-    /// A view is registered: starts it, if this replica is prepared for it.
+    /// Starts a registered view if this replica is staged for it.
     fn registered(&mut self, now: Time, entry: control::LogEntry, out: &mut Vec<RoleEffect>) {
         let Some(view) = entry.view else { return };
         match self.membership.registered(now, &view) {
@@ -501,7 +492,6 @@ impl Sequencer {
         self.work_is_due = self.orderer.is_some();
     }
 
-    /// The staged state becomes the replica's own, in place of that of the view before.
     pub(super) fn adopt_staged(&mut self, number: ViewNumber, start: Position) {
         let staged = self.membership.adopt(number, start);
         self.orderer = None;
@@ -530,7 +520,7 @@ impl Sequencer {
     }
 }
 
-/// Sends what need not wait for the journal.
+/// Sends without waiting for the journal.
 pub(super) fn reply(to: Address, message: impl Into<roles::Message>, out: &mut Vec<RoleEffect>) {
     out.push(RoleEffect::Send { to, message: message.into() });
 }

@@ -1,6 +1,5 @@
-//! The shards of a log whose positions come after its records are durable: in erwin-bb the leader
-//! pushes records with their positions; in erwin-st clients put the records, and the leader orders
-//! them by id.
+//! The shards of Erwin logs: in erwin-bb the leader pushes records with their positions; in
+//! erwin-st clients put the records, and the leader orders them by id.
 
 mod by_id;
 mod held_records;
@@ -17,8 +16,7 @@ use crate::shard::{Core, DataPath, Predicting};
 
 type Out = Vec<RoleEffect>;
 
-/// The data path of a log whose records are pushed to the shards with their positions. It keeps
-/// nothing but what may be told of them before they are final.
+/// Data path for pushed records. Its only state is the pending predictions.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pushed {
     predicting: Predicting,

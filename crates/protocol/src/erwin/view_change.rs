@@ -12,8 +12,7 @@ use crate::parts::membership::{SealOutcome, Staged};
 use crate::parts::{Entry, Ring, Sessions};
 use crate::roles::RoleEffect;
 
-/// The entries that the chosen replica binds on behalf of a claim. The replica's own state stays as
-/// it is: an attempt that dies here must leave it to the next.
+/// Entries that the chosen replica binds for a claim. Its own state stays for the next attempt.
 #[derive(Clone, Debug)]
 pub(super) struct Flush {
     claim: ViewNumber,
@@ -42,7 +41,7 @@ impl Flush {
         self.pusher.deadline()
     }
 
-    /// Pushes what is held, as far as the window allows, and reports when everything is bound.
+    /// Pushes up to the window, and reports when all is bound.
     fn go_on(&mut self, now: Time, held: &Ring, out: &mut Vec<RoleEffect>) {
         self.pusher.resend(now, Position::ZERO, out);
         while self.pusher.has_room() && self.next_slot < held.end() {
@@ -78,7 +77,6 @@ impl Flush {
         }
     }
 
-    /// A shard holds its part of a batch.
     fn bound(&mut self, now: Time, shard: ShardId, batch: Position, voids: &[IdRun]) {
         self.pusher.bound(shard, batch, voids);
         while let Some(bound) = self.pusher.take_bound(now) {
@@ -92,7 +90,7 @@ impl Flush {
 }
 
 impl Sequencer {
-    /// Step 2: obeys no claim below `claim` any more, and says what it holds of view `old`.
+    /// Step 2: rejects claims below `claim`, and reports its state of view `old`.
     pub(super) fn seal(
         &mut self,
         now: Time,
@@ -120,7 +118,7 @@ impl Sequencer {
         self.gate.confirm(from, sealed, out);
     }
 
-    /// Step 5: binds what is held, in arrival order, from `ordered` on, tagged with the claim.
+    /// Step 5: binds entries in arrival order, from `ordered` on, under the claim.
     pub(super) fn begin_flush(
         &mut self,
         now: Time,
@@ -149,7 +147,6 @@ impl Sequencer {
         }
     }
 
-    /// A shard holds its part of a flushed batch.
     pub(super) fn flush_bound(
         &mut self,
         now: Time,
@@ -163,7 +160,7 @@ impl Sequencer {
         flush.go_on(now, self.log.ring(), out);
     }
 
-    /// Step 6: is prepared to start the claimed view, beside the state of the old one.
+    /// Step 6: prepares the claimed view beside the old one's state.
     pub(super) fn stage(
         &mut self,
         from: Address,

@@ -1,4 +1,4 @@
-//! How the messages of logs are written and read whose records get their positions first.
+//! Reads and writes messages of logs whose records get their positions first.
 
 use seriatim_model::{Incarnation, Position, RecordId, Span, ViewNumber};
 use seriatim_protocol::control::LogEntry;
@@ -48,7 +48,6 @@ pub(crate) fn sequencing(message: &corfu::Message) -> String {
     }
 }
 
-/// Messages about positions that clients write themselves.
 pub(crate) fn shard(message: &ShardMessage) -> String {
     use ShardMessage::*;
     match message {
@@ -79,7 +78,6 @@ pub(crate) fn shard(message: &ShardMessage) -> String {
     }
 }
 
-/// Messages about a flush by the shards themselves.
 pub(crate) fn flush(message: &shard::Message) -> Option<String> {
     use shard::Message::*;
     Some(match message {
@@ -116,7 +114,7 @@ fn read_others(words: &mut Words) -> Parsed<Vec<(Position, RecordId)>> {
     text.split(',').filter(|word| !word.is_empty()).map(other).collect()
 }
 
-/// A message of such a log; nothing if it is one that all orders have.
+/// `None`: all orderings have this message.
 pub(crate) fn read(kind: &str, words: &mut Words, entry: &LogEntry) -> Parsed<Option<Message>> {
     if !entry.config.order.places_first() {
         return Ok(None);

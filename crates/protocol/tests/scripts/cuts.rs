@@ -1,4 +1,4 @@
-//! How the messages of logs are written and read that are ordered by cuts.
+//! Reads and writes messages of logs ordered by cuts.
 
 use seriatim_model::{IdRun, Incarnation, Position, SessionId, ShardId};
 use seriatim_protocol::cuts::message::{Course, Cut, End, Place};
@@ -23,8 +23,8 @@ fn run(of: IdRun) -> String {
     format!(" {}", ids(&[of]).trim_start().replace(' ', ","))
 }
 
-/// `w0@0*4/1:s0*10@0,s1*10@0+s2*7`: its number, base, cuts and groups; of each shard that keeps a
-/// quota this, and the index where it begins; and the quotas of those that lend.
+/// `w0@0*4/1:s0*10@0,s1*10@0+s2*7`: number, base, cuts and groups; quota and first index of each
+/// shard that keeps one; quotas of lenders.
 fn window(of: &Window) -> String {
     let share = |share: &Share| format!("s{}*{}@{}", share.shard, share.quota, share.index);
     let shares = list(&of.shares, ",", share);
@@ -36,7 +36,7 @@ fn lenders(lenders: &[Lender]) -> String {
     if lenders.is_empty() { lenders } else { format!("+{lenders}") }
 }
 
-/// Quotas as in `s0*10,s1*10`.
+/// `s0*10,s1*10`.
 fn read_quotas(text: &str) -> Parsed<Vec<(ShardId, u32)>> {
     let quota = |text: &str| {
         let (shard, quota) = text.trim_start_matches('s').split_once('*')?;
@@ -46,14 +46,14 @@ fn read_quotas(text: &str) -> Parsed<Vec<(ShardId, u32)>> {
     quotas.collect::<Option<Vec<_>>>().ok_or_else(|| format!("which quotas are '{text}'?"))
 }
 
-/// That which is before the lenders, and these.
+/// The part before the lenders, and these.
 fn read_lenders(text: &str) -> Parsed<(&str, Vec<Lender>)> {
     let (before, lenders) = text.split_once('+').unwrap_or((text, ""));
     let lenders = read_quotas(lenders)?.into_iter().map(|(shard, quota)| Lender { shard, quota });
     Ok((before, lenders.collect()))
 }
 
-/// `4:s0*10,s1*10+s2*7`: its cuts, and the quotas of the shards that keep one, and of the others.
+/// `4:s0*10,s1*10+s2*7`: cuts, quotas, and quotas of lenders.
 fn next_window(of: &NextWindow) -> String {
     let keepers = list(&of.keepers, ",", |(shard, quota)| format!("s{shard}*{quota}"));
     format!("{}:{keepers}{}", of.cuts, lenders(&of.lenders))
@@ -87,7 +87,7 @@ fn read_window(word: &str) -> Parsed<Window> {
     }
 }
 
-/// ` course=0.1 next=4:s0*10`, unless there is none.
+/// ` course=0.1 next=4:s0*10`, if there is one.
 fn course(course: Option<&Course>) -> String {
     let Some(Course { window: of, made, next }) = course else { return String::new() };
     let next = next.as_ref().map(|next| format!(" next={}", next_window(next))).unwrap_or_default();
@@ -138,7 +138,6 @@ pub(crate) fn sequencing(message: &cuts::Message) -> String {
     }
 }
 
-/// Messages about the local logs of shards.
 pub(crate) fn shard(message: &ShardMessage) -> String {
     use ShardMessage::*;
     let contents = |names: IdRun, records: &[seriatim_model::Record]| {
@@ -260,7 +259,7 @@ fn read_course(words: &mut Words) -> Parsed<Option<Course>> {
     Ok(Some(Course { window, made, next }))
 }
 
-/// A message of such a log; nothing if it is one that all orders have.
+/// `None`: all orderings have this message.
 pub(crate) fn read(
     kind: &str,
     words: &mut Words,
@@ -330,7 +329,6 @@ pub(crate) fn read(
     })))
 }
 
-/// A message about turns and windows.
 fn read_windows(kind: &str, words: &mut Words) -> Parsed<Option<ShardMessage>> {
     use ShardMessage::*;
     Ok(Some(match kind {
@@ -352,7 +350,6 @@ fn read_windows(kind: &str, words: &mut Words) -> Parsed<Option<ShardMessage>> {
     }))
 }
 
-/// A message about the end of a view.
 fn read_closing(kind: &str, words: &mut Words) -> Parsed<Option<ShardMessage>> {
     use ShardMessage::*;
     Ok(Some(match kind {

@@ -1,5 +1,4 @@
-//! How effects are written. Only what a script is about is: a field that a message gains changes
-//! nothing.
+//! Writes effects, without the fields that no script is about.
 
 use std::collections::BTreeSet;
 
@@ -136,7 +135,7 @@ fn bound(runs: &[BoundIds]) -> String {
     runs.iter().map(each).collect()
 }
 
-/// Names with their shards; `!` for no-ops.
+/// `!` marks no-ops.
 pub(crate) fn ordered(runs: &[Ordered]) -> String {
     let each = |run: &Ordered| {
         if run.shard == ShardId::NOBODY {
@@ -162,7 +161,6 @@ fn named(records: &[(RecordId, Record)]) -> String {
     records.iter().map(|(id, record)| format!(" {}", words::record(id.session, id.number, record))).collect()
 }
 
-/// The messages about records that are put before they have positions.
 fn by_id(message: &erwin::ShardMessage) -> String {
     use erwin::ShardMessage::*;
     match message {
@@ -199,7 +197,6 @@ fn contents(records: &[Record]) -> Vec<Content> {
     records.iter().cloned().map(Content::Record).collect()
 }
 
-/// A message between a reader that takes predictions and a replica.
 fn predictions(message: &shard::Message) -> String {
     use shard::Message::*;
     match message {
@@ -345,7 +342,7 @@ fn read_error(error: &ReadError) -> String {
     }
 }
 
-/// A message of a view change; nothing if it is one of the catalog.
+/// `None`: the catalog has this message.
 fn view_change(message: &control::Message) -> Option<String> {
     use control::Message::*;
     Some(match message {
@@ -447,7 +444,7 @@ fn entry(entry: &LogEntry) -> String {
     format!("version={} {view}{claimed}{unavailable}", entry.version)
 }
 
-/// The change that a controller wants to write into the register.
+/// A controller's write to the register.
 fn change(entry: &LogEntry) -> String {
     let (version, claimed, history) = (entry.version, entry.claimed, words::history(&entry.history));
     if let Some(why) = &entry.unavailable {
@@ -462,7 +459,7 @@ fn change(entry: &LogEntry) -> String {
     }
 }
 
-/// The nodes that are meant to host the shards' replicas, where the view names others.
+/// Assigned nodes of the shards, if the view names others.
 fn assigned(entry: &LogEntry, view: &View) -> String {
     let named = |members: &ShardMembers| members.replicas.iter().map(|member| member.node).collect();
     let named: Vec<BTreeSet<NodeId>> = view.shards.iter().map(named).collect();
@@ -472,7 +469,7 @@ fn assigned(entry: &LogEntry, view: &View) -> String {
     if named == meant { String::new() } else { format!(" assigned={shards}") }
 }
 
-/// Which nodes a sentence for people names: the wording is not what a script is about.
+/// The nodes in a sentence for people, whose wording may change.
 fn awaited(why: &str) -> String {
     let named = why.split("node ").skip(1).map(|rest| rest.split(|c: char| !c.is_ascii_digit()).next());
     let named: Vec<&str> = named.flatten().filter(|digits| !digits.is_empty()).collect();

@@ -1,40 +1,39 @@
-//! Runs the scripts that stand beside each protocol in `src/**/scripts/`: a few lines in, the
-//! effects out.
-//!
-//! A script starts with prose: what it shows, and a line `# Stands for:` that names the section of
-//! the paper or the rule. Then come paragraphs: commands, `----`, and the effects of one machine,
-//! or `nothing`. The commands of a paragraph are drained like an inbox: all are taken first, then
-//! the machine is woken if it asked to be. A paragraph without `----` prepares, and must have no
+//! Runs the scripts beside each protocol in `src/**/scripts/`: inputs of a machine, and its
 //! effects.
 //!
+//! A script starts with prose: its subject, and a line `# Stands for:` with the section of the
+//! paper or the rule. Paragraphs follow: commands, `----`, and the effects of one machine, or
+//! `nothing`. The machine takes all commands of a paragraph, and is then woken if it asked for
+//! that. A paragraph without `----` prepares, and must have no effects.
+//!
 //! ```text
-//! log sequencers=1,2,3 shards=4+5,6+7 durability=memory     what is created; shard 0 on nodes 4 and 5
-//! log order=erwin-st | log order=corfu                      the same, ordered in another way
-//! view v2 sequencers=1#2*,2,3 first=3 start=5               what is registered; node 1's second incarnation leads
-//! claim v3                                                  somebody claimed it
-//! sequencer 1 | sequencer 1 in v1                           the machine: new, or a member of the view;
-//! shard 0.4 in v1 | controller node=2 | register | client   so for the others; on node 1, if no other
-//! restart | restart lost                                    with what was durable; as a new incarnation
-//! client1: append v1 a0 a1                                  a message: who from, what it says
-//! register answers | register applies                       what a register does with the last question;
-//!                                                           the second time the answer is lost
-//! request 7 append a0 | request 8 append a1 key=k           the application asks
-//! request 9 append a2 shard=1 | … shard=in-turn             the same, and chooses the shard
+//! log sequencers=1,2,3 shards=4+5,6+7 durability=memory     creates it; shard 0 on nodes 4 and 5
+//! log order=erwin-st | log order=corfu                      the same, in another ordering
+//! view v2 sequencers=1#2*,2,3 first=3 start=5               registers it; `*` marks the leader
+//! claim v3                                                  claims it
+//! sequencer 1 | sequencer 1 in v1                           the machine: new, or in the view;
+//! shard 0.4 in v1 | controller node=2 | register | client   others too; by default on node 1
+//! restart | restart lost                                    with durable state; without memory
+//! client1: append v1 a0 a1                                  a message: sender and content
+//! register answers | register applies                       takes the last question; in the second
+//!                                                           case the answer is lost
+//! request 7 append a0 | request 8 append a1 key=k           a request of the application
+//! request 9 append a2 shard=1 | … shard=in-turn             the same, for a chosen shard
 //! request 9 append a2 again-until-ms=100                    the same, again if it became a no-op
-//! persisted | persisted 3                                   all writes, or those up to #3, are durable
+//! persisted | persisted 3                                   all writes, or up to #3, are durable
 //! read 1 0:a0 | read 1 damaged=3                            the store's answer
 //! found 1 a0 a1 | mapped 1 owned=2*s0+1*s1                  the same, about ids and about shards
-//! silent 2 | heard 2                                        a node answers no more, or again
-//! pressed | relieved                                        its journal is behind, or not any more
+//! silent 2 | heard 2                                        a node is silent, or answers again
+//! pressed | relieved                                        its journal is behind, or caught up
 //! wait 100ms | disconnected client1 | disk full | store-failed 3
 //! ```
 //!
-//! `a0` is record 0 of session `a`, with the payload "a0" unless another is given (`a0=x`,
-//! `a0[100]` for a hundred bytes); `a@5:0` if the session was opened when the tail was 5; `a'0` in
-//! the client's next session. `7:a0` is that record at position 7; `#2` marks a second incarnation.
-//! `s1:a0` is a name that goes to shard 1, `s1:a0,a1` are two of them; `!a0` became a no-op.
+//! `a0` is record 0 of session `a`, with payload "a0" unless given (`a0=x`, `a0[100]` for 100
+//! bytes); `a@5:0` if the tail was 5 when the session opened; `a'0` in the client's next session.
+//! `7:a0` is a record at position 7; `#2` marks a second incarnation. `s1:a0` is a name for shard
+//! 1, `s1:a0,a1` are two; `!a0` became a no-op.
 //!
-//! `SERIATIM_SCRIPTS=write cargo test -p seriatim-protocol` writes what happens into the scripts;
+//! `SERIATIM_SCRIPTS=write cargo test -p seriatim-protocol` writes the effects into the scripts;
 //! read the difference before you keep it.
 
 #![expect(clippy::disallowed_methods, reason = "scripts are files, and a test may read them")]
@@ -54,7 +53,7 @@ use std::sync::LazyLock;
 
 use script::Script;
 
-/// The folders called `scripts`, and the folders in them.
+/// The folders called `scripts`, and their subfolders.
 fn folders() -> Vec<PathBuf> {
     let mut found = vec![];
     walk(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut found);
@@ -75,7 +74,7 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// Every script's text, read once, so that no test reads what another one is writing.
+/// Read once, since another test may write the scripts.
 static TEXTS: LazyLock<Vec<(PathBuf, String)>> = LazyLock::new(|| {
     let files = folders().into_iter().flat_map(|folder| entries(&folder)).filter(|path| path.is_file());
     let read = |path: &PathBuf| fs::read_to_string(path).expect("the script can be read");
@@ -121,7 +120,6 @@ fn every_folder_of_scripts_has_some() {
     }
 }
 
-/// The complaint about a script that is wrong.
 fn complaint(text: &str) -> String {
     let mut script = Script::parse(text);
     match script.run() {

@@ -1,4 +1,4 @@
-//! How the messages that a script delivers are read.
+//! Reads the messages that a script delivers.
 
 use seriatim_model::storage::{MissingRange, Run, Stored};
 use seriatim_model::{
@@ -14,8 +14,7 @@ use seriatim_protocol::{Message, erwin, shard};
 use crate::words::{Parsed, Words, read_member, read_view};
 use crate::{chains, cuts};
 
-/// The message of kind `kind` from that incarnation of its sender; `entry` is what the register
-/// holds.
+/// `entry`: the register's entry.
 pub(crate) fn read(
     kind: &str,
     words: &mut Words,
@@ -69,7 +68,7 @@ fn consecutive(words: &mut Words) -> Parsed<(SessionId, u64, Vec<Content>)> {
     Ok((session, number, entries.into_iter().map(|(_, entry)| entry).collect()))
 }
 
-/// Records of one session with consecutive numbers: the session, the first number, the records.
+/// The session, the first number, and the records.
 pub(crate) fn consecutive_records(words: &mut Words) -> Parsed<(SessionId, u64, Vec<Record>)> {
     let records = words.records();
     let ids = runs_of(records.iter().map(|(id, _)| *id));
@@ -79,7 +78,6 @@ pub(crate) fn consecutive_records(words: &mut Words) -> Parsed<(SessionId, u64, 
     Ok((session, first, records.into_iter().map(|(_, record)| record).collect()))
 }
 
-/// Names that are one run.
 fn run(words: &mut Words) -> Parsed<IdRun> {
     match words.ids()[..] {
         [run] => Ok(run),
@@ -134,7 +132,7 @@ fn any_sequencing(kind: &str, words: &mut Words, entry: &LogEntry) -> Parsed<Opt
             Rejected { view: words.view()?, why }
         }
         "check-tail" => CheckTail { request: words.number("request")?, view: words.view()? },
-        // Where an append has no position yet, a count is not enough.
+        // These orderings report the tail as a position, not as a count.
         "tail" if !entry.config.order.is_lazy() => {
             let (request, view) = (words.number("request")?, words.view()?);
             Tail { request, view, tail: words.position("tail")? }
@@ -296,7 +294,7 @@ fn shard(
         "credit" => Credit { request: words.number("request")?, bytes: words.number("bytes")? },
         "cancel" => Cancel { request: words.number("request")? },
         "trim" => {
-            // In the registered view, unless it says otherwise.
+            // The default is the registered view.
             let view = words.view().unwrap_or(entry.view_number());
             Trim { request: words.number("request")?, view, position: words.position("at")? }
         }
@@ -311,7 +309,7 @@ fn shard(
     Ok(Some(message))
 }
 
-/// The refusals of a shard to a client; a sequencing replica has other words for the same.
+/// A shard's refusals. A sequencing replica uses other messages.
 fn refusal(kind: &str, words: &mut Words) -> Parsed<Option<Message>> {
     Ok(Some(match kind {
         "not-appended" => {
@@ -326,7 +324,6 @@ fn refusal(kind: &str, words: &mut Words) -> Parsed<Option<Message>> {
     }))
 }
 
-/// The messages about records that are put before they have positions.
 fn by_id(kind: &str, words: &mut Words) -> Parsed<Option<erwin::ShardMessage>> {
     use erwin::ShardMessage::*;
     let message = match kind {
@@ -372,7 +369,7 @@ fn by_id(kind: &str, words: &mut Words) -> Parsed<Option<erwin::ShardMessage>> {
     Ok(Some(message))
 }
 
-/// `backups=5+6`; none if it is not there.
+/// `backups=5+6`, or none.
 pub(crate) fn backups(words: &mut Words) -> Parsed<Vec<Member>> {
     let backups = words.value::<String>("backups")?.unwrap_or_default();
     backups.split('+').filter(|word| !word.is_empty()).map(read_member).collect()
@@ -392,7 +389,6 @@ fn read_error(words: &mut Words) -> Parsed<ReadError> {
     })
 }
 
-/// Records at positions, as runs.
 pub(crate) fn runs(words: &mut Words) -> Vec<Run> {
     let mut runs: Vec<Run> = vec![];
     for (position, id, record) in words.stored() {
@@ -404,20 +400,19 @@ pub(crate) fn runs(words: &mut Words) -> Vec<Run> {
     runs
 }
 
-/// The records that a store found.
 pub(crate) fn read_stored(words: &mut Words) -> Vec<Stored> {
     let found = words.stored().into_iter();
     found.map(|(position, id, record)| Stored { position, id, record }).collect()
 }
 
-/// The view in `name=v1`; none if it is not there.
+/// The view in `name=v1`, or `v0`.
 fn view_in(words: &mut Words, name: &str) -> Parsed<ViewNumber> {
     let word = words.value::<String>(name)?.unwrap_or("v0".into());
     Words::new(&word).view()
 }
 
 fn stage(words: &mut Words, entry: &LogEntry) -> Parsed<control::Message> {
-    // In place of the view that is registered, unless it says otherwise.
+    // The default is the registered view.
     let old = Some(view_in(words, "old")?).filter(|old| *old != ViewNumber::NONE);
     let (claim, ordered) = (words.view()?, words.position("ordered")?);
     let registered = Some(entry.view_number()).filter(|view| *view < claim);
@@ -467,7 +462,7 @@ fn view_change(
             Ahead { claim: words.view()?, view }
         }
         "flush" => {
-            // Of the first incarnation's state of view 1, unless it says otherwise.
+            // The default is view 1 of the first incarnation.
             let old = Some(view_in(words, "old")?).filter(|old| *old != ViewNumber::NONE);
             let incarnation = Incarnation(words.value("incarnation")?.unwrap_or(1));
             let view = read_view(words, entry)?;

@@ -1,4 +1,4 @@
-//! The text of a script: its paragraphs, what they expect, what happened.
+//! A script's paragraphs, with expected and actual effects.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,15 +10,13 @@ pub(crate) struct Script {
 }
 
 struct Paragraph {
-    /// The number of its first line in the file.
+    /// Its first line in the file, from 1.
     line: usize,
-    /// Comments and commands, as they stand.
     lines: Vec<String>,
     expected: Option<Vec<String>>,
     happened: Vec<String>,
 }
 
-/// A line, and what is wrong there.
 type Complaint = (usize, String);
 
 const NOTHING: &str = "nothing";
@@ -52,14 +50,13 @@ impl Script {
         Self { paragraphs }
     }
 
-    /// The comment that the script starts with.
     pub(crate) fn prose(&self) -> String {
         let first = self.paragraphs.first().map_or(&[][..], |paragraph| &paragraph.lines);
         let comments: Vec<&str> = first.iter().map_while(|line| line.strip_prefix('#')).collect();
         comments.join("\n")
     }
 
-    /// Takes every command, and keeps what happened; stops at a command that makes no sense.
+    /// Executes all commands and keeps their effects. Stops at an invalid command.
     pub(crate) fn run(&mut self) -> Result<(), Complaint> {
         let mut world = World::default();
         for paragraph in &mut self.paragraphs {
@@ -76,14 +73,14 @@ impl Script {
         Ok(())
     }
 
-    /// Where something else happened than was expected.
+    /// Paragraphs with unexpected effects.
     pub(crate) fn differences(&self) -> Vec<Complaint> {
         let differs = |paragraph: &&Paragraph| paragraph.wanted() != paragraph.happened;
         self.paragraphs.iter().filter(differs).map(|paragraph| (paragraph.line, paragraph.report())).collect()
     }
 }
 
-/// A machine that asserts is a complaint about the line that made it do so.
+/// Turns a machine's failed assertion into a complaint.
 fn guarded(action: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
     catch_unwind(AssertUnwindSafe(action)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
@@ -98,7 +95,7 @@ impl Paragraph {
         expected.filter(|line| *line != NOTHING).cloned().collect()
     }
 
-    /// The commands, and below them what is missing (`-`) and what is there instead (`+`).
+    /// The commands, then missing (`-`) and unexpected (`+`) effects.
     fn report(&self) -> String {
         let (wanted, happened) = (self.wanted(), &self.happened);
         let same_start = wanted.iter().zip(happened).take_while(|(a, b)| a == b).count();
@@ -117,7 +114,7 @@ impl Paragraph {
     }
 }
 
-/// The script with what happened in place of what was expected.
+/// The script with its actual effects.
 impl fmt::Display for Script {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, paragraph) in self.paragraphs.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The state that a shard's store gives back when it is opened again.
+//! The state of a shard's store after a restart.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use seriatim_model::storage::{Ordered, Run, ShardRecovery, StorageCommand};
 use seriatim_model::{IdRun, Position, RecordId, ShardId, TimeIndex, ViewNumber};
 use seriatim_protocol::parts::sessions::runs_of;
 
-/// The state that is found after these commands, oldest first.
+/// The state after these commands, oldest first.
 pub(crate) fn recovered<'a>(
     shard: ShardId,
     commands: impl Iterator<Item = &'a StorageCommand> + Clone,
@@ -47,7 +47,7 @@ pub(crate) fn recovered<'a>(
     found
 }
 
-/// The ids of the records, and of the no-ops, that have no final position.
+/// Ids of records and of no-ops without a final position.
 fn unordered<'a>(
     shard: ShardId,
     stable: Position,
@@ -81,7 +81,7 @@ fn unordered<'a>(
     (runs_of(put.into_iter()), runs_of(void.into_iter()))
 }
 
-/// There are versions of this view up to there.
+/// `view` has versions up to `end`.
 fn note_end(ends: &mut Vec<(ViewNumber, Position)>, view: ViewNumber, end: Position) {
     match ends.iter_mut().find(|(known, _)| *known == view) {
         Some((_, known)) => *known = end.max(*known),

@@ -1,4 +1,4 @@
-//! The words of the notation, read and written.
+//! Reads and writes the words of the notation.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -15,7 +15,6 @@ use seriatim_protocol::parts::{Content, Sessions};
 
 pub(crate) type Parsed<T> = Result<T, String>;
 
-/// The words of a command that were not understood yet.
 pub(crate) struct Words(Vec<String>);
 
 impl Words {
@@ -23,19 +22,18 @@ impl Words {
         Self(text.split_whitespace().map(str::to_owned).collect())
     }
 
-    /// The next word, whatever it is.
     pub(crate) fn next(&mut self) -> Parsed<String> {
         if self.0.is_empty() { Err("a word is missing".into()) } else { Ok(self.0.remove(0)) }
     }
 
-    /// Whether this word is there.
+    /// Takes this word. Returns whether it was there.
     pub(crate) fn has(&mut self, word: &str) -> bool {
         let before = self.0.len();
         self.0.retain(|other| other != word);
         self.0.len() < before
     }
 
-    /// The value of `name=value`.
+    /// `name=value`.
     pub(crate) fn value<T: FromStr>(&mut self, name: &str) -> Parsed<Option<T>> {
         let of = |word: &String| word.strip_prefix(name).is_some_and(|rest| rest.starts_with('='));
         let Some(index) = self.0.iter().position(of) else { return Ok(None) };
@@ -44,7 +42,7 @@ impl Words {
         Ok(Some(value))
     }
 
-    /// The number in `name=number`; 0 if it is not there.
+    /// `name=number`, or 0.
     pub(crate) fn number(&mut self, name: &str) -> Parsed<u64> {
         Ok(self.value(name)?.unwrap_or(0))
     }
@@ -53,14 +51,14 @@ impl Words {
         self.number(name).map(Position)
     }
 
-    /// The shards in `name=1,2`; none if it is not there.
+    /// `name=1,2`, or none.
     pub(crate) fn shards(&mut self, name: &str) -> Parsed<Vec<ShardId>> {
         let Some(text) = self.value::<String>(name)? else { return Ok(vec![]) };
         let shard = |word: &str| word.parse().map(ShardId).map_err(|_| format!("which shard is '{word}'?"));
         text.split(',').map(shard).collect()
     }
 
-    /// The pairs in `name=1:20,3:40`; none if it is not there.
+    /// `name=1:20,3:40`, or none.
     pub(crate) fn pairs(&mut self, name: &str) -> Parsed<Vec<(u64, u64)>> {
         let text = self.value::<String>(name)?.unwrap_or_default();
         let pair = |word: &str| {
@@ -71,7 +69,7 @@ impl Words {
         words.map(|word| pair(word).ok_or(format!("what is '{word}'?"))).collect()
     }
 
-    /// The words that `read` understands.
+    /// Takes the words that `read` understands.
     fn all<T>(&mut self, read: impl Fn(&str) -> Option<T>) -> Vec<T> {
         let mut found = vec![];
         self.0.retain(|word| read(word).map(|value| found.push(value)).is_none());
@@ -106,7 +104,7 @@ impl Words {
         self.one("a record", read_record)
     }
 
-    /// Records, or ids with the shards that they go to, and how many bytes their records take.
+    /// Records, or ids with their shards and the bytes of their records.
     pub(crate) fn entries(&mut self) -> Vec<(RecordId, Content)> {
         self.all(|word| match word.strip_prefix('s') {
             None => read_record(word).map(|(id, record)| (id, Content::Record(record))),
@@ -119,12 +117,11 @@ impl Words {
         })
     }
 
-    /// Names, as runs.
     pub(crate) fn ids(&mut self) -> Vec<IdRun> {
         runs_of(self.all(read_id).into_iter())
     }
 
-    /// The ids in `what=a0,a1`; none if it is not there.
+    /// `what=a0,a1`, or none.
     pub(crate) fn ids_in(&mut self, what: &str) -> Parsed<Vec<IdRun>> {
         let text = self.value::<String>(what)?.unwrap_or_default();
         let ids = text.split(',').filter(|word| !word.is_empty());
@@ -132,18 +129,17 @@ impl Words {
         Ok(runs_of(ids.collect::<Parsed<Vec<_>>>()?.into_iter()))
     }
 
-    /// Names, of which those with `!` are no-ops.
+    /// `!` marks no-ops.
     pub(crate) fn bound(&mut self) -> Vec<BoundIds> {
         marked(&self.all(read_marked))
     }
 
-    /// The first word for names that nobody has.
+    /// The first word for empty positions.
     pub(crate) fn padding(&mut self) -> Option<IdRun> {
         self.one("padding", read_empty).ok()
     }
 
-    /// Names with their shards; `!` for no-ops. Those that nobody has are empty, as `empty:a0` or
-    /// `empty@7*5`.
+    /// Names with their shards; `!` marks no-ops. `empty:a0` and `empty@7*5` are empty positions.
     pub(crate) fn ordered(&mut self) -> Vec<Ordered> {
         let runs = self.all(|word| {
             if let Some(ids) = read_empty(word) {
@@ -158,7 +154,7 @@ impl Words {
         runs.into_iter().flatten().collect()
     }
 
-    /// Which shards hold positions: `2*s0+1*s1`.
+    /// `owned=2*s0+1*s1`: shards of positions.
     pub(crate) fn owned(&mut self) -> Parsed<Vec<Owned>> {
         let text = self.value::<String>("owned")?.ok_or("which shards?")?;
         let wrong = || format!("what is 'owned={text}'?");
@@ -169,7 +165,6 @@ impl Words {
         text.split('+').filter(|word| !word.is_empty()).map(|word| part(word).ok_or_else(wrong)).collect()
     }
 
-    /// Records at positions.
     pub(crate) fn stored(&mut self) -> Vec<(Position, RecordId, Record)> {
         self.all(|word| {
             let (position, record) = word.split_once(':')?;
@@ -215,16 +210,16 @@ impl Words {
         Ok(sessions)
     }
 
-    /// Complains about words that nobody understood.
+    /// Rejects words that no reader has taken.
     pub(crate) fn end(self) -> Parsed<()> {
         if self.0.is_empty() { Ok(()) } else { Err(format!("what is '{}'?", self.0.join(" "))) }
     }
 }
 
-/// The number that a client adds to its random number for each further session.
+/// Added to a client's random number for each further session.
 const NEXT_SESSION: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// `a`, `a'` or `a@5`, and what follows.
+/// `a`, `a'` or `a@5`, and the rest.
 fn read_session(word: &str) -> Option<(SessionId, &str)> {
     let letter = word.bytes().next().filter(|letter| (b'a'..=b'h').contains(letter))?;
     let rest = word[1..].trim_start_matches('\'');
@@ -251,20 +246,18 @@ fn read_record(word: &str) -> Option<(RecordId, Record)> {
     Some((id, Record::new(payload.as_bytes(), 0)))
 }
 
-/// `a0`.
 fn read_id(word: &str) -> Option<RecordId> {
     let (session, number) = read_session(word)?;
     Some(RecordId { session, number: number.parse().ok()? })
 }
 
-/// `a0` or `!a0`: whether it is a no-op.
+/// `a0`, or `!a0` for a no-op.
 fn read_marked(word: &str) -> Option<(RecordId, bool)> {
     let name = word.strip_prefix('!');
     Some((read_id(name.unwrap_or(word))?, name.is_some()))
 }
 
-/// Names of positions that nobody has: `empty:a0,a1`, or `empty@7*5` for five from position 7 on
-/// without any.
+/// Empty positions: `empty:a0,a1`, or `empty@7*5` for five from position 7 on, without names.
 pub(crate) fn empty(ids: IdRun) -> String {
     match is_junk(RecordId { session: ids.session, number: ids.first }) {
         true => format!("empty@{}*{}", ids.first, ids.count),
@@ -285,7 +278,6 @@ pub(crate) fn read_empty(word: &str) -> Option<IdRun> {
     Some(ids)
 }
 
-/// As runs that are no-ops, or are not.
 fn marked(ids: &[(RecordId, bool)]) -> Vec<BoundIds> {
     let same = ids.chunk_by(|(_, a), (_, b)| a == b);
     let runs = same.flat_map(|part| {
@@ -324,7 +316,7 @@ pub(crate) fn record(session: SessionId, number: u64, record: &Record) -> String
     }
 }
 
-/// `seq1`, `shard0.4`, `client1`, `node1`; the controller and the register are on node 1.
+/// `seq1`, `shard0.4`, `client1`, `node1`; a controller or register without a number is on node 1.
 pub(crate) fn address(address: Address) -> String {
     match address {
         Address::Node(NodeId(1), Endpoint::Register) => "register".into(),
@@ -339,7 +331,7 @@ pub(crate) fn address(address: Address) -> String {
     }
 }
 
-/// An address, and which incarnation of it speaks: `seq1#2`.
+/// An address with its incarnation: `seq1#2`.
 pub(crate) fn read_address(word: &str) -> Parsed<(Address, Incarnation)> {
     let (name, incarnation) = word.split_once('#').unwrap_or((word, "1"));
     let wrong = |_| format!("who is '{word}'?");
@@ -372,7 +364,7 @@ pub(crate) fn owned(owned: &[Owned]) -> String {
     list(owned, "+", |owned| format!("{}*s{}", owned.count, owned.shard))
 }
 
-/// The first incarnation of a node is `1`, its second `1#2`.
+/// `1`, or `1#2` for the second incarnation.
 pub(crate) fn member(member: &Member) -> String {
     match member.incarnation {
         Incarnation(1) => member.node.to_string(),
@@ -391,8 +383,7 @@ pub(crate) fn read_member(word: &str) -> Parsed<Member> {
     Ok(Member { node: NodeId(node), incarnation: Incarnation(incarnation) })
 }
 
-/// The replicas of each shard; one that joined later is written with where it did, one that left as
-/// `-`.
+/// The replicas of each shard; `@5` if it joined at position 5, `-` if it left.
 pub(crate) fn shards(shards: &[ShardMembers]) -> String {
     let of = |shard| {
         let Some(members) = shards.iter().find(|members| members.shard == shard) else {
@@ -429,7 +420,7 @@ pub(crate) fn view(view: &View) -> String {
     )
 }
 
-/// A view of the log that `entry` describes: what is not said is as at its creation.
+/// Defaults are as at the log's creation.
 pub(crate) fn read_view(words: &mut Words, entry: &LogEntry) -> Parsed<View> {
     let number = words.view()?;
     let default = list(&entry.sequencers, ",", ToString::to_string);
@@ -467,8 +458,7 @@ pub(crate) fn read_view(words: &mut Words, entry: &LogEntry) -> Parsed<View> {
     })
 }
 
-/// `0@3+5`: shard 0, which was in the view before, has positions below 3, and node 5 is to keep a
-/// copy, too.
+/// `0@3+5`: retired shard 0 has positions below 3, and node 5 must also keep a copy.
 fn read_retired(words: &mut Words, entry: &LogEntry) -> Parsed<Vec<RetiredShard>> {
     let Some(text) = words.value::<String>("retired")? else { return Ok(vec![]) };
     let of = |text: &str| {
@@ -488,7 +478,7 @@ fn read_retired(words: &mut Words, entry: &LogEntry) -> Parsed<Vec<RetiredShard>
     retired.ok_or_else(|| format!("who is retired in '{text}'?"))
 }
 
-/// `0@3..5`: what shard 0 lost.
+/// `0@3..5`: positions that shard 0 lost.
 pub(crate) fn read_gap(text: &str) -> Parsed<Gap> {
     let wrong = || format!("'{text}' is no gap");
     let (shard, range) = text.split_once('@').ok_or_else(wrong)?;
@@ -504,8 +494,8 @@ pub(crate) fn history(history: &ViewHistory) -> String {
     list(steps.chain(gaps), ",", |word| word)
 }
 
-/// The next number of each session, after `/` where it ended, after `>` in which it goes on, and
-/// where its numbers are bound, as far as it remembers; `!` for no-ops. And the floor.
+/// For each session: its next number, `/` its end, `>` its successor, and remembered positions; `!`
+/// marks no-ops. Then the floor.
 pub(crate) fn sessions(sessions: &Sessions) -> String {
     let ids = (0..8).map(|letter| SessionId::new(Position(0), letter + 1));
     let known = ids.filter_map(|id| Some((id, sessions.next(id)?)));
@@ -534,7 +524,7 @@ pub(crate) fn sessions(sessions: &Sessions) -> String {
     list(known.into_iter().chain(others).chain(floor), ",", |word| word)
 }
 
-/// ` name=value`, unless the value is what is usual.
+/// ` name=value`, unless the value is usual.
 pub(crate) fn unless<T: PartialEq + Display>(usual: T, name: &str, value: T) -> String {
     if value == usual { String::new() } else { format!(" {name}={value}") }
 }

@@ -1,4 +1,4 @@
-//! The machine of a script, and what stands for everything around it: a clock, a disk, a register.
+//! The machine of a script, with a clock, a disk and a register.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -29,7 +29,6 @@ use crate::messages;
 use crate::store;
 use crate::words::{Parsed, Words, address, read_address, read_gap, read_member, read_view};
 
-/// The node of the register and of the controllers.
 const CONTROL: NodeId = NodeId(1);
 
 pub(crate) struct World {
@@ -37,14 +36,13 @@ pub(crate) struct World {
     machine: Option<Role>,
     me: Member,
     limits: Limits,
-    /// The entry that the register holds, and what it was asked last.
+    /// The register's entry, and the last question to it.
     entry: LogEntry,
     asked: Option<control::Message>,
     issued: Ticket,
     durable: Ticket,
     journal: Vec<(Ticket, Bytes)>,
     store: Vec<(Ticket, StorageCommand)>,
-    /// The reads that the store has not answered.
     reads: BTreeMap<Ticket, ReadRange>,
     happened: Vec<String>,
 }
@@ -92,7 +90,7 @@ impl Default for World {
 }
 
 impl World {
-    /// The effects since the last time. Five or more that are the same become one line.
+    /// Effects since the last call. Five or more equal ones become one line.
     pub(crate) fn take_effects(&mut self) -> Vec<String> {
         let happened = std::mem::take(&mut self.happened);
         let runs = happened.chunk_by(|a, b| a == b);
@@ -103,7 +101,6 @@ impl World {
         lines.collect()
     }
 
-    /// SealOutcome one line of a script.
     pub(crate) fn command(&mut self, line: &str) -> Parsed<()> {
         let mut words = Words::new(line);
         let first = words.next()?;
@@ -141,7 +138,7 @@ impl World {
         words.end()
     }
 
-    /// The inbox is empty: wakes the machine if it is due.
+    /// Wakes the machine while it is due.
     pub(crate) fn drain(&mut self) -> Parsed<()> {
         for _ in 0..100 {
             if self.deadline().is_none_or(|at| at > self.now) {
@@ -152,7 +149,7 @@ impl World {
         Err("the machine wants to be woken for ever".into())
     }
 
-    /// `4ms` and the like. The machine is woken whenever it is due.
+    /// `4ms`. Wakes the machine when it is due.
     fn wait(&mut self, text: &str) -> Parsed<()> {
         let ms = text.strip_suffix("ms").and_then(|ms| ms.parse().ok()).ok_or("how many ms?")?;
         let end = self.now + Duration::from_millis(ms);
@@ -199,8 +196,7 @@ impl World {
         limits.replace_after = replace_after.unwrap_or(limits.replace_after);
         let orphan_check_after = words.value("orphan-check-after-ms")?.map(Duration::from_millis);
         limits.orphan_check_after = orphan_check_after.unwrap_or(limits.orphan_check_after);
-        // Scripts tell of one thing after the other: nothing gathers unless it is what they are
-        // about.
+        // Nothing gathers by default, so that events come one by one.
         limits.order_every = Duration::from_millis(words.value("order-every-ms")?.unwrap_or(0));
         limits.waiting_reads = words.value("waiting-reads")?.unwrap_or(limits.waiting_reads);
         limits.waiting_locates = words.value("waiting-locates")?.unwrap_or(limits.waiting_locates);
@@ -210,8 +206,8 @@ impl World {
         Ok(())
     }
 
-    /// Registers a view. `lost=0@3..5` gives up positions of a shard with it; `trimmed=7` says that
-    /// every replica has trimmed below.
+    /// `lost=0@3..5` accepts the loss of a shard's positions; `trimmed=7`: every replica has
+    /// trimmed below.
     fn view(&mut self, words: &mut Words) -> Parsed<()> {
         let gap = words.value::<String>("lost")?.map(|word| read_gap(&word)).transpose()?;
         let trimmed = words.position("trimmed")?;
@@ -278,7 +274,7 @@ impl World {
         }
     }
 
-    /// Lets the client open a session, in an empty log.
+    /// The log is empty.
     fn open_session(&mut self) -> Parsed<()> {
         self.command("request 0 session")?;
         self.drain()?;
@@ -292,7 +288,7 @@ impl World {
         Ok(())
     }
 
-    /// Lets the machine start a view, which is registered for it unless it is.
+    /// Makes the machine start a view.
     fn join(&mut self, number: ViewNumber) -> Parsed<()> {
         if self.entry.view_number() != number {
             self.view(&mut Words::new(&format!("v{number}")))?;
@@ -303,7 +299,7 @@ impl World {
                 self.command(&format!("controller: stage v{number} ordered={start}"))?
             }
             Some(Role::Shard(..)) => {
-                // As the first view of a log, whatever its number: nothing came before it.
+                // As the first view of a log, for any number.
                 let entry = LogEntry { view: None, ..self.entry.clone() };
                 let message = shard::Message::Fence { claim: number, entry }.into();
                 self.step(Input::Message { from: read_address("controller")?.0, message })?;
@@ -316,7 +312,6 @@ impl World {
         Ok(())
     }
 
-    /// Starts the machine again with what was durable.
     fn restart(&mut self) -> Parsed<()> {
         let durable = self.durable;
         let options = Options { limits: self.limits, ..Options::default() };
@@ -349,7 +344,6 @@ impl World {
         Ok(())
     }
 
-    /// The message that a line tells the machine, written as an effect is.
     pub(crate) fn read_back(&self, line: &str) -> Parsed<String> {
         let mut words = Words::new(line);
         let sender = words.next()?;
@@ -360,7 +354,6 @@ impl World {
         Ok(format!("{sender} {}", effects::message(&message)))
     }
 
-    /// The input that a line gives the machine.
     fn input(&mut self, first: &str, words: &mut Words) -> Parsed<Option<Input<Message, Request>>> {
         if let Some(sender) = first.strip_suffix(':') {
             let (from, incarnation) = read_address(sender)?;
@@ -542,7 +535,7 @@ fn record(words: &mut Words) -> Parsed<Record> {
     })
 }
 
-/// A host takes from a client's connection only what a client may say.
+/// A host rejects all other messages of a client.
 fn assert_host_admits(effects: &[ClientEffect]) {
     for effect in effects {
         if let Effect::Send { to: Address::Node(_, endpoint), message } = effect {
@@ -551,7 +544,7 @@ fn assert_host_admits(effects: &[ClientEffect]) {
     }
 }
 
-/// How far a store's read comes that finds these records.
+/// End of a store's read that finds these records.
 fn upto(records: &[Stored], range: ReadRange) -> Position {
     let bytes: usize = records.iter().map(|stored| stored.record.memory()).sum();
     let is_enough = records.len() >= range.max_records as usize || bytes >= range.max_bytes as usize;

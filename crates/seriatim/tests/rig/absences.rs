@@ -1,5 +1,4 @@
-//! A node that is away for less time than `replace_after_ms`: another one takes new records in its
-//! place, and copies nothing.
+//! A node away for less than `replace_after_ms`: a stand-in takes new records, and copies nothing.
 
 use std::time::Duration;
 
@@ -30,7 +29,7 @@ async fn a_node_that_is_soon_back_has_only_the_difference_copied() {
     for order in Order::ALL {
         cli.good_on(&["append", &order.to_string()], b"while node 3 is away\n").await;
     }
-    // Longer than a new replica waits in any case before it copies.
+    // Longer than a new replica's delay before it copies.
     tokio::time::sleep(Duration::from_secs(2)).await;
     members.restart(away).await;
     let status = cli.run(&["status", "--wait", "50"]).await;
@@ -45,7 +44,7 @@ async fn a_node_that_is_soon_back_has_only_the_difference_copied() {
     }
 }
 
-/// The nodes with replicas of each log's shard, sorted.
+/// Nodes of each log's shard, sorted.
 async fn assigned(client: &Client) -> Vec<Vec<NodeId>> {
     let mut all = vec![];
     for order in Order::ALL {

@@ -1,4 +1,4 @@
-//! The acceptance test of the first version: the command line alone, a file in, the same file out.
+//! Acceptance test of the first version: by command line only, a file in, the same file out.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,6 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use crate::cluster::{Cluster, connect};
 use crate::command::{CommandLine, text};
 
-/// How many lines of real text are appended, at least.
 const LINES: usize = 20_000;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -29,7 +28,7 @@ async fn what_has_no_meaning_where_positions_come_first_is_refused() {
     assert_eq!(receipt.position.map(|position| position.0), Some(0), "a receipt has its position");
 }
 
-/// A program that kept its first session goes on, however often it is restarted.
+/// A program with its first session resumes after any number of restarts.
 pub(crate) async fn goes_on_from_its_first_session(order: Order) {
     let name = order.properties().name;
     let cluster = Cluster::start(&[]).await;
@@ -43,11 +42,10 @@ pub(crate) async fn goes_on_from_its_first_session(order: Order) {
         options.resume = first;
         let log = client.log_with(name, options).await.expect("it is there");
         let session = log.session().await.expect("it has a session");
-        // From the start, again and again, and each time one more. The answers that an earlier run
-        // got stay true.
+        // Each run repeats all lines and adds one. Earlier answers stay true.
         for line in 0..runs {
             match log.append_sync(format!("line {line}")).await {
-                // Where cuts order, the end of each session takes a position as well.
+                // Where cuts order, the end of a session also takes a position.
                 Ok(position) if line + 1 == runs => {
                     assert!(order.has_cuts() || position == Position(line), "{order}, {runs} runs");
                     assert!(told.last().is_none_or(|last| *last < position), "{order}, {runs} runs");
@@ -71,7 +69,7 @@ pub(crate) async fn goes_on_from_its_first_session(order: Order) {
     assert!(matches!(failed, AppendError::SessionExpired(_)), "{order}: {failed}");
 }
 
-/// A program that lives on is shut out by the one that goes on with its session.
+/// A resumed session excludes the earlier run that is still alive.
 pub(crate) async fn shuts_out_an_earlier_run(order: Order) {
     let name = order.properties().name;
     let cluster = Cluster::start(&[]).await;
@@ -81,7 +79,7 @@ pub(crate) async fn shuts_out_an_earlier_run(order: Order) {
     let (earlier, later) = (connected().await, connected().await);
     let old = earlier.log(name).await.expect("it is there");
     let (session, first) = old.session().await.expect("it has a session");
-    // Nobody waits for what became of these.
+    // The program does not wait for these.
     let mut in_flight = vec![];
     for line in 0..3 {
         let sent = old.submit(format!("line {line}")).await;
@@ -98,7 +96,7 @@ pub(crate) async fn shuts_out_an_earlier_run(order: Order) {
         let is_told = matches!(outcome, Ok(_) | Err(AppendError::SessionExpired(_)));
         assert!(is_told, "{order}: {outcome:?}");
     }
-    // Its next session is its own.
+    // Its next session is independent.
     let mut told = 0;
     while let Err(cause) = old.append("late", AppendOptions::default()).await {
         assert!(matches!(cause, AppendError::SessionExpired(_)) && told == 0, "{order}: {cause}");
@@ -129,7 +127,7 @@ async fn lines_go_to_the_shard_that_is_named() {
     assert!(said.contains("order erwin-bb") && said.contains("--order erwin-st"), "{said}");
 }
 
-/// A file comes back as it went in, through kills and trims.
+/// A file comes back unchanged, through kills and trims.
 pub(crate) async fn accept(order: Order) {
     // Where positions are given in advance, some have no record.
     let has_empty = order.has_quotas();
@@ -163,7 +161,7 @@ pub(crate) async fn accept(order: Order) {
         "it goes on where it was"
     );
 
-    // The rest takes lines for positions.
+    // The rest equates lines and positions.
     if !has_empty {
         trimmed(&mut cluster, &cli, &input).await;
         followed(&cli, 2 * lines as u64).await;
@@ -171,7 +169,7 @@ pub(crate) async fn accept(order: Order) {
     assert_eq!(cluster.complaints(), "", "nothing is worth a warning");
 }
 
-/// Trims the first hundred lines; before and after a kill it is the same.
+/// Trims the first hundred lines; checks before and after a kill.
 async fn trimmed(cluster: &mut Cluster, cli: &CommandLine, input: &[u8]) {
     let line = |index: usize| input.split_inclusive(|byte| *byte == b'\n').nth(index).expect("it has more");
     let said = cli.good(&["trim", "orders", "100"]).await;
@@ -198,7 +196,7 @@ async fn trimmed(cluster: &mut Cluster, cli: &CommandLine, input: &[u8]) {
     assert_eq!(cli.good(&["read", "orders", "--count", "1"]).await, line(100));
 }
 
-/// `tail` prints what is appended from its start on, and stops at an interrupt.
+/// `tail` prints new records and stops at an interrupt.
 async fn followed(cli: &CommandLine, tail: u64) {
     let mut child = cli.begin(&["tail", "orders", "--from", &(tail - 1).to_string(), "--json"]);
     let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
@@ -220,7 +218,6 @@ async fn followed(cli: &CommandLine, tail: u64) {
     assert!(status.expect("it stops").expect("it can be waited for").success());
 }
 
-/// The sources of the workspace, as often as it takes.
 fn real_lines() -> Vec<u8> {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut sources = vec![];

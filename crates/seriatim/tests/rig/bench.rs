@@ -1,4 +1,4 @@
-//! `seriatim bench` measures what it says. How fast anything is, is not asserted.
+//! Checks that `seriatim bench` reports its figures, not how fast they are.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::command::{CommandLine, text};
 
-/// Runs a bench briefly. What it wrote as JSON, and what it printed.
+/// Runs a short bench; returns its JSON and output.
 async fn bench(directory: &Path, line: &str) -> (Value, String) {
     let json = directory.join("figures.json");
     let path = json.to_str().expect("a path in plain letters");
@@ -54,7 +54,7 @@ async fn with_a_delay_line_nothing_is_faster_than_a_round_trip() {
     assert!(printed.contains("with 20ms between a message and its answer"), "{printed}");
     for row in [0, 1] {
         let row = &json["rows"][row];
-        // A machine that is too busy for it has no latency, and says so.
+        // A machine that is too busy reports no latency, with a note.
         let p50_us = row["p50_us"].as_f64();
         assert!(p50_us.is_some_and(|p50_us| p50_us >= 20_000.0) || row["note"].is_string(), "{json}");
     }
@@ -122,7 +122,7 @@ async fn the_other_benches_measure_something() {
         ),
         ("metadata --duration 1 --batch 1,16", 1, &["names_per_s", "names_per_clock_s"]),
         ("grow --duration 1 --size 100 --order erwin-st", 0, &["rate_per_s", "gap_ms"]),
-        // How long somebody stalls is not to be chosen.
+        // The stalled node is fixed.
         ("stall --rtt 1ms", 0, &["gap_ms"]),
     ] {
         let (json, _) = bench(directory.path(), &format!("{line} --rounds 1")).await;
@@ -191,7 +191,7 @@ async fn the_bench_finds_the_gap_and_its_parts() {
         assert!(row["name"] == name && printed.contains(name), "{printed}{report}");
         let round = &row["rounds"][0];
         assert!(is_positive(&round["gap_ms"]), "{report}");
-        // Where sequencing replicas hold nothing, there is nothing to seal.
+        // Sequencing replicas without state need no seal.
         let parts = ["detect", "claim", "seal", "fence", "flush", "stage", "register", "resume"];
         for part in parts.into_iter().filter(|part| !name.starts_with("corfu") || *part != "seal") {
             assert!(round[format!("{part}_ms")].is_f64(), "{part}: {report}");

@@ -1,5 +1,4 @@
-//! The command line as a bridge: a program in any language drives it by its standard input and
-//! output, and goes on after an interruption.
+//! The command line as a bridge for programs in any language, with resumption after interruptions.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +16,6 @@ use crate::command::{CommandLine, text};
 use crate::members::Members;
 use crate::process::peak_memory;
 
-/// How long what must happen may take on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 async fn with_log(order: &str, test: impl AsyncFnOnce(&CommandLine, &Path)) {
@@ -56,8 +54,7 @@ async fn each_receipt_is_printed_when_it_is_known() {
     .await;
 }
 
-/// Complete records are in the log while the end of the next one is still to come, and an interrupt
-/// names that one.
+/// Complete records are in the log before the next one ends; an interrupt names the incomplete one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn complete_records_are_appended_before_the_next_one_is_complete() {
     with_log("erwin-st", async |cli, scratch| {
@@ -105,8 +102,8 @@ async fn complete_records_are_appended_before_the_next_one_is_complete() {
     .await;
 }
 
-/// More is given to the command than may be in flight at once, and then nothing is acknowledged any
-/// more: what was is printed.
+/// The command has more input than fits in flight, then acknowledgements stop: it prints all
+/// earlier receipts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn receipts_do_not_wait_for_room_to_submit_more() {
     let members = Members::start(1).await;
@@ -123,7 +120,7 @@ async fn receipts_do_not_wait_for_room_to_submit_more() {
             given.send_modify(|count| *count += 1);
         }
     });
-    // 16 MiB may be in flight, and a few lines are read ahead: so some of these are acknowledged.
+    // 16 MiB fit in flight, and a few lines are read ahead, so some are acknowledged.
     so_many.wait_for(|count| *count >= 40).await.expect("it reads on");
     members.signal(one, Signal::STOP);
     let mut receipts = BufReader::new(child.stdout.take().expect("it is piped")).lines();
@@ -184,9 +181,8 @@ async fn records_may_have_lines_of_their_own() {
     .await;
 }
 
-/// Runs a command again until all that can be is in the log; the lines that are not, counted
-/// from 1. In `erwin-st` a client that is killed may have named a record that never reached its
-/// shard.
+/// Repeats a command until all possible records are in the log; returns the missing lines. In
+/// `erwin-st` a killed client may have announced a record that never reached its shard.
 async fn gone_on(cli: &CommandLine, append: &[&str]) -> Vec<usize> {
     loop {
         let output = cli.run(append).await;
@@ -202,7 +198,7 @@ async fn gone_on(cli: &CommandLine, append: &[&str]) -> Vec<usize> {
     }
 }
 
-/// Interrupts appends again and again, in every way, and lets each go on.
+/// Interrupts and resumes appends repeatedly, in every way.
 pub(crate) async fn interrupted(order: Order) {
     let order = order.properties().name;
     with_log(order, async |cli, scratch| {
@@ -255,8 +251,8 @@ pub(crate) async fn interrupted(order: Order) {
     .await;
 }
 
-/// A run that resumes a session of `scalog` leaves a no-op, also where it has nothing to append:
-/// the last position of the log has no record then.
+/// A resumed `scalog` session leaves a no-op even without appends, so the last position has no
+/// record.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_log_is_read_to_its_end_where_that_has_no_record_and_records_are_counted() {
     with_log("scalog", async |cli, scratch| {
@@ -285,7 +281,6 @@ async fn a_log_is_read_to_its_end_where_that_has_no_record_and_records_are_count
     .await;
 }
 
-/// Lines of JSON, as they come.
 struct Events(Lines<BufReader<ChildStdout>>);
 
 impl Events {
@@ -294,9 +289,8 @@ impl Events {
         serde_json::from_str(&line.expect("it can be read").expect("a line")).expect("a line of JSON")
     }
 
-    /// The next event that does more than confirm. Positions behind the last record that stay empty
-    /// become final after it, and are confirmed when they are, be it long before the next record or
-    /// not at all.
+    /// The next event that is no confirmation. Empty positions after the last record may be
+    /// confirmed much later, or never.
     async fn next_record(&mut self) -> Value {
         loop {
             let event = self.next().await;
@@ -320,7 +314,7 @@ async fn a_speculative_tail_is_given_each_record_and_told_that_it_is_final() {
                 assert_eq!(record["record"], format!("line {number}"), "{order}");
                 predicted += u32::from(record["speculative"].as_bool().expect("it says so"));
                 let position = record["position"].as_u64().expect("a number");
-                // Positions without a record are confirmed alike.
+                // Empty positions are confirmed alike.
                 while events.next().await["confirm"].as_u64().expect("nothing fails") <= position {}
             }
             let foretells = order.is_lazy() || order.has_quotas();
@@ -435,10 +429,8 @@ async fn a_tail_that_nobody_reads_holds_little_and_slows_no_other() {
     }
 }
 
-/// Lines of 4000 bytes: so many that it shows if a tail holds all of them.
 const LINES: usize = 20_000;
-/// The bytes that a tail may hold: what each shard sends ahead, what waits for the program, and the
-/// program itself.
+/// Memory limit of a tail: data in flight, records for the program, and the program.
 const TAIL_BYTES: u64 = 48 << 20;
 const _: () = assert!(TAIL_BYTES < LINES as u64 * 4000);
 

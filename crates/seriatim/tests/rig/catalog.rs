@@ -1,5 +1,4 @@
-//! Kills while logs are created and deleted: each is done wholly or not at all, and what is deleted
-//! stays deleted.
+//! Kills during creation and deletion of logs: each is atomic, and deleted logs stay deleted.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,7 +12,7 @@ use seriatim_client::{AppendOptions, Client, ControlError, LogConfig, LogEntry};
 use crate::cluster::Cluster;
 use crate::workload::DEADLINE;
 
-/// How long a request waits whose server may be dead.
+/// Time limit of a request to a possibly dead server.
 const BRIEF: Duration = Duration::from_millis(500);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -49,7 +48,6 @@ async fn rounds(options: &'static [&'static str], seed: u64) {
         assert!(!options.is_empty() || !directories(&cluster, &entry).is_empty(), "it has files");
         kill_while_deleting(&mut cluster, after()).await;
         gone_for_good("made", &entry, &mut cluster).await;
-        // The others do not notice.
         log.append_sync(format!("{records}")).await.expect("it goes on");
         records += 1;
         assert_eq!(log.check_tail().await.expect("the tail").0, records);
@@ -57,13 +55,13 @@ async fn rounds(options: &'static [&'static str], seed: u64) {
     assert_eq!(cluster.complaints(), "", "seed {seed}: nothing is worth a warning");
 }
 
-/// A client that dies with its cluster.
+/// A client that ends with its cluster.
 async fn doomed(cluster: &Cluster) -> Client {
     cluster.client(BRIEF).await
 }
 
-/// Kills the cluster while a client asks for something, and starts it again. The answer, if there
-/// was one in time: whether there is is left to chance, and both must be right.
+/// Kills the cluster during a request, then restarts it. Returns the answer, if it came in time;
+/// both outcomes are valid.
 async fn cut_short<T: Send + 'static>(
     cluster: &mut Cluster,
     after: Duration,
@@ -73,7 +71,7 @@ async fn cut_short<T: Send + 'static>(
     let outcome = tokio::time::timeout(after, &mut task).await;
     cluster.kill().await;
     if outcome.is_err() {
-        // A client that lived on would ask again, and create what is deleted by then.
+        // A surviving client would repeat the request, and create a log that is deleted by then.
         task.abort();
         let _ = task.await;
     }
@@ -92,7 +90,7 @@ async fn kill_while_creating(cluster: &mut Cluster, after: Duration) {
     }
 }
 
-/// The log is there after all, or can be made now. Either way it works, under an id that is new.
+/// Finds or creates the log; it works, with a new id.
 async fn made_sure(name: &str, cluster: &Cluster, ids: &mut BTreeSet<seriatim_model::LogId>) -> LogEntry {
     let client = cluster.client(DEADLINE).await;
     let entry = match client.lookup(name).await {
@@ -130,8 +128,7 @@ async fn kill_while_deleting(cluster: &mut Cluster, after: Duration) {
     }
 }
 
-/// It is not there, not after a kill either; its files go, and it can be told from a new one of its
-/// name.
+/// The log is deleted, also after a kill. Its files go, and a new log with its name is distinct.
 async fn gone_for_good(name: &str, entry: &LogEntry, cluster: &mut Cluster) {
     let client = cluster.client(DEADLINE).await;
     let old = client.log(name).await.expect_err("it is deleted");
@@ -152,7 +149,6 @@ async fn gone_for_good(name: &str, entry: &LogEntry, cluster: &mut Cluster) {
     assert!(directories(cluster, entry).is_empty(), "nor do its files come back");
 }
 
-/// The directories of a log on the nodes' disks.
 fn directories(cluster: &Cluster, entry: &LogEntry) -> Vec<PathBuf> {
     let nodes = fs::read_dir(cluster.data()).expect("the data of the cluster");
     let own = |node: PathBuf| node.join("logs").join(format!("{:016x}", entry.id.0));

@@ -13,12 +13,10 @@ use crate::command::{CommandLine, text};
 use crate::members::Members;
 use crate::workload::DEADLINE;
 
-/// How many shards join.
 const JOIN: u32 = 4;
 
 type Payloads = BTreeMap<Position, Vec<u8>>;
 
-/// A program that reads the records of some shards from the beginning on.
 struct Reader {
     options: SubscribeOptions,
     has: Arc<Mutex<Payloads>>,
@@ -33,8 +31,7 @@ impl Reader {
         Self { options, has, task }
     }
 
-    /// Compares this subscription with one that begins now and ends at the tail: this one has the
-    /// same records.
+    /// Compares its records with those of a new subscription up to the tail.
     async fn has_all(self, log: &Log, tail: Position) {
         let Self { options, has, task } = self;
         let after = Arc::default();
@@ -52,7 +49,7 @@ impl Reader {
         let in_time = tokio::time::timeout(Duration::from_secs(20), is_there).await.is_ok();
         task.abort();
         let mut has = has.lock().expect("nobody panicked");
-        // An append that was under way may have brought more.
+        // A concurrent append may have added more.
         has.split_off(&tail);
         let missed: Vec<u64> = after.keys().filter(|at| !has.contains_key(at)).map(|at| at.0).collect();
         assert!(
@@ -64,7 +61,7 @@ impl Reader {
     }
 }
 
-/// Takes note of what a subscription delivers, and of what turns out void.
+/// Collects delivered records, without void ones.
 async fn collect(mut events: Subscription, has: Arc<Mutex<Payloads>>) {
     while let Some(event) = events.next().await {
         let mut has = has.lock().expect("nobody panicked");
@@ -80,7 +77,6 @@ async fn collect(mut events: Subscription, has: Arc<Mutex<Payloads>>) {
     }
 }
 
-/// Appends to all shards that take records until the task is ended.
 async fn append_on(cli: CommandLine, name: String) {
     let lines: Vec<u8> = (0..40).flat_map(|line| format!("{line}\n").into_bytes()).collect();
     loop {
@@ -88,8 +84,7 @@ async fn append_on(cli: CommandLine, name: String) {
     }
 }
 
-/// One more shard joins. Returns the log as it is before the shard has joined, unless that is over
-/// too soon.
+/// A shard joins. Returns a log handle opened before the join, unless the join was too fast.
 async fn joins(client: &Client, name: &str) -> (ShardId, Option<Log>) {
     let before = client.lookup(name).await.expect("the log is there").shards.len();
     let adding = tokio::spawn({
@@ -107,8 +102,7 @@ async fn joins(client: &Client, name: &str) -> (ShardId, Option<Log>) {
     (adding.await.expect("it is added"), found)
 }
 
-/// Programs read some shards while others join, and subscribe to shards that are about to join:
-/// each has every record of its shards.
+/// Programs subscribe to present and joining shards; each receives every record of its shards.
 pub(crate) async fn read_while_others_join(order: Order) {
     let members = Members::start(3).await;
     let client = members.client(DEADLINE).await;
@@ -126,7 +120,7 @@ pub(crate) async fn read_while_others_join(order: Order) {
     }
     for _ in 0..JOIN {
         let (shard, early) = joins(&client, &name).await;
-        // A log that is opened later has the shard from the beginning, which is worth a try, too.
+        // A handle opened later knows the shard from the start, which is also tested.
         let log = match early {
             Some(early) => early,
             None => client.log(&name).await.expect("the log opens"),
@@ -167,7 +161,7 @@ async fn tail_says_which_shards_cannot_be_chosen() {
     cli.good(&["log", "remove-shard", "t", "1"]).await;
     assert_eq!(read("1").await, "one\ntwo\n", "it takes no new records, and has these");
     cli.good(&["trim", "t", &tail]).await;
-    // The next view drops a shard that has no records left.
+    // The next view drops an empty closed shard.
     cli.good(&["log", "add-shard", "t"]).await;
     let (_, said) = cli.bad(&["tail", "t", "--from", "0", "--shards", "1"]).await;
     assert!(said.contains("the log has no shard 1; it has 0, 2") && said.lines().count() == 1, "{said}");

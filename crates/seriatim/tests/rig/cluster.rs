@@ -1,5 +1,4 @@
-//! A real cluster: the binary's `dev` in a process of its own, with its data in a directory of its
-//! own.
+//! A real cluster: `dev` in its own process with its own data directory.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -14,7 +13,7 @@ use tokio::time::timeout;
 use crate::process::{NO_DISK_WARNING, Process, TIMEOUT, own_host, said};
 use crate::surroundings::Surroundings;
 
-/// A cluster that can be killed and started again. Dropping it kills it and deletes its data.
+/// A cluster that tests kill and restart. Dropping it kills it and deletes its data.
 pub(crate) struct Cluster {
     process: Option<Process>,
     address: String,
@@ -24,12 +23,11 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Starts a new cluster with these options of `dev`, and waits until it serves.
+    /// Starts a cluster with these options of `dev`; waits until it serves.
     pub(crate) async fn start(options: &'static [&'static str]) -> Self {
         Self::start_in(Surroundings::default(), options).await
     }
 
-    /// The same, there.
     pub(crate) async fn start_in(surroundings: Surroundings, options: &'static [&'static str]) -> Self {
         let directory = tempfile::tempdir().expect("a directory for the cluster");
         let address = format!("{}:0", own_host());
@@ -39,37 +37,33 @@ impl Cluster {
         cluster
     }
 
-    /// Where it listens; the same after each restart.
     pub(crate) fn address(&self) -> &str {
         &self.address
     }
 
-    /// Where its data is.
     pub(crate) fn data(&self) -> PathBuf {
         self.directory.path().join("data")
     }
 
-    /// The most memory that its process ever had, in bytes.
     pub(crate) fn peak_memory(&self) -> u64 {
         self.process.as_ref().expect("it runs").peak_memory()
     }
 
-    /// From here on no file that it writes may become longer than this, in bytes.
+    /// Limits the size of files that it writes, in bytes.
     pub(crate) fn limit_file_sizes(&self, bytes: u64) {
         self.process.as_ref().expect("it runs").limit_file_sizes(bytes);
     }
 
-    /// A place for a test's own files.
+    /// Directory for the test's own files.
     pub(crate) fn scratch(&self) -> &Path {
         self.directory.path()
     }
 
-    /// A client whose operations wait for so long.
     pub(crate) async fn client(&self, deadline: Duration) -> Client {
         connect(&self.address, deadline).await
     }
 
-    /// Starts the process; it does not serve yet.
+    /// Starts the process without waiting.
     pub(crate) fn spawn(&mut self) {
         assert!(self.process.is_none(), "it runs already");
         let data = self.data();
@@ -79,45 +73,39 @@ impl Cluster {
         self.process = Some(Process::spawn(arguments, self.words(), &self.surroundings));
     }
 
-    /// Waits until it serves.
     pub(crate) async fn ready(&mut self) {
         self.address = self.process.as_mut().expect("it was spawned").ready().await;
     }
 
-    /// Waits until it serves, but not for longer than `at_most`. Whether it does.
     pub(crate) async fn ready_within(&mut self, at_most: Duration) -> bool {
         timeout(at_most, self.ready()).await.is_ok()
     }
 
-    /// `kill -9`.
     pub(crate) async fn kill(&mut self) {
         self.process.take().expect("it runs").kill().await;
     }
 
-    /// `kill -9`, and a new start on the same data and address.
     pub(crate) async fn kill_and_restart(&mut self) {
         self.kill().await;
         self.spawn();
         self.ready().await;
     }
 
-    /// Sends a signal, and waits for the end of the process.
     pub(crate) async fn stop(&mut self, signal: Signal) -> ExitStatus {
         self.process.take().expect("it runs").stop(signal).await
     }
 
-    /// Waits for the end of the process, which `cause` brings about.
     pub(crate) async fn end(&mut self, cause: &str, at_most: Duration) -> ExitStatus {
         self.process.take().expect("it runs").end(cause, at_most).await
     }
 
-    /// The server's words on standard error, over all its runs.
+    /// Standard error of all its runs.
     pub(crate) fn says(&self) -> String {
         said(&self.words())
     }
 
-    /// The complaints it made. That a node was lost, or a log unavailable, is no complaint: tests
-    /// do that to it, and so does a busy machine.
+    /// Complaints on standard error, without those that tests and busy machines cause: lost nodes,
+    /// unavailable logs, slow disks.
     pub(crate) fn complaints(&self) -> String {
         let said = self.says();
         let passing = [" INFO ", "is taken for gone", " unavailable: ", " slow disk: ", " still stopping: "];
@@ -129,7 +117,7 @@ impl Cluster {
     }
 }
 
-/// A client whose operations wait for so long. Waits for a cluster that is about to come back.
+/// Connects a client, also to a cluster that is restarting.
 pub(crate) async fn connect(address: &str, deadline: Duration) -> Client {
     let mut options = ClientOptions::default();
     options.deadline = deadline;

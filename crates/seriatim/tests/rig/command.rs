@@ -1,4 +1,4 @@
-//! The command line, run as a script runs it.
+//! The command line as scripts run it.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -11,10 +11,8 @@ use tokio::process::{Child, Command};
 
 use crate::process::BINARY;
 
-/// How long a command may take.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The command line with a cluster to talk to.
 #[derive(Clone, Debug)]
 pub(crate) struct CommandLine {
     server: String,
@@ -32,17 +30,15 @@ impl CommandLine {
         command
     }
 
-    /// Runs a command, with nothing to read.
     pub(crate) async fn run(&self, arguments: &[&str]) -> Output {
         self.run_on(arguments, b"").await
     }
 
-    /// Runs a command that reads `input`.
     pub(crate) async fn run_on(&self, arguments: &[&str], input: &[u8]) -> Output {
         let mut child = self.command(arguments).stdin(Stdio::piped()).spawn().expect("the binary starts");
         let mut stdin = child.stdin.take().expect("it is piped");
         let feed = async move {
-            // A command that fails early reads no more; its output tells why.
+            // A failed command does not read the rest.
             let _ = stdin.write_all(input).await;
         };
         let both = async { tokio::join!(feed, child.wait_with_output()).1 };
@@ -51,20 +47,18 @@ impl CommandLine {
         output.expect("its output can be read")
     }
 
-    /// Runs a command that must succeed and say nothing on standard error; what it printed.
+    /// Runs a command that must succeed without errors; returns its output.
     pub(crate) async fn good(&self, arguments: &[&str]) -> Vec<u8> {
         self.good_on(arguments, b"").await
     }
 
-    /// The same, with something to read.
     pub(crate) async fn good_on(&self, arguments: &[&str], input: &[u8]) -> Vec<u8> {
         let output = self.run_on(arguments, input).await;
         assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""), "{arguments:?}");
         output.stdout
     }
 
-    /// Runs a command that must fail with one line on standard error; what it printed, and that
-    /// line.
+    /// Runs a command that must fail with one line; returns its output and that line.
     pub(crate) async fn bad(&self, arguments: &[&str]) -> (Vec<u8>, String) {
         let output = self.run(arguments).await;
         let said = text(&output.stderr).to_owned();
@@ -74,7 +68,7 @@ impl CommandLine {
         (output.stdout, said)
     }
 
-    /// A command's output goes to a file, for a test that compares whole logs.
+    /// Writes the output to a file, for large logs.
     pub(crate) async fn good_into(&self, arguments: &[&str], path: &Path) {
         let mut command = self.command(arguments);
         let file = File::create(path).expect("a file for the output");
@@ -84,13 +78,11 @@ impl CommandLine {
         assert!(status.success(), "{arguments:?}: {status}");
     }
 
-    /// Starts a command that goes on by itself.
     pub(crate) fn begin(&self, arguments: &[&str]) -> Child {
         self.command(arguments).stdin(Stdio::null()).spawn().expect("the binary starts")
     }
 
-    /// Runs a server that waits in vain for what another process holds; the last line on its
-    /// standard error.
+    /// Runs a server until it stops waiting for another process; returns its last error line.
     pub(crate) async fn held_up(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments).await;
         let said = text(&output.stderr);
@@ -101,19 +93,16 @@ impl CommandLine {
         last.to_owned()
     }
 
-    /// Starts a command that goes on by itself, and reads what it is given.
     pub(crate) fn begin_on(&self, arguments: &[&str]) -> Child {
         self.command(arguments).stdin(Stdio::piped()).spawn().expect("the binary starts")
     }
 
-    /// The tail, as a script gets it.
     pub(crate) async fn tail_of(&self, log: &str) -> u64 {
         let printed = self.good(&["check-tail", log]).await;
         text(&printed).trim_end().parse().expect("a number alone")
     }
 }
 
-/// Output that must be text.
 pub(crate) fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).expect("it is text")
 }

@@ -1,10 +1,9 @@
-//! The scenarios that a log of each ordering passes with real processes, one after the other. An
-//! ordering is in them by being in [`Order::ALL`]; a scenario that cannot be for some of them says
-//! which property they lack, and why it matters.
+//! Scenarios for a log of each ordering with real processes, in sequence. All orderings of
+//! [`Order::ALL`] run; a scenario that excludes some names the property that they lack, and the
+//! reason.
 //!
-//! Scenarios in which logs of all orderings share one cluster are with their like, in [`serve`],
-//! [`kill`](crate::kill), [`failover`](crate::failover), [`departures`](crate::departures) and
-//! [`disks`](crate::disks).
+//! Scenarios with logs of all orderings in one cluster are in [`serve`], [`kill`](crate::kill),
+//! [`failover`](crate::failover), [`departures`](crate::departures) and [`disks`](crate::disks).
 
 use std::time::Duration;
 
@@ -12,11 +11,10 @@ use seriatim_client::Order;
 
 use crate::{acceptance, bridge, chosen_shards, losses, serve, shards};
 
-/// A property that an ordering needs for a scenario, and why there is nothing to try without it.
+/// A required property, and why the scenario needs it.
 type Need = (fn(Order) -> bool, &'static str);
 
-/// The test of each scenario: how long it may take for one ordering, in seconds, and what an
-/// ordering needs for it.
+/// A test per scenario: seconds per ordering, and required properties.
 macro_rules! scenarios {
     ($($name:ident: $scenario:path, $seconds:literal $(, needs $property:expr, $why:literal)?;)*) => {$(
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -29,7 +27,7 @@ macro_rules! scenarios {
     )*};
 }
 
-/// The orderings that have every property that is needed; the others are named, with the reason.
+/// Returns the orderings with every required property; prints the others with the reason.
 #[expect(clippy::print_stderr, reason = "what is not tried is no secret")]
 fn takes_part(needs: &[Need]) -> Vec<Order> {
     let mut orders = Order::ALL.to_vec();

@@ -1,5 +1,5 @@
-//! Nodes come and go: drained, replaced, removed, and restarted one after the other, as
-//! `docs/operations.md` has it, under load.
+//! Nodes drained, replaced, removed and restarted in sequence under load, as in
+//! `docs/operations.md`.
 
 use std::fs::File;
 use std::io::Write;
@@ -31,7 +31,6 @@ fn config(order: Order) -> LogConfig {
     LogConfig { order, sequencers: 3, replicas: 2, ..LogConfig::default() }
 }
 
-/// A log of each order, and somebody who appends to it and reads it.
 async fn load(members: &Members, client: &Client) -> Vec<Workload> {
     let mut logs = vec![];
     for order in Order::ALL {
@@ -52,8 +51,7 @@ async fn acknowledged_more(logs: &[Workload]) {
     }
 }
 
-/// A node is drained under load, lost with all that it had, and removed; nothing is missing, and it
-/// does not come back.
+/// A node is drained under load, lost with its data, and removed: no record is missing.
 async fn leaves_for_good(register: Register) {
     let mut members = Members::start_on(register, 5).await;
     let client = members.client(DEADLINE).await;
@@ -69,7 +67,7 @@ async fn leaves_for_good(register: Register) {
     let status = seriatim.run(&["status"]).await;
     let status = text(&status.stdout);
     assert!(status.contains("draining") && status.contains("node 3: it has nothing any more"), "{status}");
-    // A log that is created now does without it.
+    // New logs exclude it.
     for order in Order::ALL {
         client.create(&format!("late-{order}"), config(order)).await.expect("a log");
     }
@@ -114,7 +112,7 @@ async fn one_node_takes_over_from_another_that_is_dead() {
         let mut members = Members::start(4).await;
         let client = members.client(DEADLINE).await;
         let seriatim = CommandLine::new(&members.addresses());
-        // The first log: its order is kept by nodes 1 to 3, its shard by nodes 2 and 3.
+        // Nodes 1 to 3 order the first log; nodes 2 and 3 have its shard.
         client.create("a", LogConfig { shards: 1, ..config(Order::default()) }).await.expect("a log");
         let log = client.log("a").await.expect("the log");
         for number in 0..200_u32 {
@@ -140,8 +138,7 @@ async fn one_node_takes_over_from_another_that_is_dead() {
         assert_eq!(nodes(&view.sequencers), [1, 3, 4]);
         assert_eq!(nodes(&view.shards[0].replicas), [3, 4]);
         seriatim.good(&["admin", "remove", "2"]).await;
-        // The records that node 4 took over are whole: without the other replica everything is
-        // there.
+        // Node 4 has all records that it took over, without the other replica.
         members.kill(THREE).await;
         let read = log.read(Position(0), 200, Duration::from_secs(20)).await;
         assert!(!read.expect("it can be read").is_empty());
@@ -164,14 +161,14 @@ async fn what_cannot_be_is_said_in_words() {
             (&["admin", "replace", "2", "--by", "7"], "there is no node 7 to take over"),
             (&["admin", "drain", "9", "--cancel"], "there is no node 9"),
             (&["admin", "drain", "2"], "the log 'x' needs 3 nodes, and only 2 others are up with room"),
-            // Again, and another one beside it.
+            // The same drain again, and another.
             (&["admin", "drain", "2"], "the log 'x' needs 3 nodes, and only 2 others are up with room"),
             (&["admin", "drain", "3"], "the log 'x' needs 3 nodes, and only 1 other is up with room"),
         ] {
             let (_, said) = seriatim.bad(arguments).await;
             assert!(said.contains(words), "{arguments:?}: {said}");
         }
-        // The reason is shown until it is over.
+        // The reason stays visible.
         let status = seriatim.run(&["status"]).await;
         let told = "it cannot leave yet: the log 'x' needs 3 nodes, and only 1 other is up with room";
         assert!(
@@ -179,7 +176,6 @@ async fn what_cannot_be_is_said_in_words() {
                 .contains(&format!("node 2: others are to take over what it has of 1 log; {told}"))
         );
         assert_eq!(status.status.code(), Some(1), "{}", text(&status.stdout));
-        // Nothing was given up for it.
         let (entries, _) = client.list().await.expect("the logs");
         assert_eq!(entries[0].view.as_ref().expect("a view").sequencers.len(), 3);
         let refused = client.create("y", config(Order::default())).await.expect_err("one node stays");
@@ -187,7 +183,7 @@ async fn what_cannot_be_is_said_in_words() {
         seriatim.good(&["admin", "drain", "3", "--cancel"]).await;
         seriatim.good(&["admin", "drain", "2", "--cancel"]).await;
         seriatim.good(&["status", "--wait", "30"]).await;
-        // A log that forms no view says so.
+        // A log without a view reports it.
         members.kill(TWO).await;
         members.kill(THREE).await;
         let is_unavailable = async {
@@ -211,10 +207,8 @@ async fn what_cannot_be_is_said_in_words() {
     .await;
 }
 
-/// Appends to a log of this order, several at a time, until it is told to stop. How many there
-/// were, and the longest that one took.
+/// Appends to a log, several at a time, until the stop. Returns their number and the longest time.
 async fn append(servers: String, order: Order, stop: watch::Receiver<bool>) -> (Order, u64, Duration) {
-    // With the deadline that everybody has who does not say.
     let client = Client::connect_with(&servers, ClientOptions::default()).await.expect("the cluster serves");
     let log = client.log(&order.to_string()).await.expect("the log");
     let (mut count, mut longest) = (0_u64, Duration::ZERO);
@@ -233,9 +227,9 @@ async fn append(servers: String, order: Order, stop: watch::Receiver<bool>) -> (
     (order, count, longest)
 }
 
-/// Says a line into a pipe, where it stays for its reader while the file is open.
+/// Writes a line into a pipe, which holds it while the file is open.
 fn tell(pipe: &Path) -> File {
-    // A pipe that is opened for both waits for nobody.
+    // Opening a pipe for both directions does not block.
     let mut pipe = File::options().read(true).write(true).open(pipe).expect("the shell made it");
     pipe.write_all(b"\n").expect("there is room");
     pipe
@@ -259,7 +253,7 @@ async fn all_nodes_are_restarted_one_after_the_other_and_no_append_fails() {
     let servers = format!("{host}:7701,{host}:7702,{host}:7703");
     let restart = commands(section(OPERATIONS, "## All nodes are restarted"));
     assert!(restart.contains("status --wait"), "{restart}");
-    // A pipe is read when somebody has written to it.
+    // The shell waits until a line is in the pipe.
     let script = format!(
         "{start}export SERIATIM_SERVER={servers}\nmkfifo loaded over\ntouch started\nread -r < loaded\n\
          {restart}touch restarted\nread -r < over\n"

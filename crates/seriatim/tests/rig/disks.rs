@@ -1,6 +1,6 @@
-//! Disks of single nodes: one fills up, one gives back other bytes than were written.
+//! Disks of single nodes that become full or return wrong bytes.
 //!
-//! `SERIATIM_RIG_DISK_LOOPS` says how often a disk fills up and is trimmed.
+//! `SERIATIM_RIG_DISK_LOOPS` sets how often a disk fills up and is trimmed.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
@@ -21,23 +21,22 @@ use crate::process::{NO_DISK_WARNING, TIMEOUT};
 use crate::status::until_status;
 use crate::workload::{DEADLINE, Style, Workload};
 
-/// Room for a node that works, in MiB.
+/// Working space of a node, in MiB.
 const ROOM_MIB: u32 = 256;
 pub(crate) const FULL: NodeId = NodeId(3);
-/// The node whose disk goes back, and the words with which it says so.
+/// Node whose disk is restored, and its message.
 const RESTORED: NodeId = NodeId(3);
 const SET_BACK: &str = "it was set back to an older state";
 
-/// A file system of its own, in memory, at a directory.
+/// An in-memory file system at a directory.
 pub(crate) struct Mount(PathBuf);
 
 impl Mount {
-    /// Nothing if this process may not mount.
+    /// None: this process may not mount.
     pub(crate) fn at(directory: &Path) -> Option<Self> {
         Self::sized(directory, ROOM_MIB)
     }
 
-    /// The same, of this size in MiB.
     fn sized(directory: &Path, mib: u32) -> Option<Self> {
         let size = format!("size={mib}m");
         let mounted =
@@ -49,7 +48,6 @@ impl Mount {
         self.0.join("filler")
     }
 
-    /// Takes all the room that is left.
     fn fill(&self) {
         let mut filler = OpenOptions::new().create(true).append(true).open(self.filler()).expect("a file");
         let mut writes = |size: usize, most: usize| {
@@ -60,11 +58,11 @@ impl Mount {
             });
             fits.count() < most
         };
-        // The node may give room back meanwhile: then from the start, and not byte by byte.
+        // The node may free space meanwhile: then start again, with large writes.
         while !(writes(1 << 20, usize::MAX) && writes(4096, 256) && writes(1, 4096)) {}
     }
 
-    /// Takes room until this share of the size is left, in percent.
+    /// Fills the disk until this percentage is left.
     fn fill_to(&self, percent: u64) {
         let system = rustix::fs::statvfs(&self.0).expect("it is mounted");
         let wanted = system.f_blocks * percent / 100;
@@ -73,13 +71,11 @@ impl Mount {
         (0..bytes >> 20).for_each(|_| filler.write_all(&vec![0; 1 << 20]).expect("there is room"));
     }
 
-    /// Detaches it from its directory, while processes use it.
     pub(crate) fn detach(&self) {
         let done = Command::new("umount").arg("--lazy").arg(&self.0).status().expect("it can be unmounted");
         assert!(done.success(), "{done}");
     }
 
-    /// Nothing can be written to it any more.
     pub(crate) fn becomes_read_only(&self) {
         let done = Command::new("mount").args(["-o", "remount,ro"]).arg(&self.0).status();
         assert!(done.expect("it can be mounted again").success());
@@ -92,18 +88,16 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        // Lazily: the node that uses it may still be on its way out.
+        // Lazily: the node may still be stopping.
         let _ = Command::new("umount").arg("--lazy").arg(&self.0).output();
     }
 }
 
-/// Three nodes, one of which has a small file system of its own. None where this process may not
-/// mount one, which says so.
+/// Three nodes, one with a small disk. None: this process may not mount.
 pub(crate) async fn with_a_small_disk() -> Option<(Members, Mount)> {
     with_a_disk_of(ROOM_MIB).await
 }
 
-/// The same, with a file system of this size in MiB.
 async fn with_a_disk_of(mib: u32) -> Option<(Members, Mount)> {
     let mount = std::cell::Cell::new(None);
     let prepare = |node: NodeId, data: &Path| {
@@ -117,7 +111,7 @@ async fn with_a_disk_of(mib: u32) -> Option<(Members, Mount)> {
     Some((members, or_skipped(mount)?))
 }
 
-/// A mount, or nothing where this process may not mount, which says so. In CI that is a failure.
+/// Prints if the mount is not allowed; in CI this fails the test.
 #[expect(clippy::print_stderr, reason = "a test that is skipped must not look like one that passed")]
 pub(crate) fn or_skipped(mount: Option<Mount>) -> Option<Mount> {
     if mount.is_none() {
@@ -141,7 +135,7 @@ async fn a_disk_that_fills_up_loses_nothing_and_is_used_again_when_there_is_room
     }
     more(&logs, 500).await;
     disk.fill();
-    // The logs stop, or go on without the node: what they acknowledge is what counts.
+    // The logs stop or continue without the node; only acknowledged records count.
     let target = logs[0].history.acknowledged() + 5000;
     let _ = tokio::time::timeout(Duration::from_secs(5), logs[0].history.wait_for(target)).await;
     for log in &logs {
@@ -179,8 +173,7 @@ async fn a_disk_that_fills_up_is_reported_before_it_is_full() {
     told(|| members.says(), &[" INFO ", "% of the disk, ", " MiB, is free again"]).await;
 }
 
-/// How many views a full disk costs at most, until the node is back: one without it, one with it,
-/// and what a node that is busy may add.
+/// Maximum views until the node is back: one without it, one with it, and some for a busy node.
 const MOST_VIEWS: u64 = 6;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -224,10 +217,9 @@ async fn a_node_whose_disk_is_full_says_so_is_done_without_and_comes_back_once()
     tokio::time::timeout(Duration::from_secs(120), test).await.expect("it comes to an end");
 }
 
-/// How often a disk fills up and is trimmed, unless the environment says otherwise.
 const DISK_LOOPS: u64 = 10;
 
-/// How many records are appended before a disk fills up, while it is full, and after.
+/// Records appended before a disk fills up, while it is full, and after.
 const A_FEW: u64 = 20;
 
 fn disk_loops() -> u64 {
@@ -252,8 +244,7 @@ async fn a_disk_that_fills_up_and_is_trimmed_again_and_again_loses_nothing() {
             let kept = appended - A_FEW;
             log.trim(Position(kept)).await.expect("what makes room needs none");
             disk.make_room();
-            // It may take its time to be taken back: a node that is full again and again waits
-            // longer each time.
+            // A node with repeated full disks rejoins after growing delays.
             until_full(&client, false).await;
             more_records(&log, &mut appended).await;
             for position in kept..appended {
@@ -266,7 +257,7 @@ async fn a_disk_that_fills_up_and_is_trimmed_again_and_again_loses_nothing() {
     }
 }
 
-/// Waits until the node says of itself that its disk is full, or is not.
+/// Waits until the node's self-reported disk state matches.
 async fn until_full(client: &Client, is_full: bool) {
     let mut again = tokio::time::interval(Duration::from_millis(50));
     while client.condition(FULL).await.is_none_or(|condition| condition.has_full_disk != is_full) {
@@ -311,7 +302,6 @@ async fn a_node_whose_disk_is_full_ends_when_it_is_told_to() {
     log.append_sync("after").await.expect("it is appended");
 }
 
-/// Waits until a node says this.
 async fn until_says(members: &Members, text: &str) {
     let mut again = tokio::time::interval(Duration::from_millis(50));
     while !members.says().contains(text) {
@@ -319,7 +309,7 @@ async fn until_says(members: &Members, text: &str) {
     }
 }
 
-/// Waits until so many sequencing replicas, and so many replicas of the shard, take part.
+/// Waits for `wanted` sequencing replicas, and shard replicas, in the view.
 async fn until_takes_part(client: &Client, wanted: usize) {
     let mut again = tokio::time::interval(Duration::from_millis(50));
     loop {
@@ -365,8 +355,7 @@ async fn a_disk_that_is_set_back_is_noticed_and_loses_nothing() {
     members.restart(RESTORED).await;
     more(&logs, 1000).await;
     assert!(members.says().contains(SET_BACK), "it is told of: {}", members.says());
-    // The restored node got from the others what it holds now, and goes on holding it as one of
-    // two.
+    // The restored node copied its records, and continues as one of two.
     members.kill(NodeId(2)).await;
     more(&logs, 300).await;
     for log in logs {
@@ -374,7 +363,6 @@ async fn a_disk_that_is_set_back_is_noticed_and_loses_nothing() {
     }
 }
 
-/// Copies a directory with all that is in it.
 pub(crate) fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).expect("a directory");
     for entry in fs::read_dir(from).expect("it is there") {
@@ -406,8 +394,7 @@ async fn bytes_that_change_on_one_disk_are_read_from_another_and_repaired() {
         until_written(&members.data(primary), bytes).await;
         flip(&members.data(primary));
         until_readable(&log, RECORDS).await;
-        // Now from the damaged disk alone. It is repaired behind that read, and nothing tells when
-        // it is done.
+        // Read only from the damaged disk, which is repaired after the read, without a notice.
         let hasty = members.client(Duration::from_secs(2)).await.log("orders").await.expect("it is there");
         let others = || members.numbers().filter(|node| *node != primary);
         loop {
@@ -429,7 +416,6 @@ fn payload(number: u64) -> String {
     format!("record {number} {}", "x".repeat(number as usize % 90))
 }
 
-/// Reads everything from the beginning, again and again until it comes whole.
 async fn until_readable(log: &Log, records: u64) {
     let mut again = tokio::time::interval(Duration::from_millis(100));
     while !is_readable(log, records).await {
@@ -437,7 +423,6 @@ async fn until_readable(log: &Log, records: u64) {
     }
 }
 
-/// Whether everything is readable from the beginning, just as it was appended.
 async fn is_readable(log: &Log, records: u64) -> bool {
     let mut next = 0;
     while next < records {
@@ -453,7 +438,7 @@ async fn is_readable(log: &Log, records: u64) -> bool {
     true
 }
 
-/// Changes a byte in the middle of every file of records.
+/// Changes a byte in the middle of every record file.
 fn flip(directory: &Path) {
     let mut flipped = 0;
     for path in files_of_records(directory) {
@@ -467,7 +452,7 @@ fn flip(directory: &Path) {
     assert!(flipped > 0, "there are files of records");
 }
 
-/// Waits until so many bytes of records are in files: the last of them are written a little later.
+/// Waits until record files have this many bytes; writes are delayed.
 async fn until_written(directory: &Path, bytes: u64) {
     let mut again = tokio::time::interval(Duration::from_millis(10));
     let written = || -> u64 {
@@ -496,7 +481,7 @@ fn files_of_records(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The operating system sends a signal that ends a process by default.
+/// The operating system's signal would end the process by default.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_write_beyond_the_limit_of_file_sizes_fails_with_a_sentence() {
     let mut cluster = Cluster::start(&[]).await;

@@ -1,4 +1,4 @@
-//! Starts and ends of servers: what they wait for is said, and an end has a bound.
+//! Starts and stops of servers: they report the cause of a wait, and stops have a time limit.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -19,7 +19,7 @@ use crate::surroundings::Surroundings;
 const ONE: NodeId = NodeId(1);
 const TWO: NodeId = NodeId(2);
 
-/// A disk that can be made to stand still.
+/// A disk that tests can block.
 pub(crate) struct Stall {
     directory: TempDir,
 }
@@ -64,9 +64,9 @@ async fn a_start_waits_for_the_port_and_the_directory_of_a_process_that_ends() {
     successor.kill().await;
 }
 
-/// How long the end of a server takes that has nothing to write down.
+/// Time limit of an idle server's stop.
 const IDLE_ENDS_WITHIN: Duration = Duration::from_millis(200);
-/// How often an end may take longer: other processes may have the processors.
+/// Attempts, because other processes may delay a stop.
 const TRIES: usize = 5;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -111,7 +111,7 @@ async fn an_end_that_the_disk_holds_up_says_what_it_waits_for_and_is_bounded() {
     stall.begins();
     let client = cluster.client(Duration::from_millis(200)).await;
     let log = client.log("l").await;
-    // It is on its way to the disk, and not acknowledged.
+    // The append waits for the disk, unacknowledged.
     if let Ok(log) = log {
         assert!(log.append_sync("held up").await.is_err(), "the disk stands still");
     }
@@ -127,7 +127,7 @@ async fn an_end_that_the_disk_holds_up_says_what_it_waits_for_and_is_bounded() {
     ] {
         assert!(says.contains(words), "{words}: {says}");
     }
-    // As after any kill, what was acknowledged is there.
+    // As after any kill, acknowledged records remain.
     stall.is_over();
     cluster.spawn();
     cluster.ready().await;
@@ -140,7 +140,7 @@ fn cli_of(cluster: &Cluster) -> CommandLine {
     CommandLine::new(cluster.address())
 }
 
-/// Starts `dev` on a disk that stands still; its process, and what it says.
+/// Starts `dev` on a blocked disk; returns the process and its standard error.
 fn start_stalled(stall: &Stall, words: &str, options: &[&str]) -> (Process, impl Fn() -> String) {
     let listen = format!("{}:0", own_host());
     let data = stall.directory.path().join("data");
@@ -164,7 +164,7 @@ async fn dev_says_what_it_waits_for_while_it_starts() {
     assert_eq!(says().matches("not ready yet").count(), 1, "it is said once: {}", says());
     assert!(process.stop(Signal::TERM).await.success());
 
-    // One that is told to stop while it waits ends within the bound.
+    // A stop during the wait also ends within the limit.
     stall.begins();
     let (process, says) = start_stalled(&stall, "second", &["--stop-within", "2"]);
     told(&says, &["not ready yet"]).await;

@@ -1,5 +1,4 @@
-//! The events that servers tell an operator on standard error: the story of a failover can be read
-//! from them.
+//! Operator messages of servers on standard error, such as the course of a failover.
 
 use std::time::Duration;
 
@@ -17,12 +16,12 @@ use crate::process::TIMEOUT;
 
 const THREE: NodeId = NodeId(3);
 
-/// Waits until something is told, by looking again and again; gives all lines that have the words.
+/// Waits for a line with these words; returns all such lines.
 pub(crate) async fn told(says: impl Fn() -> String, words: &[&str]) -> Vec<String> {
     told_times(1, says, words).await
 }
 
-/// The same, until it is told so often.
+/// Waits until at least `times` lines match.
 async fn told_times(times: usize, says: impl Fn() -> String, words: &[&str]) -> Vec<String> {
     let mut every = tokio::time::interval(Duration::from_millis(20));
     let look = async {
@@ -51,8 +50,7 @@ async fn the_story_of_a_failover_is_told() {
     told(|| members.says(), &[" INFO ", "log=\"orders\"", "3 of 3 sequencing replicas", "3 of 3 replicas"])
         .await;
 
-    // That it is back says that it was heard: of a process that ends before its first heartbeat
-    // only silence tells.
+    // The node is heard again only after its first heartbeat; before, only silence shows its end.
     let gone = [" WARN ", "node 3 is taken for gone: "];
     members.kill(THREE).await;
     let losses = told(|| members.says(), &gone).await.len();
@@ -91,12 +89,12 @@ async fn refused_connections_are_told_of_and_counted() {
         let mut stranger = TcpStream::connect(cluster.address()).await.expect("it listens");
         stranger.write_all(b"GET / HTTP/1.1\r\nHost: nobody\r\n\r\n").await.expect("it is sent");
         let mut answer = vec![];
-        // It is closed after a word that only nodes understand.
+        // The server closes it with a message that only nodes understand.
         let _ = stranger.read_to_end(&mut answer).await;
     }
     let lines = told(|| cluster.says(), &[" WARN ", "a connection from ", " was refused: "]).await;
     assert_eq!(lines.len(), 1, "{lines:?}");
-    // A caller that leaves without a word is not worth one.
+    // A silent disconnect causes no message.
     drop(TcpStream::connect(cluster.address()).await.expect("it listens"));
     CommandLine::new(cluster.address()).good(&["log", "create", "l"]).await;
     assert_eq!(cluster.says().matches("was refused").count(), 1, "{}", cluster.says());

@@ -1,9 +1,9 @@
-//! Nodes are lost while programs append and read: the log goes on with those that are left, and is
-//! whole again when they are back. Whatever was acknowledged is there, once, and stays where it is.
+//! Nodes fail while programs append and read. The log continues without them and is complete after
+//! their return. Acknowledged records stay, once, at their positions.
 //!
-//! With the register in node 1, that node is spared. With etcd, nobody is.
+//! The register's node (node 1) is spared; with etcd, any node may fail.
 //!
-//! `SERIATIM_RIG_FAILOVER_LOOPS` repeats each loss on fresh clusters.
+//! `SERIATIM_RIG_FAILOVER_LOOPS` repeats each failure on new clusters.
 
 use std::time::Duration;
 
@@ -14,35 +14,32 @@ use crate::events::told;
 use crate::members::{Members, Register, has_etcd};
 use crate::workload::{DEADLINE, Workload, all_styles};
 
-/// How long a log may take to go on without nodes that it has lost, on a busy machine.
+/// Time limit for continuing without the lost nodes, on a busy machine.
 const GOES_ON_WITHIN: Duration = Duration::from_secs(10);
-/// How long until it has all its members again, once they are back.
+/// Time limit for all members after the nodes return.
 const WHOLE_WITHIN: Duration = Duration::from_secs(60);
-/// How many appends more show that it goes on: more than are in flight.
+/// Acknowledgements that prove progress: more than are in flight.
 const MORE: u64 = 300;
 
-/// How a node is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Blow {
     Kill,
     Pause,
 }
 
-/// The nodes that are lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Whom {
     Leader,
     Follower,
     Primary,
     Backup,
-    /// A follower; and then, while the others agree on what to do, the first of them that is left.
+    /// A follower; then, during the view change, the first remaining node.
     FollowerAndWhoActs,
-    /// The leader and a follower, at once.
     Two,
 }
 
 impl Whom {
-    /// The nodes, in the order in which they are struck.
+    /// The nodes in order of failure.
     fn nodes(self, entry: &LogEntry, members: &Members) -> Vec<NodeId> {
         let view = entry.view.as_ref().expect("it has a view");
         let mut followers =
@@ -62,21 +59,20 @@ impl Whom {
         }
     }
 
-    /// Whether a log of this order has them: where one node orders, nobody follows it.
+    /// Whether logs of this order have them: a single sequencer has no follower.
     fn is_in(self, order: Order) -> bool {
         !order.properties().has_one_sequencer || matches!(self, Self::Leader | Self::Primary | Self::Backup)
     }
 
-    /// A log that can spare so many has one member on every node.
+    /// A log with enough members to lose these, one on each node.
     fn config(self) -> LogConfig {
         let count = if matches!(self, Self::Two | Self::FollowerAndWhoActs) { 4 } else { 3 };
         LogConfig { sequencers: count, replicas: count, ..LogConfig::default() }
     }
 }
 
-/// Creates a log of each order that has `whom`, such that it is on the same nodes for all, and not
-/// on that of the register. With etcd, which has a test of its own for all orders, lazy ones only:
-/// the machine is busy enough.
+/// Creates a log per suitable order, with `whom` on the same nodes, other than the register's. With
+/// etcd only lazy orders, because of the load; another test covers all.
 async fn create(
     client: &Client,
     members: &Members,
@@ -95,7 +91,7 @@ async fn create(
     (entries, lost)
 }
 
-/// Creates logs until one suits; the others are deleted.
+/// Creates logs until one suits, and deletes the others.
 async fn create_one(
     client: &Client,
     members: &Members,
@@ -114,7 +110,6 @@ async fn create_one(
     panic!("{whom:?} is never where it should be");
 }
 
-/// Logs, the programs that work on them, and what is tried with them.
 struct Logs {
     logs: Vec<(LogEntry, Workload)>,
     what: String,
@@ -131,7 +126,7 @@ impl Logs {
         Self { logs: entries.into_iter().map(start).collect(), what: what.to_owned() }
     }
 
-    /// Waits until appends are acknowledged that were submitted from now on.
+    /// Waits for acknowledgements of appends submitted from now on.
     async fn go_on(&self, when: &str, members: &Members) {
         let targets: Vec<u64> = self.logs.iter().map(|(_, log)| log.history.acknowledged() + MORE).collect();
         for ((entry, log), target) in self.logs.iter().zip(targets) {
@@ -141,8 +136,6 @@ impl Logs {
         }
     }
 
-    /// Waits until each log has as many members of each kind as it should, none of them on a node
-    /// that is `gone`.
     async fn whole(&self, client: &Client, gone: &[NodeId], members: &Members) {
         for (entry, _) in &self.logs {
             whole(client, entry, gone, &self.what, members).await;
@@ -156,7 +149,6 @@ impl Logs {
     }
 }
 
-/// How often each loss is tried.
 fn loops() -> u32 {
     let Ok(text) = std::env::var("SERIATIM_RIG_FAILOVER_LOOPS") else { return 1 };
     text.parse().unwrap_or_else(|_| panic!("SERIATIM_RIG_FAILOVER_LOOPS needs a number, not '{text}'"))
@@ -205,8 +197,7 @@ async fn lose_and_find(register: Register, whom: Whom, blow: Blow, what: &str) {
     logs.finish(&members).await;
 }
 
-/// Waits until the log has as many members of each kind as it should, none of them on a node that
-/// is `gone`. Another node has the place of a lost one after a while, if there is one.
+/// Waits for the log's full membership without `gone` nodes; a spare may replace a lost one.
 async fn whole(client: &Client, entry: &LogEntry, gone: &[NodeId], what: &str, members: &Members) {
     let (meant, replicas) = (entry.config.sequencers as usize, entry.config.replicas as usize);
     let sequencers = meant.min(members.numbers().filter(|node| !gone.contains(node)).count());
@@ -299,7 +290,7 @@ async fn etcd_may_be_away_and_a_node_that_is_lost_meanwhile_is_done_without_when
     logs.go_on("before anything is lost", &members).await;
     members.kill_etcd().await;
     logs.go_on("without etcd", &members).await;
-    // A client that has not opened the log yet is told what is missing.
+    // A client that has not opened the log learns the cause.
     let hasty = members.client(Duration::from_secs(3)).await;
     let refused = hasty.lookup(&name).await.expect_err("nobody knows the log").to_string();
     assert!(refused.contains("etcd does not answer"), "{refused}");
@@ -321,7 +312,7 @@ async fn a_node_that_does_not_come_back_is_replaced() {
     let logs = Logs::start(&members, entries, WHAT);
     logs.go_on("before anything is lost", &members).await;
     members.kill(lost[0]).await;
-    // Each part of the log has a member on three nodes: the fourth takes the place of the lost one.
+    // Members are on three nodes, so the fourth replaces the lost one.
     logs.whole(&client, &lost, &members).await;
     told(|| members.says(), &[" INFO ", "because ", " from now on"]).await;
     logs.go_on("with another node in its place", &members).await;

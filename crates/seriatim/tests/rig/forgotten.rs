@@ -1,5 +1,5 @@
-//! The network forgets connections of a client without a reset, and new connections work, as where
-//! a firewall loses its state.
+//! The network drops a client's connections without a reset, while new ones work: a firewall that
+//! lost its state.
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
@@ -11,10 +11,10 @@ use crate::members::{Members, configure};
 use crate::relay::Relay;
 
 const NODES: u32 = 3;
-/// Half of the time that an append has by default.
+/// Half of the default deadline.
 const HALF: Duration = Duration::from_secs(5);
 
-/// Three nodes; clients and other nodes reach each of them through a relay.
+/// Three nodes, each behind a relay.
 async fn behind_relays() -> (Members, Vec<Relay>) {
     let relays = RefCell::new(vec![]);
     let prepare = |node: NodeId, data: &std::path::Path| {
@@ -34,12 +34,12 @@ async fn behind_relays() -> (Members, Vec<Relay>) {
     (members, relays.into_inner())
 }
 
-/// A client with the usual deadlines.
+/// A client with default deadlines.
 async fn client_of(members: &Members) -> Client {
     Client::connect_with(&members.addresses(), ClientOptions::default()).await.expect("the nodes serve")
 }
 
-/// Appends one record to each log at the same time. Returns the longest time.
+/// Appends one record to each log concurrently. Returns the longest time.
 async fn append(logs: &[(Order, Log)]) -> Duration {
     let appends: Vec<_> = logs
         .iter()

@@ -1,5 +1,4 @@
-//! `README.md` and `docs/cluster.md` do what they say: their commands are run as they stand there,
-//! in order, by one shell, and print what stands below them.
+//! Runs the commands of `README.md` and `docs/cluster.md` in one shell and compares the output.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -15,14 +14,13 @@ use crate::process::{BINARY, NO_DISK_WARNING, own_host};
 const CLUSTER: &str = include_str!("../../../../docs/cluster.md");
 const README: &str = include_str!("../../../../README.md");
 
-/// An `sh` block of a page, and the lines of the `text` block below it, which show the output.
+/// An `sh` block, and the `text` block with its output.
 #[derive(Debug, Default)]
 struct Block {
     commands: Vec<String>,
     prints: Vec<String>,
 }
 
-/// The blocks of a page.
 fn blocks(page: &str) -> Vec<Block> {
     let mut blocks: Vec<Block> = vec![];
     let mut language = None;
@@ -45,37 +43,34 @@ fn blocks(page: &str) -> Vec<Block> {
     blocks
 }
 
-/// The commands of a page: what stands in its `sh` blocks.
 pub(crate) fn commands(page: &str) -> String {
     let lines = blocks(page).into_iter().flat_map(|block| block.commands);
     lines.map(|line| line + "\n").collect()
 }
 
-/// The text below a heading of a page, up to the next one.
+/// The text from a heading to the next.
 pub(crate) fn section<'a>(page: &'a str, heading: &str) -> &'a str {
     let begins = page.find(heading).unwrap_or_else(|| panic!("there is no '{heading}'"));
     let rest = &page[begins + heading.len()..];
     &rest[..rest.find("\n## ").unwrap_or(rest.len())]
 }
 
-/// The processes of a group, which end with it.
+/// A process group. Dropping it kills it.
 struct Group(Pid);
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // Nothing is left to kill if all of them have ended.
+        // All may have ended already.
         let _ = kill_process_group(self.0, Signal::KILL);
     }
 }
 
-/// Runs commands in `directory` like someone who stops at the first that fails. Whatever they leave
-/// running ends with them. Their status, and what they printed.
+/// Runs commands up to the first failure, then kills their processes. Returns success and output.
 pub(crate) async fn run(commands: &str, directory: &Path) -> (bool, String) {
     shell(&["-e", "-u", "-x", "-o", "pipefail"], commands, directory).await
 }
 
-/// Has a `bash` with these options read commands as if they were pasted: a command that reads its
-/// standard input gets those after it.
+/// Pastes commands into a `bash`: a command with standard input receives the next ones.
 async fn shell(options: &[&str], commands: &str, directory: &Path) -> (bool, String) {
     let binaries = Path::new(BINARY).parent().expect("it is in a folder").display();
     let path = format!("{}:{binaries}:{}", directory.display(), std::env::var("PATH").unwrap_or_default());
@@ -100,13 +95,11 @@ async fn shell(options: &[&str], commands: &str, directory: &Path) -> (bool, Str
     (status.is_ok_and(|status| status.expect("it can be waited for").success()), printed)
 }
 
-/// The line that separates what two blocks print.
 const NEXT: &str = "--- next block ---";
-/// The beginning of the line that the shell prints when a command fails.
+/// Prefix of the shell's line for a failed command.
 const FAILED: &str = "--- failed: line ";
 
-/// Pastes the blocks of a page into one shell without pauses; compares what each prints with the
-/// page, and which lines fail.
+/// Pastes a page's blocks without pauses and checks their output.
 async fn paste(page: &str, directory: &Path) {
     let blocks = blocks(page);
     let mut script = format!("set -o pipefail; trap 'echo \"{FAILED}$LINENO\"' ERR\n");
@@ -138,8 +131,7 @@ async fn paste(page: &str, directory: &Path) {
     }
 }
 
-/// Lines without blank ones; those of servers that have started, which come at any moment, first
-/// and sorted.
+/// Drops blank lines; sorts the `ready` lines, which come at any time, to the front.
 fn in_order<'a>(lines: &[&'a str]) -> Vec<&'a str> {
     let lines = lines.iter().copied().filter(|line| !line.is_empty());
     let (mut ready, others): (Vec<&str>, Vec<&str>) = lines.partition(|line| line.starts_with("ready "));
@@ -147,8 +139,7 @@ fn in_order<'a>(lines: &[&'a str]) -> Vec<&'a str> {
     ready.into_iter().chain(others).collect()
 }
 
-/// Whether lines are as the page has them: `…` stands for any text, and alone in a line for any
-/// lines. Blanks do not count.
+/// Whether lines match the page: `…` stands for any text, and alone for any lines. Ignores blanks.
 fn is_like(page: &[&str], lines: &[&str]) -> bool {
     match (page, lines) {
         ([], lines) => lines.is_empty(),
@@ -181,8 +172,7 @@ fn a_line_that_differs_from_the_page_is_noticed() {
     assert!(!is_like(&[], &["more"]));
 }
 
-/// A `cargo` that compiles nothing: it links the binary under test, and skips the other packages
-/// that the page runs.
+/// A `cargo` that compiles nothing: it links the binary under test and skips other packages.
 const CARGO: &str = r#"#!/bin/sh
 case "$*" in
     "build --release") mkdir -p target/release && ln -sf "$SERIATIM" target/release/seriatim ;;
@@ -200,8 +190,7 @@ async fn the_readme_works_as_it_is_pasted() {
     let cargo = directory.path().join("cargo");
     fs::write(&cargo, CARGO.replace("$SERIATIM", BINARY)).expect("a stand-in for cargo");
     fs::set_permissions(&cargo, fs::Permissions::from_mode(0o755)).expect("it can be run");
-    // Another host of this machine, so that no port is taken, and a folder for the reader's own
-    // files.
+    // Own loopback address, so that no port is taken, and own folder.
     let (host, folder) = (own_host(), directory.path().join("tmp"));
     fs::create_dir(&folder).expect("a folder");
     let dev = format!("seriatim dev --limit {NO_DISK_WARNING} --listen {host}:7700");
@@ -216,7 +205,7 @@ async fn the_guide_to_a_cluster_works_as_it_is_pasted() {
         return;
     }
     let directory = tempfile::tempdir().expect("a directory");
-    // Another host of this machine, so that no port is taken.
+    // Own loopback address, so that no port is taken.
     let page = CLUSTER.replace("127.0.0.1", &own_host());
     let page = page
         .replace("cluster = \"main\"\nEND", &format!("cluster = \"main\"\n[limits]\n{NO_DISK_WARNING}\nEND"));

@@ -1,9 +1,7 @@
-//! The requests of clients, the answers that they got, and what readers saw; and what must hold of
-//! it.
+//! Requests, answers and reads of all clients, and the checks on them.
 //!
-//! Moments are counted, not timed: of two events the one with the lower moment happened first. A
-//! read is compared at once with what was read at that position before, so that nothing need be
-//! kept twice.
+//! Moments are counters: an event with a lower moment happened earlier. A read is compared at once
+//! with earlier reads of the position, so that only one is stored.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,25 +10,22 @@ use bytes::Bytes;
 use seriatim_client::{Order, Position, RecordId};
 use tokio::sync::watch;
 
-/// One append of an application, however often it was submitted.
 #[derive(Clone, Debug)]
 struct Append {
-    /// Which session of which writer.
     session: usize,
     payload: Bytes,
     invoked: u64,
     acknowledged: Option<Acknowledged>,
-    /// It failed for certain.
     refused: bool,
 }
 
 #[derive(Clone, Debug)]
 struct Acknowledged {
     at: u64,
-    /// Its name and position, as far as its client was told.
+    /// Id and position, if its client received them.
     id: Option<RecordId>,
     position: Option<Position>,
-    /// How many names it had before, all of them no-ops.
+    /// Number of earlier ids, all no-ops.
     again: u32,
 }
 
@@ -40,24 +35,20 @@ struct Seen {
     payload: Bytes,
 }
 
-/// The events of one log.
 #[derive(Debug)]
 struct Inner {
     order: Order,
     moment: u64,
     sessions: usize,
     appends: Vec<Append>,
-    /// Questions for the tail: when they were asked, and the answers.
     tails: Vec<(u64, Position)>,
     seen: BTreeMap<Position, Seen>,
-    /// The positions that a subscriber was not given on its way: from the first to the one after
-    /// the last.
+    /// Ranges that a subscriber skipped: first position, and position after the last.
     skipped: BTreeSet<(Position, Position)>,
-    /// Violations that were found while they happened.
+    /// Violations found at once.
     violations: Vec<String>,
 }
 
-/// The history of one log, shared by all who write it.
 #[derive(Clone, Debug)]
 pub(crate) struct History {
     inner: Arc<Mutex<Inner>>,
@@ -79,7 +70,7 @@ impl History {
         Self { inner: Arc::new(Mutex::new(inner)), acknowledged: watch::Sender::new(0) }
     }
 
-    /// Whether positions may hold nothing, so that readers skip them.
+    /// Whether positions may have no record.
     pub(crate) fn may_have_no_ops(&self) -> bool {
         may_have_no_ops(self.lock().order)
     }
@@ -88,14 +79,13 @@ impl History {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A session begins.
     pub(crate) fn open_session(&self) -> usize {
         let mut inner = self.lock();
         inner.sessions += 1;
         inner.sessions
     }
 
-    /// An append is about to be submitted. No two have the same payload.
+    /// Records an append before its submission. Payloads are unique.
     pub(crate) fn invoke(&self, session: usize, payload: Bytes) -> usize {
         let mut inner = self.lock();
         let invoked = inner.tick();
@@ -103,7 +93,7 @@ impl History {
         inner.appends.len() - 1
     }
 
-    /// An append was acknowledged, under its first name or after it was appended again.
+    /// Records an acknowledgement; `again` counts repeated appends.
     pub(crate) fn acknowledge(
         &self,
         append: usize,
@@ -119,27 +109,23 @@ impl History {
         self.acknowledged.send_modify(|count| *count += 1);
     }
 
-    /// An append failed for certain.
     pub(crate) fn refuse(&self, append: usize) {
         self.lock().appends[append].refused = true;
     }
 
-    /// A subscriber that was at `from` was given nothing below `to`.
+    /// A subscriber received nothing between `from` and `to`.
     pub(crate) fn skip(&self, from: Position, to: Position) {
         self.lock().skipped.insert((from, to));
     }
 
-    /// The moment before a question for the tail.
     pub(crate) fn ask_tail(&self) -> u64 {
         self.lock().tick()
     }
 
-    /// The answer to a question that was asked at `asked`.
     pub(crate) fn tail(&self, asked: u64, tail: Position) {
         self.lock().tails.push((asked, tail));
     }
 
-    /// A reader got a record.
     pub(crate) fn observe(&self, position: Position, id: RecordId, payload: Bytes) {
         let mut inner = self.lock();
         let now = Seen { id, payload };
@@ -153,23 +139,19 @@ impl History {
         }
     }
 
-    /// Something is wrong that needs no checker.
     pub(crate) fn violation(&self, text: String) {
         self.lock().violations.push(text);
     }
 
-    /// How many appends were acknowledged.
     pub(crate) fn acknowledged(&self) -> u64 {
         *self.acknowledged.borrow()
     }
 
-    /// Waits until so many appends were acknowledged.
     pub(crate) async fn wait_for(&self, count: u64) {
         let mut counts = self.acknowledged.subscribe();
         counts.wait_for(|known| *known >= count).await.expect("the sender is ours");
     }
 
-    /// Everything that is wrong, after all of the log below `end` was read.
     pub(crate) fn check(&self, end: Position) -> Vec<String> {
         let inner = self.lock();
         let mut wrong = inner.violations.clone();
@@ -193,9 +175,8 @@ impl Inner {
         self.moment
     }
 
-    /// Every position below the end holds a record, and none above it. Where clients put records on
-    /// shards themselves there are no-ops too, at least: one for each append that failed for
-    /// certain, and for each name under which one was appended in vain.
+    /// Every position below the end has a record, and none above. Where clients put records on
+    /// shards, there is at least one no-op per definite failure and per failed id.
     fn no_gap(&self, end: Position, wrong: &mut Vec<String>) {
         let mut next = Position(0);
         let mut missing = 0;
@@ -214,8 +195,7 @@ impl Inner {
         let least: u64 = self.appends.iter().map(no_ops).sum();
         let is_open = |append: &&Append| append.acknowledged.is_none() && !append.refused;
         let open = self.appends.iter().filter(is_open).count() as u64;
-        // An append that gets its position first may take several before one is its own, and turns
-        // have any length.
+        // An append that takes its position first may use several, and padding has any length.
         let is_bounded = !self.order.places_first() && !self.order.has_quotas();
         let most = if is_bounded { least + open } else { u64::MAX };
         if may_have_no_ops(self.order) && !(least..=most).contains(&missing) {
@@ -228,7 +208,7 @@ impl Inner {
         }
     }
 
-    /// Where each append is. No payload is there twice, and none that nobody appended.
+    /// Position of each append. Payloads are unique and known.
     fn places(&self, wrong: &mut Vec<String>) -> BTreeMap<usize, Position> {
         let by_payload: BTreeMap<&Bytes, usize> =
             self.appends.iter().enumerate().map(|(index, append)| (&append.payload, index)).collect();
@@ -246,8 +226,7 @@ impl Inner {
         places
     }
 
-    /// An acknowledged record is there, under the name and at the position that was told; a failed
-    /// one is not.
+    /// Acknowledged records have the reported id and position; failed ones are absent.
     fn durable_and_named(&self, places: &BTreeMap<usize, Position>, wrong: &mut Vec<String>) {
         for (index, append) in self.appends.iter().enumerate() {
             if append.refused && places.contains_key(&index) {
@@ -268,7 +247,7 @@ impl Inner {
         }
     }
 
-    /// A tail lies above all that was acknowledged before it was asked for.
+    /// A tail lies above all appends acknowledged before the question.
     fn tails_are_above(&self, places: &BTreeMap<usize, Position>, wrong: &mut Vec<String>) {
         let mut acknowledged: Vec<(u64, Position)> = places
             .iter()
@@ -289,12 +268,12 @@ impl Inner {
         }
     }
 
-    /// The numbers of a session are in the log from 0 on without gaps, in their order. A missing
-    /// one is a no-op: between its neighbours there is a position for it.
+    /// A session's numbers ascend from 0. A missing number is a no-op at a position between its
+    /// neighbours.
     fn session_numbers(&self, wrong: &mut Vec<String>) {
         let mut next = BTreeMap::new();
         for (held, (position, Seen { id, .. })) in self.seen.iter().enumerate() {
-            // How many positions below this one hold nothing.
+            // Number of lower positions without a record.
             let empty = position.0 - held as u64;
             let (expected, empty_before) = next.entry(id.session).or_insert((0, 0));
             if id.number < *expected || id.number - *expected > empty - *empty_before {
@@ -305,14 +284,12 @@ impl Inner {
     }
 }
 
-/// Whether positions may hold nothing in logs of this order: a no-op, or what a shard did not bring
-/// to its turn.
+/// Whether logs of this order have positions without records: no-ops or padding.
 pub(crate) fn may_have_no_ops(order: Order) -> bool {
     order.properties().fills_late || order.has_quotas()
 }
 
-/// An append that was acknowledged before another was asked for has the lower position. Scanned
-/// from the end: no record may have been asked for after something behind it was acknowledged.
+/// An append acknowledged before another was invoked has the lower position. Scans from the end.
 fn real_time_order(order: &[(Position, &Append)], wrong: &mut Vec<String>) {
     let mut earliest: Option<(u64, Position)> = None;
     for (position, append) in order.iter().rev() {
@@ -332,7 +309,7 @@ fn real_time_order(order: &[(Position, &Append)], wrong: &mut Vec<String>) {
     }
 }
 
-/// A session's appends have positions in the order in which they were first submitted.
+/// A session's positions follow the order of first submission.
 fn session_order(places: &BTreeMap<usize, Position>, appends: &[Append], wrong: &mut Vec<String>) {
     let mut last: BTreeMap<usize, Position> = BTreeMap::new();
     for (index, position) in places {
@@ -351,7 +328,7 @@ mod tests {
 
     use super::*;
 
-    /// Three appends of two sessions, one after the other, all acknowledged, all read.
+    /// Three appends of two sessions, one after the other, acknowledged and read.
     fn good() -> History {
         let history = History::new(Order::ErwinBb);
         for (session, number, position) in [(1, 0, 0), (2, 0, 1), (1, 1, 2)] {
@@ -372,7 +349,6 @@ mod tests {
         number.to_string().into()
     }
 
-    /// Breaks a good history, and tells what the checker says.
     fn broken(change: impl FnOnce(&mut Inner)) -> String {
         let history = good();
         change(&mut history.lock());
@@ -415,8 +391,7 @@ mod tests {
         assert!(history.check(Position(3)).join("; ").contains("position 1 changed"));
     }
 
-    /// A session whose second append failed and whose third was appended again, with the no-ops in
-    /// between.
+    /// A session whose second append failed and whose third was repeated, with no-ops between.
     fn with_no_ops(order: Order) -> History {
         let history = History::new(order);
         let appends: Vec<usize> = (0..3).map(|number| history.invoke(1, payload(number))).collect();

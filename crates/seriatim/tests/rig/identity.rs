@@ -1,4 +1,4 @@
-//! A node's number belongs to one data directory: copied configurations, copied directories.
+//! One data directory per node number: copied configurations and directories.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ async fn within(seconds: u64, test: impl Future<Output = ()>) {
     tokio::time::timeout(Duration::from_secs(seconds), test).await.expect("it comes to an end");
 }
 
-/// A second configuration of a node, that listens elsewhere and has another directory.
+/// A second configuration of a node, with another address and directory.
 fn second(members: &Members, node: NodeId, data: &str) -> (PathBuf, String) {
     let config = members.config(node);
     let elsewhere = members.address(NodeId(node.0 + 50));
@@ -43,7 +43,7 @@ async fn view(client: &Client) -> u64 {
     client.lookup("l").await.expect("it is there").view_number().0
 }
 
-/// The second process is told of both addresses, and the cluster does not notice it.
+/// The second process reports both addresses; the cluster is not affected.
 fn is_refused(output: &Output, members: &Members, elsewhere: &str) {
     let said = text(&output.stderr);
     assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(1), &b""[..]), "{said}");
@@ -99,7 +99,7 @@ async fn a_node_whose_number_was_taken_while_it_was_stopped_ends_when_it_goes_on
     within(90, async {
         let mut members = Members::start(3).await;
         members.signal(THREE, Signal::STOP);
-        // The register finds it gone: it answers nobody, and nobody refuses the other one.
+        // The register considers the node down, so the second process is accepted.
         let (config, elsewhere) = second(&members, THREE, "taker");
         let arguments = ["serve".as_ref(), "--config".as_ref(), config.as_os_str()];
         let words = config.with_file_name("taker.words");
@@ -127,7 +127,7 @@ async fn a_node_that_lost_its_directory_or_moved_is_taken_back() {
         assert!(moved.stop(Signal::TERM).await.success());
         fs::remove_dir_all(members.data(THREE)).expect("the directory is lost");
         members.restart(THREE).await;
-        // Nonsense in the file that tells the last address keeps no node from starting.
+        // An invalid file with the last address does not prevent a start.
         members.stop(THREE).await;
         fs::write(members.data(THREE).join("address"), [0xff; 3000]).expect("it is written");
         members.restart(THREE).await;

@@ -1,7 +1,7 @@
-//! Kill loops: clients append, a subscriber reads along, the cluster is killed and comes back.
+//! Kill loops: clients append, a subscriber reads, the cluster is killed and restarted.
 //!
 //! `SERIATIM_RIG_LOOPS` repeats each loop with other seeds; `SERIATIM_RIG_SEED` replays the
-//! schedule of one seed, as far as the scheduling of real processes lets it be replayed.
+//! schedule of one seed, apart from the scheduling of processes.
 
 use std::time::{Duration, Instant};
 
@@ -14,18 +14,14 @@ use crate::cluster::Cluster;
 use crate::history::may_have_no_ops;
 use crate::workload::{DEADLINE, Style, Workload, all_styles};
 
-/// A fault that strikes the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
-    /// `kill -9`.
     Kill,
-    /// `kill -9`, and again so long after the new start, whether it serves by then or not.
+    /// Kills again this long after the restart, ready or not.
     KillTwice(Duration),
-    /// An orderly end.
     Stop(Signal),
 }
 
-/// A log, and who appends to it.
 struct Plan {
     name: String,
     config: LogConfig,
@@ -38,12 +34,12 @@ fn plan(name: &str, order: Order, shape: (u32, u32, u32, u64), styles: &[Style])
     Plan { name: name.to_owned(), config: config.fitted(), styles: styles.into() }
 }
 
-/// Logs of all orders and of several shapes, with every kind of program. Which order has the rarer
-/// shapes is left to the seed.
+/// Logs of all orders in several shapes, with all kinds of programs. The seed picks the orders of
+/// rare shapes.
 fn many_logs(seed: u64) -> Vec<Plan> {
     let stripes = [64, 4, 16, 8].into_iter().cycle();
     let usual = Order::ALL.into_iter().zip(stripes).map(|(order, stripe)| {
-        // A chain of three has one in the middle.
+        // A chain of three has a middle.
         let replicas = 2 + u32::from(order.places_first());
         plan(order.properties().name, order, (2, replicas, 3, stripe), &all_styles(order))
     });
@@ -55,7 +51,6 @@ fn many_logs(seed: u64) -> Vec<Plan> {
     usual.chain(rare).collect()
 }
 
-/// The seeds to run, from the environment.
 fn seeds() -> Vec<u64> {
     let number = |name: &str| {
         let text = std::env::var(name).ok()?;
@@ -67,7 +62,6 @@ fn seeds() -> Vec<u64> {
     }
 }
 
-/// The counts of a whole loop.
 #[derive(Default)]
 struct Tally {
     acknowledged: u64,
@@ -129,12 +123,12 @@ async fn an_orderly_end_loses_nothing_at_any_durability() {
         plan
     });
     let faults = [Fault::Stop(Signal::INT), Fault::Stop(Signal::TERM)];
-    // Unsynced writes are lost even so, so that an orderly end must sync as well as write.
+    // The lossy disk shows that an orderly stop also syncs.
     let run = run(&["--volatile-disk"], logs.collect(), &faults, 7);
     tokio::time::timeout(Duration::from_secs(120), run).await.expect("it comes to an end");
 }
 
-/// One cluster from its start through all faults to the check of every log.
+/// One cluster, from the start through all faults to the check of every log.
 async fn run(options: &'static [&'static str], plans: Vec<Plan>, faults: &[Fault], seed: u64) -> Tally {
     let mut random = StdRng::seed_from_u64(seed.rotate_left(17));
     let mut cluster = Cluster::start(options).await;
@@ -173,18 +167,17 @@ async fn run(options: &'static [&'static str], plans: Vec<Plan>, faults: &[Fault
     tally
 }
 
-/// Waits until each log has acknowledged so many appends more: a log that does not come back is
-/// found here.
+/// Waits for `count` more acknowledgements in each log.
 async fn more_acknowledged(logs: &[Workload], count: u64) {
     for log in logs {
-        // The smallest log appends one by one: it is not waited for as long.
+        // The smallest log appends one by one, so it needs fewer.
         let target = log.history.acknowledged() + count / 10 + 1;
         let waiting = tokio::time::timeout(DEADLINE, log.history.wait_for(target));
         assert!(waiting.await.is_ok(), "log '{}' acknowledges nothing any more", log.name);
     }
 }
 
-/// Does it, and waits until the cluster serves again. How many processes it ended.
+/// Strikes, and waits until the cluster serves. Returns the number of ended processes.
 async fn strike(cluster: &mut Cluster, fault: Fault) -> usize {
     match fault {
         Fault::Kill => {
@@ -213,15 +206,14 @@ async fn a_client_that_was_idle_finds_the_nodes_that_moved() {
     let test = async {
         let mut cluster = Cluster::start(&[]).await;
         let mut logs = vec![];
-        // Each is a program of its own, which learns nothing from the others. Each has its only
-        // sequencing replica on another node. After a restart all but the first node listen
-        // somewhere else, and nothing was under way that would have had the client ask where.
+        // Each log has its own client, which learns nothing from others, and its only sequencing
+        // replica on a different node. After the restart all nodes except the first have new
+        // addresses, and no pending request makes the client ask for them.
         let one = |order: Order| plan(order.properties().name, order, (1, 1, 1, 1), &[]);
         for plan in Order::ALL.map(one) {
             let client = cluster.client(Duration::from_secs(20)).await;
             client.create(&plan.name, plan.config.clone()).await.expect("the log is created");
-            // A record may miss the shard that has moved, while its name or its position finds its
-            // way.
+            // A record may miss the moved shard although its id or position was accepted.
             let may_miss = plan.config.order.properties().fills_late;
             let options = if may_miss { LogOptions::unordered(1) } else { LogOptions::default() };
             let log = client.log_with(&plan.name, options).await.expect("it is there");

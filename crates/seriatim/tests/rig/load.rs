@@ -1,12 +1,10 @@
-//! More load than the machine can carry: the log slows down, and nothing else happens. No append
-//! fails, no view changes, memory and disk stay within their bounds, and everything is there
-//! afterwards. So it is on a machine with nothing else to do, on one core beside a busy loop, and
-//! when one node's disk is slow; and when the leader is killed in the middle, one second is all
-//! that is lost.
+//! Overload slows a log down, without failed appends, view changes or lost records, within bounds
+//! of memory and disk. Settings: idle machine, one core with a busy loop, slow disk, killed leader
+//! (a pause of at most one second).
 //!
-//! The corners run with all tests, for a second each. `SERIATIM_RIG_LOAD_SECONDS` runs the whole
-//! matrix, so long for each cell, and prints it as a table (`cargo xtask soak` does).
-//! `SERIATIM_RIG_LOAD_ONLY` picks the rows that begin with it.
+//! All tests run the corners, one second each. `SERIATIM_RIG_LOAD_SECONDS` runs the whole matrix,
+//! that long per cell, and prints a table (as `cargo xtask soak`); `SERIATIM_RIG_LOAD_ONLY` selects
+//! rows by prefix.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,37 +24,28 @@ use crate::cluster::Cluster;
 use crate::members::Members;
 use crate::surroundings::{BusyLoop, Surroundings};
 
-/// The memory that a cluster of three nodes may use, whatever it is given to do.
 const MEMORY_BYTES: u64 = 768 << 20;
-/// The disk space of three nodes beside the copies of records, at most: journals, and what is
-/// preallocated.
+/// Disk limit of three nodes besides records: journals and preallocated space.
 const DISK_BYTES: u64 = 3 << 30;
-/// How long an append may take before that counts as a failure.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// How many receipts one client waits for at the same time at most.
+/// Maximum receipts awaited by one client.
 const WAITING: usize = 64 << 10;
-/// How long nothing may be acknowledged when the leader is killed.
+/// Maximum pause of acknowledgements after a leader's kill.
 const MOST_STALL: Duration = Duration::from_secs(1);
 
-/// The conditions that the cluster has to put up with beside the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Setting {
-    /// Nothing.
     Alone,
-    /// All of it has one core, and a busy loop has the same.
+    /// One core for everything, shared with a busy loop.
     OneCore,
-    /// Each sync of one node's disk takes 50 ms longer.
+    /// Each sync of one node takes 50 ms longer.
     SlowSync,
-    /// The leader is killed in the middle.
     LeaderKilled,
 }
 
-/// The node that has the register.
 const REGISTER: NodeId = NodeId(1);
-/// The node whose disk is slow.
 const SLOW: NodeId = NodeId(2);
 
-/// One kind of load.
 #[derive(Clone, Copy, Debug)]
 struct Cell {
     setting: Setting,
@@ -66,12 +55,10 @@ struct Cell {
     clients: usize,
 }
 
-/// The outcome of a cell.
 #[derive(Debug)]
 struct Outcome {
     appended: u64,
     took: Duration,
-    /// The longest that nothing was acknowledged.
     stall: Duration,
     view: u64,
     memory: u64,
@@ -98,7 +85,7 @@ const HEADING: &str = "\
 | setting | order | durability | record bytes | clients | appended | per second | longest stall, ms | view | memory, MiB | disk, MiB |
 |---|---|---|---|---|---|---|---|---|---|---|";
 
-/// The servers of a load: `dev`, or one process for each node.
+/// `dev`, or one process per node.
 enum Servers {
     Dev { cluster: Cluster, _beside: Option<BusyLoop> },
     Nodes(Members),
@@ -151,7 +138,7 @@ impl Servers {
     }
 }
 
-/// When all clients together had something acknowledged.
+/// Time of the last acknowledgement of any client, and the longest pause.
 #[derive(Clone)]
 struct Course(Arc<Mutex<(Instant, Duration)>>);
 
@@ -166,13 +153,12 @@ impl Course {
         *seen = (Instant::now(), longest.max(last.elapsed()));
     }
 
-    /// The longest that nothing was acknowledged.
     fn stall(&self) -> Duration {
         self.0.lock().expect("nobody panics with it").1
     }
 }
 
-/// Appends at full speed until `until`. Returns how many appends were acknowledged.
+/// Appends at full speed until `until`. Returns the number of acknowledgements.
 async fn append(log: Log, record_bytes: usize, until: Instant, course: Course) -> u64 {
     let payload = bytes::Bytes::from(vec![b'x'; record_bytes]);
     let order = log.entry().config.order;
@@ -196,8 +182,7 @@ async fn append(log: Log, record_bytes: usize, until: Instant, course: Course) -
     acknowledged.await.expect("the task of acknowledgements ends")
 }
 
-/// Creates a log that is led by another node than the one that has the register, and that is
-/// spared.
+/// Creates a log whose leader is not the register's node, which is spared.
 async fn create(client: &Client, config: LogConfig) -> LogEntry {
     for number in 0..8 {
         let name = format!("load-{number}");
@@ -246,7 +231,7 @@ async fn run(cell: Cell, lasts: Duration) -> Outcome {
     Outcome { appended, took, stall, view, memory: memory.max(servers.peak_memory()), disk }
 }
 
-/// Reads until as many records came as there should be, or none comes any more, and counts them.
+/// Counts records until `expected` arrived, or no more come.
 async fn count_records(client: &Client, name: &str, expected: u64) -> u64 {
     let log = client.log(name).await.expect("the log is there");
     let events = log.subscribe(Position(0), SubscribeOptions::default()).await;
@@ -274,10 +259,9 @@ fn bytes_below(directory: &Path) -> u64 {
         .sum()
 }
 
-/// The rule that the outcome of a load breaks, if it breaks one. How long it stalled counts only
-/// where there is time to make good what the start took.
+/// The violated rule, if any. Pauses count only in long runs, which compensate for the start.
 fn objection(cell: Cell, outcome: &Outcome, is_long: bool) -> Option<&'static str> {
-    // Two copies, and what surrounds short records.
+    // Two copies, and the overhead of short records.
     let records = 2 * outcome.appended * (cell.record_bytes as u64 + 200);
     let is_killed = cell.setting == Setting::LeaderKilled;
     match outcome {
@@ -289,7 +273,7 @@ fn objection(cell: Cell, outcome: &Outcome, is_long: bool) -> Option<&'static st
     }
 }
 
-/// Nothing is waited for here but the end of each load.
+/// Waits only for the end of each load.
 #[expect(clippy::print_stdout, reason = "the table is what a long run is for")]
 async fn matrix(cells: impl IntoIterator<Item = Cell>, lasts: Duration, is_long: bool) {
     println!("\n{HEADING}");
@@ -303,16 +287,15 @@ async fn matrix(cells: impl IntoIterator<Item = Cell>, lasts: Duration, is_long:
     assert!(objections.is_empty(), "{}", objections.join("\n"));
 }
 
-/// The corners of the matrix, which run with all tests.
 fn corners() -> Vec<Cell> {
     let durability = Durability::Disk;
     let cell =
         |setting, order, record_bytes, clients| Cell { setting, order, durability, record_bytes, clients };
     let short = Order::ALL.map(|order| cell(Setting::Alone, order, 4 << 10, 8));
-    // Where appends are acknowledged before they are ordered, what is to be ordered piles up.
+    // Lazy orders acknowledge before ordering, so unordered records pile up.
     let lazy = || Order::ALL.into_iter().filter(|order| order.is_lazy());
     let large = lazy().map(|order| cell(Setting::Alone, order, 1 << 20, 4));
-    // A record that passes through the sequencing replicas is written most often.
+    // Records through sequencing replicas are written most often.
     let passing = Order::ALL.into_iter().filter(|order| order.announces() == Announced::Record);
     let on_one_core = passing.map(|order| cell(Setting::OneCore, order, 4 << 10, 8));
     let slow_sync = [cell(Setting::SlowSync, Order::default(), 4 << 10, 8)];
@@ -320,13 +303,13 @@ fn corners() -> Vec<Cell> {
     short.into_iter().chain(large).chain(on_one_core).chain(slow_sync).chain(killed).collect()
 }
 
-/// All sizes, numbers of clients, orders and durabilities, in each setting; of these the rows that
-/// begin so.
+/// All combinations of sizes, clients, orders, durabilities and settings whose row begins with
+/// `only`.
 fn all_cells(only: Option<&str>) -> Vec<Cell> {
     let mut cells = vec![];
     let settings = [Setting::Alone, Setting::OneCore, Setting::SlowSync, Setting::LeaderKilled];
     for setting in settings {
-        // A disk that is slow matters where it is waited for.
+        // A slow disk matters only where appends wait for it.
         let in_memory = (setting != Setting::SlowSync).then_some(Durability::Memory);
         for (order, durability) in Order::ALL.into_iter().flat_map(|order| {
             [Some(Durability::Disk), in_memory]

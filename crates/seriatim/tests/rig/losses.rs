@@ -1,6 +1,5 @@
-//! The losses that a kill inflicts on a log at durability `memory`, what it leaves, and how the log
-//! says so; and that the rig's lossy disk really loses unsynced writes, without which its kill
-//! loops prove nothing.
+//! Losses of a killed log at durability `memory`, and their reports. Also proves that the lossy
+//! disk loses unsynced writes.
 
 use std::time::Duration;
 
@@ -16,10 +15,9 @@ use crate::command::{CommandLine, text};
 use crate::events::told;
 use crate::workload::DEADLINE;
 
-/// How many records are final when the cluster is killed.
 const FINAL: u64 = 1000;
 
-/// How long an operation waits that is expected to fail.
+/// Time limit of an operation that must fail.
 const BRIEF: Duration = Duration::from_secs(2);
 
 fn config(order: Order, durability: Durability) -> LogConfig {
@@ -30,7 +28,7 @@ fn payload(position: u64) -> Bytes {
     format!("record {position} {}", "x".repeat(position as usize % 90)).into()
 }
 
-/// Creates a log with `FINAL` records, of which all shards know that they are stable.
+/// Creates a log with `FINAL` records that all shards know to be stable.
 async fn filled(client: &Client, name: &str, order: Order, durability: Durability) -> Log {
     client.create(name, config(order, durability)).await.expect("the log is created");
     let log = client.log(name).await.expect("it is there");
@@ -40,18 +38,18 @@ async fn filled(client: &Client, name: &str, order: Order, durability: Durabilit
     }
     let last = log.append_sync(payload(FINAL - 1)).await.expect("the last record is final");
     assert!(last == Position(FINAL - 1) || order.has_quotas(), "{name}: the last is at {last}");
-    // Shards learn that the last records are stable after the client does.
+    // Shards learn the stable bound after the client.
     assert_eq!(read_prefix(&log, FINAL).await, (FINAL, None), "{name}: it is there");
     log
 }
 
-/// Reads from the beginning what the shards give out, and compares it with what was appended. How
-/// far it came, and what ended it if that was an error. Records below `expected` are waited for.
+/// Reads and compares the prefix. Returns its length, and the error that ended it. Waits for
+/// records below `expected`.
 async fn read_prefix(log: &Log, expected: u64) -> (u64, Option<String>) {
     read_run(log, Position(0), 0..expected).await
 }
 
-/// The same, from a position on, where the first of these records is.
+/// As `read_prefix`, from the position of the first expected record.
 async fn read_run(log: &Log, from: Position, expected: std::ops::Range<u64>) -> (u64, Option<String>) {
     let may_skip = log.entry().config.order.has_quotas();
     let (mut next, mut count) = (from, expected.start);
@@ -71,7 +69,6 @@ async fn read_run(log: &Log, from: Position, expected: std::ops::Range<u64>) -> 
     }
 }
 
-/// Where each of the first records is.
 async fn positions(log: &Log) -> Vec<Position> {
     let mut positions: Vec<Position> = vec![];
     while positions.len() < FINAL as usize {
@@ -82,17 +79,16 @@ async fn positions(log: &Log) -> Vec<Position> {
     positions
 }
 
-/// A kill makes a log in memory unavailable; it says so, and keeps what is final.
+/// After a kill the in-memory log is unavailable, says so, and keeps final records.
 pub(crate) async fn lose_memory(order: Order) {
     let mut cluster = Cluster::start(&[]).await;
     let client = cluster.client(BRIEF).await;
     let log = filled(&client, "m", order, Durability::Memory).await;
-    // A final record survives a kill once it is written behind, within 10 ms unless the machine is
-    // busy.
+    // Final records are written behind within 10 ms, on an idle machine.
     tokio::time::sleep(Duration::from_millis(200)).await;
     for round in 0..2 {
         if round == 0 {
-            // More is on its way, acknowledged or not, when the process dies.
+            // More appends are in flight at the kill.
             for number in 0..200 {
                 drop(log.submit(payload(FINAL + number)).await.expect("there is room"));
             }
@@ -100,7 +96,7 @@ pub(crate) async fn lose_memory(order: Order) {
         cluster.kill_and_restart().await;
         unavailable(&cluster, &log).await;
     }
-    // That it has lost its memory is not forgotten by an orderly end either.
+    // An orderly stop does not hide the lost memory.
     assert!(cluster.stop(Signal::TERM).await.success());
     cluster.spawn();
     cluster.ready().await;
@@ -116,25 +112,22 @@ pub(crate) async fn lose_memory(order: Order) {
     assert_eq!(cli.good(&["read", "m"]).await, b"new\n");
 }
 
-/// Creates a log in memory on two of four nodes.
 async fn create(cli: &CommandLine, order: Order, shards: &str) {
     let name = order.to_string();
     let create = ["log", "create", "x", "--order", &name, "--durability", "memory"];
     cli.good(&[&create[..], &["--shards", shards, "--replicas", "2"]].concat()).await;
 }
 
-/// Appends records to a shard, if the ordering lets a client choose.
+/// Appends to a shard, if clients may choose it.
 async fn append_to(cli: &CommandLine, order: Order, shard: &str, numbers: std::ops::Range<u64>) {
     let lines: Vec<Bytes> = numbers.flat_map(|number| [payload(number), "\n".into()]).collect();
     let chosen = if order.places_by_position() { &[][..] } else { &["--shard", shard] };
     cli.good_on(&[&["append", "x", "--sync"], chosen].concat(), &lines.concat()).await;
-    // A final record survives a kill once it is written behind, within 10 ms unless the machine is
-    // busy.
+    // As in `lose_memory`.
     tokio::time::sleep(Duration::from_millis(200)).await;
 }
 
-/// A shard that joined late keeps its final records when every process is killed: they can be read,
-/// and an operator who accepts the loss of the rest loses none of them.
+/// The final records of a late shard survive a kill of all processes and an accepted loss.
 pub(crate) async fn keep_an_added_shard(order: Order) {
     let mut cluster = Cluster::start(&["--nodes", "4"]).await;
     let cli = CommandLine::new(cluster.address());
@@ -156,8 +149,8 @@ pub(crate) async fn keep_an_added_shard(order: Order) {
     assert_eq!(read_prefix(&log, 1400).await, (1400, None), "{order}");
 }
 
-/// A shard loses all that it has, and an operator accepts that. When every process is killed some
-/// time later, the shard keeps what it got since.
+/// After a shard lost everything and an operator accepted it, a kill of all processes keeps its
+/// newer records.
 pub(crate) async fn keep_what_follows_a_loss(order: Order) {
     let mut cluster = Cluster::start(&["--nodes", "4"]).await;
     let cli = CommandLine::new(cluster.address());
@@ -175,21 +168,21 @@ pub(crate) async fn keep_what_follows_a_loss(order: Order) {
     assert_eq!(end, 1000, "{order}: {error:?}");
 }
 
-/// Kills every process, deletes each replica of shard 0 of `x`, and starts the processes.
+/// Kills every process, deletes shard 0 of `x` on all nodes, and restarts.
 async fn lose_shard_0(cluster: &mut Cluster) {
     let id = cluster.client(BRIEF).await.lookup("x").await.expect("it is listed").id;
     cluster.kill().await;
     for node in 1..=4 {
         let shard = format!("node-{node}/logs/{:016x}/shard-0", id.0);
-        // Two of the nodes have a replica.
+        // Two nodes have a replica.
         let _ = std::fs::remove_dir_all(cluster.data().join(shard));
     }
     cluster.spawn();
     cluster.ready().await;
 }
 
-/// A log loses all that it has, and continues at position 0. The readers that have more end, and
-/// say where to read on; a reader that begins there gets the new records.
+/// After a log lost everything and continued at position 0, readers beyond end and report the
+/// resume position; a reader that resumes gets the new records.
 pub(crate) async fn end_readers_beyond_a_loss(order: Order) {
     let mut cluster = Cluster::start(&["--nodes", "4"]).await;
     let cli = CommandLine::new(cluster.address());
@@ -224,8 +217,7 @@ pub(crate) async fn end_readers_beyond_a_loss(order: Order) {
     assert_eq!(read_run(&log, Position(0), 400..600).await, (600, None), "{order}");
 }
 
-/// Records that are certain can be read all the time while a loss is accepted, although replicas
-/// copy them first.
+/// Certain records stay readable during an accepted loss, although replicas copy them first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_certain_can_be_read_while_a_loss_is_accepted() {
     let test = async {
@@ -237,8 +229,7 @@ async fn what_is_certain_can_be_read_while_a_loss_is_accepted() {
             positions_of.push(positions(&log).await);
             drop(log.submit(payload(FINAL)).await.expect("there is room"));
         }
-        // A final record is safe from a kill once it is written behind, within 10 ms unless the
-        // machine is busy.
+        // As in `lose_memory`.
         tokio::time::sleep(Duration::from_millis(200)).await;
         cluster.kill_and_restart().await;
         let client = cluster.client(Duration::from_secs(20)).await;
@@ -265,15 +256,14 @@ async fn what_is_certain_can_be_read_while_a_loss_is_accepted() {
                 told(|| cluster.says(), &[" WARN ", "a loss was accepted, and the log goes on: "]).await;
             }
         }
-        // The nodes that were started anew tell each other of views that they formed before, and
-        // nobody else.
+        // Restarted nodes report earlier views only to each other.
         let first_views = cluster.says().matches("because it is the first").count();
         assert_eq!(first_views, Order::ALL.len(), "{}", cluster.says());
     };
     tokio::time::timeout(Duration::from_secs(120), test).await.expect("it comes to an end");
 }
 
-/// The log refuses and explains, and gives out what was final, byte for byte.
+/// The log rejects appends, explains, and serves its final records unchanged.
 async fn unavailable(cluster: &Cluster, old: &Log) {
     let client = cluster.client(BRIEF).await;
     let new = client.log("m").await.expect("it is listed");
@@ -321,8 +311,7 @@ async fn the_lossy_disk_loses_what_is_only_in_memory_and_keeps_what_is_on_disk()
             let last = on_disk.append_sync(payload(FINAL)).await.expect("it is appended");
             assert!(last == tail || last > tail && order.has_quotas(), "{order}: {last} of {tail}");
             assert_eq!(read_prefix(&on_disk, FINAL + 1).await, (FINAL + 1, None));
-            // The page cache would have saved these: that they are gone is what the other tests
-            // rely on.
+            // Proves the loss that the other tests rely on: the page cache would have kept these.
             let in_memory = client.log(&format!("in-memory-{order}")).await.expect("it is listed");
             let (end, _) = read_prefix(&in_memory, 0).await;
             assert!(end < FINAL, "nothing was lost");
@@ -344,7 +333,7 @@ fn the_lossy_disk_forgets_exactly_what_was_not_synced() {
     disk.sync("synced").expect("it is synced");
     disk.write_at("synced", 5, &[Bytes::from_static(b" second")]).expect("it is written");
     assert_eq!(disk.read_at("synced", 0, 100).expect("it is read"), "first second");
-    // As at a kill, nothing is written down any more.
+    // As after a kill, nothing is flushed.
     drop(disk);
     let disk = open();
     assert_eq!(disk.read_at("synced", 0, 100).expect("it is read"), "first");

@@ -1,34 +1,31 @@
-//! The rig: the real binary as real processes, killed, stopped and started again.
+//! System tests of the real binary as real processes.
 //!
-//! * [`conformance`]: what a log of every ordering passes;
-//! * [`kill`]: kill loops under load, also on a disk that loses what was not synced; orderly ends;
-//! * [`losses`]: what durability `memory` does not survive, and what the lossy disk really loses;
-//! * [`catalog`]: kills while logs are created and deleted;
-//! * [`serve`]: nodes as processes of their own;
-//! * [`failover`]: nodes killed and paused, in every role, while the log goes on;
+//! * [`conformance`]: scenarios for a log of every ordering;
+//! * [`kill`]: kill loops under load, also with a lossy disk; orderly stops;
+//! * [`losses`]: losses at durability `memory`, and of the lossy disk;
+//! * [`catalog`]: kills during creation and deletion of logs;
+//! * [`serve`]: one process per node;
+//! * [`failover`]: killed and paused nodes, in every role;
 //! * [`shards`]: shards that join and leave under load;
-//! * [`departures`]: nodes that are drained, replaced, removed, and restarted one after the other
-//!   under load;
-//! * [`ends`]: what starts and ends wait for, and how long;
+//! * [`departures`]: nodes drained, replaced, removed and restarted under load;
+//! * [`ends`]: waits and time limits of starts and stops;
 //! * [`unread`]: servers whose output no process reads;
-//! * [`status`]: what `status` says is so;
-//! * [`identity`]: a number of a node belongs to one data directory;
-//! * [`events`]: what servers tell an operator;
-//! * [`disks`]: a disk that fills up, and the warnings before; bytes that change;
-//! * [`moved`]: data directories that move or disappear under a node, and those that cannot be
-//!   used;
-//! * [`quiet`]: readers of logs to which no client appends;
-//! * [`small_records`]: readers of logs of very small records;
-//! * [`retention`]: limits of what a log keeps, and positions by time;
-//! * [`trims`]: what a trim frees;
-//! * [`load`]: more load than the machine can carry, also beside a busy loop ([`surroundings`]);
-//! * [`guide`]: the commands of `README.md` and `docs/cluster.md`, and their output;
-//! * [`bench`]: what `seriatim bench` writes;
-//! * [`acceptance`], [`output`], [`bridge`]: the command line, as scripts and programs in other
-//!   languages use it.
+//! * [`status`]: the output of `status`;
+//! * [`identity`]: one data directory per node number;
+//! * [`events`]: operator messages of servers;
+//! * [`disks`]: full disks, warnings, damaged bytes;
+//! * [`moved`]: data directories that move, disappear or are unusable;
+//! * [`quiet`]: readers of idle logs;
+//! * [`small_records`]: readers of very small records;
+//! * [`retention`]: limits, and positions by time;
+//! * [`trims`]: the space that a trim frees;
+//! * [`load`]: overload, also beside a busy loop ([`surroundings`]);
+//! * [`guide`]: the commands of `README.md` and `docs/cluster.md`;
+//! * [`bench`]: the reports of `seriatim bench`;
+//! * [`acceptance`], [`output`], [`bridge`]: the command line for scripts and other languages.
 //!
-//! Every cluster has a directory and an address of its own and dies with its test. Nothing waits by
-//! sleeping: each wait is for an event and has a deadline.
+//! Every cluster has its own directory and address, and ends with its test. Tests wait for events,
+//! with deadlines; `xtask/sleep-allowed.txt` lists the exceptions.
 
 mod absences;
 mod acceptance;

@@ -1,5 +1,4 @@
-//! A real cluster of several processes: each node is a `serve` of its own, which can be killed,
-//! paused and started again alone.
+//! A real cluster with one `serve` process per node.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,26 +16,23 @@ use crate::cluster::connect;
 use crate::process::{NO_DISK_WARNING, Process, TIMEOUT, own_host, said};
 use crate::surroundings::Surroundings;
 
-/// Where the nodes have their view register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Register {
-    /// In node 1.
     First,
-    /// In an etcd of their own.
     Etcd,
 }
 
-/// Changes the configuration of a node that is not started yet, and whose data is to be in `data`.
+/// Changes the configuration of a node before its start.
 pub(crate) fn configure(node: NodeId, data: &Path, change: impl FnOnce(String) -> String) {
     let config = data.with_file_name(format!("node{node}.toml"));
     let text = fs::read_to_string(&config).expect("it was written");
     fs::write(config, change(text)).expect("it can be written");
 }
 
-/// A cluster of several processes. Dropping it kills them and deletes their data.
+/// A cluster with one process per node. Dropping it kills them and deletes their data.
 pub(crate) struct Members {
     processes: Vec<Option<Process>>,
-    /// Where nodes are started that are not started like the others.
+    /// Nodes with special conditions.
     surroundings: BTreeMap<NodeId, Surroundings>,
     host: String,
     etcd: Option<Etcd>,
@@ -44,23 +40,19 @@ pub(crate) struct Members {
 }
 
 impl Members {
-    /// Starts `count` nodes, the first of which has the register, and waits until all have joined.
+    /// Starts `count` nodes, with the register on node 1; waits until all joined.
     pub(crate) async fn start(count: u32) -> Self {
         Self::start_with(count, |_, _| {}).await
     }
 
-    /// The same, and has each node's directory prepared before the node is started.
     pub(crate) async fn start_with(count: u32, prepare: impl Fn(NodeId, &Path)) -> Self {
         Self::begin(count, Register::First, BTreeMap::new(), prepare).await
     }
 
-    /// Starts `count` nodes, the first of which has the register, some of them in other
-    /// surroundings than the others.
     pub(crate) async fn start_in(count: u32, surroundings: BTreeMap<NodeId, Surroundings>) -> Self {
         Self::begin(count, Register::First, surroundings, |_, _| {}).await
     }
 
-    /// Starts `count` nodes with their register there, and waits until all have joined.
     pub(crate) async fn start_on(register: Register, count: u32) -> Self {
         Self::begin(count, register, BTreeMap::new(), |_, _| {}).await
     }
@@ -104,44 +96,39 @@ impl Members {
         )
     }
 
-    /// Where a node listens; the same after each restart.
+    /// The node's address, constant over restarts.
     pub(crate) fn address(&self, node: NodeId) -> String {
         format!("{}:{}", self.host, 7700 + node.0)
     }
 
-    /// All of them, as a client is given them.
+    /// All addresses, comma-separated.
     pub(crate) fn addresses(&self) -> String {
         let addresses: Vec<String> = self.numbers().map(|node| self.address(node)).collect();
         addresses.join(",")
     }
 
-    /// The nodes.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = NodeId> + use<> {
         (1..=self.processes.len() as u32).map(NodeId)
     }
 
-    /// A node's configuration.
     pub(crate) fn config(&self, node: NodeId) -> PathBuf {
         self.directory.path().join(format!("node{node}.toml"))
     }
 
-    /// A node's data.
     pub(crate) fn data(&self, node: NodeId) -> PathBuf {
         self.directory.path().join(format!("node{node}"))
     }
 
-    /// A client that may use any node, whose operations wait for so long.
     pub(crate) async fn client(&self, deadline: Duration) -> Client {
         connect(&self.addresses(), deadline).await
     }
 
-    /// A client that knows only one of the nodes when it starts.
+    /// A client that initially knows one node.
     pub(crate) async fn client_of(&self, node: NodeId, deadline: Duration) -> Client {
         let options = ClientOptions::default().with_deadline(deadline);
         Client::connect_with(&self.address(node), options).await.expect("the node serves")
     }
 
-    /// Starts a node; it has not joined yet.
     pub(crate) fn spawn(&mut self, node: NodeId) {
         let config = self.config(node);
         let arguments = ["serve".as_ref(), "--config".as_ref(), config.as_os_str()];
@@ -152,35 +139,29 @@ impl Members {
         assert!(before.is_none(), "node {node} runs already");
     }
 
-    /// Waits until a node has joined.
     pub(crate) async fn ready(&mut self, node: NodeId) {
         let address = self.process(node).ready().await;
         assert_eq!(address, self.address(node));
     }
 
-    /// `kill -9`.
     pub(crate) async fn kill(&mut self, node: NodeId) {
         self.take(node).kill().await;
     }
 
-    /// Starts a node again, and waits until it has joined.
     pub(crate) async fn restart(&mut self, node: NodeId) {
         self.spawn(node);
         self.ready(node).await;
     }
 
-    /// An orderly end.
     pub(crate) async fn stop(&mut self, node: NodeId) {
         let status = self.take(node).stop(Signal::TERM).await;
         assert!(status.success(), "node {node}: {status}; it says: {}", self.says());
     }
 
-    /// Sends a node a signal, and waits for its end, which may be long after.
     pub(crate) async fn end_of(&mut self, node: NodeId, signal: Signal) -> std::process::ExitStatus {
         self.take(node).stop(signal).await
     }
 
-    /// Waits for the end of a node, which `cause` brings about.
     pub(crate) async fn end(
         &mut self,
         node: NodeId,
@@ -190,28 +171,25 @@ impl Members {
         self.take(node).end(cause, at_most).await
     }
 
-    /// Sends a node a signal: STOP stops it in the middle of whatever it does, while its
-    /// connections stay open, and CONT lets it go on.
+    /// Sends a signal. STOP pauses the node with open connections; CONT resumes it.
     pub(crate) fn signal(&self, node: NodeId, signal: Signal) {
         self.processes[node.0 as usize - 1].as_ref().expect("it runs").signal(signal);
     }
 
-    /// `kill -9` for the etcd of the nodes.
     pub(crate) async fn kill_etcd(&mut self) {
         self.etcd.as_mut().expect("they have one").child.kill().await.expect("it can be killed");
     }
 
-    /// Starts the etcd of the nodes again, and waits until it listens.
     pub(crate) async fn restart_etcd(&mut self) {
         self.etcd = Some(Etcd::start(&self.host, self.directory.path()).await);
     }
 
-    /// The most memory that the nodes that run ever had, in bytes: the sum over all of them.
+    /// Sum of the running nodes' peak memory, in bytes.
     pub(crate) fn peak_memory(&self) -> u64 {
         self.processes.iter().flatten().map(Process::peak_memory).sum()
     }
 
-    /// The words of each node on standard error, over all its runs.
+    /// Standard error of each node, over all runs.
     pub(crate) fn says(&self) -> String {
         let said = |node| format!("node {node}: {}\n", said(&self.words(node)).trim_end());
         self.numbers().map(said).collect()
@@ -230,7 +208,7 @@ impl Members {
     }
 }
 
-/// An etcd of one member. Dropping it kills it.
+/// A one-member etcd. Dropping it kills it.
 struct Etcd {
     child: Child,
 }
@@ -261,8 +239,8 @@ impl Etcd {
     }
 }
 
-/// Whether tests with etcd can run here. Says so if not; with `SERIATIM_REQUIRE_ETCD=1` that is a
-/// failure.
+/// Whether etcd is installed; prints if not. With `SERIATIM_REQUIRE_ETCD=1` its absence fails the
+/// test.
 #[expect(clippy::print_stderr, reason = "a test that is skipped must not look like one that passed")]
 pub(crate) fn has_etcd(test: &str) -> bool {
     let found = std::process::Command::new("etcd").arg("--version").stdout(Stdio::null()).status();

@@ -1,5 +1,4 @@
-//! Data directories that move or disappear while a node uses them, and those with which no node can
-//! start.
+//! Data directories that move or disappear in use, and unusable ones.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -17,8 +16,7 @@ use crate::process::{BINARY, NO_DISK_WARNING};
 use crate::surroundings::Surroundings;
 use crate::workload::{DEADLINE, Style, Workload};
 
-/// Within how long a node ends whose files have lost their names: it looks every second, and a busy
-/// machine takes its time.
+/// Time limit until a node with missing files ends; it checks every second.
 const ENDS_WITHIN: Duration = Duration::from_secs(15);
 
 const THREE: NodeId = NodeId(3);
@@ -27,7 +25,7 @@ async fn within(seconds: u64, test: impl Future<Output = ()>) {
     tokio::time::timeout(Duration::from_secs(seconds), test).await.expect("it comes to an end");
 }
 
-/// A log of each order, with programs that append to it.
+/// A log per order, with programs.
 async fn logs(addresses: &str) -> Vec<Workload> {
     let client = crate::cluster::connect(addresses, DEADLINE).await;
     let mut logs = vec![];
@@ -47,7 +45,7 @@ async fn nothing_is_lost(logs: Vec<Workload>, says: impl Fn() -> String) {
     }
 }
 
-/// A node ended with one sentence, which has these words.
+/// The node printed exactly one sentence with these words.
 fn says_once(status: ExitStatus, says: &str, words: &str) {
     assert_eq!(status.code(), Some(1), "{says}");
     let lines: Vec<&str> = says.lines().filter(|line| line.contains(words)).collect();
@@ -75,7 +73,7 @@ async fn a_cluster_whose_directory_is_renamed_ends_and_has_everything_in_its_new
     .await;
 }
 
-/// One cluster loses a part of its second node's directory, while nothing is appended.
+/// An idle cluster loses a part of its second node's directory.
 async fn ends_without(lost: impl Fn(&Path) -> PathBuf, words: &str) -> Cluster {
     let mut cluster = Cluster::start(&[]).await;
     let client = cluster.client(DEADLINE).await;
@@ -95,7 +93,6 @@ async fn ends_without(lost: impl Fn(&Path) -> PathBuf, words: &str) -> Cluster {
     cluster
 }
 
-/// The only directory of a log.
 fn log_below(node: &Path) -> PathBuf {
     let mut logs = fs::read_dir(node.join("logs")).expect("there is a log");
     logs.next().expect("there is a log").expect("it can be listed").path()
@@ -169,15 +166,14 @@ async fn a_node_whose_volume_is_detached_ends_and_writes_nothing_below_it() {
     .await;
 }
 
-/// The one line with which `dev` refuses to start on this directory.
+/// The line with which `dev` refuses this directory.
 async fn start_on(data: &Path) -> String {
     let data = data.to_str().expect("a path of text");
     let arguments = ["dev", "--limit", NO_DISK_WARNING, "--data", data, "--listen", "127.0.0.1:0"];
     CommandLine::new("unused").bad(&arguments).await.1
 }
 
-/// The one line with which `serve` refuses to start on this directory. It says so although no
-/// register answers.
+/// The line with which `serve` refuses this directory, without a register.
 async fn serve_on(data: &Path, scratch: &Path) -> String {
     let config = scratch.join("node.toml");
     let register = "[register]\nnode = 1\naddress = \"127.0.0.1:1\"\n";

@@ -1,4 +1,4 @@
-//! The output of commands, byte for byte, and how they end.
+//! Output of commands, byte for byte, and exit status.
 
 use std::time::Duration;
 

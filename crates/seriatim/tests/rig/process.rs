@@ -1,4 +1,4 @@
-//! A server process: started, listened to, signalled, killed.
+//! A server process.
 
 use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
@@ -13,17 +13,14 @@ use tokio::time::timeout;
 
 use crate::surroundings::Surroundings;
 
-/// The program under test.
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_seriatim");
 
-/// How long a start, or an orderly end, may take on a busy machine.
+/// Time limit of a start or an orderly stop on a busy machine.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The limit with which a node does not warn that its disk fills up: the disk of the machine that
-/// tests may be nearly full.
+/// Disables the disk warning, because the test machine's disk may be nearly full.
 pub(crate) const NO_DISK_WARNING: &str = "disk_warn_percent=0";
 
-/// A process of the program under test. Dropping it kills it.
 pub(crate) struct Process {
     child: Child,
     output: Lines<BufReader<ChildStdout>>,
@@ -31,7 +28,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts the program; what it says on standard error is added to the file `words`.
+    /// Starts the binary; appends its standard error to the file `words`.
     pub(crate) fn spawn<S: AsRef<OsStr>>(
         arguments: impl IntoIterator<Item = S>,
         words: impl Into<PathBuf>,
@@ -47,7 +44,7 @@ impl Process {
         Self { child, output, words }
     }
 
-    /// Waits until it serves; where.
+    /// Waits until it serves; returns its address.
     pub(crate) async fn ready(&mut self) -> String {
         let line = match timeout(TIMEOUT, self.output.next_line()).await {
             Ok(line) => line.expect("its output can be read"),
@@ -57,12 +54,10 @@ impl Process {
         line.strip_prefix("ready ").unwrap_or_else(|| panic!("not a ready line: {line}")).to_owned()
     }
 
-    /// `kill -9`.
     pub(crate) async fn kill(mut self) {
         self.child.kill().await.expect("it can be killed");
     }
 
-    /// The most memory that it ever had, in bytes, where the operating system tells.
     pub(crate) fn peak_memory(&self) -> u64 {
         peak_memory(self.child.id().expect("it runs"))
     }
@@ -71,7 +66,6 @@ impl Process {
         kill_process(self.pid(), signal).expect("it can be signalled");
     }
 
-    /// From here on no file that it writes may become longer than this, in bytes.
     pub(crate) fn limit_file_sizes(&self, bytes: u64) {
         let limit = Rlimit { current: Some(bytes), maximum: Some(bytes) };
         prlimit(Some(self.pid()), Resource::Fsize, limit).expect("it can be limited");
@@ -81,13 +75,12 @@ impl Process {
         self.child.id().and_then(|id| Pid::from_raw(id.cast_signed())).expect("it has an id")
     }
 
-    /// Sends a signal, and waits for the end of the process.
     pub(crate) async fn stop(self, signal: Signal) -> ExitStatus {
         self.signal(signal);
         self.end(&format!("{signal:?}"), TIMEOUT).await
     }
 
-    /// Waits for the end of the process, which `cause` brings about.
+    /// Waits for the exit; `cause` is for the message.
     pub(crate) async fn end(mut self, cause: &str, at_most: Duration) -> ExitStatus {
         match timeout(at_most, self.child.wait()).await {
             Ok(status) => status.expect("it can be waited for"),
@@ -96,8 +89,7 @@ impl Process {
     }
 }
 
-/// The most memory that the process with this number ever had, in bytes, where the operating system
-/// tells.
+/// Peak memory of a process, in bytes; 0 if the operating system does not report it.
 pub(crate) fn peak_memory(id: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -105,13 +97,12 @@ pub(crate) fn peak_memory(id: u32) -> u64 {
     kib.map_or(0, |kib| kib * 1024)
 }
 
-/// The text in a file of words.
 pub(crate) fn said(words: &Path) -> String {
     fs::read_to_string(words).unwrap_or_default()
 }
 
-/// An address of this machine that no other cluster of the rig uses, where that is possible: while
-/// a cluster is down nobody else can then be given its ports.
+/// A loopback address of this cluster alone, if possible: no other process gets its ports while it
+/// is down.
 pub(crate) fn own_host() -> String {
     if cfg!(target_os = "linux") {
         let [a, b, c] = rand::random::<[u8; 3]>();

@@ -1,5 +1,4 @@
-//! Readers of a log to which no client appends. They print nothing while all replicas answer, and
-//! otherwise name the silent nodes.
+//! Readers of idle logs: silent while all replicas answer; otherwise they name the silent nodes.
 
 use std::time::{Duration, Instant};
 
@@ -14,11 +13,10 @@ use crate::command::CommandLine;
 use crate::members::Members;
 use crate::workload::DEADLINE;
 
-/// How long the logs are quiet. A reader that took silence for a failure printed its notice after 4
-/// to 6 s.
+/// A reader that confused idle with silent printed a notice after 4 to 6 s.
 const QUIET_FOR: Duration = Duration::from_secs(12);
 
-/// A `tail`, and the lines that it prints.
+/// A `tail` and its output.
 struct Tail {
     _process: Child,
     printed: Lines<BufReader<ChildStdout>>,
@@ -33,7 +31,6 @@ impl Tail {
         Self { _process: process, printed, said }
     }
 
-    /// Waits until it prints a line with this text.
     async fn prints(&mut self, wanted: &str) {
         let look = async {
             while !self.printed.next_line().await.expect("it can be read").expect("a line").contains(wanted) {
@@ -42,7 +39,7 @@ impl Tail {
         timeout(DEADLINE, look).await.unwrap_or_else(|_| panic!("it prints {wanted}"));
     }
 
-    /// The next line on standard error, if it comes within this time.
+    /// Next line on standard error within the time.
     async fn says(&mut self, within: Duration) -> Option<String> {
         timeout(within, self.said.next_line()).await.ok()?.expect("it can be read")
     }
@@ -66,7 +63,7 @@ async fn a_tail_of_a_quiet_log_says_nothing_in_each_ordering() {
     }
     let until = Instant::now() + QUIET_FOR;
     for tail in &mut tails {
-        // A line of an earlier moment is in the pipe, and is read at once.
+        // Reads lines that are already in the pipe.
         let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(100));
         assert_eq!(tail.says(left).await, None);
     }
@@ -78,8 +75,7 @@ async fn a_tail_of_a_quiet_log_says_nothing_in_each_ordering() {
     }
 }
 
-/// The words with which a client names the register that is missing, instead of the healthy nodes
-/// that wait for it.
+/// The client names the missing register, not the healthy nodes that wait for it.
 const NO_VIEW: &str = "no view: node 1 holds the register and is down";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

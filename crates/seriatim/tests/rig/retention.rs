@@ -1,4 +1,4 @@
-//! Limits of what a log keeps, and positions by time: on real disks, by real clocks.
+//! Limits of logs, and positions by time, on real disks and clocks.
 
 use std::fs;
 use std::path::Path;
@@ -14,20 +14,16 @@ use crate::command::{CommandLine, text};
 use crate::members::Members;
 use crate::workload::DEADLINE;
 
-/// How often it is looked whether something has happened.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How long limits may take to be applied: while nothing is appended, a round that failed is
-/// followed by another after a minute.
+/// Time limit for applying limits: on an idle log, a failed round is repeated after a minute.
 const APPLIED_WITHIN: Duration = Duration::from_secs(150);
 
 const MIB: u64 = 1 << 20;
 
-/// Looks until something is so.
 async fn until<T>(what: &str, look: impl AsyncFnMut() -> Option<T>) -> T {
     found(look).await.unwrap_or_else(|| panic!("never: {what}"))
 }
 
-/// Looks until there is something; nothing if there never is.
 async fn found<T>(mut look: impl AsyncFnMut() -> Option<T>) -> Option<T> {
     let looking = async {
         let mut again = tokio::time::interval(LOOK_EVERY);
@@ -51,13 +47,12 @@ async fn use_when(client: &Client, name: &str, what: &str, is_so: impl Fn(&LogUs
     looking.await.unwrap_or_else(|| panic!("never: {what}; at last {latest:?}"))
 }
 
-/// How many bytes the files below a directory have.
 fn bytes_in(directory: &Path) -> u64 {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let sizes = entries.map(|entry| match entry.metadata() {
         Ok(found) if found.is_dir() => bytes_in(&entry.path()),
         Ok(found) => found.len(),
-        // It was deleted just now.
+        // A node deleted it meanwhile.
         Err(_) => 0,
     });
     sizes.sum()
@@ -78,15 +73,15 @@ async fn a_limit_of_bytes_bounds_what_a_long_append_takes() {
     let retention = Retention { bytes: Some(MIB), ..Retention::default() };
     let entry = client.create("small", limited(retention)).await.expect("it is created");
     let cli = CommandLine::new(cluster.address());
-    // A part of a segment, one that is written to, and what tells of their records.
+    // A partial segment, an open one, and their indexes.
     let slack = MIB / 2;
     for round in 0..6 {
         cli.good_on(&["append", "small"], &lines(round * 2000..(round + 1) * 2000, 1000)).await;
         let usage = use_when(&client, "small", "the limit is kept", |usage| usage.once <= MIB + slack).await;
         assert!(usage.once >= MIB / 2, "no more is trimmed than has to be: {usage:?}");
         let directory = format!("logs/{:016x}", entry.id.0);
-        // Trimmed files are deleted once the trim is durable. After its restart a replica may have
-        // some records twice.
+        // Files are deleted after the trim is durable. After a restart a replica may have records
+        // twice.
         until("two replicas have deleted what was trimmed", async || {
             let nodes = fs::read_dir(cluster.data()).expect("the nodes' data").flatten();
             let on_disk: u64 = nodes.map(|node| bytes_in(&node.path().join(&directory))).sum();
@@ -147,7 +142,7 @@ async fn old_records_go_and_new_ones_stay() {
     assert_eq!(count(&cli, "a").await, 100);
 }
 
-/// Appends some, and waits until it is noted that the log is so far. A time after that.
+/// Appends records until a mark covers them. Returns the position, and a later time.
 async fn noted(log: &Log, numbers: std::ops::Range<u32>) -> (Position, SystemTime) {
     for number in numbers {
         log.append(number.to_string(), AppendOptions::default()).await.expect("it is appended");
@@ -204,7 +199,6 @@ async fn a_time_is_found_and_limits_are_kept_when_all_replicas_were_replaced() {
             is_replaced.then_some(())
         })
         .await;
-        // That shows that a round of the new view was gone through.
         noted(&log, 0..1).await;
     }
     assert_eq!(log.position_at(then).await, Ok(first));
@@ -216,7 +210,7 @@ async fn a_time_is_found_and_limits_are_kept_when_all_replicas_were_replaced() {
     assert_eq!(usage.stable, log.check_tail().await.expect("it has a tail"));
 }
 
-/// A log whose replicas are not on the node with the register, and where they are.
+/// A log without replicas on the register's node, and its nodes.
 async fn elsewhere_than_on_the_first_node(client: &Client) -> (String, Vec<NodeId>) {
     let nodes = |entry: &LogEntry| -> Vec<NodeId> {
         let view = entry.view.as_ref().expect("it has a view");
@@ -265,7 +259,7 @@ async fn limits_and_times_that_nobody_can_mean_are_refused_in_words() {
     for before in ["1h ago", "100000000", "1973-03-03T12:00+02:00"] {
         assert_eq!(cli.good(&["seek", "a", "--time", before]).await, b"0\n", "{before}");
     }
-    // The register does not rely on the command line.
+    // The register checks independently of the command line.
     let client = cluster.client(DEADLINE).await;
     let config = limited(Retention { bytes: Some(1), ..Retention::default() });
     let refusal = client.create("b", config).await.expect_err("no log keeps so little");

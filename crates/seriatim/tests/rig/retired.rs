@@ -1,5 +1,4 @@
-//! Copies of a retired shard: what `status` says of them, and that the next lost disk takes no
-//! record.
+//! Copies of a retired shard: their `status`, and the loss of a second disk without losing records.
 
 use std::time::Duration;
 
@@ -9,18 +8,18 @@ use crate::command::{CommandLine, text};
 use crate::members::{Members, configure};
 use crate::workload::DEADLINE;
 
-/// Five nodes, and a log `x` of two shards with two replicas each: shard 0 has the records 1 to
-/// 400, and shard 1 those up to 1,000.
+/// Five nodes and log `x` with two shards of two replicas: shard 0 has records 1 to 400, shard 1
+/// those up to 1,000.
 struct Cluster {
     members: Members,
     client: Client,
     cli: CommandLine,
-    /// The nodes of shard 0.
+    /// Nodes of shard 0.
     of_shard: [NodeId; 2],
 }
 
 impl Cluster {
-    /// A node that stays away for so many milliseconds is replaced.
+    /// A node away for longer is replaced.
     async fn start(replace_after_ms: u32) -> Self {
         let prepare = |node: NodeId, data: &std::path::Path| {
             configure(node, data, |text| format!("{text}replace_after_ms = {replace_after_ms}\n"));
@@ -56,7 +55,7 @@ impl Cluster {
         );
     }
 
-    /// Waits until the view that stands is as it should be.
+    /// Waits for a matching view.
     async fn until_view(&self, what: &str, is_so: impl Fn(&LogEntry) -> bool) {
         let mut again = tokio::time::interval(Duration::from_millis(50));
         let looking = async {
@@ -68,7 +67,7 @@ impl Cluster {
         assert!(found.is_ok(), "never: {what}; {}", self.members.says());
     }
 
-    /// Waits until `seriatim status` prints what `is_so` accepts. Returns its exit status.
+    /// Waits for matching output of `seriatim status`; returns its exit status.
     async fn until_status(&self, what: &str, is_so: impl Fn(&str) -> bool) -> Option<i32> {
         let mut again = tokio::time::interval(Duration::from_millis(100));
         let looking = async {
@@ -138,7 +137,7 @@ async fn each_disk_of_a_retired_shard_may_be_lost_in_turn_and_a_node_that_stays_
         cluster.is_well("it has copied what it lost").await;
         cluster.has_all("a disk was lost").await;
     }
-    // A subscription to the shard ends where it was to, and otherwise says that nothing more comes.
+    // A subscription to the shard stops at its end, or reports that no more records follow.
     let until = cluster.cli.tail_of("x").await.to_string();
     let told = cluster.cli.good(&["tail", "x", "--shards", "0", "--from", "0", "--until", &until]).await;
     assert_eq!(text(&told).lines().count(), 400);

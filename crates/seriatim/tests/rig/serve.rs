@@ -1,5 +1,4 @@
-//! `seriatim serve`: nodes as processes of their own, and clients that outlive the one they talk
-//! to.
+//! `seriatim serve`: one process per node, and clients that outlive their node.
 
 use std::fs;
 use std::time::Duration;
@@ -53,14 +52,14 @@ async fn nodes_that_are_killed_and_started_again_lose_nothing() {
     .await;
 }
 
-/// Records of this size fill segments soon.
+/// Records that fill segments soon.
 const LARGE_BYTES: usize = 900 << 10;
 
 fn large(number: usize) -> Vec<u8> {
     number.to_le_bytes().repeat(LARGE_BYTES / 8)
 }
 
-/// Appends large records, numbered in the order of `told`, and notes where each is.
+/// Appends numbered large records and notes their positions.
 async fn append_large(log: &Log, told: &mut Vec<Position>) {
     let first = told.len();
     let mut appends = vec![];
@@ -73,7 +72,7 @@ async fn append_large(log: &Log, told: &mut Vec<Position>) {
     }
 }
 
-/// How many segments of records a node has.
+/// Number of record segments on a node.
 fn segments(members: &Members, node: NodeId) -> usize {
     let mut directories = vec![members.data(node)];
     let mut found = 0;
@@ -87,8 +86,7 @@ fn segments(members: &Members, node: NodeId) -> usize {
     found
 }
 
-/// Large records fill segments while nodes are killed: the log goes on, and keeps every position
-/// that a receipt had.
+/// Large records fill segments while nodes are killed; every reported position stays.
 pub(crate) async fn keeps_positions_through_segments(order: Order) {
     let mut members = Members::start(3).await;
     let client = members.client(DEADLINE).await;
@@ -152,7 +150,7 @@ async fn a_client_goes_on_through_another_node_when_its_own_is_gone_or_hangs() {
             client.delete(log.name()).await.expect("also to delete it");
             let error = client.lookup(log.name()).await.expect_err("it is gone");
             assert!(matches!(error, ControlError::NoSuchLog { .. }), "{error:?}");
-            // A command that is given all addresses finds one that answers.
+            // A command with all addresses finds a node that answers.
             let cli = CommandLine::new(&format!("{},{}", members.address(THREE), members.address(TWO)));
             cli.good(&["log", "list"]).await;
             if hangs {

@@ -1,5 +1,4 @@
-//! Shards join and leave while programs append and read, and while a node that has some of them is
-//! killed.
+//! Shards join and leave while programs append and read, and while one of their nodes is killed.
 
 use std::time::{Duration, Instant};
 
@@ -16,11 +15,10 @@ use crate::events::told;
 use crate::members::{Members, Register};
 use crate::workload::{DEADLINE, Workload, all_styles};
 
-/// How long a change of shards may take on a busy machine. It takes a fraction of a second on an
-/// idle one.
+/// Time limit of a change on a busy machine; an idle one needs a fraction of a second.
 const CHANGED_WITHIN: Duration = Duration::from_secs(4);
 
-/// How many appends more show that a log goes on: more than are in flight.
+/// Acknowledgements that prove progress: more than are in flight.
 const MORE: u64 = 300;
 
 async fn goes_on(log: &Workload, when: &str) {
@@ -29,7 +27,7 @@ async fn goes_on(log: &Workload, when: &str) {
     assert!(waiting.is_ok(), "'{}' acknowledges nothing {when}", log.name);
 }
 
-/// Shards join and leave while programs append, and while one of their nodes is away.
+/// Shards join and leave under load, also with a node away.
 pub(crate) async fn change_shards_of(order: Order) {
     let mut members = Members::start(4).await;
     let client = members.client(DEADLINE).await;
@@ -60,8 +58,8 @@ pub(crate) async fn change_shards_of(order: Order) {
     let outcome = log.finish().await;
     outcome.unwrap_or_else(|violations| panic!("{violations:?}; {}", members.says()));
 
-    // The first shards leave with the next view after all their replicas know of the trim. The
-    // replica of a node that was away may learn of it later than the trim is confirmed.
+    // The first shards leave with the next view after all their replicas know the trim; a returned
+    // node may learn it late.
     let log = client.log(&name).await.expect("the log opens");
     let tail = log.check_tail().await.expect("it has a tail");
     log.trim(tail).await.expect("it is trimmed");
@@ -79,9 +77,8 @@ pub(crate) async fn change_shards_of(order: Order) {
     assert_eq!(numbers[..3], [2, 3, 4]);
 }
 
-/// An operator changes the shards of a log many times in a row. No change waits for the changes
-/// before: a pause that doubles with each of them would be longer than 10 s with the eighth, and
-/// the command would fail.
+/// Shard changes in a row do not delay each other: a doubling pause would exceed 10 s at the eighth
+/// and fail the command.
 pub(crate) async fn change_shards_in_a_row(order: Order) {
     let cluster = Cluster::start(&["--nodes", "4"]).await;
     let cli = CommandLine::new(cluster.address());
@@ -100,8 +97,8 @@ pub(crate) async fn change_shards_in_a_row(order: Order) {
     assert_eq!(view.expect("it has a view").open_shards(), [ShardId(8), ShardId(9)]);
 }
 
-/// All nodes of a shard are killed while programs append and speculate: the log goes on without the
-/// shard, and has all that it held when they are back.
+/// All nodes of a shard are killed under load: the log continues without it, and has all its
+/// records after their return.
 pub(crate) async fn lose_a_shard_of(order: Order) {
     let mut members = Members::start_on(Register::Etcd, 6).await;
     let client = members.client(DEADLINE).await;
@@ -126,8 +123,7 @@ pub(crate) async fn lose_a_shard_of(order: Order) {
     let shown = cli.good(&["log", "show", &name]).await;
     let end = view.retired[0].until;
     assert!(text(&shown).contains(&format!("retired; its records lie below {end}")), "{}", text(&shown));
-    // The nodes report to the one that is asked every so often: its first answer may be older than
-    // the view.
+    // Nodes report periodically, so the first answer may predate the view.
     let says_so =
         async || text(&cli.run(&["status"]).await.stdout).contains("shard 0 is retired, without node");
     until("the status names the retired shard", says_so).await;
@@ -136,14 +132,13 @@ pub(crate) async fn lose_a_shard_of(order: Order) {
         members.restart(*node).await;
     }
     goes_on(&log, "with the nodes").await;
-    // It reads everything that was acknowledged, the lost shard's records too.
+    // Reads everything acknowledged, including the lost shard's records.
     let outcome = log.finish().await;
     outcome.unwrap_or_else(|violations| panic!("{violations:?}; {}", members.says()));
 }
 
-/// The node of a shard is gone, and the log goes on without the shard; then the node's disk is
-/// gone, too. An operator is told what that loses, and nothing while the node still has it; and
-/// gives it up. Readers are told what is lost, and have all the rest.
+/// A shard's node fails, and later its disk is lost. The operator sees a loss only then, and gives
+/// the shard up. Readers see the loss, and have all other records.
 pub(crate) async fn give_up_a_shard_of(order: Order) {
     let mut members = Members::start_on(Register::Etcd, 4).await;
     let client = members.client(DEADLINE).await;
@@ -193,7 +188,7 @@ pub(crate) async fn give_up_a_shard_of(order: Order) {
         told.contains("except those of shard 0 from 0 to ") && !told.contains("does not answer")
     };
     until("the node has nothing", told_lost).await;
-    // The log may change its view once more, now that the node is back.
+    // The view may change again after the node's return.
     let is_unreadable = async || {
         let status = cli.run(&["status"]).await;
         let status = text(&status.stdout);
@@ -215,7 +210,7 @@ pub(crate) async fn give_up_a_shard_of(order: Order) {
     skip_what_is_lost(&cli, &name).await;
 }
 
-/// A reader that comes to a record of shard 0 says for which node it waits.
+/// A reader at a record of shard 0 names the node that it waits for.
 async fn says_that_it_waits(reader: &mut Child, node: NodeId) {
     let said = reader.stderr.take().expect("it is piped");
     let mut said = BufReader::new(said).lines();
@@ -225,8 +220,8 @@ async fn says_that_it_waits(reader: &mut Child, node: NodeId) {
     assert!(said.starts_with("waits at position ") && said.ends_with(&why), "{said}");
 }
 
-/// The records of shard 1 and one more are left. A reader that skips what is lost gets them, and is
-/// told of the rest.
+/// Only the records of shard 1 and one more remain. A reader that skips losses gets them, with
+/// notices.
 async fn skip_what_is_lost(cli: &CommandLine, name: &str) {
     let expected = format!("{}more\n", "1\n".repeat(15));
     let tail = cli.good(&["check-tail", name]).await;
@@ -237,7 +232,7 @@ async fn skip_what_is_lost(cli: &CommandLine, name: &str) {
         let output = cli.run(arguments).await;
         let (records, told) = (String::from_utf8_lossy(&output.stdout), text(&output.stderr));
         assert!(output.status.success() && records == expected, "{arguments:?}: {output:?}");
-        // A reader that waits in between, as on a busy machine, tells what it has skipped so far.
+        // A reader that waits, as on a busy machine, prints its skips so far.
         let is_told = |line: &str| line.starts_with("skipped what is lost: ");
         assert!(!told.is_empty() && told.lines().all(is_told), "{told}");
     }
@@ -251,7 +246,6 @@ async fn skip_what_is_lost(cli: &CommandLine, name: &str) {
     assert_eq!(events.last().map(|event| event["confirm"].to_string()), Some(tail));
 }
 
-/// All records of a log, with their positions.
 async fn records_of(log: &Log) -> Vec<(Position, Bytes)> {
     let tail = log.check_tail().await.expect("it has a tail");
     let all = SubscribeOptions::default().until(tail);
@@ -265,7 +259,7 @@ async fn records_of(log: &Log) -> Vec<(Position, Bytes)> {
     records
 }
 
-/// The records of shard 0, which say so, are lost, and the others are there.
+/// Shard 0's records, marked by their payload, are lost; all others remain.
 async fn only_those_are_lost(log: &Log, records: Vec<(Position, Bytes)>) {
     for (at, payload) in records {
         let read = log.read(at, 1, DEADLINE).await;
@@ -280,7 +274,6 @@ async fn only_those_are_lost(log: &Log, records: Vec<(Position, Bytes)>) {
     }
 }
 
-/// Waits until something is so.
 async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
     let mut every = tokio::time::interval(Duration::from_millis(100));
     let look = async {
@@ -326,7 +319,7 @@ async fn a_tail_of_shards_that_left_ends_and_says_so() {
         cli.good(&["log", "remove-shard", "t", "1"]).await;
         let tail_now = cli.tail_of("t").await.to_string();
         cli.good(&["trim", "t", &tail_now]).await;
-        // A shard of which nothing is left goes with the next view.
+        // The next view drops an empty shard.
         cli.good(&["log", "add-shard", "t"]).await;
         let ended = tokio::time::timeout(DEADLINE, tail.wait_with_output()).await.expect("it ends");
         let ended = ended.expect("it can be waited for");

@@ -1,5 +1,5 @@
-//! A reader of a log of very small records: its memory, while its output is read and while it is
-//! not; and the appends to another log beside it.
+//! A reader of very small records: its memory, with its output read and unread, and the effect on
+//! another log.
 
 use std::time::{Duration, Instant};
 
@@ -12,18 +12,17 @@ use crate::command::CommandLine;
 use crate::process::peak_memory;
 use crate::workload::DEADLINE;
 
-/// How many empty records the log has.
+/// Number of empty records.
 const RECORDS: usize = 1_000_000;
-/// The memory that a reader may take, in bytes. Where structures are not counted, a reader of this
-/// log takes four times as much.
+/// Memory limit of a reader, in bytes. Without counting structures it would take four times as
+/// much.
 const MEMORY_BYTES: u64 = 64 << 20;
-/// How many records are appended to another log while the reader's output is not read.
+/// Appends to the other log while the reader's output is unread.
 const BESIDE: usize = 100;
-/// The longest that one of these appends may take, on a machine that other tests keep busy.
+/// Time limit per append, on a busy machine.
 const LONGEST_APPEND: Duration = Duration::from_secs(2);
 
-/// Reads all output of the reader. Returns how many lines there were, and the most memory that the
-/// reader took.
+/// Reads all output. Returns the number of lines and the reader's peak memory.
 async fn drain(reader: &mut Child) -> (usize, u64) {
     let id = reader.id().expect("it runs");
     let mut output = reader.stdout.take().expect("it is piped");
@@ -72,7 +71,7 @@ async fn a_reader_of_empty_records_takes_little_memory_and_delays_no_other_log()
     }
 }
 
-/// The numbers of the views of a log of small records and of the log beside it.
+/// View numbers of both logs.
 async fn views(client: &Client, small: &str) -> [u64; 2] {
     let mut views = [0; 2];
     for (log, view) in [small, "other"].into_iter().zip(&mut views) {

@@ -1,5 +1,4 @@
-//! A program that computes on records before they are final, and writes down what was confirmed to
-//! it.
+//! A program that computes on records before they are final, and records the confirmed ones.
 
 use std::collections::VecDeque;
 
@@ -12,7 +11,7 @@ use crate::cluster::Cluster;
 use crate::history::History;
 use crate::workload::{DEADLINE, QUIET, open};
 
-/// The events of a subscription with two bounds.
+/// Events of a speculative subscription.
 ///
 /// Invariant: `given` is in the order of positions, all of them at `confirmed` or above.
 struct Told {
@@ -49,7 +48,7 @@ impl Told {
         }
     }
 
-    /// Records that are confirmed count as if they were read.
+    /// Confirmed records count as read.
     fn confirm(&mut self, upto: Position) {
         if upto < self.confirmed {
             self.history.violation(format!("{upto} is confirmed after {}", self.confirmed));
@@ -78,7 +77,7 @@ impl Told {
     }
 }
 
-/// Speculates along, until everything is confirmed that is there when the writers are done.
+/// Speculates until everything written before the stop is confirmed.
 pub(crate) async fn speculate(
     address: String,
     name: String,
@@ -103,7 +102,7 @@ pub(crate) async fn speculate(
                 told.take(event.expect("it has no end").expect("it outlives restarts"));
                 quiet_since = Instant::now();
             }
-            // While replicas disagree the tail lies above the last record.
+            // The tail may exceed the last record while replicas disagree.
             Err(_) => tail = tail.min(tail_of(&log).await),
         }
         let confirmed = told.confirmed;
@@ -138,7 +137,7 @@ async fn a_program_that_panics_ends_its_subscription_and_hurts_nobody_else() {
             tail = log.append_sync("one more").await.expect("it is appended") + 1;
         }
         assert!(panics.await.expect_err("it panics").is_panic());
-        // The same client goes on with the same log.
+        // The client and the log continue to work.
         let sees = log.speculate(Position(0), 0).compute(|count: &mut u32, _, _| *count += 1);
         let sees = sees.undo(|count, ()| *count -= 1).externalize(|_, _, ()| ()).until(tail).run();
         assert_eq!(timeout(DEADLINE, sees).await.expect("it ends").expect("nothing is wrong"), 5, "{order}");

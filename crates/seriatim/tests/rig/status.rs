@@ -1,5 +1,4 @@
-//! `seriatim status` tells the truth: what is well, what is not, and why; in words, as JSON, and
-//! with its exit status.
+//! `seriatim status` reports state and reasons correctly: as text, JSON and exit status.
 
 use std::time::Duration;
 
@@ -18,7 +17,7 @@ const ONE: NodeId = NodeId(1);
 const TWO: NodeId = NodeId(2);
 const THREE: NodeId = NodeId(3);
 
-/// The output of `status --json`, with its exit status.
+/// Exit status and output of `status --json`.
 pub(crate) async fn status(cli: &CommandLine) -> (Option<i32>, Value) {
     let output = cli.run(&["status", "--json"]).await;
     assert_eq!(text(&output.stderr), "");
@@ -26,7 +25,7 @@ pub(crate) async fn status(cli: &CommandLine) -> (Option<i32>, Value) {
     (output.status.code(), printed)
 }
 
-/// Looks again and again until `status` prints what is wanted; its exit status then.
+/// Repeats `status` until its output matches.
 pub(crate) async fn until_status(cli: &CommandLine, wanted: impl Fn(&Value) -> bool) -> (Option<i32>, Value) {
     let mut last = Value::Null;
     let look = async {
@@ -67,7 +66,7 @@ async fn three_with_a_log() -> (Members, CommandLine) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_well_is_told_with_what_it_has_and_for_how_long() {
     let (members, cli) = three_with_a_log().await;
-    // A record that is durable in journals comes into the files of the replicas a little later.
+    // Records move from journals to replica files with a delay.
     let is_in_files = |printed: &Value| printed["logs"][0]["bytes"].as_u64() >= Some(3 * 100_000);
     let (code, printed) = until_status(&cli, |printed| is_well(printed) && is_in_files(printed)).await;
     assert_eq!(code, Some(0), "{printed}");
@@ -112,7 +111,7 @@ async fn what_is_not_well_is_told_with_the_reason() {
     let table = cli.run(&["status"]).await;
     assert!(text(&table.stdout).contains("node 3: does not answer"), "{}", text(&table.stdout));
     assert_eq!((table.status.code(), text(&table.stderr)), (Some(1), ""));
-    // Two of three are stopped: the log cannot go on, and says since when.
+    // With two of three stopped, the log is unavailable since a reported time.
     members.restart(THREE).await;
     until_status(&cli, is_well).await;
     members.signal(THREE, Signal::STOP);
@@ -223,7 +222,7 @@ async fn quotas_are_told_of_a_log_that_has_some_and_of_no_other() {
                 [Some(0), Some(1)]
             );
             assert!(quotas.iter().all(|share| share["quota"].as_u64() > Some(0)), "{of_status}");
-            // The turn of a lone record is padded, and the other shard is asked for its own.
+            // A lone record's turn is padded, and the other shard gets a lag fix.
             let number = |field: &str| of_status[field].as_u64().expect("a number");
             assert!(number("lag_fixes") > 0 && number("made") > 0 && number("cuts") == 100, "{of_status}");
             assert_eq!(number("positions") - number("empty_positions"), 1, "{of_status}");

@@ -1,5 +1,4 @@
-//! The conditions that a server process has to put up with: a processor that it shares, a disk that
-//! is slow.
+//! Adverse conditions of a server process: a shared processor, a slow disk.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,23 +7,22 @@ use std::thread::JoinHandle;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Where a process is started.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Surroundings {
-    /// It has one core, the one of [`BusyLoop`].
+    /// One core, shared with [`BusyLoop`].
     pub(crate) has_one_core: bool,
-    /// A library that is loaded before all others.
+    /// A library to preload.
     pub(crate) preload: Option<PathBuf>,
 }
 
 impl Surroundings {
-    /// A process whose `fdatasync` takes 50 ms longer. The library is built into this directory, by
-    /// the compiler that links Rust programs, too.
+    /// Each `fdatasync` takes 50 ms longer. Builds the library in this directory with the linker's
+    /// compiler.
     pub(crate) fn slow_sync(directory: &Path) -> Self {
         Self::with_sync(directory, &[])
     }
 
-    /// A process none of whose `fdatasync` ends as long as there is a file at `stall`.
+    /// `fdatasync` blocks while a file exists at `stall`.
     pub(crate) fn stalled_sync(directory: &Path, stall: &Path) -> Self {
         let define = format!("-DSTALL_FILE=\"{}\"", stall.to_str().expect("a path of text"));
         Self::with_sync(directory, &[&define])
@@ -44,7 +42,7 @@ impl Surroundings {
         Self { preload: Some(library), ..Self::default() }
     }
 
-    /// Starts something here. What it starts in turn inherits this thread's core.
+    /// Runs `start` under these conditions; child processes inherit the core.
     pub(crate) fn within<T>(&self, start: impl FnOnce() -> T) -> T {
         if !self.has_one_core {
             return start();
@@ -65,8 +63,7 @@ fn stay_on_one_core() {
     sched_setaffinity(None, &one).expect("one of its cores");
 }
 
-/// A thread that does nothing, as fast as it can, on the core of processes that have one core.
-/// Dropping it ends it.
+/// A busy thread on the shared core. Dropping it ends it.
 pub(crate) struct BusyLoop {
     is_over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,

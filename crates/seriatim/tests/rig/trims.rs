@@ -1,5 +1,4 @@
-//! A trim frees space on real disks: of a log to which nothing is appended, on full disks, and in
-//! the journals.
+//! Space that a trim frees on real disks: of idle logs, on full disks, and in journals.
 
 use std::fs;
 use std::path::Path;
@@ -11,16 +10,12 @@ use crate::cluster::Cluster;
 use crate::command::{CommandLine, text};
 use crate::workload::DEADLINE;
 
-/// How often a test looks whether something has happened.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How long a trim may take to free what it trims.
 const FREED_WITHIN: Duration = Duration::from_secs(5);
-/// How long it may take until the nodes apply a limit that is new.
+/// Time limit until nodes apply a new limit.
 const LIMITED_WITHIN: Duration = Duration::from_secs(70);
-/// The replicas of a trimmed log take at most this on a node, in bytes.
 const EMPTY_BYTES: u64 = 1 << 20;
-/// How many records a test appends to each log, and how long they are: more than what an empty
-/// replica may take.
+/// Records per log, and their bytes: together more than `EMPTY_BYTES`.
 const LINES: u32 = 4000;
 const LINE_BYTES: usize = 1000;
 
@@ -28,7 +23,7 @@ fn lines() -> Vec<u8> {
     (0..LINES).flat_map(|number| format!("{number:0width$}\n", width = LINE_BYTES).into_bytes()).collect()
 }
 
-/// Looks until something is so, for so long at most; otherwise what was seen last.
+/// Looks until `look` succeeds or the time is over; returns the last failure.
 async fn within_for<T>(most: Duration, mut look: impl AsyncFnMut() -> Result<(), T>) -> Result<(), T> {
     let began = tokio::time::Instant::now();
     let mut again = tokio::time::interval(LOOK_EVERY);
@@ -45,7 +40,6 @@ async fn use_of(client: &Client, name: &str) -> LogUse {
     client.log_use(&client.lookup(name).await.expect("it is there")).await
 }
 
-/// Each node keeps next to nothing of the log, in time.
 async fn is_freed(client: &Client, name: &str) {
     let looking = within_for(FREED_WITHIN, async || {
         let usage = use_of(client, name).await;
@@ -55,7 +49,6 @@ async fn is_freed(client: &Client, name: &str) {
     looking.await.unwrap_or_else(|usage| panic!("{name} keeps its room: {usage:?}"));
 }
 
-/// A log of each ordering, with records.
 async fn filled(cli: &CommandLine) -> Vec<String> {
     let names: Vec<String> = Order::ALL.iter().map(|order| format!("log-{order}")).collect();
     for (name, order) in names.iter().zip(Order::ALL) {
@@ -71,8 +64,7 @@ async fn trim_to_tail(cli: &CommandLine, name: &str) {
     assert!(text(&said).starts_with("trimmed to ") && text(&said).contains(": freed "), "{}", text(&said));
 }
 
-/// How long a log is quiet before it is trimmed, in milliseconds, unless the environment says
-/// otherwise. By then the nodes have noted up to where it is final.
+/// Default idle time before a trim, in milliseconds: nodes have noted the stable bound by then.
 const PAUSE_MS: u64 = 2000;
 
 fn pause() -> Duration {
@@ -99,14 +91,14 @@ async fn a_trim_frees_room_after(pause: Duration) {
     let (cli, client) = (CommandLine::new(cluster.address()), cluster.client(DEADLINE).await);
     let names = filled(&cli).await;
     tokio::time::sleep(pause).await;
-    // The last one was appended to last.
+    // The log with the last append is first.
     for name in names.iter().rev() {
         let before = use_of(&client, name).await;
         assert!(before.bytes > u64::from(LINES) * LINE_BYTES as u64, "{name}: {before:?}");
         trim_to_tail(&cli, name).await;
         is_freed(&client, name).await;
     }
-    // Records follow, and nothing keeps their segments either.
+    // Later records do not keep their segments either.
     for name in &names {
         cli.good_on(&["append", name], b"one more\n").await;
         assert_eq!(text(&cli.good(&["read", name]).await), "one more\n");
@@ -126,7 +118,7 @@ async fn a_trim_after_a_restart_and_a_limit_free_the_room_of_a_log() {
     for name in rest {
         trim_to_tail(&cli, name).await;
     }
-    // Nothing but what is on the disks says what was trimmed.
+    // Only the disks hold the trim point now.
     cluster.kill_and_restart().await;
     let client = cluster.client(DEADLINE).await;
     for name in rest {
@@ -139,18 +131,16 @@ async fn a_trim_after_a_restart_and_a_limit_free_the_room_of_a_log() {
     limited.await.unwrap_or_else(|usage| panic!("the limit frees nothing: {usage:?}"));
 }
 
-/// A test appends this, and after a trim no file has it.
+/// Content that must disappear from all files after a trim.
 const SECRET: &str = "SECRETxyz";
-/// How long it may be there after a trim: the pause of the nodes, and a checkpoint on a busy
-/// machine.
+/// Time limit: the nodes' pause, and a checkpoint on a busy machine.
 const FORGOTTEN_WITHIN: Duration = Duration::from_secs(15);
 
-/// The files below a directory that have these bytes somewhere.
 fn files_with(directory: &Path, bytes: &[u8]) -> Vec<String> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let found = entries.flat_map(|entry| match entry.file_type() {
         Ok(kind) if kind.is_dir() => files_with(&entry.path(), bytes),
-        // A file may be deleted meanwhile.
+        // A node may delete a file meanwhile.
         _ => {
             let content = fs::read(entry.path()).unwrap_or_default();
             let has_it = content.windows(bytes.len()).any(|window| window == bytes);
@@ -172,8 +162,7 @@ async fn trimmed_and_deleted_records_leave_the_journals_of_idle_nodes() {
     let data = cluster.data();
     let found = files_with(&data, SECRET.as_bytes());
     assert!(found.iter().any(|file| file.contains("/journal/")), "{found:?}");
-    // All at once: what is trimmed after the nodes forgot stays until they do so again, which takes
-    // minutes.
+    // Concurrently: a trim after the nodes' cleanup would wait minutes for the next one.
     let mut tasks = tokio::task::JoinSet::new();
     for (place, name) in names.into_iter().enumerate() {
         let cli = cli.clone();

@@ -1,4 +1,4 @@
-//! Servers whose output no process reads: a full pipe, and a terminal that is held as with Ctrl-S.
+//! Servers whose output no process reads: a full pipe, and a terminal stopped as with Ctrl-S.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
@@ -20,14 +20,13 @@ use crate::process::{BINARY, TIMEOUT, own_host};
 
 const STOP_WITHIN: Duration = Duration::from_secs(5);
 
-/// A stream that takes no bytes, and its other end.
+/// A blocked stream, and its other end.
 struct Blocked {
     stream: File,
     other_end: File,
 }
 
 impl Blocked {
-    /// A pipe that is full.
     fn pipe() -> Self {
         let (read, write) = io::pipe().expect("a pipe");
         let (other_end, mut stream) = (File::from(OwnedFd::from(read)), File::from(OwnedFd::from(write)));
@@ -38,7 +37,7 @@ impl Blocked {
         Self { stream, other_end }
     }
 
-    /// A terminal that is held.
+    /// A stopped terminal.
     fn terminal() -> Self {
         let owner = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
         grantpt(&owner).expect("it is granted");
@@ -60,7 +59,7 @@ fn set_nonblocking(file: &File, nonblocking: bool) {
     rustix::fs::fcntl_setfl(file, flags).expect("its flags are set");
 }
 
-/// Starts `dev` or `serve` with both of its streams blocked; the process, and its address.
+/// Starts `dev` or `serve` with both streams blocked; returns process and address.
 fn spawn(server: &str, format: &str, blocked: &Blocked, directory: &TempDir) -> (Child, String) {
     let address = format!("{}:7700", own_host());
     let mut command = Command::new(BINARY);
@@ -79,7 +78,7 @@ fn spawn(server: &str, format: &str, blocked: &Blocked, directory: &TempDir) -> 
     (command.spawn().expect("the binary starts"), address)
 }
 
-/// A command line for the cluster, when it serves. It has the log `first`.
+/// Waits for the cluster and creates the log `first`.
 async fn command_line(address: &str) -> CommandLine {
     drop(connect(address, TIMEOUT).await);
     let cli = CommandLine::new(address);
@@ -105,7 +104,7 @@ async fn a_server_whose_output_is_not_read_serves_and_ends() {
                 let directory = tempfile::tempdir().expect("a directory");
                 let (child, address) = spawn(server, format, &blocked, &directory);
                 let cli = command_line(&address).await;
-                // Each of these is an event.
+                // Each creation is an event.
                 for log in ["second", "third"] {
                     cli.good(&["log", "create", log]).await;
                 }

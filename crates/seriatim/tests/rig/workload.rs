@@ -1,5 +1,5 @@
-//! Programs that append to a log and read it while its cluster is killed and started again, and
-//! that write down in a [`History`] what they see.
+//! Programs that append to and read a log while its cluster is killed and restarted, and record a
+//! [`History`].
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -18,26 +18,25 @@ use crate::cluster::connect;
 use crate::history::{History, may_have_no_ops};
 use crate::speculating::speculate;
 
-/// How long an operation of a program may take, a restart of the cluster included.
+/// Time limit of an operation, including a cluster restart.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
-/// How long nothing may come before the tail is asked for again.
+/// Silence after which a reader asks for the tail again.
 pub(crate) const QUIET: Duration = Duration::from_secs(1);
 
-/// The kind of a program that appends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
-    /// So many appends in flight.
+    /// With this many appends in flight.
     Pipelined(usize),
-    /// One append at a time, each waits for its position; and looks at the tail now and then.
+    /// One append at a time, to its final position, with tail questions.
     Synchronous,
-    /// Pipelined; it dies in the middle again and again, and goes on with its session.
+    /// Pipelined; it crashes repeatedly and resumes its session.
     Resuming,
-    /// So many appends in flight, over two sessions, whose order it does not mind.
+    /// With this many appends in flight, over two unordered sessions.
     Unordered(usize),
 }
 
-/// One program of each kind that makes a difference in a log of this order.
+/// The kinds that behave differently in this order.
 pub(crate) fn all_styles(order: Order) -> Vec<Style> {
     let mut styles = vec![Style::Pipelined(32), Style::Synchronous];
     if order.is_lazy() {
@@ -49,7 +48,6 @@ pub(crate) fn all_styles(order: Order) -> Vec<Style> {
     styles
 }
 
-/// One log and the programs that work on it.
 pub(crate) struct Workload {
     pub(crate) name: String,
     pub(crate) history: History,
@@ -59,7 +57,7 @@ pub(crate) struct Workload {
 }
 
 impl Workload {
-    /// Starts a program for each style, one that reads along, and one that speculates.
+    /// Starts a program per style, a reader and a speculating reader.
     pub(crate) fn start(address: &str, name: &str, order: Order, seed: u64, styles: &[Style]) -> Self {
         let (history, stop) = (History::new(order), watch::Sender::new(false));
         let mut writers = JoinSet::new();
@@ -81,8 +79,8 @@ impl Workload {
         Self { name: name.to_owned(), history, stop, writers, address: address.to_owned() }
     }
 
-    /// Lets every program finish what it began, reads the whole log, and checks everything. How
-    /// many appends were acknowledged.
+    /// Stops the programs, reads the whole log and checks it. Returns the number of acknowledged
+    /// appends.
     pub(crate) async fn finish(mut self) -> Result<u64, Vec<String>> {
         self.stop.send_replace(true);
         while let Some(ended) = self.writers.join_next().await {
@@ -93,7 +91,6 @@ impl Workload {
         if violations.is_empty() { Ok(self.history.acknowledged()) } else { Err(violations) }
     }
 
-    /// Reads the log from its beginning to its tail, as a new reader.
     pub(crate) async fn read_all(&self) -> Position {
         let log = open(&self.address, &self.name).await;
         let asked = self.history.ask_tail();
@@ -104,7 +101,7 @@ impl Workload {
         read_to(&log, &mut events, (Position(0), tail), &self.history).await
     }
 
-    /// Reads what is stable now, without waiting for more.
+    /// Reads the stable part, without waiting.
     pub(crate) async fn read_stable(&self) {
         let log = open(&self.address, &self.name).await;
         let mut next = Position(0);
@@ -123,9 +120,8 @@ pub(crate) async fn open(address: &str, name: &str) -> Log {
     connect(address, DEADLINE).await.log(name).await.expect("the log is there")
 }
 
-/// Reads from `next` to the tail, and expects everything without gaps. Where it ended. The tail is
-/// a bound: while replicas disagree it lies above the last record, and is asked for again when
-/// nothing comes.
+/// Reads from `next` to the tail, without gaps; returns the end. The tail may exceed the last
+/// record while replicas disagree, so silence causes a new question.
 async fn read_to(
     log: &Log,
     events: &mut Subscription,
@@ -153,14 +149,14 @@ async fn read_to(
     next
 }
 
-/// Whether everything from `next` to the tail is final, and nothing of it a record.
+/// Whether everything from `next` to the tail is final and without records.
 async fn ends_with_no_ops(log: &Log, next: Position, tail: Position) -> bool {
     let mut rest =
         log.subscribe(next, SubscribeOptions::default().until(tail)).await.expect("a subscription");
     tokio::time::timeout(QUIET, rest.next()).await.is_ok_and(|event| event.is_none())
 }
 
-/// Reads along, through everything, to what is the tail when the writers are done.
+/// Reads to the tail at the writers' end.
 async fn follow(address: String, name: String, history: History, mut stop: watch::Receiver<bool>) {
     let log = open(&address, &name).await;
     let mut events = log.subscribe(Position(0), SubscribeOptions::default()).await.expect("a subscription");
@@ -178,7 +174,7 @@ async fn follow(address: String, name: String, history: History, mut stop: watch
     read_to(&log, &mut events, (next, tail), &history).await;
 }
 
-/// Notes what a subscriber was told; what it must be told next.
+/// Records an event; returns the next expected position.
 fn deliver(event: Event, next: Position, history: &History) -> Position {
     match event {
         Event::Deliver { position, id, record, speculative } => {
@@ -199,7 +195,6 @@ fn deliver(event: Event, next: Position, history: &History) -> Position {
     }
 }
 
-/// A program that appends.
 struct Writer {
     address: String,
     log: String,
@@ -211,7 +206,7 @@ struct Writer {
     submitted: u64,
 }
 
-/// One append that is not acknowledged: its index in the history, and what is appended.
+/// Index in the history, and payload, of an unacknowledged append.
 type Pending = (usize, Bytes);
 
 impl Writer {
@@ -228,7 +223,6 @@ impl Writer {
         *self.stop.borrow()
     }
 
-    /// A payload that no other append has.
     fn payload(&mut self) -> Bytes {
         self.submitted += 1;
         let filler = "abcdefgh".repeat(self.random.random_range(0..40));
@@ -270,7 +264,7 @@ impl Writer {
         let mut pending: VecDeque<(usize, Append)> = VecDeque::new();
         while !self.is_over() {
             let payload = self.payload();
-            // Each is as good as alone in its session.
+            // Without an order, each append counts as its own session.
             let index = self.history.invoke(self.history.open_session(), payload.clone());
             pending.push_back((index, log.submit(payload).await.expect("there is room")));
             if pending.len() >= in_flight {
@@ -300,8 +294,8 @@ impl Writer {
         }
     }
 
-    /// Each run is a client of its own. It ends with appends in flight; the next one appends these
-    /// again, in the same session.
+    /// Each run is a new client. It crashes with appends in flight, which the next run repeats in
+    /// the same session.
     async fn die_and_resume(mut self) {
         let session = self.history.open_session();
         let mut pending: VecDeque<Pending> = VecDeque::new();
@@ -317,8 +311,8 @@ impl Writer {
         }
     }
 
-    /// One run, of so many acknowledgements. `known` is the session and the first number that was
-    /// not seen acknowledged.
+    /// One run of a number of acknowledgements. `known`: the session, and its first number without
+    /// an acknowledgement.
     async fn live(
         &mut self,
         client: &Client,
@@ -350,7 +344,6 @@ impl Writer {
         }
     }
 
-    /// Notes what an append came to. The session and the number to go on with.
     fn outcome(
         &self,
         index: usize,
@@ -359,7 +352,7 @@ impl Writer {
     ) -> (SessionId, u64) {
         match (outcome, known) {
             (Ok(Receipt { id, position, .. }), _) => {
-                // Another session may follow that of the run before.
+                // A successor session may follow.
                 if let Some((session, number)) = known.filter(|(session, _)| *session == id.session)
                     && id.number != number
                 {
@@ -368,9 +361,9 @@ impl Writer {
                 self.history.acknowledge(index, Some(id), position, 0);
                 (id.session, id.number + 1)
             }
-            // An earlier run got the answer, and died before it could say so.
+            // An earlier run got the answer and crashed before recording it.
             (Err(AppendError::AppendedBefore), Some((session, number))) => {
-                // Its name may be one of another session that follows.
+                // Its id may be in a successor session.
                 self.history.acknowledge(index, None, None, 0);
                 (session, number + 1)
             }

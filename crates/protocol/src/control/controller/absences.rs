@@ -1,4 +1,4 @@
-//! Members that are away, and when another node takes their place.
+//! Absent members, and when another node replaces them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,17 +7,16 @@ use seriatim_model::{Address, Endpoint, LogEntry, NodeId, ShardId, Time};
 
 use crate::control::members::{left_out, short};
 
-/// Since when the views lack roles that the log is meant to have.
+/// Since when views lack roles that the log should have.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Absences {
-    /// The assigned roles that the latest view does without.
+    /// Assigned roles that the latest view excludes.
     roles: BTreeMap<Address, Time>,
-    /// The kinds of roles with fewer members in the latest view than the log is configured for.
+    /// Kinds of roles with fewer members than configured.
     kinds: BTreeMap<Endpoint, Time>,
 }
 
 impl Absences {
-    /// This entry is registered.
     pub(super) fn learn(&mut self, now: Time, entry: &LogEntry) {
         let since = |role| (role, self.roles.get(&role).copied().unwrap_or(now));
         self.roles = left_out(entry).map(since).collect();
@@ -25,13 +24,12 @@ impl Absences {
         self.kinds = short(entry).map(since).collect();
     }
 
-    /// Whether the view has fewer of some kind of role than the log is meant to have.
     pub(super) fn is_any_short(&self) -> bool {
         !self.kinds.is_empty()
     }
 
-    /// The replicas that are to copy their shard: as many of those that stand in for a node of the
-    /// shard as there are nodes of it that have been away for as long as they may be.
+    /// Stand-ins that must copy their shard: one per assigned node that has been absent for
+    /// `patience`.
     pub(super) fn overdue_stand_ins<'a>(
         &'a self,
         now: Time,
@@ -51,8 +49,8 @@ impl Absences {
         })
     }
 
-    /// The kinds of roles of which the view has too few, where one of the roles is overdue; or
-    /// where none is away and the view has had too few for that long.
+    /// Kinds with too few members where a role has been absent for `patience`; if none is absent,
+    /// where the shortage has lasted that long.
     pub(super) fn overdue_kinds(&self, now: Time, patience: Duration) -> impl Iterator<Item = Endpoint> {
         let overdue = self.kinds.iter().filter(move |(kind, short_since)| {
             let is_of_kind = |role: &Address| matches!(role, Address::Node(_, endpoint) if endpoint == *kind);

@@ -1,4 +1,4 @@
-//! No view can be formed: who is told, and when it is tried again.
+//! What happens when no view can be formed: notices, and a later retry.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::control::data_loss::Blocked;
 use crate::roles::RoleEffect;
 
 impl Controller {
-    /// No view can be formed: says so, and tries again after a while.
+    /// Reports that no view can be formed, and rests.
     pub(super) fn cannot_form(
         &mut self,
         now: Time,
@@ -19,20 +19,19 @@ impl Controller {
         blocked: &Blocked,
         out: &mut Vec<RoleEffect>,
     ) {
-        // A loss that was accepted when the attempt had begun already is for the next one.
+        // The operator accepted the loss after this attempt began: a new attempt applies it.
         let is_older = |attempt: &Attempt| !attempt.goal.accepts_loss && attempt.goal.given_up.is_empty();
         let is_older = matches!(&self.phase, Phase::Attempt(attempt) if is_older(attempt));
         if is_older && self.orders.accepts_at(now) && matches!(blocked, Blocked::Lost(_)) {
             return self.rest(now, Duration::ZERO);
         }
-        // It is the turn of the controllers that stand back for this claim: they may hear nodes
-        // that this one does not.
+        // Gives the waiting controllers a turn: they may reach nodes that this one cannot.
         let turn = self.pace.backoff_after(entry.claimed, entry.view_number()) * 3;
         let why = blocked.to_string();
         for node in &entry.sequencers {
             send(Address::Node(*node, Endpoint::Sequencer), Message::Unavailable { why: why.clone() }, out);
         }
-        // Into a register that was set back, nothing is written.
+        // Nothing is written to a register that was set back.
         if entry.unavailable.as_deref() != Some(&why) && !matches!(blocked, Blocked::Behind { .. }) {
             let entry = LogEntry { unavailable: Some(why.clone()), ..entry.clone() };
             send(self.register, Message::CompareAndSet { entry }, out);

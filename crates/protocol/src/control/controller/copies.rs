@@ -1,4 +1,4 @@
-//! Copies of retired shards: when another node is to keep one in place of a node that stays away.
+//! Copies of retired shards: when another node replaces an absent holder.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,28 +9,25 @@ use super::{Controller, STAGGER};
 use crate::control::members::Wish;
 use crate::control::retiring::stand_ins;
 
-/// How long the controller waits at least before it looks again whether a node can stand in for one
-/// that stays away.
+/// The pause between checks for a stand-in.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// The nodes that have not answered for as long as a replica may be away before another node
-/// replaces it.
+/// Nodes that have been silent for as long as a replica may be absent.
 pub(super) fn lost(controller: &Controller, now: Time) -> BTreeSet<NodeId> {
     let is_lost = |since: &Time| now >= *since + controller.options.limits.replace_after;
     let silent = controller.silent_since.iter().filter(|(_, since)| is_lost(since));
     silent.map(|(node, _)| *node).collect()
 }
 
-/// Whether a node can copy a retired shard in place of a node that stays away.
+/// Whether a node can copy a retired shard in place of an absent holder.
 pub(super) fn can_copy(controller: &Controller, now: Time, entry: &LogEntry) -> bool {
     let lost = lost(controller, now);
     let retired = entry.view.iter().flat_map(|view| &view.retired);
     retired.into_iter().any(|retired| !stand_ins(retired, entry, &lost, controller.liveness()).is_empty())
 }
 
-/// A copy of a retired shard is on a node that does not answer: looks, when that has been so for
-/// long enough, whether another node can keep one instead. The controller drops what it knows of
-/// keepers that the present entry does not ask for.
+/// Schedules a check for when the absent holder of a copy may be replaced. Also drops `keepers`
+/// that the present entry does not ask for.
 pub(super) fn look_after_copies(controller: &mut Controller, now: Time) {
     let Some(entry) = &controller.current else { return };
     controller.keepers.retain(|replica| Wish::of(entry, *replica) == Wish::Keep);

@@ -1,20 +1,18 @@
-//! An operator asks what is lost of a log whose view stands: what its retired shards had, and none
-//! of their replicas has.
+//! An operator asks about the loss of a log that has a view: records of retired shards that no
+//! replica holds.
 //!
 //! ```text
 //!  operator      controller      replicas of retired shards
 //!     |-- Recover --->|                |
-//!     |               |-- Registered ->|     which view stands, so that it knows what it is owed
+//!     |               |-- Registered ->|     the current view
 //!     |               |-- Survey ----->|
 //!     |               |<- Surveyed ----|     within a second
-//!     |<- Recovered --|                      what none of them has
+//!     |<- Recovered --|                      the records that no replica has
 //! ```
 //!
-//! Where no view can be formed, the operator also sees, and accepts, the whole loss at once.
-//!
-//! With the operator's word a view is formed that gives this up: the log's history says that it is
-//! lost. A shard of which nothing is left is in that view no more. A replica of it that comes back
-//! has nothing that counts.
+//! If no view can be formed, the operator sees and accepts the whole loss at once. With the
+//! operator's consent a view abandons these records, and the log's history lists them as lost. A
+//! shard without records leaves the view; its late replicas hold nothing that counts.
 
 use std::convert::Infallible;
 
@@ -31,11 +29,10 @@ use crate::mutation::{Mutation, Options};
 use crate::roles::{self, RoleEffect};
 use crate::shard::{self, Survey, Surveyed};
 
-/// In the number of a question, tells these from those of the controller that keeps the log to its
-/// limits.
+/// Distinguishes these surveys from those of `retaining.rs`.
 const OF_RETIRED: u64 = 1 << 63;
 
-/// The question to all replicas of retired shards of a view what they have.
+/// A survey of a view's retired shards.
 #[derive(Debug, Clone)]
 pub(super) struct Inquiry {
     entry: LogEntry,
@@ -44,14 +41,14 @@ pub(super) struct Inquiry {
     then: Then,
 }
 
-/// The use of what replicas of retired shards answer.
+/// What to do with the survey.
 #[derive(Debug, Clone)]
 pub(super) enum Then {
-    /// A view stands. The operator is answered, or a view is formed that gives up what is lost.
+    /// A view stands: answer, or form a view that abandons the lost records.
     Answer,
-    /// No view can be formed without this loss. The operator sees the whole loss.
+    /// No view is possible without this loss: report both losses.
     Add(Loss),
-    /// The operator accepts what is lost, and a view can be formed.
+    /// The loss is accepted: form a view.
     Attempt,
 }
 
@@ -66,8 +63,7 @@ impl Inquiry {
 }
 
 impl Controller {
-    /// The view stands. An operator who waits is told that nothing is lost, or first the replicas
-    /// of its retired shards are asked.
+    /// Answers a waiting operator: at once without retired shards, otherwise after a survey.
     pub(super) fn answer_of_retired(&mut self, now: Time, entry: &LogEntry, out: &mut Vec<RoleEffect>) {
         if !self.orders.is_pending()
             || self.inquiry.as_ref().is_some_and(|inquiry| inquiry.view() == entry.view_number())
@@ -80,7 +76,6 @@ impl Controller {
         self.ask_of_retired(now, entry, Then::Answer, out);
     }
 
-    /// Asks the replicas of retired shards what they have.
     pub(super) fn ask_of_retired(
         &mut self,
         now: Time,
@@ -99,7 +94,6 @@ impl Controller {
         self.inquire(now, Input::Wake, out);
     }
 
-    /// A replica says what it has.
     pub(super) fn surveyed(
         &mut self,
         now: Time,
@@ -113,8 +107,6 @@ impl Controller {
         }
     }
 
-    /// Steps the question to replicas. When it is over, the operator is answered, or a view is
-    /// formed that gives up what was accepted.
     pub(super) fn inquire(
         &mut self,
         now: Time,
@@ -128,7 +120,7 @@ impl Controller {
             match effect {
                 Effect::Send { to, message } => out.push(RoleEffect::Send { to, message }),
                 Effect::Reply { reply, .. } => judge(self, now, &reply, out),
-                // It has no disk.
+                // A poll uses no disk.
                 _ => {}
             }
         }
@@ -138,8 +130,7 @@ impl Controller {
         self.current.as_ref().is_some_and(|entry| entry.view_number() == view)
     }
 
-    /// The log has a view, and needs no recovery. The answer to a repeated question names the view
-    /// that came of the first one.
+    /// The answer to a retransmission names the view that the first question caused.
     fn answer_whole(&mut self, entry: &LogEntry, out: &mut Vec<RoleEffect>) {
         let mut text = format!("view {} stands; there is nothing to recover", entry.view_number());
         if let Some((after, start)) = entry.history.last_reassigned() {
@@ -148,8 +139,7 @@ impl Controller {
         self.answer_orders((true, false), text, out);
     }
 
-    /// A view is registered. Says whether an operator still waits to hear of the shards that it is
-    /// without.
+    /// Returns whether an operator still waits for the loss of retired shards.
     pub(super) fn answer_registered(
         &mut self,
         attempt: &Attempt,
@@ -169,7 +159,6 @@ impl Controller {
         is_asked
     }
 
-    /// Answers the operators that wait.
     pub(super) fn answer_orders(
         &mut self,
         (done, lost): (bool, bool),
@@ -181,8 +170,8 @@ impl Controller {
     }
 }
 
-/// Asks the replicas of retired shards before an attempt, if the operator accepts a loss without
-/// which there is no view, and it is not known yet what retired shards lost. Says whether it asks.
+/// Starts a survey before an attempt if the operator accepts a loss and that of retired shards is
+/// unknown. Returns whether it did.
 pub(super) fn asks_of_retired_first(
     controller: &mut Controller,
     now: Time,
@@ -199,12 +188,11 @@ pub(super) fn asks_of_retired_first(
     accepts && is_unknown
 }
 
-/// The controller answers the operator with what the replicas of retired shards lack, or forms a
-/// view that gives it up.
+/// Answers the operator, or begins the view that abandons the lost records.
 fn judge(controller: &mut Controller, now: Time, answers: &Answers, out: &mut Vec<RoleEffect>) {
     let Some(inquiry) = controller.inquiry.take() else { return };
     let Some(view) = inquiry.entry.view.as_ref().filter(|view| controller.stands(view.number)) else {
-        // Another view is there, or is being formed: that may have other retired shards.
+        // A newer view may have other retired shards.
         return controller.begin(now, out);
     };
     let lost = view
@@ -226,7 +214,7 @@ fn judge(controller: &mut Controller, now: Time, answers: &Answers, out: &mut Ve
         Then::Answer => Loss::of_retired(lost),
     };
     let silent = answers.iter().filter(|(_, answer)| answer.is_none());
-    // A node that is there and does not answer has no such replica any more.
+    // A live node without an answer has no such replica.
     let silent = silent.filter_map(|(to, _)| match to {
         Address::Node(node, _) if controller.suspected.contains(node) => Some(format!("node {node}")),
         _ => None,
@@ -241,8 +229,8 @@ fn judge(controller: &mut Controller, now: Time, answers: &Answers, out: &mut Ve
     controller.answer_orders((false, true), text, out);
 }
 
-/// The positions of a retired shard that no replica that answered has. One that lacks no more than
-/// what the ordering layer owes it has everything.
+/// Positions of a retired shard on no replica. A replica of its last view lacks only cuts, which
+/// the ordering layer has.
 fn lost_of(retired: &RetiredShard, entry: &LogEntry, answers: &Answers, options: Options) -> Option<Gap> {
     let RetiredShard { shard, last, .. } = retired;
     let mut held = entry.history.start().max(retired.members().begins);

@@ -1,4 +1,4 @@
-//! The aims of the next attempt, beyond a view.
+//! The aims of the next attempt.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::copies::lost;
 use crate::control::attempt::Goal;
 use crate::mutation::Mutation;
 
-/// How long a member may be away before another node takes its place.
+/// How long a member may be absent before another node replaces it.
 pub(super) fn patience(controller: &Controller) -> Duration {
     match controller.options.mutates(Mutation::ReplacedAtOnce) {
         true => Duration::ZERO,
@@ -17,12 +17,11 @@ pub(super) fn patience(controller: &Controller) -> Duration {
     }
 }
 
-/// The aims of an attempt that begins now.
 pub(super) fn goal(controller: &Controller, now: Time) -> Goal {
     let patience = patience(controller);
     let accepts = controller.orders.accepts_at(now);
     Goal {
-        // Of other losses the operator who gives up what retired shards had was not told.
+        // The operator who abandoned records of retired shards did not see other losses.
         accepts_loss: accepts && (controller.given_up.is_empty() || controller.gives_up_all),
         given_up: if accepts { controller.given_up.clone() } else { vec![] },
         lost: lost(controller, now),

@@ -1,4 +1,4 @@
-//! Drained nodes: whether the log can do without one of them by now, or could with another view.
+//! Drained nodes: whether the log, or its next view, can exclude one.
 
 use std::collections::BTreeSet;
 
@@ -12,18 +12,17 @@ use crate::mutation::Mutation;
 use crate::roles::RoleEffect;
 use crate::shard;
 
-/// The nodes that do not stay, and what is known of the nodes that stand in for them.
+/// Drained and removed nodes, and their stand-ins.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Leaving {
     pub(super) partings: Partings,
-    /// The view that `whole` is about.
+    /// The view of `whole`.
     view: ViewNumber,
-    /// The replicas that say that they hold everything that they should as members of that view.
+    /// Replicas with all records of that view.
     whole: BTreeSet<(ShardId, NodeId)>,
 }
 
 impl Controller {
-    /// The register says which nodes do not stay.
     pub(super) fn told_of_partings(
         &mut self,
         now: Time,
@@ -40,7 +39,7 @@ impl Controller {
         }
     }
 
-    /// Whether drained nodes have something of the log, or more nodes than are to have it.
+    /// Whether drained nodes have roles of the log, or roles have surplus members.
     pub(super) fn is_left_by_some(&self) -> bool {
         self.current.as_ref().is_some_and(|entry| {
             let orders = self.orderers(entry).is_some_and(|group| group.is_unfinished());
@@ -48,8 +47,7 @@ impl Controller {
         })
     }
 
-    /// Asks the replicas that stand in for drained nodes, and for nodes that are away for too long,
-    /// to hold everything.
+    /// Asks stand-ins for drained and long-absent nodes to copy everything and report it.
     pub(super) fn ask_whether_whole(&self, now: Time, out: &mut Vec<RoleEffect>) {
         let Some(entry) = self.current.as_deref().filter(|_| self.rank() == 0) else { return };
         let view = entry.view_number();
@@ -64,7 +62,6 @@ impl Controller {
         }
     }
 
-    /// A replica holds everything that it should.
     pub(super) fn note_whole(
         &mut self,
         now: Time,
@@ -81,7 +78,7 @@ impl Controller {
         }
     }
 
-    /// Whether another view would bring the log nearer to doing without drained nodes.
+    /// Whether another view could exclude drained nodes, or add stand-ins for them.
     pub(super) fn may_be_left(&self, entry: &LogEntry) -> bool {
         let can_fill = |meant: &[NodeId], group: &Group| {
             let taken: BTreeSet<NodeId> = meant.iter().copied().chain(group.kept.clone()).collect();
@@ -103,7 +100,7 @@ impl Controller {
         })
     }
 
-    /// Whether others stand in for a role of a drained node: then it is not taken back.
+    /// Whether stand-ins replace this role of a drained node, which then stays out.
     pub(super) fn is_stood_in_for(&self, entry: &LogEntry, role: Address) -> bool {
         let Address::Node(node, endpoint) = role else { return false };
         if !self.leaving.partings.contains_key(&node) {

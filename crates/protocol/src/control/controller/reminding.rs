@@ -1,5 +1,4 @@
-//! Telling roles which view stands: roles that it does without, and roles that may not know that it
-//! names them.
+//! Sends the current view to roles that may not know it.
 
 use seriatim_model::{Address, NodeId, Time, ViewNumber};
 
@@ -7,8 +6,7 @@ use super::{Controller, Message, left_out, named, retired, send};
 use crate::roles::RoleEffect;
 
 impl Controller {
-    /// Tells the roles that the view does without: a role that was cut off may think that its old
-    /// view goes on.
+    /// A role that was cut off may still believe in its old view.
     pub(super) fn remind(&self, now: Time, out: &mut Vec<RoleEffect>) {
         let Some(entry) = &self.current else { return };
         self.full.ask_for_trims(self.node, entry, out);
@@ -16,16 +14,15 @@ impl Controller {
         self.tell(left_out(entry).chain(self.dropped.iter().copied()).collect(), out);
     }
 
-    /// Tells the roles that the view names of it, if it is newer than the one that this node knew:
-    /// the controller that registered it may be gone. A role that lost its disk since does not know
-    /// that it is a member.
+    /// Notifies all roles of a view that is new to this node: its controller may be down, and a
+    /// role that lost its disk does not know that it is a member.
     pub(super) fn pass_on_news(&self, known: Option<ViewNumber>, out: &mut Vec<RoleEffect>) {
         if let Some(entry) = self.current.as_ref().filter(|entry| Some(entry.view_number()) > known) {
             self.tell(named(entry).chain(retired(entry)).collect(), out);
         }
     }
 
-    /// Tells the roles that a node has, or should have, which view stands.
+    /// Notifies all roles that a node has or should have.
     pub(super) fn remind_roles_of(&self, node: NodeId, out: &mut Vec<RoleEffect>) {
         let Some(entry) = &self.current else { return };
         let is_there = |to: &Address| matches!(to, Address::Node(other, _) if *other == node);
@@ -34,13 +31,11 @@ impl Controller {
         self.tell(roles.filter(is_there).collect(), out);
     }
 
-    /// Whether there are roles to remind that the view does without them.
     pub(super) fn are_some_away(&self) -> bool {
         !self.dropped.is_empty() || self.current.iter().any(|entry| left_out(entry).next().is_some())
     }
 
-    /// The time before which no view takes back all roles of this node that the latest view does
-    /// without.
+    /// No view takes back all excluded roles of this node before this time.
     #[must_use]
     pub fn takes_back_at(&self, node: NodeId) -> Time {
         let away = self.current.iter().flat_map(|entry| left_out(entry));
@@ -48,7 +43,7 @@ impl Controller {
         of_node.map(|role| self.rejoin.returns_at(role)).max().unwrap_or(Time::ZERO)
     }
 
-    /// Tells roles which view stands, if their nodes answer.
+    /// Sends the view to reachable roles.
     fn tell(&self, roles: Vec<Address>, out: &mut Vec<RoleEffect>) {
         let Some(entry) = &self.current else { return };
         let answers = |to: &Address| matches!(to, Address::Node(node, _) if !self.suspected.contains(node));

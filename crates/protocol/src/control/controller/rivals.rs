@@ -1,5 +1,4 @@
-//! Claims of other controllers: how long they are left alone, and how they hear that this one gets
-//! on.
+//! Rival claims: how long to wait, and how rivals learn of progress.
 
 use seriatim_model::{Address, Endpoint, LogEntry, Time};
 
@@ -7,9 +6,8 @@ use super::{Controller, Message, Phase, send};
 use crate::roles::RoleEffect;
 
 impl Controller {
-    /// Another controller has claimed, and gets its time, once. As long as its node is alive that
-    /// is as long as an attempt may make no progress, for it gives up itself, and says when there
-    /// is some; else it is a moment.
+    /// Waits once for a rival claim: long for a live claimant, which reports progress and abandons
+    /// a stalled attempt; otherwise briefly.
     pub(super) fn stand_back(&mut self, now: Time, entry: &LogEntry, out: &mut Vec<RoleEffect>) {
         self.stood_back_for = entry.claimed;
         let (node, backoff) =
@@ -18,13 +16,12 @@ impl Controller {
         self.rest(now, if is_heard { backoff + self.options.limits.attempt_for } else { backoff });
         self.rival = is_heard.then_some(node);
         if is_heard {
-            // One that was started anew since has forgotten that it claimed, and has perhaps no
-            // other reason to look.
+            // A restarted claimant has forgotten its claim, and may need this to look.
             send(Address::Node(node, Endpoint::Controller), Message::Get { log: self.log }, out);
         }
     }
 
-    /// Tells the controllers that stand back for this claim, now and then, that it makes progress.
+    /// Reports progress to waiting controllers, a few times per attempt.
     pub(super) fn tell_rivals(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
         let Phase::Attempt(attempt) = &self.phase else { return };
         if now < self.announced_at + self.options.limits.attempt_for / 4 {

@@ -1,4 +1,4 @@
-//! The messages of the shards of a log whose positions are given out first.
+//! Messages of Corfu's shards.
 
 use seriatim_model::storage::Run;
 use seriatim_model::wire::wire_enum;
@@ -10,130 +10,99 @@ use crate::shard;
 /// Messages about positions that clients write themselves.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
-    /// Client to each replica of a position's chain in turn, head first: write these. A position is
-    /// written once. Also primary to replica, when it fills a hole.
+    /// Client to each replica of a chain in turn, head first: writes records, once per position.
+    /// Also primary to replica, to fill a hole. Reply: `Written`, or a refusal.
     Write {
-        /// The view whose sequencer gave the positions, or in which a client asks what became of
-        /// them.
+        /// The view that granted the positions, or in which a client asks for their content.
         view: ViewNumber,
-        /// The records.
         runs: Vec<Run>,
     },
-    /// Replica to the writer: these positions are written, as durably as the log promises.
+    /// Replica to writer: these positions are written, as durably as the log promises.
     Written {
-        /// The view that this counts in.
         view: ViewNumber,
-        /// The positions.
         spans: Vec<Span>,
-        /// The positions among them that hold something else, and what that is called.
+        /// Positions among them with other records, and these records' ids.
         others: Vec<(Position, RecordId)>,
     },
-    /// Replica to the writer: these are written, but this replica cannot tell with what. Another
-    /// may.
+    /// Replica to writer: written, but this replica cannot tell with which records. Another may.
     Unreadable {
-        /// The view that this counts in.
         view: ViewNumber,
-        /// The positions.
         spans: Vec<Span>,
     },
-    /// Replica to the writer: write these again, later.
+    /// Replica to writer: write these again later.
     Retry {
-        /// The view that this counts in.
         view: ViewNumber,
-        /// The positions.
         spans: Vec<Span>,
-        /// Whether the disk is full; otherwise the replica does not know the view yet.
+        /// Whether the disk is full; otherwise the positions are too far ahead, or the view is not
+        /// known yet.
         disk_full: bool,
     },
-    /// Replica to client: what it wrote is taken, and more waits for the disk here than should. It
-    /// has a position, so it is not refused; whatever comes next may come slower.
+    /// Replica to client: the write is accepted, but the disk falls behind; ask for fewer
+    /// positions.
     Pressed {
-        /// The view that was written in.
         view: ViewNumber,
     },
-    /// Client to replica: where in `from..end` are records of this session?
+    /// Client to replica: asks for a session's records in `from..end`. Reply: `Sought`.
     Seek {
-        /// The view that the client believes in.
         view: ViewNumber,
-        /// The session.
         session: SessionId,
-        /// The first position.
         from: Position,
-        /// The position after the last. Below it everything is to be final; otherwise there is no
-        /// answer yet.
+        /// There is no reply until everything below is final.
         end: Position,
     },
-    /// Replica to client: the answer to `Seek`.
+    /// Replica to client: records of the session.
     Sought {
-        /// The view that this counts in.
         view: ViewNumber,
-        /// The session.
         session: SessionId,
-        /// Where the question began.
         from: Position,
-        /// So far it was looked. No further than `from` if this replica cannot tell; another may.
+        /// End of the searched range; at most `from` if this replica cannot tell.
         upto: Position,
         /// The trim point: no replica knows what was below.
         trim: Position,
-        /// The records of the session, in order.
         found: Vec<(Position, RecordId)>,
     },
-    /// Sequencer to primary: positions were given out long ago that may not be written.
+    /// Sequencer to primary: granted positions are overdue. Reply: `StableKnown`.
     FillRequest {
-        /// The view.
         view: ViewNumber,
-        /// Some shard has written everything that it holds below: so far this view places positions
-        /// for good.
+        /// Some shard has all its positions below: this view places them permanently.
         written: Position,
-        /// Positions below that are not written are to be filled.
         overdue: Position,
     },
-    /// Primary to head: what is at these positions, for good? Where nothing is, write junk.
+    /// Primary to head: asks for the final content of these positions, with junk in holes. Reply:
+    /// `Filled`.
     Fill {
-        /// The view.
         view: ViewNumber,
-        /// The positions.
         spans: Vec<Span>,
     },
-    /// Head to primary: this is.
+    /// Head to primary: its records.
     Filled {
-        /// The view.
         view: ViewNumber,
-        /// The records that the head holds.
         run: Run,
     },
-    /// Replica to client: the view `old` is over, and at these positions nothing is; what does the
-    /// client have for them?
+    /// Replica to client: view `old` is over, and these positions are vacant; asks for the client's
+    /// records there. Reply: `Offer`.
     Vacant {
-        /// The claim that they are flushed under.
         claim: ViewNumber,
-        /// The view that ended.
         old: ViewNumber,
-        /// The positions.
         spans: Vec<Span>,
     },
-    /// Client to replica: this is what it has for vacant positions. It takes no other positions in
-    /// that view.
+    /// Client to replica: its records for vacant positions. It takes no other positions in that
+    /// view.
     Offer {
-        /// The claim.
         claim: ViewNumber,
-        /// For positions from here on it was not looked: there was too much for one message.
+        /// Positions from here on were not examined: the message is full.
         upto: Position,
-        /// The records.
         runs: Vec<Run>,
     },
-    /// Client to every replica of some shard: is this the view still?
+    /// Client to every replica of some shard: asks whether this is still the view. Reply:
+    /// `Confirmed`.
     Confirm {
-        /// Names the question.
         request: u64,
-        /// The view.
         view: ViewNumber,
     },
-    /// Replica to client: it takes part in it, and in none later.
+    /// Replica to client: it takes part in this view, and in no later one.
     Confirmed {
-        /// The question answered.
         request: u64,
-        /// The view.
         view: ViewNumber,
     },
 }

@@ -1,8 +1,7 @@
-//! Where the records of a session are, for a run that goes on with another one's session where no
-//! role remembers which positions that was granted.
+//! Search for a session's records, for a run that resumes it: no role remembers the session's
+//! positions.
 //!
-//! A replica looks at final records only, and reads them: their ids are with them. It answers how
-//! far it has everything.
+//! A replica reads final records only, and reports the bound below which it has everything.
 
 use seriatim_model::{Address, Position, SessionId, ViewNumber};
 
@@ -13,8 +12,7 @@ use crate::roles::RoleEffect;
 use crate::shard::{Core, OwnOutcome, send};
 
 impl Chain {
-    /// A client looks for the records of a session. While what it asks about is not final, it asks
-    /// again.
+    /// Starts the search. While positions are not final, there is no answer; the client retries.
     pub(super) fn seek(
         &mut self,
         core: &mut Core,
@@ -38,8 +36,7 @@ impl Chain {
     }
 }
 
-/// The replica read what a client looks for. It cannot tell what is in its missing range, or
-/// damaged.
+/// Sends the records read. A missing range or a damaged record ends the answer.
 pub(super) fn sought(
     core: &Core,
     client: Address,

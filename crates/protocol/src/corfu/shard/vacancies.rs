@@ -1,16 +1,15 @@
-//! Positions that a view's end finds vacant, and the clients that were about to write there.
+//! Vacant positions at a view's end, and the clients that were about to write there.
 //!
-//! A shard that flushes itself writes junk where nothing is. A record that was on its way there
-//! when its view ended would lose its position, and its append would fail if a later one of its
-//! session is in the log. So the shard first asks the clients that wrote here in that view: each
-//! offers its records for the vacant positions, and the shard flushes them as if they had arrived
-//! in time. That is safe because a position has one client, which uses it for one record; because
-//! that client, once it is asked, takes no other position in that view; and because each claim
-//! decides once what to flush.
+//! A flushing shard writes junk into vacant positions. A record in flight at the view's end would
+//! lose its position, and its append would fail if a later one of its session is in the log. So the
+//! shard first asks the clients that wrote here in that view, and flushes their offers as if they
+//! had arrived in time. This is safe: a position has one client, which uses it for one record; once
+//! asked, that client takes no other position in that view; and each claim decides once what to
+//! flush.
 //!
-//! The shard waits for the clients as long as it hears of any. A replica that started anew in that
-//! view does not know which clients wrote to it: it waits a moment for clients that come again. A
-//! position whose client says nothing, or did not write here before, gets junk.
+//! The shard waits while waiting clients send something, at most `MISSING_MOST`. A replica
+//! restarted in that view does not know its writers, and waits a moment for them. A position
+//! without an offer gets junk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -23,17 +22,16 @@ use crate::parts::junk::{self, junk};
 use crate::roles::RoleEffect;
 use crate::shard::send;
 
-/// The clients that wrote here in the present view.
+/// Clients that wrote here in the present view.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Writers {
     clients: BTreeSet<Address>,
-    /// Whether it has been there since the view began, and so knows all of them.
+    /// Whether this replica served the whole view, and so knows all of them.
     are_known: bool,
 }
 
 impl Writers {
-    /// A client writes. Of more than so many the rest are not asked: one connection may have any
-    /// number.
+    /// Beyond `most` clients the rest are not asked: one connection may have any number.
     pub(super) fn note(&mut self, from: Address, most: usize) {
         if matches!(from, Address::Client(..)) && self.clients.len() < most {
             self.clients.insert(from);
@@ -44,41 +42,36 @@ impl Writers {
         self.clients.retain(|writer| writer.peer() != peer);
     }
 
-    /// A view begins.
     pub(super) fn begin(&mut self) {
         self.clients.clear();
         self.are_known = true;
     }
 }
 
-/// A part of what is to be flushed, with positions for which clients are asked.
 #[derive(Clone, Debug)]
 pub(super) struct Vacancy {
     claim: ViewNumber,
-    /// The view that ended.
     old: ViewNumber,
     first: Position,
-    /// So far it is decided when all have answered.
+    /// End of the part.
     upto: Position,
     vacant: BTreeSet<Position>,
-    /// The same, as clients are asked for them.
+    /// The vacant positions, as sent to clients.
     spans: Vec<Span>,
-    /// The records that are there or offered, and how many bytes they are.
+    /// Stored or offered records, and their bytes.
     known: BTreeMap<Position, (RecordId, Record)>,
     bytes: usize,
-    /// The clients that were asked, and those of them that have not answered.
+    /// Clients asked, and those not answered yet.
     asked: BTreeSet<Address>,
     waiting: BTreeSet<Address>,
-    /// Clients that are not known yet may come.
     may_come: bool,
-    /// When all were asked, and when one that is waited for was heard last; nothing before the
-    /// clock was looked at.
+    /// Start of the wait, and time of the last message of an awaited client.
     asked_at: Option<Time>,
     heard_at: Time,
 }
 
 impl Vacancy {
-    /// A part whose own positions are `own`; nothing if there is no client to ask, or no need to.
+    /// `None` if no position is vacant, or no client can offer anything.
     pub(super) fn new(
         (claim, old): (ViewNumber, ViewNumber),
         (first, upto): (Position, Position),
@@ -109,7 +102,7 @@ impl Vacancy {
         })
     }
 
-    /// Asks those that have not answered.
+    /// Asks the clients that have not answered.
     pub(super) fn ask(&self, out: &mut Vec<RoleEffect>) {
         self.waiting.iter().for_each(|client| self.ask_one(*client, out));
     }
@@ -119,7 +112,7 @@ impl Vacancy {
         send(client, Message::Vacant { claim, old, spans }, out);
     }
 
-    /// A client writes here now: it is there, and the shard asks it unless it has done so before.
+    /// A client writes, so it is alive. Asks it, unless it was asked before.
     pub(super) fn comes(&mut self, now: Time, client: Address, writers: &Writers, out: &mut Vec<RoleEffect>) {
         if self.waiting.contains(&client) {
             self.heard_at = now;
@@ -129,7 +122,7 @@ impl Vacancy {
         }
     }
 
-    /// A client has these records for vacant positions, and no other for those below `upto`.
+    /// A client has these records, and no others for vacant positions below `upto`.
     pub(super) fn offered(&mut self, now: Time, from: Address, upto: Position, runs: Vec<Run>) {
         if !self.waiting.remove(&from) {
             return;
@@ -144,14 +137,14 @@ impl Vacancy {
             }
         }
         self.cut(upto);
-        // The shard flushes little at once, and asks for the rest again.
+        // Flush little at once; the rest is asked for again.
         while self.bytes > limits::FLUSHED_BYTES && self.known.len() > 1 {
             let last = *self.known.last_key_value().expect("there are some").0;
             self.cut(last);
         }
     }
 
-    /// Nothing is decided from there on, but for the first position.
+    /// Shortens the part to `upto`, but keeps its first position.
     fn cut(&mut self, upto: Position) {
         let vacant = self.vacant.first().copied().into_iter();
         let first = vacant.chain(self.known.keys().next().copied()).min().unwrap_or(self.first);
@@ -164,8 +157,8 @@ impl Vacancy {
         self.waiting.retain(|client| client.peer() != peer);
     }
 
-    /// When it is decided without those that have not answered. One that is there and says nothing
-    /// for this long is not waited for.
+    /// When to decide without the remaining answers: `timeout` after an awaited client's last
+    /// message.
     pub(super) fn deadline(&self, timeout: Duration) -> Time {
         let Some(asked_at) = self.asked_at else { return Time::ZERO };
         let come_until = if self.may_come { asked_at + limits::WRITERS_COME_WITHIN } else { Time::ZERO };
@@ -176,17 +169,15 @@ impl Vacancy {
         (heard_at + timeout).min(asked_at + limits::MISSING_MOST).max(come_until)
     }
 
-    /// Whether it is decided what is flushed.
     pub(super) fn is_decided(&self, now: Time, timeout: Duration) -> bool {
         self.asked_at.is_some() && now >= self.deadline(timeout)
     }
 
-    /// The clock is looked at: from now on it is waited.
+    /// Starts the wait.
     pub(super) fn begin(&mut self, now: Time) {
         self.asked_at.get_or_insert(now);
     }
 
-    /// Where the part ends that is decided, and what is at the shard's own positions there.
     pub(super) fn decide(self, own: impl Iterator<Item = Position>) -> (Position, Vec<Run>) {
         assert!(self.first < self.upto, "a flush goes on with each part");
         let Self { upto, known, .. } = self;
@@ -194,12 +185,11 @@ impl Vacancy {
     }
 }
 
-/// Records by where they are.
 pub(super) fn by_position(there: &[Stored]) -> BTreeMap<Position, (RecordId, Record)> {
     there.iter().map(|stored| (stored.position, (stored.id, stored.record.clone()))).collect()
 }
 
-/// The records that are flushed at these positions: junk where nothing is known.
+/// The flushed records: junk where none is known.
 pub(super) fn filled(
     own: impl Iterator<Item = Position>,
     mut known: BTreeMap<Position, (RecordId, Record)>,

@@ -1,20 +1,17 @@
-//! The part of a shard's local log that all those of its replicas have that answered a claim.
+//! The part of a shard's local log that all replicas have that answered a claim.
 
 use crate::cuts::shard::{Rest, Submitted};
 use crate::parts::IdSet;
 
-/// The records of a shard that all of its replicas have, as far as they have answered.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Common {
-    /// The part of the local log that all those replicas have that know its order: the index of its
-    /// first record, and ids.
+    /// Common part of the replicas that know the order: index of its first record, and ids.
     ordered: Option<(u64, Vec<Submitted>)>,
-    /// The records that each of the others holds, by their ids.
+    /// Ids that each of the other replicas holds.
     held: Vec<IdSet>,
 }
 
 impl Common {
-    /// One more replica has this.
     pub(super) fn add(&mut self, rest: Rest) {
         match rest {
             Rest::LocalLog { from, names } => {
@@ -27,26 +24,25 @@ impl Common {
         }
     }
 
-    /// The ids of the local log that no cut is known to decide about: replicas that let go of
-    /// something knew that it is decided, and the member may hold cuts that they were not told of.
+    /// Undecided ids. A replica drops decided records only, and may not have received all cuts of
+    /// the member.
     pub(super) fn undecided(&self, decided: u64) -> Vec<Submitted> {
         let Some((from, names)) = &self.ordered else { return vec![] };
         part_of((*from, names), decided, u64::MAX)
     }
 
-    /// The index behind the last of them. Nothing, if nobody knows the order.
+    /// Index behind the last common record. `None`: no replica knows the order.
     pub(super) fn length(&self) -> Option<u64> {
         self.ordered.as_ref().map(length)
     }
 
-    /// The ids from one index to before another, as far as these are known: the index of the first,
-    /// and all.
+    /// Known ids in `from..end`, with the index of the first.
     pub(super) fn within(&self, from: u64, end: u64) -> (u64, Vec<Submitted>) {
         let Some((first, names)) = &self.ordered else { return (from, vec![]) };
         (from.max(*first), part_of((*first, names), from, end))
     }
 
-    /// The first of these ids, as far as the records are in all stores.
+    /// The prefix of `names` that all stores hold.
     pub(super) fn held_of(&self, names: Submitted) -> Submitted {
         let gaps = self.held.iter().filter_map(|held| held.missing(names.ids).first().copied());
         let end = gaps.map(|gap| gap.first).min().unwrap_or(names.ids.end());
@@ -54,7 +50,6 @@ impl Common {
     }
 }
 
-/// The part of a local log that two replicas of its shard have.
 fn common_part(one: (u64, Vec<Submitted>), other: (u64, Vec<Submitted>)) -> (u64, Vec<Submitted>) {
     let from = one.0.max(other.0);
     let end = length(&one).min(length(&other)).max(from);
@@ -72,7 +67,6 @@ fn singly(names: &[Submitted]) -> impl Iterator<Item = seriatim_model::RecordId>
     names.iter().flat_map(|names| names.ids.ids())
 }
 
-/// The ids of a local log from one index to before another.
 fn part_of((mut index, names): (u64, &[Submitted]), from: u64, end: u64) -> Vec<Submitted> {
     let mut part = vec![];
     for names in names {

@@ -1,30 +1,26 @@
-//! The content of a closing cut: which positions it gives to the rests of the shards.
+//! The positions that a closing cut gives to the rests of the shards.
 //!
-//! Without windows it is one cut of all rests, a shard's behind the other. Where positions are
-//! given in advance, it goes on with the cuts of the windows that the member knows, up to the last
-//! one in which something of a rest lies: every shard has its slots in these, whether or not
-//! anything is there to fill them.
+//! Without windows it is one cut of all rests, shard by shard. With windows it continues the cuts
+//! of the known windows, up to the last that contains a record of a rest. In these, every shard
+//! keeps its slots, filled or empty.
 //!
 //! ```text
-//! two shards with quotas 2 and 3; cut 0 is made, and the rests reach to index 4 of shard a, and to index 7 of b:
+//! quotas 2 (shard a) and 3 (b); cut 0 is made; the rests reach to index 4 of a and index 7 of b:
 //!   cut           1             2
 //!   position   5 6 7 8 9   10 11 12 13 14
 //!   shard      a a b b b    a  a  b  b  b
 //!   index      2 3 3 4 5    -  -  6  -  -
 //! ```
 //!
-//! **Why nothing that was predicted moves.** A primary predicts index x of its local log when it
-//! was told the window, and has heard from each of its backups that this has everything up to x
-//! durably. So, while a replica of the shard knows its local log, x lies in the rest: local logs of
-//! a shard are prefixes of the primary's, and a replica that has restarted has the records, of
-//! which it says so. The cut of x is one of those that are filled here, since the window is told
-//! only when all members of the layer know it; and a slot has the position that the window gives
-//! it, whatever other shards bring. What lies in no window that the member knows was predicted by
-//! nobody, and follows behind.
+//! **Why no prediction moves.** A primary predicts index x of its local log once it knows the
+//! window and each backup durably has everything up to x. So x is in the rest while a replica of
+//! the shard knows its local log: local logs of a shard are prefixes of the primary's, and a
+//! restarted replica reports its records. The cut of x is filled here, since replicas receive a
+//! window only when all members of the layer know it. The position of a slot depends on the window
+//! alone. Records outside the known windows were not predicted, and follow at the end.
 //!
-//! A shard of which nobody knows the order any more leaves its slots empty: what it predicted is
-//! lost with it, and what others predicted stays. Two claims may close differently, and one of them
-//! counts.
+//! If no replica knows the order of a shard, its slots stay empty: its own predictions are lost,
+//! those of other shards hold. Two claims may close differently; only one counts.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -39,29 +35,28 @@ use crate::mutation::Mutation;
 use crate::parts::Sessions;
 use crate::parts::junk::is_of_nobody;
 
-/// Makes the parts of a closing cut, each with about as many names as a cut has at most.
+/// Makes the parts of a closing cut, each with about as many names as a cut may have.
 pub(super) struct Content<'a> {
     rests: &'a BTreeMap<ShardId, Common>,
     filter: Filter,
     sessions: &'a mut Sessions,
     parts: VecDeque<Cut>,
     part: Cut,
-    /// The shards of which nothing more is covered: a record came that a replica lacks.
+    /// Shards that end before a record that some replica lacks.
     ended: BTreeSet<ShardId>,
 }
 
-/// How names are passed over: what becomes of the positions that they would have.
+/// The positions of skipped names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Passed {
     /// They stay empty.
     Keep,
-    /// That which follows gets them.
+    /// The next names get them.
     Skip,
 }
 
 impl<'a> Content<'a> {
-    /// None yet, from a position on. `sessions` say what is ordered already, and take note of what
-    /// is.
+    /// `sessions` know the ordered names, and record new ones.
     pub(super) fn new(
         first: Position,
         rests: &'a BTreeMap<ShardId, Common>,
@@ -72,7 +67,7 @@ impl<'a> Content<'a> {
         Self { rests, filter, sessions, parts, part, ended: BTreeSet::new() }
     }
 
-    /// All of them, where so much of each local log is decided, and the windows are so far.
+    /// All parts. `decided`: decided length of a local log.
     pub(super) fn parts(
         mut self,
         decided: impl Fn(ShardId) -> u64,
@@ -98,7 +93,7 @@ impl<'a> Content<'a> {
         self.parts
     }
 
-    /// Goes on with the cuts of the windows, up to the last one that has anything of a rest.
+    /// Continues the windows' cuts up to the last one with a record of a rest.
     fn fill_windows(&mut self, windows: &Windows, covered: &mut BTreeMap<ShardId, u64>) {
         let ahead = [(Some(windows.now.clone()), windows.made), (windows.foreseen(), 0)];
         for (window, made) in ahead {
@@ -122,7 +117,7 @@ impl<'a> Content<'a> {
         }
     }
 
-    /// How many cuts of a window it takes to cover all rests.
+    /// Number of the window's cuts that cover all rests.
     fn last_needed(&self, window: &Window) -> u32 {
         let needed = window.shares.iter().filter_map(|share| {
             let length = self.rests.get(&share.shard).and_then(Common::length);
@@ -132,7 +127,7 @@ impl<'a> Content<'a> {
         if at_slowest { needed.min() } else { needed.max() }.unwrap_or(0)
     }
 
-    /// Gives a turn its positions: what is there of it, and nothing in place of what is missing.
+    /// Gives a turn its positions, with padding for missing names.
     fn fill(&mut self, turn: Turn) {
         let (shard, end) = (turn.shard, turn.index + u64::from(turn.quota));
         let Some(common) = self.rests.get(&shard) else { return self.pad(end - turn.index) };
@@ -156,8 +151,8 @@ impl<'a> Content<'a> {
         }
     }
 
-    /// Gives a shard's names the next positions, as far as they are new and the records are in all
-    /// stores. Nothing behind one that is not is covered: a session's records keep their order.
+    /// The shard ends before the first record that some store lacks, since a session's records keep
+    /// their order.
     fn order(&mut self, shard: ShardId, common: &Common, names: Submitted, passed: Passed) {
         self.make_room();
         let new = self.filter.new_of(names, &self.part, self.sessions);
@@ -179,7 +174,6 @@ impl<'a> Content<'a> {
         }
     }
 
-    /// Begins the next part, if this one is full.
     fn make_room(&mut self) {
         if self.part.names.len() >= self.filter.most_names() {
             let next = Cut::empty(self.part.end());
@@ -198,12 +192,11 @@ mod tests {
     use crate::cuts::window::{Lender, NextWindow, Share};
     use crate::mutation::Options;
 
-    /// The windows of a view that ends, its shards, and what became of their replicas.
     #[derive(Clone, Debug)]
     struct Ended {
         windows: Windows,
-        /// For each shard whether each entry of its local log is a record, or padding; all replicas
-        /// have the first so many, and of them a cut decides about others.
+        /// `log`: records (`true`) and padding. All replicas have the first `everywhere` entries; a
+        /// cut decides the first `decided`.
         shards: Vec<Shard>,
     }
 
@@ -212,8 +205,7 @@ mod tests {
         log: Vec<bool>,
         decided: u64,
         everywhere: u64,
-        /// How much the replicas have that answer, of which each has let go of some that is
-        /// decided.
+        /// First index and length of each answering replica.
         answers: Vec<(u64, u64)>,
     }
 
@@ -234,8 +226,7 @@ mod tests {
         }
     }
 
-    /// The slots of the cuts that are left, one after the other, by writing them down: the shard
-    /// and index of each.
+    /// Shard and index of each remaining slot, written one by one.
     fn slots(windows: &Windows) -> Vec<(ShardId, u64)> {
         let mut slots = vec![];
         let mut lent = 1000;
@@ -273,7 +264,7 @@ mod tests {
         rests
     }
 
-    /// The closing cut, as the name and the owner of each position. Nothing, where it is empty.
+    /// Owner and name of each position of the closing cut. `None`: it is empty.
     fn closed(ended: &Ended, options: Options) -> Vec<Option<(ShardId, RecordId)>> {
         let config = LogConfig { order: Order::Belfast, ..LogConfig::default() };
         let (mut sessions, rests) = (Sessions::default(), rests(ended));
@@ -289,8 +280,7 @@ mod tests {
         singly.map(|(shard, id)| (shard != ShardId::NOBODY).then_some((shard, id))).collect()
     }
 
-    /// Says which prediction does not come true, if one does not: of a shard that has a replica
-    /// left, one of what all of its replicas had.
+    /// The first prediction that fails, of shards with a replica left.
     fn moved(ended: &Ended, closed: &[Option<(ShardId, RecordId)>]) -> Option<(ShardId, u64)> {
         let slots = slots(&ended.windows);
         let predicted = slots.iter().enumerate().filter(|(_, (shard, index))| {
@@ -306,7 +296,6 @@ mod tests {
     }
 
     prop_compose! {
-        /// A shard whose local log has its turns met so far, and a bit more.
         fn shard(decided: u64)
             (log in prop::collection::vec(any::<bool>(), decided as usize + 9), more in (0..9_u64, 0..9_u64, 0..9_u64),
              from in (0..=decided, 0..=decided), answers in 0..3_usize) -> Shard {
@@ -332,7 +321,7 @@ mod tests {
             let share = |(shard, (quota, index))| Share { shard: ShardId(shard), quota, index };
             let shares = (0..).zip(shares).map(share).collect();
             let mut now = Window { number: 0, base: Position::ZERO, cuts, groups, shares, lenders };
-            // The cuts that are made end at 100.
+            // The cuts made so far end at 100.
             let before = now.cut_from(made).expect("it is not free");
             now.base = Position(100 - before.0);
             Windows { now, made, next }
@@ -349,15 +338,13 @@ mod tests {
     }
 
     proptest! {
-        /// INV1: of a shard that has a replica left, what was predicted has its position, whatever
-        /// is left of others.
+        /// INV1: a shard with a replica left keeps its predicted positions.
         #[test]
         fn no_prediction_moves(ended in ended()) {
             let closed = closed(&ended, Options::default());
             prop_assert_eq!(moved(&ended, &closed), None, "{:?}", closed);
         }
 
-        /// All that the replicas of a shard have which answered is covered, in order and once.
         #[test]
         fn everything_that_is_left_is_covered(ended in ended()) {
             let closed = closed(&ended, Options::default());
@@ -371,7 +358,6 @@ mod tests {
         }
     }
 
-    /// The two mutations move predictions, of some local logs.
     #[test]
     fn closing_at_the_slowest_or_without_padding_moves_predictions() {
         let keepers = [(ShardId(0), 1), (ShardId(1), 2)];

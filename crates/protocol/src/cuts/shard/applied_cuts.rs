@@ -1,9 +1,9 @@
-//! Positions that a cut gives to names, and how far a replica has them (Scalog §3.3).
+//! The positions that cuts give to records, and a replica's progress in storing them (Scalog §3.3).
 //!
-//! A committed cut can have only one content, so what it binds is a version of the view that it was
-//! made in, whether the leader of that says so or a claim that follows it. It is final from the
-//! first, and a replica gives it out as soon as it has it and everything below in its own store,
-//! without knowing what others have. So the stable bound is each replica's own.
+//! A committed cut has only one content. So its bindings are final at once, and are versions of the
+//! view that made it, also when a later claim sends it. A replica serves a record when its own
+//! store has everything up to it, without knowing about other replicas. So each replica has its own
+//! stable bound.
 
 use seriatim_model::storage::{MissingRange, Ordered, StorageCommand};
 use seriatim_model::{Address, Endpoint, IdRun, Member, Position, ShardId, Ticket, View, ViewNumber};
@@ -17,11 +17,11 @@ use crate::shard::{Core, Write, send};
 
 type Out = Vec<RoleEffect>;
 
-/// A cut: the view that says so, the view that it was made in, and its first position.
+/// Sending view, view that made the cut, and first position.
 pub(super) type Name = (ViewNumber, ViewNumber, Position);
 
 impl LocalPath {
-    /// Primary: a committed cut. Clients are answered at once, for it is final.
+    /// Primary: answers clients at once, since a committed cut is final.
     pub(super) fn cover(
         &mut self,
         core: &mut Core,
@@ -50,7 +50,7 @@ impl LocalPath {
         }
     }
 
-    /// Gives names their positions in the store, as far as it does not have them.
+    /// Stores the bindings of a cut that the store lacks.
     pub(super) fn hold_cover(
         &mut self,
         core: &mut Core,
@@ -61,7 +61,7 @@ impl LocalPath {
         out: &mut Out,
     ) {
         let end = batch + runs.iter().map(|run| run.ids.count).sum::<u64>();
-        // One that completes the view before says nothing of the local log of this one.
+        // A cut of the previous view does not concern this local log.
         if of == core.view_number() && core.is_open() {
             self.note_decided(core, end, length, out);
         }
@@ -70,7 +70,7 @@ impl LocalPath {
             return core.finish_write(write, out);
         }
         if self.misses_names(core.shard, &rest) {
-            // It has reported less than that. The cut is pushed again.
+            // A named record is missing here. The sender retransmits the cut.
             return;
         }
         self.ids.place(of, first, &rest);
@@ -84,7 +84,6 @@ impl LocalPath {
         own.into_iter().any(|run| !self.ids.missing(run.ids).is_empty())
     }
 
-    /// Writes up to this ticket are in the store. What cuts bound by them is given out.
     pub(super) fn cuts_stored(&mut self, core: &mut Core, ticket: Ticket, out: &mut Out) {
         self.applied.stored(ticket);
         if core.is_open() && self.applied.end > core.stable {
@@ -94,48 +93,46 @@ impl LocalPath {
         }
     }
 
-    /// A view that is registered begins: what lies below its start and is not here is lacking. A
-    /// member of the view before has everything below `first`: that was completed on all of them.
-    /// Between that and the start lies what the closing cut covers. Whether that is here, the store
-    /// tells: it was written as versions of this view, and the last part of it only after all
-    /// others were on all replicas that were to hold them. What a replica was told before it
-    /// restarted would not do: if the power fails after the view was registered and before anybody
-    /// heard so, nobody would have it.
+    /// Positions below the start of a registered view that this replica lacks.
+    ///
+    /// A member of the previous view has everything below `first`: those cuts were completed on all
+    /// members. The closing cut covers `first..start`. The store tells whether it is here: its
+    /// parts are versions of this view, and the last part was written only after all required
+    /// replicas held the others. Memory would not suffice: after a power failure between
+    /// registration and its announcement, no replica would know.
     pub(super) fn missing_below(core: &Core, view: &View, begins: Position) -> Option<MissingRange> {
         let (first, start) = (view.first, view.start);
         let missed = core.missing.is_some_and(|missing| missing.end > start);
         if missed && core.memory.claim > view.number {
-            // It learns of this view late: a later one passes it by as well.
+            // The replica learns of this view late, and misses the view of a later claim as well.
             return core.missing;
         }
-        // Records in the store beyond the stable bound may have been completed for a claim that
-        // came to nothing.
+        // The store may have records above the stable bound that were completed for a failed claim.
         let from = match missed {
             true => core.stable,
             false if core.end_under(view.number) >= start => start,
             false => core.stable.max(first),
         };
         let missing = core.missing.map(|missing| MissingRange { end: missing.end.min(start), ..missing });
-        // Where the shard joins there is nothing that it could lack.
+        // A shard that joins at the start lacks nothing below it.
         let is_behind = from < start && begins < start;
         if is_behind { Some(MissingRange { from, end: start }.join(missing)) } else { missing }
     }
 
-    /// The replica is no member of the view that is over: whatever that bound, and the next
-    /// completes, passes it by.
+    /// The replica is no member of the ended view: it misses all its cuts, also those completed
+    /// later.
     pub(super) fn misses_cuts(core: &mut Core) {
         let missed = MissingRange { from: core.stable, end: Position(u64::MAX) };
         core.missing = Some(missed.join(core.missing));
     }
 }
 
-/// Whether a cut may be taken: under a claim, one of the view before; and in a view, once it is
-/// known to be registered and so where it starts.
+/// Whether to accept a cut. Under a claim: one of an earlier view. In a view: once its registration
+/// is known, which fixes the start.
 pub(super) fn is_obeyed(core: &Core, from: Address, view: ViewNumber, of: ViewNumber, out: &mut Out) -> bool {
     core.accepts(from, view, out) && (of < view || core.is_open())
 }
 
-/// The shard's own names with their positions.
 fn own(shard: ShardId, first: Position, runs: &[Ordered]) -> impl Iterator<Item = (IdRun, Position)> {
     let mut next = first;
     let placed = runs.iter().map(move |run| {

@@ -1,5 +1,5 @@
-//! Positions that a closing cut gives to records: versions of the claim that makes it, which count
-//! when its view is registered.
+//! Positions from a closing cut: versions of the claim that makes it. They count once its view is
+//! registered.
 
 use seriatim_model::storage::{Ordered, StorageCommand};
 use seriatim_model::{Address, Endpoint, Member, Position, ViewNumber};
@@ -10,8 +10,7 @@ use crate::roles::RoleEffect;
 use crate::shard::{Core, Write, send};
 
 impl LocalPath {
-    /// Whether a part of a closing cut may be taken: of a claim that the replica is fenced for, and
-    /// that is no view yet.
+    /// The replica is fenced for the claim, which is no view yet.
     pub(super) fn may_close(
         core: &Core,
         from: Address,
@@ -21,7 +20,7 @@ impl LocalPath {
         core.accepts(from, claim, out) && claim > core.view_number()
     }
 
-    /// Primary: a part of a closing cut. It is answered when all that are to hold it do.
+    /// Primary: replies when all required replicas hold the part.
     pub(super) fn close(
         &mut self,
         core: &mut Core,
@@ -47,7 +46,6 @@ impl LocalPath {
         }
     }
 
-    /// Backup: the same.
     pub(super) fn replicate_closing(
         &mut self,
         core: &mut Core,
@@ -61,7 +59,6 @@ impl LocalPath {
         }
     }
 
-    /// Gives records their positions in the store, as versions of the claim.
     fn hold_closing(
         &mut self,
         core: &mut Core,
@@ -71,8 +68,7 @@ impl LocalPath {
         out: &mut Vec<RoleEffect>,
     ) {
         if self.misses_names(core.shard, &runs) {
-            // A closing cut covers no more than every replica has that is told of it, unless its
-            // store failed since.
+            // It names only records that each receiver reported, unless a store failed since.
             return;
         }
         let end = first + runs.iter().map(|run| run.ids.count).sum::<u64>();

@@ -1,5 +1,5 @@
-//! The positions of records before a cut gives them (SpecLog §3.2): the primary of a shard that
-//! keeps a quota reckons them from the window, and tells readers that take predictions.
+//! Positions of records before a cut gives them (SpecLog §3.2): the primary of a shard with a quota
+//! computes them from the window, for readers that take predictions.
 //!
 //! ```text
 //!              decided            everywhere           length
@@ -7,10 +7,10 @@
 //!    committed   |  foretold          |  not yet         |
 //! ```
 //!
-//! An index is foretold when everything before it is, and the record there is durable on all
-//! replicas, or it is padding; and when the primary was told the window of its turn. Each sealed
-//! member of the ordering layer knows that window, and each replica that goes on into the next view
-//! has the record at that index: so what closes the view puts it where it was foretold.
+//! An index is foretold when everything before it is, the primary knows the window of its turn, and
+//! it is padding or its record is durable on all replicas. Each sealed member of the ordering layer
+//! knows that window, and each replica that continues into the next view has the record at that
+//! index. So the closing cut puts the record at the foretold position.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -25,37 +25,35 @@ use crate::mutation::{Mutation, Options};
 use crate::parts::junk::is_of_nobody;
 use crate::shard::{Core, Foretold, send};
 
-/// The part of a local log whose positions readers may be told.
+/// The part of a local log whose positions readers may receive.
 ///
-/// Invariant: nothing of this shard lies at a position below `upto` but what is below index `end`,
-/// or decided.
+/// Invariant: below position `upto` lie no indexes of this shard except those below `end` and
+/// decided ones.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Foretelling {
-    /// Indexes below this one have positions that may be told.
+    /// Indexes below this one are foretold.
     end: u64,
-    /// The position of what comes next, or a bound below it.
+    /// The position of index `end`, or a lower bound of it.
     upto: Position,
-    /// From the start of the view on, committed cuts came without a gap up to here.
+    /// All cuts from the view's start up to here were received.
     committed: Position,
-    /// Cuts that came beyond, each with its end.
+    /// Cuts beyond a gap: first position and end.
     beyond: BTreeMap<Position, Position>,
-    /// The positions of records that cuts passed over, by their first: the ends. No two share a
-    /// position.
+    /// Positions of skipped records: first position and end. The spans are disjoint.
     passed_over: BTreeMap<Position, Position>,
 }
 
 impl Foretelling {
-    /// Of a view that begins: there is nothing yet.
     pub(super) fn begin(start: Position) -> Self {
         Self { upto: start, committed: start, ..Self::default() }
     }
 
-    /// The deliberate defect: what was guessed may be otherwise.
+    /// The deliberate defect: guessed positions may be wrong.
     pub(super) fn guessed(&mut self) {
         self.end = 0;
     }
 
-    /// A committed cut came. Says whether more is without a gap.
+    /// Returns whether the gapless part grew.
     fn note_committed(&mut self, first: Position, runs: &[Ordered]) -> bool {
         let mut end = first;
         for run in runs {
@@ -75,14 +73,13 @@ impl Foretelling {
         self.committed > before
     }
 
-    /// Forgets what the store tells.
     fn forget_below(&mut self, stable: Position) {
         while self.passed_over.first_key_value().is_some_and(|(_, end)| *end <= stable) {
             self.passed_over.pop_first();
         }
     }
 
-    /// The positions in `from..upto` that are committed and were passed over.
+    /// Skipped positions of committed cuts in `from..upto`.
     fn passed_over(&self, from: Position, upto: Position) -> Vec<Span> {
         let upto = upto.min(self.committed);
         let first = self.passed_over.range(..=from).next_back().map_or(from, |(first, _)| *first);
@@ -97,7 +94,7 @@ impl Foretelling {
 }
 
 impl LocalLog {
-    /// The length that all replicas have durably, where padding is of the primary's word.
+    /// Durable length on all replicas. Padding needs no acknowledgement.
     fn everywhere(&self, options: Options) -> u64 {
         let own = self.durable();
         if options.mutates(Mutation::PredictedUnreplicated) {
@@ -107,7 +104,7 @@ impl LocalLog {
         of_backups.fold(own, u64::min)
     }
 
-    /// The index behind the padding that lies at an index, or the index itself.
+    /// End of the padding at an index, or the index itself.
     fn over_padding(&self, mut index: u64) -> u64 {
         let from = self.chunks.partition_point(|chunk| chunk.end() <= index);
         for chunk in self.chunks.range(from..) {
@@ -119,7 +116,6 @@ impl LocalLog {
         index
     }
 
-    /// Finds out how much may be foretold. Says whether that is more than before.
     fn foretell(&mut self, stable: Position, options: Options) -> bool {
         let everywhere = self.everywhere(options);
         let Some((end, upto)) = self.turns.foretold(everywhere, stable) else { return false };
@@ -132,11 +128,9 @@ impl LocalLog {
         is_more
     }
 
-    /// The next index has no position below what may be told, as far as windows are known.
     fn assert_foretold(&self, options: Options) {
         let Foretelling { end, upto, .. } = self.foretelling;
-        // Cuts may have gone on without what this replica knows of its backups: that comes from the
-        // store.
+        // Cuts may decide more than this replica knows of its backups.
         let end = end.max(self.decided);
         let are_guessed =
             options.mutates(Mutation::LeaseIgnored) || options.mutates(Mutation::LenderPredicts);
@@ -147,7 +141,6 @@ impl LocalLog {
         );
     }
 
-    /// Reads what is foretold at `from` or above.
     fn read_foretold(&self, from: Position, max_records: u32, max_bytes: u32) -> Found {
         let Foretelling { end, upto, .. } = self.foretelling;
         let mut reading = Reading::new(upto, max_records, max_bytes);
@@ -170,7 +163,6 @@ impl LocalLog {
     }
 }
 
-/// A read of what is foretold, and how much more it takes.
 struct Reading {
     found: Found,
     bytes: u64,
@@ -190,7 +182,7 @@ impl Reading {
             || self.bytes >= self.max_bytes
     }
 
-    /// Takes a part of a chunk, which has consecutive positions. Says whether it took all of it.
+    /// Takes indexes with consecutive positions. Returns whether it took all.
     fn take(&mut self, chunk: &Chunk, indexes: Range<u64>, first: Position) -> bool {
         if chunk.is_padding() && !self.is_full() {
             let span = Span { first, count: indexes.end - indexes.start };
@@ -221,7 +213,6 @@ impl Chunk {
         self.records.is_empty()
     }
 
-    /// The record at an index, which gets a position.
     fn stored_at(&self, index: u64, position: Position) -> Stored {
         let nth = index - self.index;
         let ids = self.names.ids;
@@ -233,8 +224,7 @@ impl Chunk {
 impl Foretold for LocalPath {
     fn foretold(&self, from: Position, max_records: u32, max_bytes: u32) -> Found {
         let mut found = self.local.read_foretold(from, max_records, max_bytes);
-        // A name that was passed over keeps its position, without a record. This replica knows them
-        // of all shards.
+        // A skipped name keeps its position. This replica knows the skipped names of all shards.
         let void = self.local.foretelling.passed_over(from, found.upto);
         if !void.is_empty() {
             let is_void = |stored: &Stored| {
@@ -259,17 +249,15 @@ impl Foretold for LocalPath {
 }
 
 impl LocalPath {
-    /// Below it, everything of this shard may be foretold.
     pub(super) fn foretold_upto(&self) -> Position {
         self.local.foretelling.upto
     }
 
-    /// Below it, all cuts of the view are committed.
     pub(super) fn committed_upto(&self) -> Position {
         self.local.foretelling.committed
     }
 
-    /// Primary: more may be foretold, or nothing. Readers are told.
+    /// Primary: sends predictions to readers, if more is foretold.
     pub(super) fn foretell(&mut self, core: &mut Core, out: &mut Out) {
         let before = self.local.foretelling.upto.max(core.stable);
         if !core.is_open() || !core.is_primary() || !self.local.foretell(core.stable, core.options) {
@@ -284,7 +272,7 @@ impl LocalPath {
         core.predict(&*self, out);
     }
 
-    /// Primary: a committed cut of the view came. Readers are told what of that they were foretold.
+    /// Primary: a committed cut confirms predictions to readers.
     pub(super) fn note_committed(
         &mut self,
         core: &mut Core,
@@ -297,12 +285,11 @@ impl LocalPath {
         }
     }
 
-    /// The replica forgets what its store tells.
     pub(super) fn forget_foretold(&mut self, core: &Core) {
         self.local.foretelling.forget_below(core.stable);
     }
 
-    /// Backup: tells the primary how much is durable here, where records are foretold.
+    /// Backup: reports its durable length, with quotas.
     pub(super) fn tell_stored(&mut self, core: &Core, out: &mut Out) {
         let length = self.local.durable();
         if core.is_primary() || !self.has_begun(core) || length <= self.local.acknowledged {
@@ -314,7 +301,6 @@ impl LocalPath {
         send(primary, Message::LocalStored { view: core.view_number(), length }, out);
     }
 
-    /// Primary: a backup has everything below `length` durably.
     pub(super) fn stored_at_backup(&mut self, core: &mut Core, from: Address, length: u64, out: &mut Out) {
         let Address::Node(node, _) = from else { return };
         if let Some(backup) = self.local.backups.get_mut(&node) {
@@ -325,10 +311,10 @@ impl LocalPath {
 }
 
 impl Turns {
-    /// How much of a local log of which so much is durable on all replicas may be foretold, and the
-    /// position of what comes next, or a bound below that. Nothing, if no window is known.
+    /// The foretold length, and the position of the next index or a lower bound. `everywhere`:
+    /// durable length on all replicas. `None`: no window is known.
     fn foretold(&self, everywhere: u64, stable: Position) -> Option<(u64, Position)> {
-        // Records of windows that are over come from the store.
+        // Records of past windows come from the store.
         let over = self.windows.partition_point(|window| window.base <= stable).checked_sub(1)?;
         let mut known = None;
         for window in self.windows.range(over..) {
@@ -336,7 +322,7 @@ impl Turns {
             let (begun, length) =
                 (window.length_before(self.shard, 0), window.length_before(self.shard, window.cuts));
             let (Some(begun), Some(length), Some(end)) = (begun, length, window.end()) else {
-                // It keeps no quota in this window.
+                // The shard lends in this window.
                 return before;
             };
             if everywhere < begun {
@@ -351,7 +337,7 @@ impl Turns {
         known
     }
 
-    /// The first index whose position is at `from` or above it, as far as windows are known.
+    /// First index with a position at or above `from`, in the known windows.
     fn first_from(&self, from: Position) -> Option<u64> {
         self.windows.iter().filter(|window| window.end().is_some_and(|end| end > from)).find_map(|window| {
             let share = window.shares.iter().find(|share| share.shard == self.shard)?;
@@ -368,7 +354,7 @@ impl Turns {
         })
     }
 
-    /// The position of an index, and the index at which its turn ends.
+    /// Position of an index, and the end of its turn.
     fn slot(&self, index: u64) -> Option<(Position, u64)> {
         let position = self.windows.iter().find_map(|window| window.position(self.shard, index))?;
         Some((position, self.end_at(index)?))
@@ -396,11 +382,10 @@ mod tests {
         ]
     }
 
-    /// The shard's positions in these windows, by index.
+    /// The shard's positions in `windows()`, by index.
     const POSITIONS: [u64; 8] = [12, 13, 14, 17, 18, 19, 21, 22];
 
-    /// A local log in which a record is followed by padding, then by three records and padding to
-    /// the end.
+    /// One record, padding up to index 3, three records, padding up to index 8.
     fn local() -> LocalLog {
         let mut local = LocalLog { foretelling: Foretelling::begin(Position(10)), ..LocalLog::default() };
         local.turns.shard = SHARD;

@@ -1,4 +1,4 @@
-//! The messages of the shards of a log that is ordered by cuts.
+//! Messages of shards in logs ordered by cuts.
 
 use seriatim_model::storage::Ordered;
 use seriatim_model::wire::{wire_enum, wire_struct};
@@ -8,10 +8,10 @@ use crate::cuts::window::Window;
 use crate::roles::{self, Family};
 use crate::shard;
 
-/// Names of records in a shard's local log.
+/// Consecutive ids of records in a shard's local log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Submitted {
-    /// The names. Never none.
+    /// Never empty.
     pub ids: IdRun,
     /// The lowest number of the session that its client still waited for.
     pub lowest: u64,
@@ -20,31 +20,25 @@ pub struct Submitted {
 wire_struct! { Submitted { ids, lowest as number } }
 
 impl Submitted {
-    /// The first `count` of them.
     pub(crate) fn head(self, count: u64) -> Self {
         Self { ids: self.ids.head(count), ..self }
     }
 
-    /// All but the first `count` of them.
     pub(crate) fn tail(self, count: u64) -> Self {
         Self { ids: self.ids.tail(count), ..self }
     }
 }
 
-/// The records of a view that a fenced replica has durably and that no cut is known to cover.
+/// Durable records of an ended view that no cut known to this fenced replica covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rest {
-    /// Of a replica whose process took part in the view: it knows in which order they came.
+    /// From a process that took part in the view and knows the order.
     LocalLog {
-        /// The index of the first record.
         from: u64,
-        /// The names of the records, in order.
         names: Vec<Submitted>,
     },
-    /// Of one that has restarted since: the records without a position that it holds by their ids,
-    /// which may be more.
+    /// From a process that restarted since: all its records without a position, which may be more.
     Held {
-        /// Their ids.
         names: Vec<IdRun>,
     },
 }
@@ -56,199 +50,145 @@ wire_enum! {
     }
 }
 
-/// Messages about the local logs of shards, and the cuts that order them.
+/// Messages about local logs and the cuts that order them.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
-    /// Client to primary: append these to the shard's local log. They get their positions with a
-    /// cut.
+    /// Client to primary: appends records. The primary replies `Appended` when a committed cut
+    /// covers them.
     Submit {
-        /// The view that the client believes in.
         view: ViewNumber,
-        /// Its session.
         session: SessionId,
-        /// The lowest number that the client still waits for: what is below has a position.
+        /// The lowest number that the client still waits for. All lower ones have positions.
         lowest: u64,
-        /// The number of the first record.
         first: u64,
-        /// The records, with consecutive numbers.
         records: Vec<Record>,
     },
-    /// Primary to client: these have the positions from `first` on, for good.
+    /// Primary to client: the records have final positions from `first` on.
     Appended {
-        /// The view that this counts in.
         view: ViewNumber,
-        /// Which.
         ids: IdRun,
-        /// The position of the first.
         first: Position,
     },
-    /// Primary to client: numbers are missing; submit from `expected`.
+    /// Primary to client: numbers are missing. The client submits again from `expected`.
     OutOfOrder {
-        /// The primary's view.
         view: ViewNumber,
-        /// The session.
         session: SessionId,
-        /// The number to submit from.
         expected: u64,
     },
-    /// Primary to backup: this comes next in the local log.
+    /// Primary to backup: the next indexes of the local log; padding if there are no records. The
+    /// backup replies `LocalAck`.
     LocalAppend {
-        /// The view, from whose start on indexes count.
+        /// Indexes count from its start.
         view: ViewNumber,
-        /// Which incarnation of the backup is meant.
+        /// The addressed incarnation of the backup.
         incarnation: Incarnation,
-        /// The index of the first record.
         index: u64,
-        /// The names under which they were submitted.
         names: Submitted,
-        /// The records.
         records: Vec<Record>,
     },
-    /// Backup to primary: everything below this index has come.
+    /// Backup to primary: it has received everything below `length`.
     LocalAck {
-        /// The view.
         view: ViewNumber,
-        /// The index.
         length: u64,
-        /// Whether something is missing from there on.
+        /// Whether the primary must send again from `length`.
         asks: bool,
     },
-    /// Backup to primary, where records are foretold: everything below this index is here as
-    /// durably as the log promises.
+    /// Backup to primary, with quotas: everything below `length` is as durable as the log promises.
     LocalStored {
-        /// The view.
         view: ViewNumber,
-        /// The index.
         length: u64,
     },
-    /// Replica to leader: so long is the local log here, as durably as the log promises.
+    /// Replica to leader: durable length of its local log.
     Report {
-        /// The view.
         view: ViewNumber,
-        /// Its length.
         length: u64,
-        /// The index from which on `names` tell whose records they are. Only the primary tells.
+        /// Index of the first of `names`. Only the primary sends names.
         from: u64,
-        /// The names of the records from there on, in order.
         names: Vec<Submitted>,
     },
-    /// Leader to replica: what lies below this index of the local log has a position or will never
-    /// get one.
+    /// Leader to replica: records below `length` have a position or never get one.
     CutAck {
-        /// The view.
         view: ViewNumber,
-        /// Where the cuts end that decided it.
+        /// End of the cuts that decided it.
         end: Position,
-        /// The index.
         length: u64,
     },
-    /// Leader to primary: others wait for this shard's turns. It fills its local log up to this
-    /// length, and reports.
+    /// Leader to primary: other shards wait. The primary fills its local log up to `length` and
+    /// reports.
     Fix {
-        /// The view.
         view: ViewNumber,
-        /// The length.
         length: u64,
     },
-    /// Leader to replica: the windows that follow those which it knows.
+    /// Leader to replica: further windows. It replies `WindowsKnown`.
     Windows {
-        /// The view.
         view: ViewNumber,
-        /// The windows, in order.
         windows: Vec<Window>,
     },
-    /// Replica to leader: it knows the windows up to this one.
+    /// Replica to leader: it knows all windows up to `number`.
     WindowsKnown {
-        /// The view.
         view: ViewNumber,
-        /// The number of the last one.
         number: u32,
     },
-    /// Sequencing layer to primary: a committed cut. The positions from `batch` on belong to these
-    /// names, one after another. Every shard is told of all of them.
+    /// Ordering layer to primary: a committed cut. The positions from `batch` on belong to `runs`,
+    /// in order. Every shard receives all runs. The primary replies `Bound`.
     Cover {
-        /// The view that says so: that of the cut, or a claim that follows it.
+        /// The sending view: that of the cut, or a claim that follows it.
         view: ViewNumber,
-        /// The view that the cut was made in. Its positions are versions of that one.
+        /// The view that made the cut. The positions are versions of that view.
         of: ViewNumber,
-        /// The first position.
         batch: Position,
-        /// The backups that must hold it too.
         backups: Vec<Member>,
-        /// How much of the shard's local log this and earlier cuts decide about.
+        /// Decided length of the shard's local log.
         length: u64,
-        /// The names.
         runs: Vec<Ordered>,
     },
-    /// Primary to backup: the same.
+    /// Primary to backup: the same cut. The backup replies `Replicated`.
     ReplicateCover {
-        /// The view that says so.
         view: ViewNumber,
-        /// The view that the cut was made in.
         of: ViewNumber,
-        /// The first position.
         batch: Position,
-        /// Which incarnation of the backup is meant.
         incarnation: Incarnation,
-        /// How much of the local log is decided about.
         length: u64,
-        /// The names.
         runs: Vec<Ordered>,
     },
-    /// Chosen member of the ordering layer to fenced replica: what of its local log does no cut
-    /// cover?
+    /// Chosen member of the ordering layer to fenced replica, for claim `view`: asks for records
+    /// that no cut covers. The replica replies `RestIs`.
     AskRest {
-        /// The claim.
         view: ViewNumber,
-        /// The view that ends.
         of: ViewNumber,
     },
-    /// Replica to that member: this. Nothing, if it was no member of that view.
+    /// Reply to `AskRest`. Without a rest: the replica was no member of that view.
     RestIs {
-        /// The claim.
         view: ViewNumber,
-        /// The rest.
         rest: Option<Rest>,
     },
-    /// Chosen member to primary: a part of the closing cut. The positions from `batch` on belong to
-    /// these names, one after another, if the claim becomes a view. Every shard is told of all of
-    /// them.
+    /// Chosen member to primary: a part of the closing cut. If the claim becomes a view, it counts
+    /// like a cut. The primary replies `Bound`.
     Closing {
-        /// The claim.
         view: ViewNumber,
-        /// The first position.
         batch: Position,
-        /// The backups that must hold it too.
         backups: Vec<Member>,
-        /// The names.
         runs: Vec<Ordered>,
     },
-    /// Primary to backup: the same.
+    /// Primary to backup: the same part. The backup replies `Replicated`.
     ReplicateClosing {
-        /// The claim.
         view: ViewNumber,
-        /// The first position.
         batch: Position,
-        /// Which incarnation of the backup is meant.
         incarnation: Incarnation,
-        /// The names.
         runs: Vec<Ordered>,
     },
-    /// Replica of a retired shard to leader: what has it missed?
+    /// Replica of a retired shard to leader: asks for the cuts that it missed. The leader replies
+    /// `Owed`.
     Owe {
-        /// The view, which does without the shard.
         view: ViewNumber,
     },
-    /// Leader to that replica: this. It may have some of it.
+    /// Reply to `Owe`: the missed cuts. The replica may have some of them.
     Owed {
-        /// The view.
         view: ViewNumber,
-        /// The last view of the shard. The positions are versions of that one.
+        /// The last view of the shard, whose versions the positions are.
         of: ViewNumber,
-        /// The first position.
         first: Position,
-        /// The names, up to where the shard has no positions any more. Those of other shards are
-        /// only counted.
+        /// Up to the end of the shard's positions. Other shards' runs are only counted.
         runs: Vec<Ordered>,
     },
 }

@@ -1,9 +1,8 @@
-//! How a shard that has a quota meets its turns (SpecLog §3.2, §4.3): with records, and with
-//! padding where these do not come.
+//! How a shard with a quota meets its turns (SpecLog §3.2, §4.3): with records, or padding in their
+//! place.
 //!
-//! Padding is a chunk of the local log without records. Nothing is written for it, and no backup
-//! has to say that it has it: it promises nobody anything. It is durable when all that is before it
-//! is.
+//! Padding is a chunk without records. It needs no write and no acknowledgement, since it holds no
+//! data. It is durable when everything before it is.
 
 use std::collections::VecDeque;
 
@@ -15,41 +14,38 @@ use crate::cuts::window::{Lender, Share, Window};
 use crate::mutation::Mutation;
 use crate::shard::{Core, send};
 
-/// The turn of a shard that its last record is in.
+/// The turn of the shard's last record.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Turn {
-    /// The index at which it ends, if the shard was told of it.
+    /// Its end. `None`: its window is unknown.
     end: Option<u64>,
-    /// The index of its first record, and when that came.
+    /// Index and arrival of its first record.
     began: (u64, Time),
-    /// When a record came before that one.
+    /// Arrival of the record before.
     before: Option<Time>,
-    /// When one came last.
     came_at: Option<Time>,
 }
 
-/// The part of a shard's local log for which others wait.
+/// The part of a local log for which other shards wait.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Awaited {
-    /// The length up to which they do.
     to: u64,
-    /// Below this index there were records when they asked, maybe not durable yet.
+    /// Length of the local log when they asked. Lower records may not be durable yet.
     behind: u64,
 }
 
-/// The turns of one shard, as far as it was told the windows.
+/// The turns of one shard in the windows that it knows.
 ///
-/// Invariant: the numbers of the windows follow each other.
+/// Invariant: the numbers of the windows are consecutive.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Turns {
     pub(super) shard: ShardId,
     pub(super) windows: VecDeque<Window>,
-    /// The last of them is a guess.
     guesses_last: bool,
 }
 
 impl Turns {
-    /// Windows follow. Those that do are known from now on. Says which is the last.
+    /// Adds windows that follow the known ones. Returns the last number.
     fn learn(&mut self, shard: ShardId, windows: Vec<Window>) -> Option<u32> {
         self.shard = shard;
         if std::mem::take(&mut self.guesses_last) {
@@ -70,7 +66,7 @@ impl Turns {
         Some(last)
     }
 
-    /// The deliberate defect: the window that follows is taken to be as the last one.
+    /// The deliberate defect: assumes that the next window equals the last one.
     fn guess(&mut self) {
         if let Some((last, base)) = self.windows.back().and_then(|last| Some((last, last.end()?))) {
             let mut guessed = Window { number: last.number + 1, base, ..last.clone() };
@@ -82,13 +78,11 @@ impl Turns {
         }
     }
 
-    /// Whether it was told none.
     pub(super) fn is_empty(&self) -> bool {
         self.windows.is_empty()
     }
 
-    /// The index at which the turn ends that an index of the local log is in, if the shard was told
-    /// of it.
+    /// End of the turn that contains an index, if its window is known.
     pub(super) fn end_at(&self, index: u64) -> Option<u64> {
         let in_window = |window: &Window| {
             let cut = window.awaited(self.shard, index).filter(|cut| *cut < window.cuts)?;
@@ -97,7 +91,7 @@ impl Turns {
         self.windows.iter().find_map(in_window)
     }
 
-    /// The replica lets go of windows all of whose turns are below an index, but for the last.
+    /// Drops windows that end below an index, except the last one.
     fn forget_below(&mut self, index: u64) {
         let is_over =
             |window: &Window| window.length(self.shard, window.cuts - 1).is_none_or(|end| end <= index);
@@ -108,8 +102,7 @@ impl Turns {
 }
 
 impl LocalLog {
-    /// The deliberate defect: the shard takes itself to keep its quota in a window in which it
-    /// lends.
+    /// The deliberate defect: the shard keeps its quota in a window in which it lends.
     fn lending_nothing(&self, shard: ShardId, mut window: Window) -> Window {
         let is_it = |lender: &Lender| lender.shard == shard && !window.is_free();
         if let Some(Lender { quota, .. }) = window.lenders.iter().copied().find(is_it) {
@@ -120,14 +113,12 @@ impl LocalLog {
         window
     }
 
-    /// Whether others wait for what is durable now and was not reported: a turn is met with it, or
-    /// what was asked for.
+    /// Whether other shards wait for the durable, unreported indexes.
     pub(super) fn is_awaited(&self, durable: u64) -> bool {
         let meets_turn = self.turns.end_at(self.reported).is_some_and(|end| end <= durable);
         meets_turn || self.reported < self.awaited.to && self.awaited.to <= durable
     }
 
-    /// Records came from an index on. The last one may be the first of its turn.
     pub(super) fn note_turn(&mut self, now: Time, from: u64) {
         let end = self.length.checked_sub(1).and_then(|last| self.turns.end_at(last));
         let before = self.turn.came_at.replace(now);
@@ -136,7 +127,6 @@ impl LocalLog {
         }
     }
 
-    /// Fills the local log up to an index.
     pub(super) fn add_padding(&mut self, end: u64) {
         if let Some(count) = end.checked_sub(self.length).filter(|count| *count > 0) {
             let ids = IdRun { session: SessionId::NOBODY, first: self.length, count };
@@ -145,8 +135,8 @@ impl LocalLog {
         }
     }
 
-    /// The replica lacks nothing but padding of what is decided: that counts by the primary's word.
-    /// No backup is sent it again.
+    /// Extends the local log to the decided length: it lacks only padding there, which counts
+    /// without a copy. Backups do not receive it again.
     pub(super) fn catch_up_with_padding(&mut self) {
         if self.decided > self.length {
             assert!(self.chunks.is_empty(), "everything below {} is decided", self.decided);
@@ -160,8 +150,8 @@ impl LocalLog {
 }
 
 impl LocalPath {
-    /// When the local log is to be filled up to which index. What is not durable gets no position
-    /// before it is, whatever is behind it: until then more records may come that fill the turn.
+    /// When to pad, and up to which index. A turn waits until its first record is durable: it gets
+    /// no position earlier, and more records may come.
     fn padding_due(&self, core: &Core) -> Option<(Time, u64)> {
         let local = &self.local;
         let durable = local.durable();
@@ -182,12 +172,10 @@ impl LocalPath {
         [of_turn, asked].into_iter().flatten().min()
     }
 
-    /// When [`Self::pad_if_due`] is to be called.
     pub(super) fn pad_at(&self, core: &Core) -> Option<Time> {
         self.padding_due(core).map(|(at, _)| at)
     }
 
-    /// Primary: fills the turn that has begun, or all for which others wait, if that is due.
     pub(super) fn pad_if_due(&mut self, core: &mut Core, now: Time, out: &mut Out) {
         while let Some((_, end)) = self.padding_due(core).filter(|(at, _)| *at <= now) {
             self.pad_to(core, end, out);
@@ -206,8 +194,7 @@ impl LocalPath {
         self.foretell(core, out);
     }
 
-    /// Primary: others wait for the shard's turns below this length. It has them reported, again if
-    /// they were.
+    /// Primary: other shards wait for the turns below `length`. It reports them, even again.
     pub(super) fn fix(&mut self, core: &mut Core, now: Time, length: u64, out: &mut Out) {
         if !core.is_primary() || !self.has_begun(core) {
             return;
@@ -221,7 +208,6 @@ impl LocalPath {
         }
     }
 
-    /// The leader tells the windows that follow.
     pub(super) fn learn_windows(
         &mut self,
         core: &mut Core,

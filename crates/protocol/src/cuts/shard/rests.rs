@@ -1,10 +1,9 @@
-//! The part of a local log that outlives its view for a while: a fenced replica keeps which records
-//! it has that no cut is known to cover, so that a closing cut can cover them.
+//! The rest of a local log after its view: a fenced replica keeps the ids of records that no known
+//! cut covers, for a closing cut.
 //!
-//! A replica knows the order of its local log while its process lives that took part in the view,
-//! until a later view is registered, whether or not that names it. The records are in the store,
-//! and what is kept here is their ids. One that has restarted has its records all the same, and
-//! says which they are.
+//! A process that took part in the view knows the order of its local log. It keeps the ids until a
+//! later view is registered, with or without the replica. The records are in the store. A restarted
+//! replica still has them and reports their ids, without the order.
 
 use std::collections::VecDeque;
 
@@ -16,28 +15,25 @@ use crate::mutation::Mutation;
 use crate::roles::RoleEffect;
 use crate::shard::{Core, send};
 
-/// How many runs of ids a replica tells at most: those of a local log, which is bounded, are no
-/// more.
+/// A local log is bounded and has no more runs.
 const MOST_NAMES: usize = limits::RING_RECORDS;
-/// Bytes of one of them.
+/// Bytes of one run.
 const NAME_BYTES: usize = 16 + 3 * 8;
 const _: () = assert!(MOST_NAMES * NAME_BYTES + 1024 < limits::MAX_FRAME_BYTES);
 
-/// A local log that is added to no more.
+/// A local log that takes no more records.
 ///
-/// Invariant: `parts` follow each other from index `from` on.
+/// Invariant: `parts` are consecutive from index `from` on.
 #[derive(Clone, Debug)]
 pub(super) struct Frozen {
-    /// The view from whose start on indexes count.
     of: ViewNumber,
     from: u64,
     parts: Vec<(Submitted, Stored)>,
-    /// The claim that asked while something was on its way to the store, and for whom.
+    /// The member and claim that asked while a write was under way.
     asked: Option<(Address, ViewNumber)>,
 }
 
 impl Frozen {
-    /// The local log of view `of`, as far as it was not let go of.
     pub(super) fn new(of: ViewNumber, decided: u64, chunks: VecDeque<Chunk>) -> Self {
         let from = chunks.front().map_or(decided, |chunk| chunk.index);
         let follows = |end, chunk: &Chunk| (chunk.index == end).then(|| chunk.end());
@@ -49,7 +45,6 @@ impl Frozen {
         Self { of, from, parts, asked: None }
     }
 
-    /// All writes up to this ticket are done.
     fn persisted(&mut self, ticket: Ticket) {
         for (_, stored) in &mut self.parts {
             if matches!(stored, Stored::Writing(written) if *written <= ticket) {
@@ -58,8 +53,7 @@ impl Frozen {
         }
     }
 
-    /// There was no room for a write: nothing from there on is of use. Returns whose the records
-    /// were, if it was one of these.
+    /// The rest ends before a failed write. Returns its names, if it was one of this log.
     pub(super) fn failed(&mut self, ticket: Ticket) -> Option<Submitted> {
         let (names, stored) = self.parts.iter_mut().find(|(_, stored)| *stored == Stored::Writing(ticket))?;
         *stored = Stored::Failed(Time::ZERO);
@@ -70,7 +64,7 @@ impl Frozen {
         self.parts.iter().any(|(_, stored)| matches!(stored, Stored::Writing(_)))
     }
 
-    /// The ids of what is durable here without a gap.
+    /// Ids of the durable part up to the first gap.
     fn durable(&self) -> Rest {
         let durable = self.parts.iter().take_while(|(_, stored)| *stored == Stored::Durable);
         Rest::LocalLog { from: self.from, names: durable.map(|(names, _)| *names).collect() }
@@ -78,7 +72,6 @@ impl Frozen {
 }
 
 impl LocalPath {
-    /// A claim asks for the rest of view `of`.
     pub(super) fn asked_for_rest(
         &mut self,
         core: &Core,
@@ -90,7 +83,7 @@ impl LocalPath {
             let was_member = core.view_number() == of && core.is_named();
             let rest = was_member.then(|| match core.options.mutates(Mutation::RestartedRest) {
                 true => Rest::LocalLog { from: 0, names: vec![] },
-                // Nothing is on its way to the store: it has said that it is fenced.
+                // No write is under way: the replica has confirmed that it is fenced.
                 false => Rest::Held { names: self.ids.records().ids().iter().take(MOST_NAMES).collect() },
             });
             return send(from, Message::RestIs { view: claim, rest }, out);
@@ -99,7 +92,6 @@ impl LocalPath {
         self.tell_rest(out);
     }
 
-    /// Writes up to this ticket are done: a claim that asked for the rest may get it now.
     pub(super) fn rest_stored(&mut self, ticket: Ticket, out: &mut Vec<RoleEffect>) {
         if let Some(frozen) = &mut self.frozen {
             frozen.persisted(ticket);
@@ -107,7 +99,6 @@ impl LocalPath {
         }
     }
 
-    /// Tells a claim that asked for the rest, as soon as it is known how much of it is durable.
     pub(super) fn tell_rest(&mut self, out: &mut Vec<RoleEffect>) {
         let Some(frozen) = self.frozen.as_mut().filter(|frozen| !frozen.is_being_written()) else { return };
         if let Some((to, view)) = frozen.asked.take() {

@@ -1,9 +1,8 @@
-//! A replica of a retired shard: it takes part in no view, learns the cuts that it has missed, and
-//! gives out what the shard has.
+//! A replica of a retired shard: it takes part in no view, learns the cuts that it missed, and
+//! serves the shard's records.
 //!
-//! It has everything that its last view left when it was a member of that and missed nothing then.
-//! What the ordering layer owes it are names of records that it has: a cut has only what all
-//! replicas of a shard hold.
+//! A member of the shard's last view that missed nothing has all its records. It lacks only names:
+//! a cut has only records that all replicas of a shard hold.
 
 use seriatim_model::storage::{MissingRange, Ordered, StorageCommand};
 use seriatim_model::{IdRun, Position, ShardId, Ticket, Time, ViewNumber, limits};
@@ -15,28 +14,26 @@ use crate::parts::held_ids::not_below;
 use crate::parts::{Backoff, IdSet};
 use crate::shard::{Applied, Core, DataPath, Retired, send};
 
-/// The longest wait before the leader is asked again.
 const ASK_MOST: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// Cuts that are asked for.
 #[derive(Clone, Debug)]
 pub(super) struct Owing {
     retired: Retired,
     asks: Backoff,
-    /// The write of what came.
+    /// The write of the received cuts.
     write: Option<Ticket>,
 }
 
 impl Owing {
-    /// When the replica asks next. None while it copies records, or writes the cuts.
+    /// When the replica asks next. `None` while it copies records or writes the cuts.
     pub(super) fn deadline(&self, core: &Core) -> Option<Time> {
         (self.write.is_none() && core.missing.is_none()).then(|| self.asks.at())
     }
 }
 
 impl LocalPath {
-    /// The shard is retired in a view that is registered. A replica of the shard's last view asks
-    /// for the cuts that it has missed, once it has copied the records that it lacks.
+    /// A replica of the shard's last view asks for missed cuts, after it has copied missing
+    /// records.
     pub(super) fn learn_retired(&mut self, core: &Core, now: Time, retired: Retired, out: &mut Out) {
         let is_member = core.is_named() && core.view_number() == retired.of;
         let lacks_cuts = is_member && core.stable < retired.ends;
@@ -45,7 +42,6 @@ impl LocalPath {
         self.ask_for_owed(core, now, out);
     }
 
-    /// Asks the leader, again if need be. A replica that still copies records asks later.
     pub(super) fn ask_for_owed(&mut self, core: &Core, now: Time, out: &mut Out) {
         let may_ask = |owing: &&mut Owing| owing.deadline(core).is_some_and(|at| now >= at);
         let Some(owing) = self.owing.as_mut().filter(may_ask) else { return };
@@ -53,8 +49,7 @@ impl LocalPath {
         send(owing.retired.leader, Message::Owe { view: owing.retired.view }, out);
     }
 
-    /// The leader says what the replica has missed. It is in the store before any of it is given
-    /// out.
+    /// The replica serves the missed cuts once they are stored.
     pub(super) fn got_owed(
         &mut self,
         core: &mut Core,
@@ -73,8 +68,8 @@ impl LocalPath {
         let runs = if core.options.mutates(Mutation::RetiredKeeps) { self.filled(core, runs) } else { runs };
         let (first, rest) = not_below(core.stable, first, runs);
         if self.misses_names(core.shard, &rest) {
-            // It has reported less than that: its disk went back, and it does not know. More than
-            // this it never has.
+            // A named record is missing: the disk lost it unnoticed. The replica copies everything
+            // up to `end`, the shard's last position.
             core.missing = Some(MissingRange { from: core.stable, end });
             self.owing = None;
             return;
@@ -93,7 +88,7 @@ impl LocalPath {
         }
     }
 
-    /// The deliberate defect: records without positions get empty ones.
+    /// The deliberate defect: gives empty positions to records without one.
     fn filled(&self, core: &Core, runs: Vec<Ordered>) -> Vec<Ordered> {
         let named: IdSet = runs.iter().map(|run| run.ids).collect();
         let mut unplaced: Vec<IdRun> =
@@ -116,8 +111,7 @@ impl LocalPath {
         filled
     }
 
-    /// Writes up to this ticket are in the store. What was owed is given out, and what nobody gave
-    /// a position is discarded: it is submitted to other shards, if it is not in the log.
+    /// Discards records without a position: their clients submit them to other shards.
     pub(super) fn owed_stored(&mut self, core: &mut Core, ticket: Ticket, out: &mut Out) {
         let is_here = |owing: &Owing| owing.write.is_some_and(|write| write <= ticket);
         if let Some(Owing { retired, .. }) = self.owing.take_if(|owing| is_here(owing)) {
@@ -127,7 +121,6 @@ impl LocalPath {
         }
     }
 
-    /// There was no room for what was owed: it is asked for again.
     pub(super) fn owed_failed(&mut self, ticket: Ticket) {
         if let Some(owing) = self.owing.as_mut().filter(|owing| owing.write == Some(ticket)) {
             owing.write = None;

@@ -1,5 +1,5 @@
-//! Binding records that clients put themselves: how a replica obeys an order of ids, and what it
-//! does about records that are missing (LazyLog §5.2, §5.4; docs/design/erwin.md, "Append").
+//! Binding records that clients put themselves: how a replica obeys an order of ids, and gets
+//! missing records (LazyLog §5.2, §5.4; docs/design/erwin.md, "Append").
 //!
 //! ```text
 //! client          primary          backup         leader
@@ -13,10 +13,10 @@
 //!   |                |--- Bound -------|------------>|
 //! ```
 //!
-//! A primary that misses a record waits for a while, then asks its backups. A record that none of
-//! them has becomes a no-op, on all of them, but not while its client is still sending or
-//! connected. A backup that misses a record gets it from any of the others. A replica takes a
-//! record that a batch waits for however little room it has: everything behind it waits, too.
+//! A primary that misses a record waits, then asks its backups. A record that no replica has
+//! becomes a no-op, once its client counts as silent. A backup gets missing records from any other
+//! replica. A replica stores a record that a batch waits for even without room: later batches wait,
+//! too.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -36,13 +36,12 @@ use crate::parts::{Backoff, HeldIds, IdSet};
 use crate::roles::{self, RoleEffect};
 use crate::shard::{self, Batch, Core, DataPath, Predicting, Write, send};
 
-/// How long a backup waits for a record that its client may just have put everywhere.
+/// Wait of a backup for a record that its client may just have put everywhere.
 const BACKUP_WAITS: Duration = Duration::from_millis(10);
 
 type Out = Vec<RoleEffect>;
 
-/// The data path of a log whose records are put on the shards by their clients: orders give them
-/// positions by id.
+/// Data path for records that clients put.
 #[derive(Clone, Debug)]
 pub(crate) struct ById {
     held: HeldRecords,
@@ -50,7 +49,6 @@ pub(crate) struct ById {
 }
 
 impl ById {
-    /// The ids that a store holds when it is opened again.
     pub(crate) fn recover(put: Vec<IdRun>, void: Vec<IdRun>) -> Self {
         Self { held: HeldRecords::recover(put, void), predicting: Predicting::default() }
     }
@@ -68,7 +66,7 @@ impl DataPath for ById {
                 self.put(core, now, from, (view, session), (first, records), out);
             }
             Message::Order { view, batch, backups, stable, runs } if core.accepts(from, view, out) => {
-                // First, so that it goes on to the backups with the ids.
+                // First, so that the backups receive it with the ids.
                 core.learn_stable(self, view, stable, out);
                 self.order(core, now, (view, batch), Duty::Primary { leader: from, backups }, runs, out);
             }
@@ -88,7 +86,6 @@ impl DataPath for ById {
             {
                 self.discard_decided(core, session, first, end, out);
             }
-            // The rest are answers to others.
             _ => {}
         }
     }
@@ -97,14 +94,14 @@ impl DataPath for ById {
         self.held.stored(ticket);
     }
 
-    /// A write of records failed: the replica tells the client, which puts them again.
+    /// Asks the client to put the records again.
     fn failed(&mut self, core: &mut Core, now: Time, ticket: Ticket, out: &mut Out) {
         self.predicting.failed(core, ticket);
         match self.held.failed(ticket) {
             Some((client @ Address::Client(..), ids)) => {
                 send(client, shard::Message::Busy { view: core.view_number(), ids, disk_full: true }, out);
             }
-            // Another replica gave it: to ask for it again at once would be to be refused at once.
+            // Another replica sent them: an immediate request would fail again.
             Some(_) => self.held.waiting.values_mut().for_each(|waiting| waiting.had_no_room(now)),
             None => {}
         }
@@ -137,7 +134,7 @@ impl DataPath for ById {
         core.predict(self, out);
     }
 
-    /// The replica forgets the ids that became final, and the records that were put for nothing.
+    /// Forgets final ids; discards orphans.
     fn stable_raised(&mut self, core: &mut Core, out: &mut Out) {
         self.predicting.stable_raised(core);
         let max_sessions = core.options.limits.max_sessions;
@@ -173,7 +170,6 @@ impl DataPath for ById {
         self.held.disconnected(now, peer);
     }
 
-    /// The store found records that another replica wants.
     fn found(
         &mut self,
         core: &mut Core,
@@ -201,8 +197,8 @@ impl DataPath for ById {
 }
 
 impl ById {
-    /// A client's records. The replica takes them whatever the view, so that a view change costs no
-    /// client an append; but it acknowledges them only in a view that it takes part in.
+    /// Stores a client's records in any view, so that a view change costs no append; acknowledges
+    /// them only in a view that it takes part in.
     fn put(
         &mut self,
         core: &mut Core,
@@ -215,7 +211,7 @@ impl ById {
         let ids = IdRun { session, first, count: records.len() as u64 };
         let config = &core.memory.config;
         if records.iter().any(|record| config.is_too_large(record)) {
-            // No client of ours sends that.
+            // A foreign client.
             return;
         }
         if !core.is_named() || core.is_closed() {
@@ -223,8 +219,7 @@ impl ById {
         }
         let over_after = HeldIds::over_after(&core.memory.config, core.options.limits);
         if self.held.expires(core.stable, session, over_after) {
-            // The sequencing replicas tell its client. This replica may have forgotten that an id
-            // is void.
+            // The sequencing replicas answer the client; this replica may have forgotten void ids.
             return;
         }
         let from = (client.peer(), session);
@@ -254,7 +249,7 @@ impl ById {
         self.go_on(core, now, out);
     }
 
-    /// Takes those out for which there is no room, or none in the share of their client.
+    /// Removes and returns the ids that exceed the replica's room or the client's fair share.
     fn turn_away(&self, core: &Core, client: Peer, fresh: &mut Vec<IdRun>) -> Vec<IdRun> {
         let count: u64 = fresh.iter().map(|ids| ids.count).sum();
         let limits = core.options.limits;
@@ -275,7 +270,7 @@ impl ById {
         away
     }
 
-    /// Writes records of one session with consecutive numbers.
+    /// `records`: one session, consecutive numbers.
     fn store_records(
         &mut self,
         core: &mut Core,
@@ -290,7 +285,7 @@ impl ById {
         self.held.puts.push_back((ticket, from, ids));
     }
 
-    /// Names get positions: the leader orders them, or the primary passes that on.
+    /// Assigns positions to ids, by order of the leader or the primary.
     fn order(
         &mut self,
         core: &mut Core,
@@ -315,8 +310,8 @@ impl ById {
             waiting.part = part;
             return;
         }
-        // While a view is being formed clients are turned away: what is missing comes from another
-        // replica or, as good as always, not before the view is there.
+        // While a view forms, clients are refused: missing records come from another replica, or
+        // almost never before its start.
         let timeout = match part {
             _ if !core.is_open() => BACKUP_WAITS,
             Duty::Primary { .. } => self.held.timeout(limits::MISSING_FOR),
@@ -337,7 +332,7 @@ impl ById {
         self.go_on(core, now, out);
     }
 
-    /// Places the batches of which nothing is missing any more.
+    /// Places batches that have all their records.
     fn go_on(&mut self, core: &mut Core, now: Time, out: &mut Out) {
         let batches: Vec<_> = self.held.waiting.keys().copied().collect();
         for batch in batches {
@@ -354,7 +349,7 @@ impl ById {
         }
     }
 
-    /// Primary: what no replica has, and no client is about to put, becomes a no-op.
+    /// Primary, at the last call: ids that no replica has become no-ops.
     fn give_up_missing(&mut self, shard: ShardId, batch: (ViewNumber, Position)) {
         let waiting = &self.held.waiting[&batch];
         if !waiting.is_last_call || matches!(waiting.part, Duty::Backup { .. }) {
@@ -398,7 +393,7 @@ impl ById {
         }
     }
 
-    /// Asks the other replicas for records that are missing for too long.
+    /// Asks other replicas for overdue records.
     fn ask_for_missing(&mut self, core: &mut Core, now: Time, out: &mut Out) {
         let due = |(_, waiting): &(_, &Waiting)| waiting.asks.is_due(now);
         let due: Vec<_> = self.held.waiting.iter().filter(due).map(|(batch, _)| *batch).collect();
@@ -424,7 +419,6 @@ impl ById {
         }
     }
 
-    /// Another replica misses records.
     fn wanted(
         &mut self,
         core: &Core,
@@ -455,7 +449,6 @@ impl ById {
         out.push(RoleEffect::Find { ticket, ids: held });
     }
 
-    /// Another replica says what it has of what is missing here.
     fn given(
         &mut self,
         core: &mut Core,
@@ -485,8 +478,7 @@ impl ById {
         }
     }
 
-    /// Asks the leader about records that have been lying here for long, and again until there are
-    /// none: question and answer may get lost.
+    /// Asks the leader about old records without positions. Repeats, since messages may get lost.
     fn ask_about_orphans(&mut self, core: &mut Core, now: Time, out: &mut Out) {
         let is_due = self.held.orphan_check_at().is_some_and(|at| now >= at);
         if !core.is_open() || !is_due {
@@ -503,8 +495,7 @@ impl ById {
         }
     }
 
-    /// The leader knows which numbers of a session may still get positions: what is held of the
-    /// others is discarded.
+    /// Discards records that cannot get positions.
     fn discard_decided(&mut self, core: &mut Core, session: SessionId, first: u64, end: u64, out: &mut Out) {
         for ids in self.held.decide(session, first, end) {
             core.gate.store(StorageCommand::Discard(ids), out);
@@ -512,7 +503,7 @@ impl ById {
     }
 }
 
-/// All of a batch is final here: the sender of the order had no answer.
+/// The whole batch is final: repeats the lost answer.
 fn done(core: &Core, view: ViewNumber, batch: Position, part: &Duty, out: &mut Out) {
     match part {
         Duty::Primary { leader, .. } => {
@@ -523,7 +514,7 @@ fn done(core: &Core, view: ViewNumber, batch: Position, part: &Duty, out: &mut O
     }
 }
 
-/// Primary: tells the backups that have not answered.
+/// Primary: sends the order to unanswered backups.
 fn pass_on(
     core: &Core,
     (view, batch): (ViewNumber, Position),

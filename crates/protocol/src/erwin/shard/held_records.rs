@@ -1,12 +1,11 @@
 //! A replica's bookkeeping of records that were put before they got positions (LazyLog §5;
 //! docs/design/erwin.md, "Erwin-st").
 //!
-//! The store has the records; here are only their ids. An id goes from *held* to *placed*, when the
-//! sequencing layer gives it a position, and is forgotten when that position is final. An id whose
-//! record no replica has becomes *void*: its position is a no-op, and from then on the replica
-//! refuses its record. It is void for the rest of the view; in the next one the sequencing replicas
-//! know, because the shards tell the sender of a push which of its ids are void, and that travels
-//! with the sessions.
+//! The store has the records, this module their ids. A *held* id becomes *placed* when it gets a
+//! position, and is forgotten when the position is final. An id whose record no replica has becomes
+//! *void*: its position is a no-op, and the replica refuses its record for the rest of the view. In
+//! later views the sequencing replicas know: shards report void ids to the sender of a push, and
+//! the report travels with the sessions.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -21,85 +20,75 @@ use crate::parts::junk;
 use crate::parts::timeouts::RESEND_MOST;
 use crate::parts::{Backoff, HeldIds, IdSet};
 
-/// How often a replica looks for possible orphans within the time that records may lie here without
-/// positions.
+/// Number of orphan searches within the time that records may stay without positions.
 const LOOKS: u32 = 4;
-/// From how many sessions on a replica forgets when it last heard of the ones that were silent for
-/// long.
+/// Size above which long-silent entries of `heard` are pruned.
 const MOST_HEARD: usize = 4096;
 
-/// Ids of records, what happened to them, and batches that wait for some.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HeldRecords {
-    /// Ids whose records are in the store, and that have no final position.
+    /// Ids with stored records and without final positions.
     ids: HeldIds,
-    /// Ids that became no-ops at positions that are not final yet.
+    /// No-ops whose positions are not final.
     voids: IdSet,
-    /// Ids that became no-ops for good, in this view.
+    /// Permanent no-ops of this view.
     refused: IdSet,
-    /// In this view: below which number the ids of a session have final positions.
+    /// In this view: a session's ids below this number have final positions.
     decided: BTreeMap<SessionId, u64>,
-    /// When something last came of a session, as long as that may matter.
+    /// Each session's last message.
     heard: BTreeMap<SessionId, Heard>,
-    /// At how many entries of `heard` the next search is due for those that do not matter any more.
+    /// Size of `heard` at the next pruning.
     prune_at: usize,
-    /// How late records have lately come at most, twice.
+    /// Twice the recent maximum delay of missing records.
     lateness: Duration,
-    /// The stable bound from which on it follows what sessions do.
+    /// Stable bound since which this replica tracks session activity.
     since: Option<Position>,
-    /// Since when records of a session have been lying here without positions, and nothing came.
+    /// Silent sessions whose records have no positions.
     silent: BTreeMap<SessionId, Silence>,
-    /// When to look next for such sessions.
+    /// Next search for silent sessions.
     orphan_check_at: Time,
-    /// In this view: the number that a session ended at, as far as that is worth remembering.
+    /// Known ends of this view.
     ended: BTreeMap<SessionId, u64>,
-    /// Batches that wait for records.
     pub(super) waiting: BTreeMap<(ViewNumber, Position), Waiting>,
-    /// Records that are being looked for, to be given to another replica.
+    /// Other replicas' requests during the store's search.
     pub(super) questions: BTreeMap<Ticket, Question>,
     pub(super) last_find: Ticket,
-    /// Records on their way to the store, oldest first.
+    /// Records being written, oldest first.
     pub(super) puts: VecDeque<(Ticket, Address, IdRun)>,
 }
 
-/// The last word of a session's client.
 #[derive(Clone, Copy, Debug)]
 struct Heard {
     at: Time,
     from: Peer,
-    /// Whether the connection that it came over still stands.
     is_connected: bool,
 }
 
-/// A batch of which some records are missing here.
+/// A batch with records missing here.
 #[derive(Clone, Debug)]
 pub(super) struct Waiting {
     pub(super) part: Duty,
-    /// The first position.
     pub(super) first: Position,
     pub(super) runs: Vec<Ordered>,
     pub(super) since: Time,
-    /// When to ask the other replicas, for the first time or again.
+    /// When to ask the other replicas.
     pub(super) asks: Backoff,
-    /// Until when a client that is still sending is waited for at most.
+    /// Latest end of the wait for an active client.
     pub(super) at_most: Time,
-    /// Whether a record that all of them miss becomes a no-op: its client is gone, or was silent
-    /// for too long.
+    /// Whether a record missing everywhere becomes a no-op: its client is disconnected or silent.
     pub(super) is_last_call: bool,
-    /// Which of the others is asked next, unless all are.
+    /// Next replica to ask.
     pub(super) turn: usize,
-    /// The ids whose records each of the others said that it does not have.
+    /// Ids that each other replica reported missing.
     pub(super) missing_at: BTreeMap<NodeId, IdSet>,
 }
 
-/// This replica's part in a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Duty {
     Primary { leader: Address, backups: Vec<seriatim_model::Member> },
     Backup { primary: Address, others: Vec<NodeId> },
 }
 
-/// Another replica asked for records.
 #[derive(Clone, Debug)]
 pub(super) struct Question {
     pub(super) asker: Address,
@@ -109,31 +98,29 @@ pub(super) struct Question {
     pub(super) voids: Vec<IdRun>,
 }
 
-/// The ids of a put, sorted by what is known of them.
+/// A put's ids by state.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Sorted {
-    /// Nothing: these are to be stored.
+    /// Must be stored.
     pub(super) fresh: Vec<IdRun>,
-    /// They are stored already, or were.
+    /// Are stored, or were.
     pub(super) known: Vec<IdRun>,
-    /// They are no-ops for good.
+    /// Permanent no-ops.
     pub(super) refused: Vec<IdRun>,
 }
 
-/// The parts of a batch's runs that lie on one shard.
+/// A batch's runs, split at void ids.
 #[derive(Debug, Default)]
 pub(super) struct Resolved {
-    /// The runs, with those that are void marked.
     pub(super) runs: Vec<Ordered>,
-    /// Ids whose records are not here.
+    /// Ids of this shard without records here.
     pub(super) missing: Vec<IdRun>,
 }
 
-/// A session of which nothing came, although records of it have no positions.
 #[derive(Clone, Copy, Debug)]
 struct Silence {
     since: Time,
-    /// When the leader may be asked about it again.
+    /// When to ask the leader again.
     asks: Backoff,
 }
 
@@ -144,31 +131,29 @@ impl Silence {
 }
 
 impl HeldRecords {
-    /// The ids that a store holds when it is opened again.
+    /// Ids in a reopened store.
     pub(super) fn recover(put: Vec<IdRun>, void: Vec<IdRun>) -> Self {
         Self { ids: HeldIds::recover(put), voids: void.into_iter().collect(), ..Self::default() }
     }
 
-    /// Their records are in the store, or on their way there.
+    /// Stored, or being written.
     pub(super) fn hold(&mut self, ids: IdRun, from: Option<Peer>) {
         self.ids.records_mut().add(ids, from);
     }
 
-    /// Their records are not in the store any more, or never came to be.
+    /// Deleted, or never stored.
     pub(super) fn release(&mut self, ids: IdRun) {
         self.ids.release(ids);
     }
 
-    /// Whether no sequencing replica admits anything of a session any more, because so many
-    /// positions have become final without it: this replica may have forgotten which of its ids are
-    /// void.
+    /// Whether the session has expired: enough positions became final without it that no sequencing
+    /// replica admits it. This replica may have forgotten which of its ids are void.
     pub(super) fn expires(&mut self, stable: Position, session: SessionId, idle_positions: u64) -> bool {
         let since = *self.since.get_or_insert(stable);
         let last = session.opened_at().max(since);
         !self.ids.is_active(session) && stable.since(last) > idle_positions
     }
 
-    /// Something came of a session.
     pub(super) fn hear(
         &mut self,
         now: Time,
@@ -186,13 +171,13 @@ impl HeldRecords {
         }
         if self.heard.len() >= self.prune_at.max(MOST_HEARD) {
             self.heard.retain(|_, heard| now < heard.at + limits.missing_connected);
-            // Where so many are active, not every word is worth a look at all of them.
+            // With this many active sessions, do not scan at every message.
             self.prune_at = 2 * self.heard.len();
         }
         self.heard.insert(session, Heard { at: now, from, is_connected: true });
     }
 
-    /// A connection closed: unless its clients come back, nothing more comes from them.
+    /// Unless its clients return, they send nothing more.
     pub(super) fn disconnected(&mut self, now: Time, peer: Peer) {
         for heard in self.heard.values_mut().filter(|heard| heard.from == peer && heard.is_connected) {
             (heard.at, heard.is_connected) = (now, false);
@@ -204,36 +189,30 @@ impl HeldRecords {
         }
     }
 
-    /// How long records may be missing before the replica asks the others for them: at least
-    /// `least`, and twice as long as records were missing lately.
+    /// Delay before asking other replicas for missing records.
     pub(super) fn timeout(&self, least: Duration) -> Duration {
         self.lateness.max(least)
     }
 
-    /// Nothing is missing of a batch any more. How late its records came is remembered, and fades
-    /// by an eighth with each batch.
+    /// Updates the lateness, which fades by an eighth per complete batch.
     pub(super) fn completes(&mut self, now: Time, waiting: &Waiting, limits: Limits) {
         let took = now - waiting.since;
         self.lateness = (self.lateness - self.lateness / 8).max(took * 2).min(limits.missing_connected);
     }
 
-    /// The ids that batches wait for.
+    /// Ids that batches wait for.
     pub(super) fn wanted(&self, shard: ShardId) -> IdSet {
         self.waiting.values().flat_map(|waiting| self.resolve(shard, waiting).missing).collect()
     }
 
-    /// When to look for possible orphans.
+    /// Time of the next search for possible orphans.
     pub(super) fn orphan_check_at(&self) -> Option<Time> {
         (self.ids.records().count() > 0).then_some(self.orphan_check_at)
     }
 
-    /// The sessions of which nothing came for so long although records of theirs have no positions,
-    /// and of each the numbers from the lowest of these to the highest; the session that has been
-    /// silent longest comes first. While room is scarce, a session whose client is gone becomes
-    /// suspect sooner.
-    ///
-    /// The replica asks about the same session again after a backoff: the leader may have much to
-    /// answer.
+    /// Overdue sessions, the longest silent first, each with the span of its numbers without
+    /// positions. While room is scarce, a disconnected client's session is overdue sooner.
+    /// Questions about one session follow a backoff.
     pub(super) fn suspected_orphans(&mut self, now: Time, limits: Limits) -> Vec<IdRun> {
         let is_scarce = self.is_scarce(limits);
         let timeout = |is_left| if is_left { limits.missing_connected } else { Duration::MAX };
@@ -263,8 +242,8 @@ impl HeldRecords {
         overdue.into_iter().map(|(_, span)| span).collect()
     }
 
-    /// Only the numbers in `first..end` of a session may still get positions. Returns the others
-    /// that are held and have none, and refuses those that come later.
+    /// Only numbers in `first..end` of a session may still get positions: releases and returns the
+    /// others. Later puts at or above `end` are ignored.
     pub(super) fn decide(&mut self, session: SessionId, first: u64, end: u64) -> Vec<IdRun> {
         if end < u64::MAX && self.ended.len() < MOST_HEARD {
             self.ended.insert(session, end);
@@ -279,9 +258,8 @@ impl HeldRecords {
         orphans
     }
 
-    /// Something of a session came, or became final. Where it is forgotten of others that they are
-    /// active, this replica is then as one that has followed what sessions do since now, and takes
-    /// none of them to be over.
+    /// If the table forgets idle sessions, tracking restarts at `stable`, so that none of them
+    /// seems expired.
     fn note_active(&mut self, stable: Position, session: SessionId, max_sessions: usize) {
         self.ids.note_active(stable, session);
         let refused = || self.refused.iter().map(|ids| ids.session).collect();
@@ -291,15 +269,13 @@ impl HeldRecords {
         }
     }
 
-    /// Whether nothing that comes of a session is taken any more, as far as that is for this
-    /// replica to know.
+    /// Whether this replica refuses the whole session as expired.
     fn is_refused_whole(&self, stable: Position, session: SessionId, idle_positions: u64) -> bool {
         self.since.is_some_and(|since| stable.since(session.opened_at().max(since)) > idle_positions)
     }
 
-    /// Until when the clients of these ids, which a batch waits for, count as still sending. A
-    /// client that this replica never heard of may be new: its first records wait behind all that
-    /// other clients sent.
+    /// Time until which clients of missing ids count as sending. An unheard-of client may be new:
+    /// its first records wait behind those of others.
     pub(super) fn sending_until(&self, waiting: &Waiting, ids: &[IdRun], limits: Limits) -> Time {
         let connected = limits.missing_connected;
         let until = ids.iter().map(|ids| match self.heard.get(&ids.session) {
@@ -310,12 +286,12 @@ impl HeldRecords {
         until.max().unwrap_or(Time::ZERO)
     }
 
-    /// How many more records a client may put here.
+    /// Number of records that a client may still put.
     pub(super) fn room(&self, client: Peer, limits: Limits) -> u64 {
         self.ids.records().room(client, limits.held_records)
     }
 
-    /// The same for such ids, which may fill gaps.
+    /// Like `room`, plus the reserve for ids that fill gaps.
     pub(super) fn room_for(&self, client: Peer, ids: IdRun, limits: Limits) -> u64 {
         match self.ids.records().fill_a_gap(ids) {
             true => self.ids.records().reserve(client, limits.held_records),
@@ -323,22 +299,20 @@ impl HeldRecords {
         }
     }
 
-    /// Whether so much is held that clients which are still there may run out of room.
+    /// Whether connected clients may soon lack room.
     fn is_scarce(&self, limits: Limits) -> bool {
         self.ids.records().count() > limits.held_records / 2
     }
 
-    /// The given ids whose records are here.
     pub(super) fn held(&self, ids: IdRun) -> Vec<IdRun> {
         self.ids.within(ids)
     }
 
-    /// The given ids whose records are not here.
     pub(super) fn missing(&self, ids: IdRun) -> Vec<IdRun> {
         self.ids.missing(ids)
     }
 
-    /// The given ids that became no-ops, and the others.
+    /// Splits ids into no-ops and others.
     pub(super) fn split_void(&self, ids: IdRun) -> (Vec<IdRun>, Vec<IdRun>) {
         (self.voids.within(ids), self.voids.missing(ids))
     }
@@ -347,18 +321,16 @@ impl HeldRecords {
         self.voids.extend(ids);
     }
 
-    /// Sorts the ids of a put by what is to happen to them.
     pub(super) fn sort(&self, ids: IdRun, refuses_early: bool) -> Sorted {
         let mut sorted = Sorted { refused: self.refused.within(ids), ..Sorted::default() };
         if refuses_early {
             sorted.refused.extend(self.voids.within(ids));
         }
-        // Records after the end of their session are neither stored nor answered.
+        // Records after their session's end are neither stored nor answered.
         let end = self.ended.get(&ids.session).copied().unwrap_or(u64::MAX);
         let ids = ids.head(end.saturating_sub(ids.first).min(ids.count));
         for ids in self.refused.missing(ids) {
-            // Records of ids that are no-ops, but not for good yet, are neither stored nor
-            // answered.
+            // Nor are no-ops that are not permanent yet.
             for ids in self.voids.missing(ids) {
                 sorted.known.extend(self.held(ids));
                 for ids in self.missing(ids) {
@@ -372,8 +344,8 @@ impl HeldRecords {
         sorted
     }
 
-    /// Finds which of the shard's ids in a batch can be placed. A primary decides by its own void
-    /// ids; a backup obeys the primary.
+    /// Splits a batch into placeable and missing ids. A primary decides by its own void ids; a
+    /// backup obeys.
     pub(super) fn resolve(&self, shard: ShardId, waiting: &Waiting) -> Resolved {
         let mut resolved = Resolved::default();
         let decides = matches!(waiting.part, Duty::Primary { .. });
@@ -393,23 +365,23 @@ impl HeldRecords {
         resolved
     }
 
-    /// Takes note that ids got the positions from `first` on.
+    /// Notes the ids' positions, from `first` on.
     pub(super) fn place(&mut self, view: ViewNumber, first: Position, shard: ShardId, runs: &[Ordered]) {
         for run in runs {
             if junk::is_of_nobody(run.ids.session) {
-                // No client submits that.
+                // Junk: no client's record.
             } else if run.shard == shard && run.is_void {
                 self.voids.add(run.ids);
             } else if run.shard == shard {
-                // An attempt that died may have held it to be void.
+                // A failed attempt may have voided it.
                 self.voids.remove(run.ids);
             }
         }
         self.ids.place(view, first, runs);
     }
 
-    /// Positions below `stable` are final: forgets their ids, and returns the orphans: ids before
-    /// them in their sessions, whose positions are final as well, on another shard.
+    /// Forgets ids with positions below `stable`. Returns orphans: earlier ids of these sessions,
+    /// held here although their final positions are on another shard.
     pub(super) fn finish(
         &mut self,
         shard: ShardId,
@@ -425,15 +397,13 @@ impl HeldRecords {
         orphans
     }
 
-    /// Forgets sessions of which nothing came, and nothing became final, for so many positions that
-    /// no sequencing replica admits anything of theirs any more, whatever comes. Returns the
-    /// orphans: ids that were put and now never get a position. Looks at most every sixteenth of
-    /// that.
+    /// Forgets sessions inactive for `idle_positions`, which no sequencing replica admits any more.
+    /// Returns their orphans, which never get positions. Searches at most every sixteenth of that.
     pub(super) fn sweep(&mut self, stable: Position, idle_positions: u64) -> Vec<IdRun> {
         let Some(orphans) = self.ids.sweep(stable, idle_positions) else { return vec![] };
         self.decided.retain(|session, _| self.ids.is_active(*session));
         self.ended.retain(|session, _| self.ids.is_active(*session));
-        // The replica refuses an id by itself until it refuses all of its session.
+        // Keep single refused ids until their whole session is refused.
         let is_whole = |session| self.is_refused_whole(stable, session, idle_positions);
         let is_over = |session| !self.ids.is_active(session) && is_whole(session);
         self.refused = self.refused.iter().filter(|ids| !is_over(ids.session)).collect();
@@ -451,9 +421,8 @@ impl HeldRecords {
         self.ids.finish(shard, run)
     }
 
-    /// Forgets what belongs to one view: a new one begins, and from `first` on this replica hears
-    /// of all ids. It may have missed ids that were bound below, so it does not count the positions
-    /// there as passed without a session.
+    /// From `first` on this replica receives all ids; it may have missed earlier ones, so lower
+    /// positions do not count as session inactivity.
     pub(super) fn enter_view(&mut self, first: Position) {
         self.since = self.since.map(|since| since.max(first));
         self.refused.clear();
@@ -461,8 +430,8 @@ impl HeldRecords {
         self.ended.clear();
     }
 
-    /// This replica is no member of the registered view: all that it knows may be out of date.
-    /// Returns the ids whose records it held and that got no position.
+    /// No member of the registered view: its knowledge may be outdated. Returns the held ids
+    /// without positions.
     pub(super) fn leave(&mut self) -> Vec<IdRun> {
         let unplaced = self.ids.unplaced();
         *self = Self { last_find: self.last_find, ..Self::default() };
@@ -473,14 +442,13 @@ impl HeldRecords {
         self.ids.unplaced_count()
     }
 
-    /// Forgets the batches that wait for other replicas, and the questions of others: the view that
-    /// asked is over.
+    /// The view that asked is over.
     pub(super) fn stop_waiting(&mut self) {
         self.waiting.clear();
         self.questions.clear();
     }
 
-    /// The write with this ticket failed. If it was a put, returns its sender, and the ids.
+    /// Returns the sender and ids, if the failed write was a put.
     pub(super) fn failed(&mut self, ticket: Ticket) -> Option<(Address, IdRun)> {
         let index = self.puts.iter().position(|(written, _, _)| *written == ticket)?;
         let (_, client, ids) = self.puts.remove(index)?;
@@ -488,7 +456,6 @@ impl HeldRecords {
         Some((client, ids))
     }
 
-    /// All writes up to this ticket are done.
     pub(super) fn stored(&mut self, ticket: Ticket) {
         while self.puts.front().is_some_and(|(written, _, _)| *written <= ticket) {
             self.puts.pop_front();
@@ -497,7 +464,7 @@ impl HeldRecords {
 }
 
 impl Waiting {
-    /// The replicas that may have what is missing.
+    /// Replicas that may have the missing records.
     pub(super) fn others(&self) -> Vec<NodeId> {
         match &self.part {
             Duty::Primary { backups, .. } => backups.iter().map(|backup| backup.node).collect(),
@@ -505,12 +472,11 @@ impl Waiting {
         }
     }
 
-    /// The replicas to ask now: one after the other, since each answers with records; all of them
-    /// for a last call.
+    /// Replicas to ask now: one at a time, since answers carry records; all at the last call.
     pub(super) fn next_asked(&mut self) -> Vec<NodeId> {
         let others = self.others();
         if self.is_last_call || self.missing_at.len() >= others.len() {
-            // A replica that is asked again may have got a record meanwhile.
+            // They may have received records since.
             self.missing_at.clear();
         }
         if self.is_last_call || others.is_empty() {
@@ -520,9 +486,8 @@ impl Waiting {
         vec![others[(self.turn - 1) % others.len()]]
     }
 
-    /// One of the others answered, but something is missing still. If it had something, it nearly
-    /// always has the rest: one message did not take all. If it had nothing, the replica asks the
-    /// next one.
+    /// Records are still missing. If this replica sent some, it probably has the rest: ask it
+    /// again. Otherwise ask the next.
     pub(super) fn was_answered(&mut self, now: Time, node: NodeId, helped: bool) {
         let others = self.others();
         if helped {
@@ -533,12 +498,12 @@ impl Waiting {
         }
     }
 
-    /// There was no room for what another replica gave.
+    /// No room for another replica's records.
     pub(super) fn had_no_room(&mut self, now: Time) {
         self.asks.postpone(now);
     }
 
-    /// The given ids whose records all others said that they do not have.
+    /// Ids that all other replicas reported missing.
     pub(super) fn missing_everywhere(&self, ids: Vec<IdRun>) -> Vec<IdRun> {
         self.others().into_iter().fold(ids, |ids, node| {
             let missing = self.missing_at.get(&node);
@@ -578,7 +543,7 @@ mod tests {
         assert_eq!(asked, [ids], "what was heard again is silent anew");
     }
 
-    /// A session whose number 0 was put when a replica here had heard of 10 final positions.
+    /// Number 0 of a session was put when the stable bound was 10.
     fn put_at_10(opened_at: Position) -> (HeldRecords, IdRun) {
         let mut held = HeldRecords::default();
         let ids = IdRun { session: SessionId::new(opened_at, 7), first: 0, count: 1 };
@@ -604,7 +569,7 @@ mod tests {
         assert!(held.expires(Position(10 + 2 * IDLE), session, IDLE));
         let later = SessionId::new(Position(10 + IDLE), 8);
         assert!(!held.expires(Position(10 + 2 * IDLE), later, IDLE));
-        // A new replica does not know what it missed.
+        // A new replica does not know its past.
         assert!(!HeldRecords::default().expires(Position(10 + 2 * IDLE), session, IDLE));
     }
 
@@ -612,7 +577,7 @@ mod tests {
     fn who_was_away_does_not_take_for_over_what_it_missed() {
         let (mut held, session) = (HeldRecords::default(), SessionId::new(Position(3), 7));
         assert!(!held.expires(Position(10), session, IDLE));
-        // A view begins, and far more is final than this replica knew.
+        // A view begins far above this replica's stable bound.
         let (first, start) = (Position(10 + 3 * IDLE), Position(12 + 3 * IDLE));
         held.enter_view(first);
         assert!(!held.expires(start, session, IDLE));

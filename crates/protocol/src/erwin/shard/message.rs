@@ -1,4 +1,4 @@
-//! The messages of the shards of a log whose clients put records by id (erwin-st).
+//! Messages of erwin-st shards, whose clients put records by id.
 
 use seriatim_model::storage::Ordered;
 use seriatim_model::wire::wire_enum;
@@ -11,103 +11,81 @@ use crate::roles::Family;
 /// Messages about records that are put before they have positions.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
-    /// Client to every replica of a shard: hold these records, whose ids are on their way to the
-    /// sequencing replicas (LazyLog §5.1).
+    /// Client to every replica of a shard: stores these records, whose ids go to the sequencing
+    /// replicas at the same time (LazyLog §5.1). Reply: `Stored`, or a refusal.
     Put {
-        /// The view that the client believes in.
         view: ViewNumber,
-        /// Its session.
         session: SessionId,
-        /// The number of the first record.
         first: u64,
-        /// The records, with consecutive numbers.
         records: Vec<Record>,
     },
-    /// Replica to client: held, as durably as the log promises.
+    /// Replica to client: stored as durably as the log promises.
     Stored {
-        /// The view that this counts in.
         view: ViewNumber,
-        /// Which.
         ids: IdRun,
     },
-    /// Replica to client: these are no-ops, on every replica, for good.
+    /// Replica to client: these ids are permanently no-ops on every replica.
     NotAppended {
-        /// The view that this counts in.
         view: ViewNumber,
-        /// Which.
         ids: IdRun,
     },
-    /// Sequencing layer to primary: the positions from `batch` on belong to these ids, one after
-    /// another. Every shard gets all of them.
+    /// Sequencing layer to every primary: the positions from `batch` on belong to these ids, in
+    /// order.
     Order {
-        /// The view that pushes them.
         view: ViewNumber,
-        /// Names the batch within the view: its first position.
+        /// The batch's first position, and its name within the view.
         batch: Position,
-        /// The backups that must hold them too.
+        /// Backups that must hold them.
         backups: Vec<Member>,
-        /// The stable bound that the sender knows.
+        /// The sender's stable bound.
         stable: Position,
-        /// The ids.
         runs: Vec<Ordered>,
     },
-    /// Primary to backup: the same, with what the primary decided to be no-ops.
+    /// Primary to backup: an `Order`, with the primary's no-op decisions.
     ReplicateOrder {
-        /// The view that pushes them.
         view: ViewNumber,
-        /// Names the batch.
         batch: Position,
-        /// Which incarnation of the backup is meant.
+        /// The backup's incarnation.
         incarnation: Incarnation,
-        /// The stable bound that the primary knows.
+        /// The primary's stable bound.
         stable: Position,
-        /// The ids.
         runs: Vec<Ordered>,
-        /// Other replicas that may have records that the backup misses.
+        /// Replicas that may have records that the backup misses.
         replicas: Vec<NodeId>,
     },
-    /// Replica to another one: do you have these records?
+    /// Replica to another: asks for missing records.
     FetchRecords {
-        /// The view that orders them.
         view: ViewNumber,
-        /// The batch that they are in.
         batch: Position,
-        /// The records.
         ids: Vec<IdRun>,
     },
-    /// The answer to `FetchRecords`. The replica also has the records that the answer does not
-    /// mention, and sends them when it is asked again.
+    /// Reply to `FetchRecords`. The sender also has the requested ids that no field lists; the
+    /// receiver asks again.
     FetchedRecords {
-        /// The view.
         view: ViewNumber,
-        /// The batch.
         batch: Position,
-        /// The records that it has, as far as there is room.
+        /// Found records, as many as fit.
         records: Vec<(RecordId, Record)>,
-        /// The records that it does not have.
+        /// The sender does not have these.
         missing: Vec<IdRun>,
-        /// The records that it holds to be no-ops.
+        /// These are no-ops at the sender.
         voids: Vec<IdRun>,
     },
-    /// Replica to leader: records have been lying here for long, without positions, and nothing
-    /// came of their sessions since. What is to become of them?
+    /// Replica to leader: these records have long had no positions, and their sessions are silent.
+    /// Reply: `Undecided`.
     Orphans {
-        /// The view.
         view: ViewNumber,
-        /// For each session the numbers from the lowest of these to the highest.
+        /// One span per session.
         ids: Vec<IdRun>,
     },
-    /// Leader to replica: of this session only the numbers in `first..end` may still get positions.
-    /// What is held of others, and has none, never gets one.
+    /// Leader to replica: of this session only numbers in `first..end` may still get positions.
     Undecided {
-        /// The view.
         view: ViewNumber,
-        /// The session.
         session: SessionId,
-        /// Every record below has been ordered, and is held by every shard that is to hold it. The
-        /// largest number if the session is forgotten, and too old to come back.
+        /// Every number below has been ordered, and its shards hold it. `u64::MAX` if the session
+        /// is forgotten and too old to return.
         first: u64,
-        /// Where the session ended; the largest number if it has not.
+        /// The session's end; `u64::MAX` if it has none.
         end: u64,
     },
 }
