@@ -11,11 +11,7 @@ pub(super) enum Blocked {
     /// Necessary data is on no replica; only an operator can continue without it.
     Lost(Loss),
     /// The register was set back: `node` knows a later view than `registered`.
-    Behind {
-        node: NodeId,
-        known: ViewNumber,
-        registered: ViewNumber,
-    },
+    Behind { node: NodeId, known: ViewNumber, registered: ViewNumber },
 }
 
 /// The loss if the log continues.

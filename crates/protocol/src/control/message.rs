@@ -1,5 +1,7 @@
 //! The messages of registers, controllers, roles and clients about views.
 
+#![expect(missing_docs, reason = "the message has a comment; the names of its fields suffice")]
+
 use seriatim_model::wire::{wire_enum, wire_struct};
 use seriatim_model::{
     EndedSession, Endpoint, Incarnation, LogConfig, LogEntry, LogId, NodeId, Position, RetentionChange,
@@ -20,14 +22,10 @@ pub const NEWS: u64 = 0;
 pub enum Refusal {
     /// No log has that name.
     #[error("there is no log '{name}'")]
-    NoSuchLog {
-        name: String,
-    },
+    NoSuchLog { name: String },
     /// A log has that name.
     #[error("a log '{name}' exists already")]
-    Exists {
-        name: String,
-    },
+    Exists { name: String },
     /// The request cannot be met.
     #[error("{reason}")]
     Impossible {
@@ -115,27 +113,17 @@ wire_struct! { SealedState { ordered, held as number } }
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
     /// Controller to register: asks for the entry. Register to controller: a new log needs a view.
-    Get {
-        log: LogId,
-    },
+    Get { log: LogId },
     /// Controller to register: asks for the entry, not for a view change. The host delays `Get`, so
     /// that view changes take turns.
-    Peek {
-        log: LogId,
-    },
+    Peek { log: LogId },
     /// Register to controller: the current entry. Also answers `CompareAndSet`, won or lost, and
     /// `EndSession`.
-    Current {
-        entry: LogEntry,
-    },
+    Current { entry: LogEntry },
     /// Register to controller: no such log, or deleted.
-    Gone {
-        log: LogId,
-    },
+    Gone { log: LogId },
     /// Controller to register: replaces the entry if `version` is still current.
-    CompareAndSet {
-        entry: LogEntry,
-    },
+    CompareAndSet { entry: LogEntry },
 
     /// Client to register: asks for a log by name.
     Lookup {
@@ -144,21 +132,11 @@ pub enum Message {
         name: String,
     },
     /// Answers `Lookup`.
-    Found {
-        request: u64,
-        entry: LogEntry,
-        nodes: Vec<NodeAddress>,
-    },
+    Found { request: u64, entry: LogEntry, nodes: Vec<NodeAddress> },
     /// Client to register: asks for all logs.
-    List {
-        request: u64,
-    },
+    List { request: u64 },
     /// Answers `List`, in the order of names.
-    Listing {
-        request: u64,
-        entries: Vec<LogEntry>,
-        nodes: Vec<NodeAddress>,
-    },
+    Listing { request: u64, entries: Vec<LogEntry>, nodes: Vec<NodeAddress> },
     /// Client to register: creates a log.
     Create {
         /// Random; equal for retransmissions, so the log is created once.
@@ -167,11 +145,7 @@ pub enum Message {
         config: LogConfig,
     },
     /// Client to register: deletes this log, not a newer one of that name. Idempotent.
-    Delete {
-        request: u64,
-        name: String,
-        log: LogId,
-    },
+    Delete { request: u64, name: String, log: LogId },
     /// Client to register: adds this shard. Idempotent.
     AddShard {
         request: u64,
@@ -180,17 +154,9 @@ pub enum Message {
         shard: ShardId,
     },
     /// Client to register: closes a shard to new records. Its records stay until trimmed.
-    RemoveShard {
-        request: u64,
-        log: LogId,
-        shard: ShardId,
-    },
+    RemoveShard { request: u64, log: LogId, shard: ShardId },
     /// Client to register: changes the log's limits. Idempotent.
-    SetRetention {
-        request: u64,
-        log: LogId,
-        change: RetentionChange,
-    },
+    SetRetention { request: u64, log: LogId, change: RetentionChange },
     /// Client to register: the session ended in `view`, unless another run ended it first. Answered
     /// by `Current`.
     EndSession {
@@ -202,40 +168,25 @@ pub enum Message {
         since: Position,
     },
     /// Register to client: done, durably.
-    Done {
-        request: u64,
-        log: LogId,
-    },
+    Done { request: u64, log: LogId },
     /// Register to client: not done.
-    Refused {
-        request: u64,
-        refusal: Refusal,
-    },
+    Refused { request: u64, refusal: Refusal },
 
     /// Controller to controllers: the attempt makes progress.
-    Underway {
-        claim: ViewNumber,
-    },
+    Underway { claim: ViewNumber },
     /// Register, or a node that forwards to it, to client: unavailable. The client retries.
-    Unanswered {
-        why: String,
-    },
+    Unanswered { why: String },
 
     /// Node to register: its address. Replaces no other address, since it may be late from an older
     /// incarnation.
-    Join {
-        node: NodeAddress,
-    },
+    Join { node: NodeAddress },
     /// Register to node: it has another address.
     Elsewhere {
         /// Version of that address.
         version: u64,
     },
     /// Node to register: replaces the address if `version` is still current.
-    Move {
-        node: NodeAddress,
-        version: u64,
-    },
+    Move { node: NodeAddress, version: u64 },
     /// Node to node: see [`Heartbeat`].
     Heartbeat(Heartbeat),
     /// Node to node: a message for [`Heartbeat::taken`], after a while without others.
@@ -243,9 +194,7 @@ pub enum Message {
     /// Answers `Probe`.
     Probed,
     /// Register to node, node to controller: the joined nodes.
-    Cluster {
-        nodes: Vec<NodeAddress>,
-    },
+    Cluster { nodes: Vec<NodeAddress> },
 
     /// Role to controller: it is in no view, and should be.
     Report {
@@ -256,17 +205,11 @@ pub enum Message {
         incarnation: Incarnation,
     },
     /// To roles and controllers: the registered entry.
-    Registered {
-        entry: LogEntry,
-    },
+    Registered { entry: LogEntry },
     /// To a role: no view can be formed.
-    Unavailable {
-        why: String,
-    },
+    Unavailable { why: String },
     /// Register to node: forget a deleted log.
-    RemoveLog {
-        log: LogId,
-    },
+    RemoveLog { log: LogId },
     /// Controller to sequencing replica: freeze, and reject lower claims.
     Seal {
         claim: ViewNumber,
@@ -289,15 +232,10 @@ pub enum Message {
         state: Option<SealedState>,
     },
     /// Replica to controller: it knows this higher claim.
-    Preempted {
-        claim: ViewNumber,
-    },
+    Preempted { claim: ViewNumber },
     /// Replica to controller: it rejects the claim, since it knows a later registered view than the
     /// replaced one. The register was set back.
-    Ahead {
-        claim: ViewNumber,
-        view: ViewNumber,
-    },
+    Ahead { claim: ViewNumber, view: ViewNumber },
     /// Controller to chosen replica: bind your entries under the new view.
     Flush {
         claim: ViewNumber,
@@ -327,22 +265,12 @@ pub enum Message {
         carried: Carried,
     },
     /// Answers `Stage`, durably.
-    Staged {
-        claim: ViewNumber,
-        incarnation: Incarnation,
-    },
+    Staged { claim: ViewNumber, incarnation: Incarnation },
     /// Controller to node: drop this role, unless it obeys a claim above `view`.
-    Dismiss {
-        log: LogId,
-        role: Endpoint,
-        view: ViewNumber,
-    },
+    Dismiss { log: LogId, role: Endpoint, view: ViewNumber },
     /// Operator to controller: asks for the loss if the log continues without records that no
     /// replica holds; or accepts it.
-    Recover {
-        request: u64,
-        accepts: bool,
-    },
+    Recover { request: u64, accepts: bool },
     /// Answers `Recover`.
     Recovered {
         request: u64,
@@ -354,28 +282,15 @@ pub enum Message {
         text: String,
     },
     /// To a controller: asks for the times of its last view change.
-    LastChange {
-        request: u64,
-    },
+    LastChange { request: u64 },
     /// Answers `LastChange`.
-    LastChangeIs {
-        request: u64,
-        view: ViewNumber,
-        steps: Vec<StepTime>,
-    },
+    LastChangeIs { request: u64, view: ViewNumber, steps: Vec<StepTime> },
     /// Client to node: asks for its condition.
-    AskCondition {
-        request: u64,
-    },
+    AskCondition { request: u64 },
     /// Answers `AskCondition`.
-    ConditionIs {
-        request: u64,
-        condition: Condition,
-    },
+    ConditionIs { request: u64, condition: Condition },
     /// Client to node, if the register is silent: asks for known logs and nodes.
-    AskKnown {
-        request: u64,
-    },
+    AskKnown { request: u64 },
     /// Answers `AskKnown`.
     KnownIs {
         request: u64,
@@ -385,35 +300,18 @@ pub enum Message {
         nodes: Vec<NodeAddress>,
     },
     /// Client to register: drains, keeps or removes a node. Idempotent.
-    Part {
-        request: u64,
-        node: NodeId,
-        change: PartingChange,
-    },
+    Part { request: u64, node: NodeId, change: PartingChange },
     /// Client to register: asks for drained and removed nodes.
-    AskPartings {
-        request: u64,
-    },
+    AskPartings { request: u64 },
     /// Answers `AskPartings`, in the order of nodes.
-    PartingsAre {
-        request: u64,
-        partings: Vec<NodeParting>,
-    },
+    PartingsAre { request: u64, partings: Vec<NodeParting> },
     /// Register to node, node to controller: the drained and removed nodes; all others stay. Sent
     /// after the first drain, since earlier builds cannot decode it.
-    Partings {
-        partings: Vec<NodeParting>,
-    },
+    Partings { partings: Vec<NodeParting> },
     /// Node to register: answers `Partings`, which is retransmitted until then.
-    PartingsKnown {
-        node: NodeId,
-        partings: Vec<NodeParting>,
-    },
+    PartingsKnown { node: NodeId, partings: Vec<NodeParting> },
     /// Node to register: answers `RemoveLog`.
-    Retired {
-        log: LogId,
-        node: NodeId,
-    },
+    Retired { log: LogId, node: NodeId },
 }
 
 // 10 was a deletion by name alone.

@@ -92,7 +92,10 @@ pub(super) enum Place {
         sent: bool,
     },
     /// In flight when its view ended: asks the replicas in turn; `tries` could not tell.
-    Asked { position: Position, tries: usize },
+    Asked {
+        position: Position,
+        tries: usize,
+    },
     /// Another record is at its position.
     Overtaken,
 }

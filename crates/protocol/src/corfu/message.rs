@@ -1,5 +1,7 @@
 //! Messages of Corfu's sequencer; `shard/message.rs` has those of the shards.
 
+#![expect(missing_docs, reason = "the message has a comment; the names of its fields suffice")]
+
 use seriatim_model::wire::wire_enum;
 use seriatim_model::{Endpoint, Position, SessionId, Span, ViewNumber};
 
@@ -38,18 +40,10 @@ pub enum Message {
         spans: Vec<Span>,
     },
     /// Sequencer to client: earlier requests are missing; repeat them from `expected` on.
-    OutOfOrder {
-        view: ViewNumber,
-        session: SessionId,
-        take: u64,
-        expected: u64,
-    },
+    OutOfOrder { view: ViewNumber, session: SessionId, take: u64, expected: u64 },
     /// Client to sequencer: another run continues this session; grant it no more positions. Reply:
     /// `Closed`.
-    Close {
-        view: ViewNumber,
-        session: SessionId,
-    },
+    Close { view: ViewNumber, session: SessionId },
     /// Sequencer to client: this view grants the session nothing more.
     Closed {
         view: ViewNumber,
@@ -59,18 +53,10 @@ pub enum Message {
     },
     /// Sequencer to client: another run continues this session, or may do so: the sequencer has
     /// forgotten.
-    Expired {
-        view: ViewNumber,
-        session: SessionId,
-    },
+    Expired { view: ViewNumber, session: SessionId },
     /// Sequencer to client: asks whether the client still writes these late positions. Reply:
     /// `Writing`.
-    Unwritten {
-        view: ViewNumber,
-        session: SessionId,
-        take: u64,
-        spans: Vec<Span>,
-    },
+    Unwritten { view: ViewNumber, session: SessionId, take: u64, spans: Vec<Span> },
     /// Client to sequencer: the client is alive, and writes the positions except `left`.
     Writing {
         view: ViewNumber,

@@ -63,9 +63,21 @@ pub(crate) struct Chain {
 #[derive(Clone, Debug)]
 pub(super) enum OwnRead {
     /// Final positions that a client writes.
-    Check { client: Address, view: ViewNumber, wanted: Vec<(Position, RecordId)> },
-    Fill { primary: Address, view: ViewNumber },
-    Seek { client: Address, view: ViewNumber, session: SessionId, from: Position },
+    Check {
+        client: Address,
+        view: ViewNumber,
+        wanted: Vec<(Position, RecordId)>,
+    },
+    Fill {
+        primary: Address,
+        view: ViewNumber,
+    },
+    Seek {
+        client: Address,
+        view: ViewNumber,
+        session: SessionId,
+        from: Position,
+    },
     Flush,
 }
 

@@ -1,5 +1,7 @@
 //! Messages of the ordering layer. `shard/message.rs` has those of the shards.
 
+#![expect(missing_docs, reason = "the message has a comment; the names of its fields suffice")]
+
 use seriatim_model::wire::{wire_enum, wire_struct};
 use seriatim_model::{Endpoint, Position, SessionId, ViewNumber};
 
@@ -31,18 +33,10 @@ pub enum Message {
         cut: Cut,
     },
     /// Follower to leader: it durably holds all cuts below `end`.
-    Held {
-        view: ViewNumber,
-        end: Position,
-    },
+    Held { view: ViewNumber, end: Position },
     /// Client to leader: asks for the positions of `count` numbers from `first` on. The leader
     /// replies `Located` or `Expired`.
-    Locate {
-        view: ViewNumber,
-        session: SessionId,
-        first: u64,
-        count: u64,
-    },
+    Locate { view: ViewNumber, session: SessionId, first: u64, count: u64 },
     /// Reply to `Locate`. Numbers from `next` on that an earlier view left undecided are not in the
     /// log.
     Located {
@@ -54,9 +48,7 @@ pub enum Message {
         places: Vec<Place>,
     },
     /// Leader to client: the session is no longer known.
-    Expired {
-        session: SessionId,
-    },
+    Expired { session: SessionId },
     /// Client to leader: ends `session`; the client continues in `successor`. The leader replies
     /// `Ended` or `Expired`.
     Close {

@@ -57,8 +57,13 @@ struct Ending {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     /// Highest next number so far.
-    Freezing { highest: u64 },
-    Ending { at: u64, ticket: Ticket },
+    Freezing {
+        highest: u64,
+    },
+    Ending {
+        at: u64,
+        ticket: Ticket,
+    },
 }
 
 impl Ending {

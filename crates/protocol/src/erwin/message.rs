@@ -1,5 +1,7 @@
 //! Messages of Erwin's sequencing layer.
 
+#![expect(missing_docs, reason = "the message has a comment; the names of its fields suffice")]
+
 use seriatim_model::wire::wire_enum;
 use seriatim_model::{BoundIds, Endpoint, IdRun, Position, SessionId, ViewNumber};
 
@@ -25,25 +27,12 @@ pub enum Message {
     },
     /// Replica to client: the session's numbers below `next` are held or bound, as durably as
     /// promised.
-    Acknowledged {
-        view: ViewNumber,
-        session: SessionId,
-        next: u64,
-    },
+    Acknowledged { view: ViewNumber, session: SessionId, next: u64 },
     /// Replica to client: like `Acknowledged`, but the numbers in `voids` are no-ops: their records
     /// never reached their shards.
-    NotAppended {
-        view: ViewNumber,
-        session: SessionId,
-        next: u64,
-        voids: Vec<IdRun>,
-    },
+    NotAppended { view: ViewNumber, session: SessionId, next: u64, voids: Vec<IdRun> },
     /// Replica to client: numbers from `expected` on are missing; the client resends them.
-    OutOfOrder {
-        view: ViewNumber,
-        session: SessionId,
-        expected: u64,
-    },
+    OutOfOrder { view: ViewNumber, session: SessionId, expected: u64 },
     /// Replica to client: no room; the client resends from `next` after a pause.
     Busy {
         view: ViewNumber,
@@ -53,15 +42,10 @@ pub enum Message {
         disk_full: bool,
     },
     /// Replica to client: unknown or forgotten session; nothing was stored.
-    Expired {
-        session: SessionId,
-    },
+    Expired { session: SessionId },
     /// Replica to client: `number` is below the client's own `lowest`, or its position is no longer
     /// remembered.
-    Stale {
-        session: SessionId,
-        number: u64,
-    },
+    Stale { session: SessionId, number: u64 },
     /// Replica to client: the record is too large; nothing was stored.
     TooLarge {
         session: SessionId,
@@ -71,17 +55,9 @@ pub enum Message {
     },
     /// Client to leader: asks for a number's position. Reply: `Located`, once the position is
     /// final, or the number's other outcome.
-    Locate {
-        view: ViewNumber,
-        session: SessionId,
-        number: u64,
-    },
+    Locate { view: ViewNumber, session: SessionId, number: u64 },
     /// Leader to client: the final position.
-    Located {
-        session: SessionId,
-        number: u64,
-        position: Position,
-    },
+    Located { session: SessionId, number: u64, position: Position },
     /// Replica to client: known length of the log, in reply to
     /// [`CheckTail`](crate::parts::sequencing::Message::CheckTail).
     Tail {
@@ -96,10 +72,7 @@ pub enum Message {
     },
     /// Replica to client, before [`Tail`](Self::Tail), if `floor` is above the tail: unknown
     /// sessions opened below `floor` have expired.
-    Floor {
-        view: ViewNumber,
-        floor: Position,
-    },
+    Floor { view: ViewNumber, floor: Position },
 
     /// Client to leader: the session's appends are complete; end it. Reply: `Ended` or `NotEnded`.
     Close {
@@ -109,10 +82,7 @@ pub enum Message {
         successor: Option<SessionId>,
     },
     /// Leader to followers: admit nothing more of this session until `End`. Reply: `Frozen`.
-    Freeze {
-        view: ViewNumber,
-        session: SessionId,
-    },
+    Freeze { view: ViewNumber, session: SessionId },
     /// Follower to leader: frozen.
     Frozen {
         view: ViewNumber,
@@ -121,32 +91,14 @@ pub enum Message {
         next: u64,
     },
     /// Leader to followers: the session ends; numbers from `at` on are refused. Reply: `Ended`.
-    End {
-        view: ViewNumber,
-        session: SessionId,
-        at: u64,
-        successor: Option<SessionId>,
-    },
+    End { view: ViewNumber, session: SessionId, at: u64, successor: Option<SessionId> },
     /// Follower to leader: ended durably here. Leader to client: ended durably on all replicas.
-    Ended {
-        view: ViewNumber,
-        session: SessionId,
-        at: u64,
-        successor: Option<SessionId>,
-    },
+    Ended { view: ViewNumber, session: SessionId, at: u64, successor: Option<SessionId> },
     /// Leader to client: neither the session nor its end is known.
-    NotEnded {
-        view: ViewNumber,
-        session: SessionId,
-    },
+    NotEnded { view: ViewNumber, session: SessionId },
 
     /// Follower to leader: entries that the leader may lack, to admit like an append.
-    Forward {
-        view: ViewNumber,
-        session: SessionId,
-        first: u64,
-        entries: Vec<Content>,
-    },
+    Forward { view: ViewNumber, session: SessionId, first: u64, entries: Vec<Content> },
     /// Leader to follower: the forwarded entries' session is forgotten, and too old to return.
     ForwardExpired {
         view: ViewNumber,
@@ -156,16 +108,9 @@ pub enum Message {
     },
     /// Leader to followers: these ids are bound, in order, to the positions from `from` on. Reply:
     /// `TruncateAck`.
-    Truncate {
-        view: ViewNumber,
-        from: Position,
-        runs: Vec<BoundIds>,
-    },
+    Truncate { view: ViewNumber, from: Position, runs: Vec<BoundIds> },
     /// Follower to leader: dropped durably, up to `ordered`.
-    TruncateAck {
-        view: ViewNumber,
-        ordered: Position,
-    },
+    TruncateAck { view: ViewNumber, ordered: Position },
 }
 
 impl Family for Message {

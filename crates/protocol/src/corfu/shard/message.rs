@@ -1,5 +1,7 @@
 //! Messages of Corfu's shards.
 
+#![expect(missing_docs, reason = "the message has a comment; the names of its fields suffice")]
+
 use seriatim_model::storage::Run;
 use seriatim_model::wire::wire_enum;
 use seriatim_model::{Endpoint, Position, RecordId, SessionId, Span, ViewNumber};
@@ -25,10 +27,7 @@ pub enum Message {
         others: Vec<(Position, RecordId)>,
     },
     /// Replica to writer: written, but this replica cannot tell with which records. Another may.
-    Unreadable {
-        view: ViewNumber,
-        spans: Vec<Span>,
-    },
+    Unreadable { view: ViewNumber, spans: Vec<Span> },
     /// Replica to writer: write these again later.
     Retry {
         view: ViewNumber,
@@ -39,9 +38,7 @@ pub enum Message {
     },
     /// Replica to client: the write is accepted, but the disk falls behind; ask for fewer
     /// positions.
-    Pressed {
-        view: ViewNumber,
-    },
+    Pressed { view: ViewNumber },
     /// Client to replica: asks for a session's records in `from..end`. Reply: `Sought`.
     Seek {
         view: ViewNumber,
@@ -70,22 +67,12 @@ pub enum Message {
     },
     /// Primary to head: asks for the final content of these positions, with junk in holes. Reply:
     /// `Filled`.
-    Fill {
-        view: ViewNumber,
-        spans: Vec<Span>,
-    },
+    Fill { view: ViewNumber, spans: Vec<Span> },
     /// Head to primary: its records.
-    Filled {
-        view: ViewNumber,
-        run: Run,
-    },
+    Filled { view: ViewNumber, run: Run },
     /// Replica to client: view `old` is over, and these positions are vacant; asks for the client's
     /// records there. Reply: `Offer`.
-    Vacant {
-        claim: ViewNumber,
-        old: ViewNumber,
-        spans: Vec<Span>,
-    },
+    Vacant { claim: ViewNumber, old: ViewNumber, spans: Vec<Span> },
     /// Client to replica: its records for vacant positions. It takes no other positions in that
     /// view.
     Offer {
@@ -96,15 +83,9 @@ pub enum Message {
     },
     /// Client to every replica of some shard: asks whether this is still the view. Reply:
     /// `Confirmed`.
-    Confirm {
-        request: u64,
-        view: ViewNumber,
-    },
+    Confirm { request: u64, view: ViewNumber },
     /// Replica to client: it takes part in this view, and in no later one.
-    Confirmed {
-        request: u64,
-        view: ViewNumber,
-    },
+    Confirmed { request: u64, view: ViewNumber },
 }
 
 impl Family for Message {

@@ -1,5 +1,7 @@
 //! Messages of shards in logs ordered by cuts.
 
+#![expect(missing_docs, reason = "the message has a comment; the names of its fields suffice")]
+
 use seriatim_model::storage::Ordered;
 use seriatim_model::wire::{wire_enum, wire_struct};
 use seriatim_model::{Endpoint, IdRun, Incarnation, Member, Position, Record, SessionId, ViewNumber};
@@ -33,14 +35,9 @@ impl Submitted {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rest {
     /// From a process that took part in the view and knows the order.
-    LocalLog {
-        from: u64,
-        names: Vec<Submitted>,
-    },
+    LocalLog { from: u64, names: Vec<Submitted> },
     /// From a process that restarted since: all its records without a position, which may be more.
-    Held {
-        names: Vec<IdRun>,
-    },
+    Held { names: Vec<IdRun> },
 }
 
 wire_enum! {
@@ -64,17 +61,9 @@ pub enum Message {
         records: Vec<Record>,
     },
     /// Primary to client: the records have final positions from `first` on.
-    Appended {
-        view: ViewNumber,
-        ids: IdRun,
-        first: Position,
-    },
+    Appended { view: ViewNumber, ids: IdRun, first: Position },
     /// Primary to client: numbers are missing. The client submits again from `expected`.
-    OutOfOrder {
-        view: ViewNumber,
-        session: SessionId,
-        expected: u64,
-    },
+    OutOfOrder { view: ViewNumber, session: SessionId, expected: u64 },
     /// Primary to backup: the next indexes of the local log; padding if there are no records. The
     /// backup replies `LocalAck`.
     LocalAppend {
@@ -94,10 +83,7 @@ pub enum Message {
         asks: bool,
     },
     /// Backup to primary, with quotas: everything below `length` is as durable as the log promises.
-    LocalStored {
-        view: ViewNumber,
-        length: u64,
-    },
+    LocalStored { view: ViewNumber, length: u64 },
     /// Replica to leader: durable length of its local log.
     Report {
         view: ViewNumber,
@@ -115,20 +101,11 @@ pub enum Message {
     },
     /// Leader to primary: other shards wait. The primary fills its local log up to `length` and
     /// reports.
-    Fix {
-        view: ViewNumber,
-        length: u64,
-    },
+    Fix { view: ViewNumber, length: u64 },
     /// Leader to replica: further windows. It replies `WindowsKnown`.
-    Windows {
-        view: ViewNumber,
-        windows: Vec<Window>,
-    },
+    Windows { view: ViewNumber, windows: Vec<Window> },
     /// Replica to leader: it knows all windows up to `number`.
-    WindowsKnown {
-        view: ViewNumber,
-        number: u32,
-    },
+    WindowsKnown { view: ViewNumber, number: u32 },
     /// Ordering layer to primary: a committed cut. The positions from `batch` on belong to `runs`,
     /// in order. Every shard receives all runs. The primary replies `Bound`.
     Cover {
@@ -153,35 +130,17 @@ pub enum Message {
     },
     /// Chosen member of the ordering layer to fenced replica, for claim `view`: asks for records
     /// that no cut covers. The replica replies `RestIs`.
-    AskRest {
-        view: ViewNumber,
-        of: ViewNumber,
-    },
+    AskRest { view: ViewNumber, of: ViewNumber },
     /// Reply to `AskRest`. Without a rest: the replica was no member of that view.
-    RestIs {
-        view: ViewNumber,
-        rest: Option<Rest>,
-    },
+    RestIs { view: ViewNumber, rest: Option<Rest> },
     /// Chosen member to primary: a part of the closing cut. If the claim becomes a view, it counts
     /// like a cut. The primary replies `Bound`.
-    Closing {
-        view: ViewNumber,
-        batch: Position,
-        backups: Vec<Member>,
-        runs: Vec<Ordered>,
-    },
+    Closing { view: ViewNumber, batch: Position, backups: Vec<Member>, runs: Vec<Ordered> },
     /// Primary to backup: the same part. The backup replies `Replicated`.
-    ReplicateClosing {
-        view: ViewNumber,
-        batch: Position,
-        incarnation: Incarnation,
-        runs: Vec<Ordered>,
-    },
+    ReplicateClosing { view: ViewNumber, batch: Position, incarnation: Incarnation, runs: Vec<Ordered> },
     /// Replica of a retired shard to leader: asks for the cuts that it missed. The leader replies
     /// `Owed`.
-    Owe {
-        view: ViewNumber,
-    },
+    Owe { view: ViewNumber },
     /// Reply to `Owe`: the missed cuts. The replica may have some of them.
     Owed {
         view: ViewNumber,

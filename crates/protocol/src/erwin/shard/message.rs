@@ -1,5 +1,7 @@
 //! Messages of erwin-st shards, whose clients put records by id.
 
+#![expect(missing_docs, reason = "the message has a comment; the names of its fields suffice")]
+
 use seriatim_model::storage::Ordered;
 use seriatim_model::wire::wire_enum;
 use seriatim_model::{
@@ -13,22 +15,11 @@ use crate::roles::Family;
 pub enum Message {
     /// Client to every replica of a shard: stores these records, whose ids go to the sequencing
     /// replicas at the same time (LazyLog §5.1). Reply: `Stored`, or a refusal.
-    Put {
-        view: ViewNumber,
-        session: SessionId,
-        first: u64,
-        records: Vec<Record>,
-    },
+    Put { view: ViewNumber, session: SessionId, first: u64, records: Vec<Record> },
     /// Replica to client: stored as durably as the log promises.
-    Stored {
-        view: ViewNumber,
-        ids: IdRun,
-    },
+    Stored { view: ViewNumber, ids: IdRun },
     /// Replica to client: these ids are permanently no-ops on every replica.
-    NotAppended {
-        view: ViewNumber,
-        ids: IdRun,
-    },
+    NotAppended { view: ViewNumber, ids: IdRun },
     /// Sequencing layer to every primary: the positions from `batch` on belong to these ids, in
     /// order.
     Order {
@@ -54,11 +45,7 @@ pub enum Message {
         replicas: Vec<NodeId>,
     },
     /// Replica to another: asks for missing records.
-    FetchRecords {
-        view: ViewNumber,
-        batch: Position,
-        ids: Vec<IdRun>,
-    },
+    FetchRecords { view: ViewNumber, batch: Position, ids: Vec<IdRun> },
     /// Reply to `FetchRecords`. The sender also has the requested ids that no field lists; the
     /// receiver asks again.
     FetchedRecords {
