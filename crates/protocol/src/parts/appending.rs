@@ -1,27 +1,25 @@
-//! The requests of an application to the machine that appends for it, and the replies: the same for
-//! every ordering.
+//! An application's append requests and their replies, the same in every ordering.
 
 use seriatim_model::{Effect, NodeId, Order, Position, Record, RecordId, SessionId, ShardId, Time};
 
 use crate::mutation::Options;
 use crate::roles;
 
-/// Which shard takes the record of an append, where clients put records on shards themselves.
+/// Selects an append's shard, where clients put records on shards themselves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ShardChoice {
-    /// That of its key, if it has one; else the shards take turns.
+    /// The key decides; records without key rotate over the shards.
     #[default]
     ByKey,
-    /// The shards take turns, whatever its key.
+    /// Records rotate over the shards.
     InTurn,
-    /// This one. If that takes no records any more when the append is sent, since it was lost or is
-    /// to leave, another does: the appends after it in its session cannot do without it. Appends
-    /// that come later fail.
+    /// This shard. If it is closed or lost when the append is sent, another takes the record, since
+    /// later appends of the session depend on it; those fail.
     Fixed(ShardId),
 }
 
 impl ShardChoice {
-    /// Whether the shards take turns with this record, whichever of them it is the turn of.
+    /// Whether the record rotates over the shards.
     #[must_use]
     pub fn is_in_turn(self, record: &Record) -> bool {
         match self {
@@ -31,8 +29,8 @@ impl ShardChoice {
         }
     }
 
-    /// The shard for a record, of those that take records: it follows from its id, or from its key.
-    /// A turn is `stripe` numbers of a session long.
+    /// The record's shard among the open ones. The rotation advances every `stripe` numbers of a
+    /// session.
     #[must_use]
     pub fn of(self, id: RecordId, record: &Record, stripe: u64, open: &[ShardId]) -> ShardId {
         let in_turn = || (id.session.0 as u64).wrapping_add(id.number / stripe);
@@ -46,7 +44,7 @@ impl ShardChoice {
     }
 }
 
-/// FNV-1a: the same for ever, in every build.
+/// FNV-1a, which must never change.
 fn hash(key: &[u8]) -> u64 {
     key.iter()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
@@ -55,44 +53,43 @@ fn hash(key: &[u8]) -> u64 {
 /// A request of an application.
 #[derive(Clone, Debug)]
 pub enum Request {
-    /// Append a record after those asked for before.
+    /// Appends a record after all earlier requests.
     Append {
         /// The record.
         record: Record,
-        /// How.
+        /// Its options.
         spec: AppendSpec,
     },
-    /// A bound above the position of every append that was acknowledged before now.
+    /// Asks for a bound above the position of every append acknowledged before.
     CheckTail,
-    /// The session that appends go to, opened if need be.
+    /// Asks for the session of appends, and opens it if necessary.
     OpenSession,
-    /// Nothing more will be appended in this session: once every earlier request is completed, no
-    /// replica takes anything of it any more. Requests that come meanwhile may fail with it.
+    /// Ends the session after all earlier requests. Requests made meanwhile may fail with it.
     EndSession,
 }
 
-/// How an append is made.
+/// Options of an append.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AppendSpec {
-    /// Whether to answer only when its position is final.
+    /// Whether to answer only when the position is final.
     pub sync: bool,
-    /// Which shard takes the record.
+    /// The shard of the record.
     pub shard: ShardChoice,
-    /// Until when the client appends it again, under the session's next number, if its id became a
-    /// no-op: for programs that do not mind that it then comes after later submissions.
+    /// Until when to append the record again, under the session's next number, after its id became
+    /// a no-op. It then follows later submissions.
     pub again_until: Time,
 }
 
 /// A reply to an application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// Durable.
+    /// The record is durable.
     Appended {
         /// The record id.
         id: RecordId,
-        /// Its final position, if that was asked for.
+        /// Its final position, if requested.
         position: Option<Position>,
-        /// How many ids it had before, all of which became no-ops.
+        /// Number of earlier ids, all now no-ops.
         again: u32,
     },
     /// The tail.
@@ -104,52 +101,48 @@ pub enum Reply {
         /// The number of the next append.
         next: u64,
     },
-    /// The session has ended: which, and the first number that is refused. Nothing, if none was
-    /// open, or none that is known.
+    /// The ended session and its first refused number. `None` without a known session.
     Ended(Option<(SessionId, u64)>),
-    /// It did not work.
+    /// The request failed.
     Failed(Failure),
 }
 
 /// The effects of a machine that appends.
 pub type ClientEffect = Effect<roles::Message, Reply>;
 
-/// Tells an application something.
+/// Builds the effect that answers a caller.
 #[must_use]
 pub fn reply(token: u64, reply: Reply) -> ClientEffect {
     ClientEffect::Reply { token, reply }
 }
 
-/// Why a request failed for good. Anything that can pass by itself is retried instead.
+/// Why a request failed permanently; temporary failures are retried.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// The session is forgotten. Appends that were in flight may or may not be in the log, at most
-    /// once.
+    /// Forgotten session. Each append in flight is in the log at most once.
     #[error("session {0} has expired; appends in flight may or may not be in the log")]
     SessionExpired(SessionId),
-    /// The record is larger than the log allows. It is not in the log.
+    /// The record exceeds the log's limit. It is not in the log.
     #[error("the record is larger than the {limit} bytes that the log allows")]
     TooLarge {
-        /// The largest payload allowed, in bytes.
+        /// The largest allowed payload, in bytes.
         limit: u32,
     },
-    /// An earlier run of this session saw the append acknowledged, and did not wait for it any
-    /// more.
+    /// An earlier run of this session received the acknowledgement and stopped waiting.
     #[error("append {0} was completed before; it is in the log")]
     Stale(RecordId),
-    /// The record reached its shard too late, or not at all. It is not in the log, and never will
-    /// be.
+    /// The record reached its shard too late or never, and will never be in the log.
     #[error("append {0} did not reach its shard in time; it is not in the log")]
     NotAppended(RecordId),
-    /// The log has no such shard, or it takes no new records. The record is not in the log.
+    /// The log has no such open shard. The record is not in the log.
     #[error("no shard {shard} of the log takes records")]
     NoSuchShard {
-        /// The one that was chosen.
+        /// The chosen shard.
         shard: ShardId,
-        /// The shards that take records.
+        /// The open shards.
         open: Vec<ShardId>,
     },
-    /// A program cannot choose a shard in a log of this order. The record is not in the log.
+    /// Programs cannot choose a shard in this order. The record is not in the log.
     #[error("in a log of order {0} the position decides which shard takes a record")]
     NoChoice(Order),
     /// The log was deleted.
@@ -157,22 +150,21 @@ pub enum Failure {
     Deleted(String),
 }
 
-/// Where to find a log, and how to tell this client from others.
+/// Settings of a client of one log.
 #[derive(Clone, Debug)]
 pub struct LogClientConfig {
     /// The node of the register.
     pub control: NodeId,
-    /// Drawn at random for each client: names its sessions and spreads its retries.
+    /// Random for each client: names its sessions and spreads its retries.
     pub random: u64,
-    /// A session of an earlier run to go on with, and its next number: those of the sessions in
-    /// which other runs went on with it follow its own.
+    /// The session and number at which to resume an earlier run, counted across successors.
     pub resume: Option<(SessionId, u64)>,
     /// Bounds, and deliberate defects for the simulator.
     pub options: Options,
 }
 
 impl LogClientConfig {
-    /// The id of the session that is opened after so many others, when the tail was `tail`.
+    /// The id of the next session, opened at `tail` after `opened` others.
     #[must_use]
     pub fn session(&self, tail: Position, opened: u64) -> SessionId {
         SessionId::new(tail, self.random.wrapping_add(opened.wrapping_mul(0x9E37_79B9_7F4A_7C15)))

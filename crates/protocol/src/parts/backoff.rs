@@ -1,14 +1,13 @@
-//! When something is tried again: after a pause that doubles each time, up to a longest one.
+//! Retries with a pause that doubles up to a limit.
 
 use std::time::Duration;
 
 use seriatim_model::Time;
 
-/// The next try of something that may come to nothing, and the pause after it.
+/// The next try of an action that may fail, and the pause after it.
 ///
-/// It is for tries whose duration no role knows. Where it is worth it, a client measures the usual
-/// time of an answer: see [`Retransmit`](super::Retransmit) and
-/// [`Conversation`](super::Conversation).
+/// For actions of unknown duration. Otherwise, see [`Retransmit`](super::Retransmit) and
+/// [`Conversation`](super::Conversation), which measure answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     at: Time,
@@ -19,10 +18,10 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// The first try is due at `at`; the pause after it is `first`, and none is longer than `most`.
+    /// The first try is due at `at`, followed by the pause `first`. Pauses grow up to `most`.
     ///
     /// # Panics
-    /// If the first pause is longer than the longest.
+    /// If `first` is longer than `most`.
     #[must_use]
     pub const fn new(at: Time, first: Duration, most: Duration) -> Self {
         assert!(first.as_nanos() <= most.as_nanos(), "pauses grow from the first to the longest");
@@ -47,13 +46,12 @@ impl Backoff {
         self.pause
     }
 
-    /// It is tried now.
+    /// Notes a try.
     pub fn tried(&mut self, now: Time) {
         self.wait(now, self.pause);
     }
 
-    /// It is tried now; `stretch` makes this pause longer or shorter, so that not all roles try in
-    /// step.
+    /// Notes a try. `stretch` multiplies this pause, so that roles do not try in step.
     pub fn tried_with(&mut self, now: Time, stretch: f64) {
         self.wait(now, self.pause.mul_f64(stretch));
     }
@@ -63,25 +61,24 @@ impl Backoff {
         self.pause = (self.pause * 2).min(self.most);
     }
 
-    /// The next try is due at `at` at the latest. The pauses stay as long as they are.
+    /// Makes the next try due at `at` or earlier. The pauses stay.
     pub fn due_by(&mut self, at: Time) {
         self.at = self.at.min(at);
     }
 
-    /// It cannot be tried for now: the next try is due after the pause, unless it was due later
-    /// anyway.
+    /// Skips an impossible try: the next is due after the pause, or at its later due time.
     pub fn postpone(&mut self, now: Time) {
         let at = self.at;
         self.tried(now);
         self.at = self.at.max(at);
     }
 
-    /// Something came of it: the pauses are short again. The next try stays when it is.
+    /// Resets the pause after a success. The due time stays.
     pub fn helped(&mut self) {
         self.pause = self.first;
     }
 
-    /// The next try is due at `at`, as if it was the first.
+    /// Makes the next try due at `at`, with the first pause.
     pub fn restart(&mut self, at: Time) {
         self.at = at;
         self.helped();

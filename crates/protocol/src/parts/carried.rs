@@ -1,21 +1,21 @@
-//! The knowledge that the sequencing replicas of a view begin with.
+//! The state with which the sequencing replicas of a view begin.
 
 use bytes::Bytes;
 use seriatim_model::wire::{Decoder, Encoder, Wire, WireError};
 
 use super::Sessions;
 
-/// The knowledge that goes from one view into the next, beside how far the log is ordered.
+/// State carried from one view into the next, beside the end of the order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Carried {
-    /// The part of each session that is ordered.
+    /// The ordered part of each session.
     pub sessions: Sessions,
-    /// The rest of it, in a form that only the log's ordering knows. Empty, where there is none.
+    /// Other state, encoded by the log's ordering. May be empty.
     pub order: Bytes,
 }
 
-/// In the first format there were only sessions, which begin with their number. That is far below
-/// this bit, which says that the rest comes before them, and that this is how long it is.
+/// The first format had only sessions, which start with their count. This bit is above any count,
+/// and marks the length of `order`, which then precedes the sessions.
 const HAS_ORDER: u32 = 1 << 31;
 
 impl From<Sessions> for Carried {

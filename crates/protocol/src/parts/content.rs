@@ -1,4 +1,4 @@
-//! The contents that pass through a sequencing layer.
+//! Contents of appends at a sequencing layer.
 
 use bytes::Bytes;
 use seriatim_model::wire::{Decoder, Encoder, Wire, WireError, decode_one, encode_one};
@@ -9,24 +9,24 @@ use seriatim_model::{Announced, Order, Record, ShardId};
 pub enum Content {
     /// The record itself (LazyLog §4).
     Record(Record),
-    /// Where its client puts it (LazyLog §5).
+    /// The shard to which the client sends the record (LazyLog §5).
     Put {
-        /// On which shard.
+        /// The shard.
         shard: ShardId,
-        /// How many bytes the record takes, as its client says: so much the shard has to hold
-        /// before the id is bound. Zero in what earlier builds wrote.
+        /// Size of the record in bytes, reported by its client: the shard needs this room before
+        /// the id is bound. Zero in entries of earlier builds.
         bytes: u32,
     },
 }
 
-/// The same where the size was not said.
+/// Encoded length without the size.
 const SHARD_BYTES: usize = 4;
 
 impl Content {
-    /// The length on the wire of a shard and the size of a record, in bytes. No record is as short.
+    /// Encoded length of a `Put`, in bytes. Every record is longer.
     pub const NAME_BYTES: usize = 8;
 
-    /// How many bytes it takes on the wire and in the journal, without framing.
+    /// Bytes on the wire and in the journal, without framing.
     #[must_use]
     pub fn size(&self) -> usize {
         match self {
@@ -35,7 +35,7 @@ impl Content {
         }
     }
 
-    /// Whether this is what appends to a log of this order carry, if these shards take records.
+    /// Whether appends to a log of this order with these open shards carry this content.
     #[must_use]
     pub fn suits(&self, order: Order, open: &[ShardId]) -> bool {
         match self {

@@ -1,5 +1,4 @@
-//! A client's knowledge of a replica that it sends to: whether it is slow, full or gone, and how
-//! much may be on its way to it.
+//! A client's state for one replica: slow, full or gone, and the bytes in flight.
 
 use std::time::Duration;
 
@@ -9,37 +8,30 @@ use super::Window;
 use super::lookup::LOOKUP_FIRST;
 use super::timeouts::{BUSY_FIRST, BUSY_MOST, RECONNECT_AFTER, RESEND_FIRST, RESEND_MOST, next_timeout};
 
-/// The pace of one client towards one replica: when it may send, when it sends again, and how much
-/// at a time.
+/// When a client sends to a replica, when it retransmits, and how much.
 ///
-/// Three things slow it down, and each has its own remedy. With a replica that has no room, the
-/// client halves the window, and waits: half of the time between two answers at first, and twice as
-/// long each time. With one that refuses the view, it waits while it asks the register. With one
-/// that does not answer, it retransmits after a measured timeout that doubles.
-///
-/// An acknowledgement ends the pause, and replaces what the replica said of its room.
+/// A full replica halves the window and starts a pause: half of the time between two answers,
+/// doubled each time. A replica that rejects the view starts a pause, during which the client asks
+/// the register. A silent replica leads to retransmission after a measured timeout that doubles.
 #[derive(Clone, Debug)]
 pub struct Conversation {
-    /// When the oldest of what is on its way was sent, or progress was last heard of.
+    /// When the oldest message in flight was sent, or the last progress was reported.
     heard_at: Time,
     timeout: Duration,
     retry_at: Time,
     pause: Duration,
-    /// When the replica last took something, or the wait for that began.
+    /// Time of the last acknowledgement, or of the start of the wait for it.
     took_at: Time,
-    /// How long the replica has lately needed until it took something again.
+    /// Recent average time between acknowledgements.
     pace: Duration,
-    /// Whether the replica had no room when it was last heard of, and if so, whether because of its
-    /// disk.
     busy: Option<bool>,
-    /// The number that what was sent last began with, where the replica had said that it took
-    /// nothing from there on.
+    /// The number of the last resend that the replica requested.
     went_back_to: Option<u64>,
     window: Window,
 }
 
 impl Conversation {
-    /// A conversation that begins now, in messages of so many bytes of records.
+    /// A conversation that starts now, with messages of `batch_bytes` of records.
     #[must_use]
     pub fn new(now: Time, batch_bytes: usize) -> Self {
         Self {
@@ -55,27 +47,25 @@ impl Conversation {
         }
     }
 
-    /// Whether the replica had no room when it was last heard of, and if so, whether because of its
-    /// disk.
+    /// Whether the replica was full at its last answer: `Some(true)` if because of its disk.
     #[must_use]
     pub fn busy(&self) -> Option<bool> {
         self.busy
     }
 
-    /// When a pause ends, if there is one.
+    /// The end of the pause. `None` without one.
     #[must_use]
     pub fn resumes_at(&self) -> Option<Time> {
         (self.retry_at > Time::ZERO).then_some(self.retry_at)
     }
 
-    /// When something is sent again, if nothing is heard. A replica that is given a pause is not
-    /// bothered before it is over.
+    /// When to retransmit; not before the pause ends.
     #[must_use]
     pub fn resend_at(&self) -> Time {
         (self.heard_at + self.timeout).max(self.retry_at)
     }
 
-    /// Whether a pause is not over yet; one that is over is forgotten.
+    /// Whether a pause lasts; forgets an expired one.
     pub fn pauses(&mut self, now: Time) -> bool {
         let pauses = now < self.retry_at;
         if !pauses {
@@ -84,8 +74,7 @@ impl Conversation {
         pauses
     }
 
-    /// Whether nothing was heard for too long, so that what is on its way is in doubt; then the
-    /// next wait is longer.
+    /// Whether the timeout expired, so that messages in flight are in doubt. Doubles the timeout.
     pub fn times_out(&mut self, now: Time) -> bool {
         let has_timed_out = now >= self.heard_at + self.timeout;
         if has_timed_out {
@@ -96,7 +85,7 @@ impl Conversation {
         has_timed_out
     }
 
-    /// Something is sent while nothing was on its way: the wait for an answer starts now.
+    /// Starts the wait for an answer: nothing was in flight before.
     pub fn begins(&mut self, now: Time) {
         (self.heard_at, self.took_at) = (now, now);
     }
@@ -113,7 +102,7 @@ impl Conversation {
         self.window.bytes()
     }
 
-    /// The replica took so many bytes.
+    /// The replica acknowledged these bytes.
     pub fn takes(&mut self, now: Time, bytes: usize) {
         self.window.acknowledged(bytes);
         if now > self.took_at {
@@ -123,46 +112,41 @@ impl Conversation {
         (self.pause, self.busy) = (Duration::ZERO, None);
     }
 
-    /// The oldest of what was on its way was answered: one that is lost is not made up for by those
-    /// that come after it.
+    /// The oldest message in flight was answered. Later answers do not replace a lost message.
     pub fn advances(&mut self, now: Time) {
         self.timeout = next_timeout(self.timeout, now - self.heard_at);
         self.heard_at = now;
     }
 
-    /// The replica takes nothing of what was sent from this number on. Says whether that is news: a
-    /// replica that misses one message answers so to each that was on its way behind it, and what
-    /// is sent next comes after them all. If it were sent anew for each of them, each of these
-    /// would be answered so, too.
+    /// The replica requests a resend from this number. Returns whether that is new: after a loss it
+    /// repeats the request for each later message in flight.
     pub fn goes_back_to(&mut self, number: u64) -> bool {
         self.went_back_to.replace(number) != Some(number)
     }
 
-    /// The replica had no room. Several messages that were on their way at once are refused at
-    /// once, and that counts once.
+    /// The replica was full. Refusals during a pause count once.
     pub fn refused(&mut self, now: Time, disk_full: bool, jitter: f64) {
         self.heard_at = now;
-        // A disk that was full stays the reason until something is held again.
+        // A full disk stays the reason until the next acknowledgement.
         self.busy = Some(disk_full || self.busy == Some(true));
         self.slows(now, jitter);
     }
 
-    /// The client is to send less, and later. That is no answer of the replica: the timeout of one
-    /// that is silent goes on.
+    /// Slows down without an answer of the replica, whose timeout continues.
     pub fn slows(&mut self, now: Time, jitter: f64) {
         if self.backs_off(now, (self.pace / 2).max(BUSY_FIRST), jitter) {
             self.window.refused();
         }
     }
 
-    /// The replica is not in the view yet, or not any more.
+    /// The replica is not in the view yet, or no longer.
     pub fn fenced(&mut self, now: Time) {
         if self.backs_off(now, LOOKUP_FIRST, 1.0) {
             self.window.fenced();
         }
     }
 
-    /// A pause of twice the last one, unless one is not over. Says whether it begins.
+    /// Doubles the pause, unless one lasts. Returns whether it starts.
     fn backs_off(&mut self, now: Time, least: Duration, jitter: f64) -> bool {
         let begins = !self.pauses(now);
         if begins {
@@ -196,7 +180,6 @@ mod tests {
         assert_eq!(often.resumes_at(), once.resumes_at());
         assert_eq!(often.pause, BUSY_FIRST);
         assert!((0..64 << 20).step_by(1 << 18).all(|bytes| often.room(bytes) == once.room(bytes)));
-        // After the pause it is news.
         often.refused(after(1) + BUSY_FIRST, false, 1.0);
         assert_eq!(often.pause, 2 * BUSY_FIRST);
     }
@@ -206,14 +189,14 @@ mod tests {
         let mut conversation = Conversation::new(Time::ZERO, 1 << 20);
         conversation.begins(after(1000));
         (1..=20).for_each(|count| conversation.takes(after(1000 + 20 * count), 1));
-        // Several records that are answered at once are one answer.
+        // Records acknowledged at the same time count as one answer.
         conversation.takes(after(1400), 1);
         conversation.refused(after(1400), false, 1.0);
         let pause = conversation.resumes_at().unwrap() - after(1400);
         assert!((9..=10).contains(&pause.as_millis()), "{pause:?}");
         conversation.refused(after(1411), false, 1.0);
         assert!(conversation.resumes_at().unwrap() - after(1411) > pause);
-        // Time in which nothing was on its way says nothing of the disk.
+        // Idle time does not count.
         (0..40).for_each(|count| {
             conversation.begins(after(5000 * (1 + count)));
             conversation.takes(after(5000 * (1 + count) + 1), 1);

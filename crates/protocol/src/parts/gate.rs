@@ -1,4 +1,4 @@
-//! Holds back what a role confirms until what it confirms is durable.
+//! Defers a role's confirmations until its writes are durable.
 
 use std::collections::VecDeque;
 
@@ -9,18 +9,15 @@ use seriatim_model::{Address, Ticket};
 
 use crate::roles::{Message, RoleEffect};
 
-/// Issues the tickets of one role's writes, and keeps each confirmation until every write that left
-/// before it is durable.
+/// Issues a role's tickets, and defers each confirmation until all earlier writes are durable.
 ///
-/// At durability `memory` a sequencing role's confirmations do not wait for its writes (`waits` is
-/// false): its gate stands open.
+/// At durability `memory`, a sequencing role's confirmations do not wait (`waits` is false).
 ///
 /// Invariant: the tickets in `waiting` do not decrease.
 #[derive(Clone, Debug)]
 pub struct Gate {
     issued: Ticket,
-    /// The latest write that a confirmation waits for. The stable bound is worth writing, but no
-    /// role waits for it, and the node need not hurry to make it durable.
+    /// The latest write that confirmations wait for. Stable bounds and marks need no hurry.
     awaited: Ticket,
     durable: Ticket,
     waits: bool,
@@ -28,7 +25,7 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// A gate for a role whose confirmations wait for its writes, or not.
+    /// A gate. `waits`: confirmations wait for writes.
     #[must_use]
     pub fn new(waits: bool) -> Self {
         Self { issued: Ticket(0), awaited: Ticket(0), durable: Ticket(0), waits, waiting: VecDeque::new() }
@@ -41,7 +38,7 @@ impl Gate {
         self.persist_encoded(encoder.finish(), out)
     }
 
-    /// Adds an entry that is already encoded to the role's journal.
+    /// Adds an encoded entry to the role's journal.
     pub fn persist_encoded(&mut self, entry: Vec<Bytes>, out: &mut Vec<RoleEffect>) -> Ticket {
         self.issued.0 += 1;
         self.awaited = self.issued;
@@ -59,7 +56,7 @@ impl Gate {
         self.issued
     }
 
-    /// Sends a message as soon as everything written so far, apart from stable bounds, is durable.
+    /// Sends a message once all earlier writes, except stable bounds and marks, are durable.
     pub fn confirm(&mut self, to: Address, message: impl Into<Message>, out: &mut Vec<RoleEffect>) {
         let message = message.into();
         if self.is_open() {
@@ -75,13 +72,12 @@ impl Gate {
         }
     }
 
-    /// Takes note that the write with this ticket will never be: a role that waits for a
-    /// confirmation of it, or of a later write, waits in vain, and asks again.
+    /// A write failed. Drops the confirmations that wait for it; their receivers retry.
     pub fn failed(&mut self, ticket: Ticket) {
         self.waiting.retain(|(after, _, _)| *after < ticket);
     }
 
-    /// Takes note that all writes up to `ticket` are durable, and sends what waited for them.
+    /// All writes up to `ticket` are durable: sends their confirmations.
     pub fn persisted(&mut self, ticket: Ticket, out: &mut Vec<RoleEffect>) {
         self.durable = self.durable.max(ticket);
         while self.waiting.front().is_some_and(|(after, _, _)| *after <= self.durable) {
@@ -90,13 +86,13 @@ impl Gate {
         }
     }
 
-    /// Whether everything that confirmations wait for is durable, or need not be.
+    /// Whether confirmations need not wait now.
     #[must_use]
     pub fn is_open(&self) -> bool {
         !self.waits || self.durable >= self.awaited
     }
 
-    /// Whether the write with this ticket is durable, or need not be.
+    /// Whether confirmations need not wait for this write.
     #[must_use]
     pub fn is_durable(&self, ticket: Ticket) -> bool {
         !self.waits || ticket <= self.durable

@@ -1,5 +1,5 @@
-//! The records of a replica that have no final position, and the clients that brought them: there
-//! is room for so many, and each client has its share.
+//! The records of a replica without final positions, and the clients that sent them. The room is
+//! limited, and each client has a fair share.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,32 +7,30 @@ use seriatim_model::{IdRun, Peer, SessionId};
 
 use super::{IdSet, Shares};
 
-/// The ids of such records.
+/// The ids of records without final positions.
 ///
-/// Invariant: `sessions` has the sessions with held records, `shares` counts the held records of
-/// each client, and every client that is `gone` has some.
+/// Invariant: `sessions` lists the sessions with held records, `shares` counts each client's held
+/// records, and every client in `gone` holds some.
 #[derive(Clone, Debug, Default)]
 pub struct Held {
     ids: IdSet,
     sessions: BTreeMap<SessionId, Holding>,
     shares: Shares<Option<Peer>>,
-    /// Clients whose connection closed.
     gone: BTreeSet<Peer>,
 }
 
-/// The records that are held of one session.
 #[derive(Clone, Copy, Debug)]
 struct Holding {
     count: u64,
     /// The number after the highest.
     end: u64,
-    /// The client that something of the session came from last. Records from another replica, or
-    /// from a store that was opened again, have no known client.
+    /// The last client that sent for the session. `None` if another replica or a reopened store
+    /// supplied the records.
     client: Option<Peer>,
 }
 
 impl Held {
-    /// The records are in the store, or on their way there.
+    /// Adds records that are in the store or in flight to it.
     pub fn add(&mut self, ids: IdRun, from: Option<Peer>) {
         let fresh: u64 = self.ids.missing(ids).iter().map(|part| part.count).sum();
         self.ids.add(ids);
@@ -48,7 +46,7 @@ impl Held {
         }
     }
 
-    /// Something of a session came from this client: what is held of it counts as the client's.
+    /// Assigns the session's held records to the client, which sent for it.
     pub fn hear(&mut self, session: SessionId, client: Peer) {
         let Some(holding) = self.sessions.get_mut(&session).filter(|held| held.client != Some(client)) else {
             return;
@@ -58,7 +56,7 @@ impl Held {
         self.shares.take(Some(client), count);
     }
 
-    /// The records are not in the store any more, or never came to be.
+    /// Removes records that left the store or were never stored.
     pub fn remove(&mut self, ids: IdRun) {
         let count: u64 = self.ids.within(ids).iter().map(|part| part.count).sum();
         self.ids.remove(ids);
@@ -79,14 +77,14 @@ impl Held {
         }
     }
 
-    /// A client's connection closed. What it brought is held, and counts as its.
+    /// A client's connection closed. Its records stay its own.
     pub fn disconnected(&mut self, client: Peer) {
         if self.shares.of(Some(client)) > 0 {
             self.gone.insert(client);
         }
     }
 
-    /// Whether the client of a session is gone, and none came in its place.
+    /// Whether the session's client is gone without a replacement.
     #[must_use]
     pub fn is_left(&self, session: SessionId) -> bool {
         let client = self.sessions.get(&session).and_then(|holding| holding.client);
@@ -98,38 +96,38 @@ impl Held {
         is_left
     }
 
-    /// Whether something is held of a session.
+    /// Whether records of the session are held.
     #[must_use]
     pub fn has(&self, session: SessionId) -> bool {
         self.sessions.contains_key(&session)
     }
 
-    /// How many more may come from a client, where there are `most` in all.
+    /// How many more records the client may send, with a limit of `most` in total.
     #[must_use]
     pub fn room(&self, client: Peer, most: u64) -> u64 {
         self.shares.room(Some(client), most)
     }
 
-    /// Whether later records of the same session are held. These, and all the client sent after
-    /// them, wait for the ones that come before: so there is a reserve for such.
+    /// Whether later records of the session are held, which wait for `ids`; a reserve exists for
+    /// such records.
     #[must_use]
     pub fn fill_a_gap(&self, ids: IdRun) -> bool {
         self.sessions.get(&ids.session).is_some_and(|holding| ids.first < holding.end)
     }
 
-    /// How many more may come from a client that fill gaps.
+    /// How many more gap-filling records the client may send.
     #[must_use]
     pub fn reserve(&self, client: Peer, most: u64) -> u64 {
         self.shares.room(Some(client), most + (most / 8).max(2))
     }
 
-    /// How many are held.
+    /// Number of held records.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.shares.total()
     }
 
-    /// The ids.
+    /// The held ids.
     #[must_use]
     pub fn ids(&self) -> &IdSet {
         &self.ids

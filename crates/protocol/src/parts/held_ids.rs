@@ -1,7 +1,7 @@
-//! The ids of records that a shard replica holds before they have final positions.
+//! The ids of records that a shard replica holds without final positions.
 //!
-//! The store has the records; here are only their ids. An id goes from *held* to *placed*, when it
-//! is given a position, and is forgotten when that position is final.
+//! The store has the records. An id is *held*, then *placed* at a position, and forgotten when the
+//! position is final.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,22 +11,20 @@ use seriatim_model::{IdRun, LogConfig, Position, SessionId, ShardId, ViewHistory
 
 use super::{Held, IdSet, junk};
 
-/// The ids of records in the store that have no final position, with the positions that some of
-/// them were given.
+/// The ids of stored records without final positions, and the positions assigned so far.
 #[derive(Clone, Debug, Default)]
 pub struct HeldIds {
     held: Held,
-    /// Ids that got positions which are not final yet.
+    /// Ids with positions that are not final yet.
     placed: BTreeMap<(Position, ViewNumber), Ordered>,
-    /// Above which position nothing of a session was bound as far as this replica can tell: where
-    /// the session was opened, or the stable bound when something of it last came or became final.
+    /// For each session, a position above which nothing of it is known to be bound: its opening
+    /// position, or the stable bound at its last activity.
     active: BTreeMap<SessionId, Position>,
-    /// Where the next search for sessions that are over is due.
     sweep_at: Position,
 }
 
 impl HeldIds {
-    /// The ids that a store holds when it is opened again.
+    /// The ids in a reopened store.
     #[must_use]
     pub fn recover(put: Vec<IdRun>) -> Self {
         let mut ids = Self::default();
@@ -34,48 +32,48 @@ impl HeldIds {
         ids
     }
 
-    /// The ids that are held, and the clients that brought them.
+    /// The held ids, and the clients that sent them.
     #[must_use]
     pub fn records(&self) -> &Held {
         &self.held
     }
 
-    /// The same, to be added to and taken from.
+    /// Mutable access to the held ids.
     pub fn records_mut(&mut self) -> &mut Held {
         &mut self.held
     }
 
-    /// Their records are not in the store any more, or never came to be.
+    /// Removes ids whose records left the store or were never stored.
     pub fn release(&mut self, ids: IdRun) {
         self.held.remove(ids);
     }
 
-    /// The given ids whose records are here.
+    /// The ids whose records are here.
     #[must_use]
     pub fn within(&self, ids: IdRun) -> Vec<IdRun> {
         self.held.ids().within(ids)
     }
 
-    /// The given ids whose records are not here.
+    /// The ids whose records are not here.
     #[must_use]
     pub fn missing(&self, ids: IdRun) -> Vec<IdRun> {
         self.held.ids().missing(ids)
     }
 
-    /// The ids that are held and have no position.
+    /// The held ids without a position.
     #[must_use]
     pub fn unplaced(&self) -> Vec<IdRun> {
         let placed: IdSet = self.placed.values().map(|run| run.ids).collect();
         self.held.ids().iter().flat_map(|ids| placed.missing(ids)).collect()
     }
 
-    /// How many these are.
+    /// The number of held ids without a position.
     #[must_use]
     pub fn unplaced_count(&self) -> u64 {
         self.unplaced().iter().map(|ids| ids.count).sum()
     }
 
-    /// Takes note that ids got the positions from `first` on. Those of nobody got none.
+    /// Assigns positions from `first` to ids. Positions of no shard are skipped.
     pub fn place(&mut self, view: ViewNumber, first: Position, runs: &[Ordered]) {
         let mut position = first;
         for run in runs {
@@ -86,19 +84,18 @@ impl HeldIds {
         }
     }
 
-    /// Ids at positions that no view counts are as if they had none.
+    /// Drops all assigned positions: no view counts them.
     pub fn forget_placed(&mut self) {
         self.placed.clear();
     }
 
-    /// The position after the last that ids got here.
+    /// The end of the assigned positions.
     #[must_use]
     pub fn placed_end(&self) -> Position {
         self.placed.last_key_value().map_or(Position::ZERO, |((first, _), run)| *first + run.ids.count)
     }
 
-    /// The next ids, in order, whose positions are below `stable` and so final. They are not placed
-    /// any more.
+    /// Takes the next ids, in order, whose positions are below `stable` and thus final.
     pub fn next_final(&mut self, stable: Position, history: &ViewHistory) -> Option<Ordered> {
         while let Some(((first, view), run)) = self.placed.first_key_value().map(|(at, run)| (*at, *run))
             && first < stable
@@ -117,9 +114,8 @@ impl HeldIds {
         None
     }
 
-    /// The positions of these are final, some of them on this `shard`: what is held of them goes,
-    /// and what comes before them in their session, which is final as well, somewhere else. Returns
-    /// the latter, which was put for nothing.
+    /// Releases ids with final positions on this `shard`, and the session's earlier ids, which are
+    /// final elsewhere. Returns the latter, orphans here.
     pub fn finish(&mut self, shard: ShardId, run: Ordered) -> Vec<IdRun> {
         if run.shard == shard {
             self.release(run.ids);
@@ -129,8 +125,7 @@ impl HeldIds {
         orphans
     }
 
-    /// Something of a session came, or became final. A session is opened at a tail, which may be
-    /// far above what is final.
+    /// A session was active. Its opening position may be far above the stable bound.
     pub fn note_active(&mut self, stable: Position, session: SessionId) {
         self.active.insert(session, stable.max(session.opened_at()));
     }
@@ -141,11 +136,10 @@ impl HeldIds {
         self.active.contains_key(&session)
     }
 
-    /// If more than twice `most` sessions are active, forgets that of as many as can be, the
-    /// longest idle first, so that there are not more than `most`: such of which nothing is held
-    /// and that are not to be `kept`. Returns them.
+    /// If more than `2 * most` sessions are active, forgets the longest idle ones down to `most`,
+    /// except sessions with held records and `kept` ones. Returns them.
     pub fn forget_idle(&mut self, most: usize, kept: impl FnOnce() -> BTreeSet<SessionId>) -> Vec<SessionId> {
-        // No fewer than sequencing replicas remember, and some that are on their way.
+        // Sequencing replicas remember at most this many sessions, plus some in flight.
         if self.active.len() <= 2 * most {
             return vec![];
         }
@@ -162,25 +156,23 @@ impl HeldIds {
         idle
     }
 
-    /// After how many positions nothing is admitted any more of a session that nothing came of.
-    /// Twice: a sequencing replica may have ordered a little less than is final here. And a ring's,
-    /// the largest that any node has: what it holds was admitted before, and is ordered within
-    /// that. No number of this node alone is in it, since other nodes admit what is discarded here.
+    /// Positions after which records of an idle session are no longer admitted. Twice the idle
+    /// limit, since a sequencing replica may have ordered less than is final here; plus the largest
+    /// ring of any node, whose entries were admitted before. This node's own ring does not count,
+    /// since other nodes admit the records.
     #[must_use]
     pub fn over_after(config: &LogConfig, limits: Limits) -> u64 {
         config.idle_positions().saturating_mul(2).saturating_add(limits.largest_ring_records as u64)
     }
 
-    /// Forgets sessions of which nothing came, and nothing became final, for so many positions that
-    /// no sequencing replica admits anything of theirs any more, whatever comes. Returns the ids
-    /// that were put and now never get a position; nothing if it does not look, which it does every
-    /// sixteenth of that.
+    /// Forgets sessions idle for more than `idle_positions`, which no sequencing replica admits any
+    /// more. Returns the orphans. `None` between sweeps, a sixteenth of `idle_positions` apart.
     pub fn sweep(&mut self, stable: Position, idle_positions: u64) -> Option<Vec<IdRun>> {
         if stable < self.sweep_at {
             return None;
         }
         self.sweep_at = stable + idle_positions / 16;
-        // Ids that a store brought back count from now on.
+        // Ids from a reopened store count from now.
         for ids in self.held.ids().iter() {
             self.active.entry(ids.session).or_insert(stable.max(ids.session.opened_at()));
         }
@@ -193,7 +185,7 @@ impl HeldIds {
     }
 }
 
-/// The part of a batch that is not final yet.
+/// The part of a batch at or above `stable`.
 #[must_use]
 pub fn not_below(stable: Position, first: Position, runs: Vec<Ordered>) -> (Position, Vec<Ordered>) {
     let mut position = first;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use rangemap::RangeSet;
 use seriatim_model::{IdRun, RecordId};
 
-/// Record ids. A run of numbers of one session takes a few dozen bytes, however long it is.
+/// Record ids. A run of one session takes a few dozen bytes, independent of its length.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IdSet(RangeSet<RecordId>);
 
@@ -27,43 +27,43 @@ impl IdSet {
         }
     }
 
-    /// Takes ids out.
+    /// Removes ids.
     pub fn remove(&mut self, ids: IdRun) {
         if ids.count > 0 {
             self.0.remove(range(ids));
         }
     }
 
-    /// Takes all ids out.
+    /// Removes all ids.
     pub fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// Whether there is none.
+    /// Whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether an id is in the set.
+    /// Whether the set contains the id.
     #[must_use]
     pub fn contains(&self, id: RecordId) -> bool {
         self.0.contains(&id)
     }
 
-    /// In a set of one session's ids: the first that follow each other, from this number on.
+    /// For a set of one session: the first run at or above this number.
     #[must_use]
     pub fn first_from(&self, number: u64) -> Option<IdRun> {
         let ids = self.iter().find(|ids| ids.end() > number)?;
         Some(ids.tail(number.saturating_sub(ids.first)))
     }
 
-    /// All of them, in order.
+    /// All runs, in order.
     pub fn iter(&self) -> impl Iterator<Item = IdRun> {
         self.0.iter().cloned().map(run)
     }
 
-    /// The parts of `ids` that are in the set.
+    /// The parts of `ids` in the set.
     #[must_use]
     pub fn within(&self, ids: IdRun) -> Vec<IdRun> {
         if ids.count == 0 {
@@ -74,7 +74,7 @@ impl IdSet {
         parts.map(|part| run(part.start.max(wanted.start)..part.end.min(wanted.end))).collect()
     }
 
-    /// The parts of `ids` that are not in the set.
+    /// The parts of `ids` outside the set.
     #[must_use]
     pub fn missing(&self, ids: IdRun) -> Vec<IdRun> {
         if ids.count == 0 {
@@ -83,10 +83,10 @@ impl IdSet {
         self.0.gaps(&range(ids)).map(run).collect()
     }
 
-    /// The parts of `ids` that lie in the set and the others, in order, each with whether it does.
+    /// Splits `ids` at the borders of the set. The flag marks the parts inside.
     #[must_use]
     pub fn split(&self, ids: IdRun) -> Vec<(IdRun, bool)> {
-        // A replica looks up every batch, and few sets have anything in them.
+        // The common case: replicas look up every batch.
         if self.0.is_empty() {
             return vec![(ids, false)];
         }

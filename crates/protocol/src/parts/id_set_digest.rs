@@ -1,14 +1,13 @@
-//! Which records a sequencing replica knows of, as one number.
+//! A digest of the records that a sequencing replica knows.
 
 use seriatim_model::{RecordId, SessionId};
 
-/// The sum of the hashes of a set of record ids. Two replicas with the same sum know of the same
-/// records, whatever the order in which they came to know of them.
+/// The sum of the hashes of a set of record ids. It is independent of their order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IdSetDigest(pub u64);
 
 impl IdSetDigest {
-    /// Adds ids that were not in the set.
+    /// Adds ids that are not in the set.
     pub fn add(&mut self, session: SessionId, numbers: std::ops::Range<u64>) {
         for number in numbers {
             self.0 = self.0.wrapping_add(hash(RecordId { session, number }));

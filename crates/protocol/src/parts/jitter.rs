@@ -1,18 +1,17 @@
-//! Pauses that differ from client to client.
+//! Jitter for pauses.
 
 /// A deterministic sequence of factors (xorshift).
 #[derive(Clone, Debug)]
 pub struct Jitter(u64);
 
 impl Jitter {
-    /// One that follows from a random number.
+    /// A sequence from a random seed.
     #[must_use]
     pub fn new(random: u64) -> Self {
         Self(random | 1)
     }
 
-    /// By how much the next pause is to be longer or shorter: between half of it and one and a half
-    /// of it.
+    /// The next factor for a pause, from 0.5 to 1.5.
     pub fn draw(&mut self) -> f64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;

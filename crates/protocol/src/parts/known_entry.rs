@@ -4,30 +4,30 @@ use seriatim_model::{LogEntry, View, ViewNumber};
 
 use crate::control::message::{Message, Refusal};
 
-/// The latest entry that was heard of.
+/// The latest known entry.
 ///
-/// Invariant: it is always of the same log, and its view does not go back. A register that was set
-/// back may say otherwise.
+/// Invariant: its log never changes, and its view number never falls, even if the register was set
+/// back.
 #[derive(Clone, Debug)]
 pub struct KnownEntry {
     entry: LogEntry,
 }
 
-/// The meaning for the log of a message of the register.
+/// The effect of a register's message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heard {
-    /// Nothing: it is about something else.
+    /// No effect: the message concerns another log.
     Nothing,
     /// There is no newer view.
     Same,
     /// There is a newer view than this one.
     NewView(ViewNumber),
-    /// The log is gone.
+    /// The log was deleted.
     Deleted,
 }
 
 impl KnownEntry {
-    /// The log that `entry` describes.
+    /// Starts with this entry.
     #[must_use]
     pub fn new(entry: LogEntry) -> Self {
         Self { entry }
@@ -39,14 +39,14 @@ impl KnownEntry {
         &self.entry
     }
 
-    /// The view that is known, if there is one.
+    /// The known view. `None` if there is none.
     #[must_use]
     pub fn view(&self) -> Option<&View> {
         self.entry.view.as_ref()
     }
 
-    /// Takes note of what the register says. The answer to an asker of an earlier incarnation of a
-    /// node may come late, and be about another log.
+    /// Handles a register's message. A late answer for a node's earlier incarnation may concern
+    /// another log.
     pub fn hear(&mut self, message: Message) -> Heard {
         match message {
             Message::Found { entry, .. } | Message::Registered { entry } if entry.name == self.entry.name => {

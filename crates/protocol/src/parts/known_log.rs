@@ -1,4 +1,4 @@
-//! The log that a client uses, as far as it knows.
+//! A client's knowledge of its log.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -11,36 +11,35 @@ use super::{KnownEntry, Lookup, Vigil};
 use crate::control::message::{Message, NEWS};
 use crate::mutation::{Mutation, Options};
 
-/// The outcome of the register's word.
+/// The effect of a register's message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum News {
-    /// Nothing for the log's user.
+    /// No effect for the log's user.
     Nothing,
-    /// The log is gone.
+    /// The log was deleted.
     Deleted,
     /// There is a newer view.
     NewView,
 }
 
-/// The register's entry for a log, and when to ask the register for a newer one.
+/// The register's entry for a log, and when to ask for a newer one.
 #[derive(Clone, Debug)]
 pub struct KnownLog {
-    /// The node of the register.
     control: NodeId,
     known: KnownEntry,
-    /// The reason why there is no view, from another role than the register.
+    /// Why there is no view, from a replica.
     unavailable: Option<String>,
-    /// The nodes whose connections were lost in this view, and that were not heard since.
+    /// Nodes that have been silent since their connections broke in this view.
     lost: BTreeSet<NodeId>,
     lookup: Lookup,
-    /// The appends that waited after the latest reason to ask have numbers below it.
+    /// Appends that waited at the latest reason to ask have lower numbers.
     asked_for: Option<u64>,
     vigil: Vigil,
 }
 
 impl KnownLog {
-    /// The log that `entry` describes. If that has no view, the client asks the register, by way of
-    /// node `control`, at once. `random` differs from client to client.
+    /// Starts with `entry`. Without a view, the client asks the register at node `control`.
+    /// `random` differs between clients.
     #[must_use]
     pub fn new(control: NodeId, entry: LogEntry, random: u64) -> Self {
         let (lookup, vigil) = (Lookup::new(random), Vigil::new(random));
@@ -58,39 +57,37 @@ impl KnownLog {
         self.known.entry()
     }
 
-    /// The promises of the log.
+    /// The log's configuration.
     #[must_use]
     pub fn config(&self) -> &LogConfig {
         &self.entry().config
     }
 
-    /// Its view, if there is one.
+    /// Its view. `None` if there is none.
     #[must_use]
     pub fn view(&self) -> Option<&View> {
         self.known.view()
     }
 
-    /// The number of its view, or none.
+    /// The number of its view, or [`ViewNumber::NONE`].
     #[must_use]
     pub fn view_number(&self) -> ViewNumber {
         self.entry().view_number()
     }
 
-    /// Why no view can be formed, if anybody said so.
+    /// Why no view can be formed, if known.
     #[must_use]
     pub fn unavailable(&self) -> Option<&str> {
         self.unavailable.as_deref().or(self.entry().unavailable.as_deref())
     }
 
-    /// When to call [`look_up_if_due`](Self::look_up_if_due) and [`watch`](Self::watch) at the
-    /// latest.
+    /// The latest time for [`look_up_if_due`](Self::look_up_if_due) and [`watch`](Self::watch).
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         [self.lookup.deadline(), self.vigil.deadline()].into_iter().flatten().min()
     }
 
-    /// Takes note of the register's answer. An earlier reason why there is no view may hold no
-    /// more.
+    /// Handles a register's message, which invalidates an earlier `unavailable`.
     pub fn learn(&mut self, message: Message) -> News {
         match self.known.hear(message) {
             Heard::Nothing => News::Nothing,
@@ -112,27 +109,26 @@ impl KnownLog {
         }
     }
 
-    /// The log is gone: fails the requests with these tokens.
+    /// Fails requests: the log was deleted.
     pub fn tell_deleted(&self, tokens: impl Iterator<Item = u64>, out: &mut Vec<ClientEffect>) {
         let failure = || Reply::Failed(Failure::Deleted(self.entry().name.clone()));
         out.extend(tokens.map(|token| reply(token, failure())));
     }
 
-    /// A replica that knows `view` does not serve clients of this one, and may say why there is
-    /// none at present.
+    /// A replica with `view` rejected the client, and may report why there is no view.
     pub fn was_rejected(&mut self, now: Time, view: ViewNumber, why: Option<String>) {
         self.unavailable = why;
         self.was_fenced(now, view);
     }
 
-    /// A replica that knows `view` does not serve clients of this one.
+    /// A replica with `view` rejected the client.
     pub fn was_fenced(&mut self, now: Time, view: ViewNumber) {
         self.asked_for = None;
         self.lookup.was_rejected(now, view, self.entry().view_number(), self.unavailable.is_some());
     }
 
-    /// The connection to a node is gone, and so may be the node: a client that `waits` asks the
-    /// register at once, however long ago it began to ask for another reason.
+    /// A connection broke. A client that `waits` asks the register at once, even if it asks already
+    /// for another reason.
     pub fn disconnected(&mut self, now: Time, node: NodeId, waits: bool) {
         self.asked_for = None;
         let is_news = self.lost.insert(node);
@@ -143,35 +139,33 @@ impl KnownLog {
         }
     }
 
-    /// A node said something.
+    /// A message came from a node.
     pub fn heard(&mut self, node: NodeId) {
         self.lost.remove(&node);
     }
 
-    /// Whether nothing was heard of one of the `needed` nodes since its connection was lost in this
-    /// view. The client that comes to need it asks the register: that it waited for nothing when
-    /// the connection was lost is no reason to wait for a timer now.
+    /// Whether one of the `needed` nodes has been silent since its connection broke in this view.
+    /// The client then asks the register without waiting for a timer.
     #[must_use]
     pub fn has_lost<T>(&self, mut needed: impl Iterator<Item = (NodeId, T)>) -> bool {
         !self.lost.is_empty() && needed.any(|(node, _)| self.lost.contains(&node))
     }
 
-    /// Asks the register soon, unless it does already.
+    /// Asks the register soon, unless a question is pending.
     pub fn ask_register(&mut self, now: Time) {
         self.asked_for = None;
         self.lookup.ask(now);
     }
 
-    /// Asks the register, if that is due; again as long as there is no view, or the client `waits`
-    /// for one.
+    /// Asks the register if due. Repeats without a view, or while the client `waits` for one.
     pub fn look_up_if_due(&mut self, now: Time, waits: bool, out: &mut Vec<ClientEffect>) {
         if self.lookup.comes_due(now, waits || self.view().is_none()) {
             self.look_up(out);
         }
     }
 
-    /// Asks the register now and then while the first of the appends that are `waiting` stays the
-    /// same, whatever was answered.
+    /// Asks the register with backoff while the oldest of the `waiting` appends stays the same,
+    /// even if replicas answer.
     pub fn watch(&mut self, now: Time, waiting: Range<u64>, options: Options, out: &mut Vec<ClientEffect>) {
         self.rest_if_served(&waiting);
         let oldest = (!waiting.is_empty()).then_some(waiting.start);
@@ -181,8 +175,8 @@ impl KnownLog {
         }
     }
 
-    /// Asks no more when the view has shown that it does its work: the appends that waited after
-    /// the latest reason to ask are done, as those that are `waiting` now tell.
+    /// Stops asking once the view works: all appends that waited at the latest reason to ask are
+    /// done.
     fn rest_if_served(&mut self, waiting: &Range<u64>) {
         if self.lookup.is_idle() || self.view().is_none() || self.unavailable.is_some() {
             self.asked_for = None;
@@ -194,8 +188,8 @@ impl KnownLog {
         }
     }
 
-    /// A replica does not answer: it may be slow, or somewhere else by now, or no member any more.
-    /// The client asks the register once for each retransmission: a slow member must not cost more.
+    /// Asks the register about a silent replica, which may have moved or left. One question per
+    /// retransmission, since it may only be slow.
     pub fn wonder(&self, out: &mut Vec<ClientEffect>) {
         if self.lookup.is_idle() {
             self.look_up(out);
@@ -223,8 +217,8 @@ mod tests {
         Time::ZERO + Duration::from_millis(ms)
     }
 
-    /// When a client asks the register in these milliseconds, each of which ends the wait for an
-    /// append and begins another: three wait at each time.
+    /// When a client asks in these milliseconds. Each ends the wait for one append and begins
+    /// another.
     fn asked(log: &mut KnownLog, span: std::ops::Range<u64>) -> Vec<u64> {
         let is_asked = |ms: &u64| {
             let mut out = vec![];
@@ -241,7 +235,7 @@ mod tests {
         let mut log = KnownLog::new(NodeId(1), testing::entry(Some(view.clone())), 7);
         log.was_fenced(at(0), view.number);
         assert_eq!(asked(&mut log, 0..10_000), [0, 2], "all that waited is done after three");
-        // Nothing does for a while, and it asks less and less often.
+        // No append completes, and the pauses grow.
         log.ask_register(at(10_000));
         let mut out = vec![];
         (10_000..20_000).for_each(|ms| log.look_up_if_due(at(ms), true, &mut out));
@@ -249,7 +243,7 @@ mod tests {
         assert!(log.has_lost([(NODE, ())].into_iter()));
         log.look_up_if_due(at(20_000), true, &mut vec![]);
         assert_eq!(log.lookup.deadline(), Some(at(20_002)), "it asks at once, and soon again");
-        // That is so for the first loss only, until the node says something.
+        // Only the first loss counts, until the node sends a message.
         log.look_up_if_due(at(20_002), true, &mut vec![]);
         log.disconnected(at(20_003), NODE, true);
         assert_eq!(log.lookup.deadline(), Some(at(20_006)));

@@ -1,8 +1,7 @@
 //! When a client asks the register for a newer view.
 //!
-//! The keeper of the register tells every client that asked not long ago as soon as there is a
-//! newer view. The questions are for news that gets lost: soon at first, because a view change
-//! takes a few milliseconds, and then less and less often.
+//! The register pushes a newer view to clients that asked recently. Questions replace lost pushes:
+//! frequent at first, because a view change takes a few milliseconds, then with backoff.
 
 use std::time::Duration;
 
@@ -10,75 +9,71 @@ use seriatim_model::{Time, ViewNumber};
 
 use super::{Backoff, Jitter};
 
-/// How long to wait before the first repetition of a question to the register; doubled up to
-/// [`LOOKUP_MOST`].
+/// Pause before the first repetition of a question; doubles up to [`LOOKUP_MOST`].
 pub const LOOKUP_FIRST: Duration = Duration::from_millis(2);
-/// The longest wait before a repetition, but for jitter.
+/// The longest pause, before jitter.
 pub const LOOKUP_MOST: Duration = Duration::from_secs(1);
-/// From this wait on there is jitter. Below, all questions of a client fit into the time of a view
-/// change.
+/// Jitter applies from this pause. Shorter pauses fall within one view change.
 const JITTER_FROM: Duration = Duration::from_millis(20);
-/// How long a replica that knows an older view than we do has to hear of ours, before the client
-/// asks the register.
+/// How long a replica with an older view may take to learn the client's, before the client asks the
+/// register.
 const BEHIND_FOR: Duration = Duration::from_millis(20);
 
-/// Whether the client is asking the register, and when it asks again.
+/// Whether the client asks the register, and when next.
 #[derive(Clone, Debug)]
 pub struct Lookup {
     asks: Option<Backoff>,
     jitter: Jitter,
-    /// The newest view that anybody spoke of.
+    /// The highest view in any rejection.
     heard_of: ViewNumber,
 }
 
 impl Lookup {
-    /// Asks nothing yet. `random` differs from client to client, so that they do not ask in step.
+    /// An idle lookup. `random` differs between clients.
     #[must_use]
     pub fn new(random: u64) -> Self {
         Self { asks: None, jitter: Jitter::new(random), heard_of: ViewNumber::NONE }
     }
 
-    /// Whether it asks nothing.
+    /// Whether no question is pending.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.asks.is_none()
     }
 
-    /// When to call [`comes_due`](Self::comes_due) at the latest.
+    /// The latest time for [`comes_due`](Self::comes_due).
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         self.asks.map(|asks| asks.at())
     }
 
-    /// Asks at once, unless it does already.
+    /// Asks at once, unless a question is pending.
     pub fn ask(&mut self, now: Time) {
         self.asks.get_or_insert(Backoff::new(now, LOOKUP_FIRST, LOOKUP_MOST));
     }
 
-    /// Asks at once, and soon again.
+    /// Asks at once, and restarts the backoff.
     pub fn ask_anew(&mut self, now: Time) {
         self.asks = None;
         self.ask(now);
     }
 
-    /// The view that is `known` does what it is asked for: unless there is a newer one there is
-    /// nothing to ask. Otherwise a client that always waits for something would ask for ever, and
-    /// after the next loss only as soon as that long pause is over.
+    /// The view `known` works: stops asking, unless a newer one is reported. A client that always
+    /// waits for something would otherwise ask permanently, with a long pause at the next loss.
     pub fn works(&mut self, known: ViewNumber) {
         if self.heard_of <= known {
             self.asks = None;
         }
     }
 
-    /// A replica that knows `view` does not serve clients that know `known`. `is_waiting` says that
-    /// there is no view at present.
+    /// A replica with `view` rejected a client with `known`. `is_waiting`: there is no view now.
     pub fn was_rejected(&mut self, now: Time, view: ViewNumber, known: ViewNumber, is_waiting: bool) {
         if view > known.max(self.heard_of) {
-            // There is a new view: a question that is on its way came too early.
+            // A question in flight was too early for the new view.
             self.heard_of = view;
             self.asks = None;
         }
-        // Whether the other is ahead of us or waits for a view itself: the register knows.
+        // The register decides whether the replica is ahead or also waits for a view.
         if view >= known || is_waiting {
             self.ask(now);
         } else {
@@ -91,7 +86,7 @@ impl Lookup {
         self.asks = None;
     }
 
-    /// Whether to ask the register now; again as long as the client `waits`.
+    /// Whether to ask the register now. Repeats while the client `waits`.
     pub fn comes_due(&mut self, now: Time, waits: bool) -> bool {
         let Some(asks) = self.asks.as_mut().filter(|asks| asks.is_due(now)) else { return false };
         let stretch = if asks.pause() < JITTER_FROM { 1.0 } else { self.jitter.draw() };
@@ -109,7 +104,6 @@ mod tests {
 
     const KNOWN: ViewNumber = ViewNumber(3);
 
-    /// When the client asks the register, from a first rejection until `end`.
     fn asked(lookup: &mut Lookup, from: Time, end: Time) -> Vec<Time> {
         let mut asked = vec![];
         while let Some(at) = lookup.deadline().map(|at| at.max(from)).filter(|at| *at <= end) {
@@ -130,7 +124,7 @@ mod tests {
         let all = asked(&mut lookup, Time::ZERO, after(Duration::from_secs(60)));
         let first: Vec<Time> = [0, 2, 6, 14].map(|ms| after(Duration::from_millis(ms))).to_vec();
         assert_eq!(all[..4], first);
-        // Ten to get there, and then one each second.
+        // About ten questions, then one each second.
         assert!((55..80).contains(&all.len()), "{}", all.len());
         let pauses = all.windows(2).map(|pair| pair[1] - pair[0]);
         assert!(pauses.max().is_some_and(|longest| longest <= LOOKUP_MOST.mul_f64(1.5)));
@@ -152,13 +146,13 @@ mod tests {
         lookup.ask(Time::ZERO);
         let late = after(Duration::from_secs(30));
         asked(&mut lookup, Time::ZERO, late);
-        // The same again, or an older one, is no news.
+        // The known view or an older one is no news.
         lookup.was_rejected(late, KNOWN, KNOWN, false);
         assert!(lookup.deadline() > Some(late));
         lookup.was_rejected(late, KNOWN.next(), KNOWN, false);
         let all = asked(&mut lookup, late, late + Duration::from_millis(6));
         assert_eq!(all, [0, 2, 6].map(|ms| late + Duration::from_millis(ms)));
-        // It is heard of only once.
+        // A second report of the same view is no news.
         asked(&mut lookup, late, late + Duration::from_secs(30));
         let later = late + Duration::from_secs(30);
         lookup.was_rejected(later, KNOWN.next(), KNOWN, false);

@@ -1,5 +1,4 @@
-//! A sequencing replica's place in the views of its log: the claim that it obeys, its view, and the
-//! view that is staged at it.
+//! A sequencing replica's place in its log's views: its claim, its view, and its staged view.
 
 use seriatim_model::wire::wire_struct;
 use seriatim_model::{Address, Member, Position, Time, View, ViewNumber};
@@ -10,71 +9,70 @@ use crate::control::message::Message;
 use crate::mutation::{Mutation, Options};
 use crate::roles::RoleEffect;
 
-/// A replica's knowledge of views. Everything that it holds belongs to the view `number`.
+/// A replica's view state. The replica's other state belongs to view `number`.
 ///
-/// Invariant: it is open only in a view that names this incarnation, while no higher claim was
-/// seen, and not after a restart.
+/// Invariant: it is open only in a view that names this incarnation, with no higher claim, and not
+/// after a restart.
 #[derive(Clone, Debug)]
 pub struct Membership {
     /// This incarnation of the replica.
     pub me: Member,
-    /// The highest claim seen, or the number of the view.
+    /// The highest claim seen, or the view's number.
     pub claim: ViewNumber,
-    /// The view that what the replica holds belongs to.
+    /// The view of the replica's state.
     pub number: ViewNumber,
-    /// That view itself; missing while it was adopted by a seal, and not seen registered.
+    /// That view; `None` if a seal adopted it before its registration was seen.
     pub view: Option<View>,
-    /// The view that it is prepared to start.
+    /// The staged view.
     pub staged: Option<Staged>,
     restarted: bool,
     unavailable: Option<String>,
     reports: Reports,
-    /// Whether the mutation is on by which a node is taken for the member that it was in another
-    /// incarnation.
+    /// A mutation: treats the node as the member of an earlier incarnation.
     is_amnesiac: bool,
 }
 
-/// A view that a replica is prepared to start.
+/// A view that a replica is ready to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Staged {
     /// Its number.
     pub claim: ViewNumber,
-    /// How far the log is ordered when it starts.
+    /// The end of the order when it starts.
     pub ordered: Position,
-    /// The knowledge of the view before.
+    /// State of the previous view.
     pub carried: Carried,
 }
 
 wire_struct! { Staged { claim, ordered, carried } }
 
-/// The consequence for a replica of being sealed, or staged.
+/// The effect of a seal or a stage on a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SealOutcome {
-    /// Nothing: it was before.
+    /// No effect: a repetition.
     Still,
-    /// Its work in its view is over.
+    /// The replica's work in its view is over.
     Newly {
-        /// Whether what it is prepared for is the old view now: that was registered, and the
-        /// replica did not see it start.
+        /// Whether the staged view was registered without this replica's knowledge and is now the
+        /// old view.
         adopts: bool,
     },
 }
 
-/// The consequence for a replica of a view's registration.
+/// The effect of a view's registration on a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Registered {
-    /// Nothing.
+    /// No effect.
     Known,
-    /// It is prepared for it, and starts it.
+    /// The replica starts its staged view.
     Starts,
-    /// It cannot start it, and what it does in its own view is over: as if it was sealed.
+    /// It cannot start the view, and its own view is over as if sealed.
     Ends,
-    /// It cannot start it.
+    /// It cannot start the view; its own was over before.
     CannotStart,
 }
 
 impl Membership {
-    /// That of a replica without memory: it takes part in nothing until it is staged.
+    /// A replica without memory takes part in nothing until it is staged.
     #[must_use]
     pub fn new(me: Member, options: Options) -> Self {
         Self {
@@ -98,7 +96,7 @@ impl Membership {
         named && self.claim == self.number && !self.restarted
     }
 
-    /// Whether it takes part in this one.
+    /// Whether it takes part in this view.
     #[must_use]
     pub fn accepts(&self, view: ViewNumber) -> bool {
         self.is_open() && view == self.number
@@ -109,25 +107,25 @@ impl Membership {
             || self.is_amnesiac && view.sequencers.iter().any(|member| member.node == self.me.node)
     }
 
-    /// The latest view that it knows to have been registered.
+    /// The latest view that it knows to be registered.
     #[must_use]
     pub fn registered_number(&self) -> ViewNumber {
         self.number.max(self.reports.cannot_start())
     }
 
-    /// The answer to messages of views that it takes no part in.
+    /// The answer to messages of other views.
     #[must_use]
     pub fn rejection(&self) -> sequencing::Message {
         sequencing::Message::Rejected { view: self.registered_number(), why: self.unavailable.clone() }
     }
 
-    /// No view can be formed.
+    /// Notes why no view can be formed.
     pub fn note_unavailable(&mut self, why: String) {
         self.unavailable = Some(why);
     }
 
-    /// A controller seals view `old` for a claim: from now on the replica obeys no lower claim.
-    /// Nothing, if it refuses the seal. A replica that `resists`, by a mutation, obeys as it did.
+    /// A controller seals view `old` for a claim: lower claims are refused from now on. Returns
+    /// `None` for a refused seal. `resists` is a mutation.
     pub fn seal(
         &mut self,
         now: Time,
@@ -151,8 +149,7 @@ impl Membership {
         Some(SealOutcome::Newly { adopts: self.is_staged_for(old) })
     }
 
-    /// A controller prepares the replica to start a view after `old`, beside what it holds.
-    /// Nothing, if it is refused.
+    /// A controller stages a view after `old`, beside the present state. Returns `None` if refused.
     pub fn stage(
         &mut self,
         from: Address,
@@ -172,23 +169,23 @@ impl Membership {
             return Some(SealOutcome::Still);
         }
         self.claim = claim;
-        // A view that was registered, and not seen to start, is not to be overwritten.
+        // A registered view whose start was not seen must not be overwritten.
         Some(SealOutcome::Newly { adopts: self.is_staged_for(old) })
     }
 
-    /// The replica is prepared to start a view.
+    /// Sets the staged view.
     pub fn prepare(&mut self, staged: Staged) {
         self.claim = staged.claim;
         self.staged = Some(staged);
     }
 
-    /// The number of the view that it is prepared to start.
+    /// The number of the staged view.
     #[must_use]
     pub fn staged_number(&self) -> Option<ViewNumber> {
         self.staged.as_ref().map(|staged| staged.claim)
     }
 
-    /// A view is registered.
+    /// Handles a registration.
     pub fn registered(&mut self, now: Time, view: &View) -> Registered {
         if view.number <= self.number {
             return Registered::Known;
@@ -206,8 +203,8 @@ impl Membership {
         Registered::CannotStart
     }
 
-    /// Becomes a member of view `number`, which may not be seen registered yet. Returns what it was
-    /// prepared with; or without that, only where the view starts.
+    /// Enters view `number`, perhaps before its registration is known. Returns its staged state, or
+    /// only `start`.
     pub fn adopt(&mut self, number: ViewNumber, start: Position) -> Staged {
         self.number = number;
         self.view = None;
@@ -215,7 +212,7 @@ impl Membership {
         staged.unwrap_or(Staged { claim: number, ordered: start, carried: Carried::default() })
     }
 
-    /// The view that was adopted is registered. Says whether this replica leads it.
+    /// The entered view is registered. Returns whether this replica leads it.
     pub fn start(&mut self, view: &View) -> bool {
         assert!(self.number == view.number && self.is_named_in(view), "{:?} starts {view:?}", self.me);
         self.claim = self.claim.max(view.number);
@@ -227,44 +224,43 @@ impl Membership {
         leads
     }
 
-    /// A view is registered that was adopted before: from now on its members are known. It was
-    /// sealed by a higher claim, and stays so.
+    /// Stores the members of an adopted view, which stays sealed by its higher claim.
     pub fn learn(&mut self, view: &View) {
         if view.number == self.number && self.view.is_none() {
             self.view = Some(view.clone());
         }
     }
 
-    /// The replica's memory is from before a restart: it waits for a new view.
+    /// The memory is from before a restart: the replica waits for a new view.
     pub fn was_restarted(&mut self) {
         self.restarted = true;
     }
 
-    /// Gives an attempt that sealed the replica time before it asks for a view itself.
+    /// Gives an attempt that sealed the replica time to finish.
     pub fn back_off(&mut self, now: Time) {
         self.reports.back_off(now);
     }
 
-    /// When to call [`report`](Self::report) at the latest.
+    /// The latest time for [`report`](Self::report).
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         (!self.is_open()).then_some(self.reports.deadline())
     }
 
-    /// Asks for a view now and then, where it takes part in none.
+    /// Sends a due report, unless the replica takes part in a view.
     pub fn report(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
         if !self.is_open() {
             self.reports.report(now, self.me, self.number, out);
         }
     }
 
-    /// Tells a controller that another one has a higher claim.
+    /// Tells a controller about a higher claim.
     pub fn tell_preempted(&self, controller: Address, out: &mut Vec<RoleEffect>) {
         send(controller, Message::Preempted { claim: self.claim }, out);
     }
 
-    /// Whether it knows a registered view that the claimant's register does not: it says so, and
-    /// obeys no claim that would replace that view by what came before it.
+    /// Whether the replica knows a registered view that the claimant's register does not. If so,
+    /// refuses the claim, which would replace that view by an older one.
     fn is_ahead(&self, from: Address, claim: ViewNumber, old: ViewNumber, out: &mut Vec<RoleEffect>) -> bool {
         let view = self.registered_number();
         let is_ahead = claims::shows_register_behind(claim, old, view);
@@ -274,7 +270,7 @@ impl Membership {
         is_ahead
     }
 
-    /// Whether it is prepared for view `old`, which was registered, and did not see it start.
+    /// Whether view `old` is staged here, and registered without this replica's knowledge.
     fn is_staged_for(&self, old: ViewNumber) -> bool {
         self.number < old && self.staged_number() == Some(old)
     }

@@ -1,5 +1,4 @@
-//! The reports of a replica that takes part in no view to the controller on its node, and when it
-//! makes them.
+//! Reports of a replica that takes part in no view, sent to the controller on its node.
 
 use std::time::Duration;
 
@@ -9,19 +8,17 @@ use super::Backoff;
 use crate::control::message::Message;
 use crate::roles::RoleEffect;
 
-/// How long a replica that an attempt has reached waits for its view before it asks for one.
+/// How long a replica waits for the view of an attempt that reached it.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(400);
-/// The longest pause between two reports.
+/// The longest pause between reports.
 const MOST: Duration = Duration::from_secs(1);
 
-/// When a replica asks for a view, and which views it cannot start: it is no replica that they
-/// count on.
+/// When a replica asks for a view, and the views that it cannot start because they exclude it.
 ///
-/// It asks at once when it learns of such a view, and less and less often while nothing comes of
-/// it: a controller learns of nodes that return, and of what is registered, by itself.
+/// It reports at once when it learns of such a view, then with backoff: controllers learn of
+/// returning nodes and registrations by themselves.
 #[derive(Clone, Debug)]
 pub struct Reports {
-    /// The highest view that the replica cannot start.
     cannot_start: ViewNumber,
     backoff: Backoff,
 }
@@ -39,19 +36,18 @@ impl Reports {
         self.cannot_start
     }
 
-    /// A view is registered that the replica cannot start: only another one brings it back.
+    /// A view is registered that the replica cannot start; only another view can include it.
     pub fn note(&mut self, now: Time, view: ViewNumber) {
         self.cannot_start = self.cannot_start.max(view);
         self.backoff.restart(now);
     }
 
-    /// An attempt has reached the replica, and gets its time.
+    /// Gives an attempt that reached the replica time to finish.
     pub fn back_off(&mut self, now: Time) {
         self.backoff.restart(now + ATTEMPT_TIMEOUT);
     }
 
-    /// The replica has started a view: those that it could not start are over. If what it wrote of
-    /// that fails, it is where it was, and reports no earlier.
+    /// The replica started a view. The next report stays due, in case the view's write fails.
     pub fn started(&mut self) {
         self.cannot_start = ViewNumber::NONE;
         self.backoff.helped();
@@ -63,7 +59,7 @@ impl Reports {
         self.backoff.at()
     }
 
-    /// Reports, if that is due: the replica is `me`, and what it holds is of that view.
+    /// Sends a due report: replica `me` holds state of view `view`.
     pub fn report(&mut self, now: Time, me: Member, view: ViewNumber, out: &mut Vec<RoleEffect>) {
         if !self.backoff.is_due(now) {
             return;
@@ -81,7 +77,7 @@ mod tests {
 
     use super::*;
 
-    /// The instants, in milliseconds, at which reports leave until then.
+    /// The times of the reports, in ms.
     fn reported(reports: &mut Reports, from: u64, until: u64) -> Vec<u64> {
         let me = Member { node: NodeId(1), incarnation: Incarnation(7) };
         let is_sent = |ms: &u64| {

@@ -1,8 +1,8 @@
-//! The client's knowledge of the sessions of earlier runs that it goes on with, where a session
-//! that is resumed ends and goes on in another one.
+//! The sessions of earlier runs that a client resumes, in orderings where a new session succeeds
+//! the resumed one.
 //!
-//! The first appends of a run are those of the earlier runs again, in their order, and each is
-//! answered by what became of its number. The rest goes to the session of this run.
+//! The first appends of a run repeat those of earlier runs, in order, and receive their outcomes.
+//! Later appends go to the session of this run.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -11,18 +11,15 @@ use seriatim_model::{IdRun, Position, RecordId, SessionId, Time, ViewNumber, lim
 use super::appending::{ClientEffect, Failure, Reply, reply};
 use super::timeouts::RESEND_FIRST;
 
-/// A session of an earlier run, on its way to its end.
+/// A session of an earlier run, until it has ended.
 #[derive(Clone, Debug)]
 pub struct Resuming {
-    /// The session that the application knows.
     session: SessionId,
-    /// The number in it, or in those that came after it, that the application goes on with.
+    /// Where the application resumes, counted across the session and its successors.
     number: u64,
-    /// The session of this run, once it has an id.
+    /// The session of this run. `None` before it has an id.
     successor: Option<SessionId>,
-    /// The session that is being ended; none if all have ended.
     closing: Option<SessionId>,
-    /// The sessions that have ended, in order.
     ended: Vec<Ended>,
     pace: Pace,
 }
@@ -32,11 +29,11 @@ struct Ended {
     session: SessionId,
     /// The number after the last.
     end: u64,
-    /// Whether its last number has its final position, or never gets one.
+    /// Whether its last number's outcome is final.
     is_completed: bool,
 }
 
-/// When something was said last, and when it is to be said again.
+/// When a question was last sent, and when to repeat it.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     view: ViewNumber,
@@ -46,12 +43,12 @@ pub struct Pace {
 impl Pace {
     const AT_ONCE: Self = Self { view: ViewNumber::NONE, say_at: Time::ZERO };
 
-    /// Whether it is to be said, or said again, in this view.
+    /// Whether to send or repeat the question.
     fn is_due(self, now: Time, view: ViewNumber) -> bool {
         self.view != view || now >= self.say_at
     }
 
-    /// Whether it was said in this view already, and not answered.
+    /// Whether the question is unanswered in this view.
     fn is_repeated(self, view: ViewNumber) -> bool {
         self.view == view && self.say_at > Time::ZERO
     }
@@ -61,14 +58,14 @@ impl Pace {
     }
 }
 
-/// The appends of this run that an earlier one made.
+/// The appends of this run that an earlier run made.
 #[derive(Clone, Debug)]
 pub struct Past {
     /// The ids that no append has claimed yet.
     ids: VecDeque<IdRun>,
-    /// The appends that were claimed and are not answered.
+    /// Claimed appends without an answer.
     asked: BTreeMap<RecordId, Asked>,
-    /// The appends of these that the client has not asked the leader about yet.
+    /// Claimed appends without a question to the leader.
     unsaid: Vec<RecordId>,
     pace: Pace,
 }
@@ -79,14 +76,14 @@ struct Asked {
     sync: bool,
 }
 
-/// The questions that a client is to ask about appends of earlier runs.
+/// A client's questions about appends of earlier runs.
 #[derive(Debug, Default)]
 pub struct Questions {
     /// The appends, in order.
     pub ids: BTreeSet<RecordId>,
-    /// Whether it is the first time in this view.
+    /// Whether the question is the first in this view.
     pub is_new_view: bool,
-    /// Whether it was asked before, and not answered.
+    /// Whether it repeats an unanswered question.
     pub is_repeated: bool,
 }
 
@@ -97,8 +94,8 @@ impl Default for Past {
 }
 
 impl Past {
-    /// The ids under which earlier runs appended, from the one on with which this run goes on. The
-    /// client last asked at that pace what became of them.
+    /// `ids` are those of earlier runs from the resumed number. `pace` is that of the last
+    /// question.
     #[must_use]
     pub fn new(ids: VecDeque<IdRun>, pace: Pace) -> Self {
         Self { ids, pace, ..Self::default() }
@@ -110,7 +107,7 @@ impl Past {
         self.ids.front().map(|ids| (ids.session, ids.first))
     }
 
-    /// An append is made again. Says whether an earlier run made it.
+    /// The application repeats an append. Returns whether an earlier run made it.
     pub fn claim(&mut self, token: u64, sync: bool) -> bool {
         let Some(ids) = self.ids.front_mut() else { return false };
         let id = RecordId { session: ids.session, number: ids.first };
@@ -123,31 +120,31 @@ impl Past {
         true
     }
 
-    /// How many appends wait for an answer.
+    /// Number of unanswered appends.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.asked.len()
     }
 
-    /// Whether an append of this session waits for an answer.
+    /// Whether an append of this session is unanswered.
     #[must_use]
     pub fn concerns(&self, session: SessionId) -> bool {
         self.from(RecordId { session, number: 0 }).next().is_some()
     }
 
-    /// The appends of a session that wait for an answer, from this one on.
+    /// The unanswered appends of a session, from `first`.
     pub fn from(&self, first: RecordId) -> impl Iterator<Item = RecordId> + use<'_> {
         let last = RecordId { number: u64::MAX, ..first };
         self.asked.range(first..=last).map(|(id, _)| *id)
     }
 
-    /// When to ask again.
+    /// When to repeat the questions.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         (!self.asked.is_empty()).then_some(self.pace.say_at)
     }
 
-    /// The questions that are to be asked now.
+    /// The questions due now.
     pub fn questions(&mut self, now: Time, view: ViewNumber) -> Questions {
         let mut ids: BTreeSet<RecordId> = std::mem::take(&mut self.unsaid).into_iter().collect();
         let is_due = !self.asked.is_empty() && self.pace.is_due(now, view);
@@ -163,7 +160,7 @@ impl Past {
         Questions { ids, is_new_view, is_repeated }
     }
 
-    /// It is known what became of an append: answers it, if it was made again and waits for that.
+    /// An append's outcome is known: answers its claimant, if there is one.
     pub fn record_outcome(
         &mut self,
         id: RecordId,
@@ -178,21 +175,21 @@ impl Past {
         out.push(reply(token, answer));
     }
 
-    /// Gives up: the tokens of the requests that wait.
+    /// Drops the unanswered requests and returns their tokens.
     pub fn give_up(&mut self) -> impl Iterator<Item = u64> + use<> {
         std::mem::take(self).asked.into_values().map(|asked| asked.token)
     }
 }
 
 impl Resuming {
-    /// The application goes on with this number of the session, or of those that came after it.
+    /// The application resumes at this number of the session, or of its successors.
     #[must_use]
     pub fn new(session: SessionId, number: u64) -> Self {
         let pace = Pace::AT_ONCE;
         Self { session, number, successor: None, closing: Some(session), ended: vec![], pace }
     }
 
-    /// From the beginning.
+    /// A fresh copy, without progress.
     #[must_use]
     pub fn anew(&self) -> Self {
         Self::new(self.session, self.number)
@@ -204,60 +201,58 @@ impl Resuming {
         self.session
     }
 
-    /// The session of this run has an id.
+    /// Sets the id of this run's session.
     pub fn begin(&mut self, successor: SessionId) {
         self.successor = Some(successor);
     }
 
-    /// The session of this run, once it has an id.
+    /// The session of this run. `None` before it has an id.
     #[must_use]
     pub fn successor(&self) -> Option<SessionId> {
         self.successor
     }
 
-    /// The session that is being ended; none if all have ended.
+    /// The session being ended. `None` if all have ended.
     #[must_use]
     pub fn closing(&self) -> Option<SessionId> {
         self.closing
     }
 
-    /// Whether the client is asking what became of a session.
+    /// Whether the client asks about this session.
     #[must_use]
     pub fn concerns(&self, session: SessionId) -> bool {
         self.closing == Some(session) || self.ended.iter().any(|ended| ended.session == session)
     }
 
-    /// When to ask again.
+    /// When to repeat the question.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         self.successor.map(|_| self.pace.say_at)
     }
 
-    /// Asks the next question at once.
+    /// Makes the next question due at once.
     pub fn hurry(&mut self) {
         self.pace.say_at = Time::ZERO;
     }
 
-    /// An answer came, and more was asked.
+    /// An answer arrived, and the next question was sent.
     pub fn was_heard(&mut self, now: Time) {
         self.pace = Pace::said(now, self.pace.view);
     }
 
-    /// The number that the application goes on with, counted from the end of the last session that
-    /// has ended.
+    /// The resumed number, counted from the end of the last ended session.
     #[must_use]
     pub fn left(&self) -> u64 {
         self.ended.iter().fold(self.number, |left, ended| left.saturating_sub(ended.end))
     }
 
-    /// At which pace it was asked.
+    /// The pace of the questions.
     #[must_use]
     pub fn pace(&self) -> Pace {
         self.pace
     }
 
-    /// The ids from the one on that the application goes on with; nothing if there never were so
-    /// many.
+    /// The ids from the resumed number. `None` if the ended sessions are shorter.
     #[must_use]
     pub fn ids(&self) -> Option<VecDeque<IdRun>> {
         let mut skip = self.number;
@@ -272,7 +267,7 @@ impl Resuming {
         (skip == 0).then_some(ids)
     }
 
-    /// Nothing is taken for granted that was said in another view, which may have been lost.
+    /// Restarts in a new view, since answers of an earlier view may have been lost with it.
     pub fn enter_view(&mut self, view: ViewNumber) {
         if self.pace.view != view {
             self.closing = Some(self.session);
@@ -280,8 +275,7 @@ impl Resuming {
         }
     }
 
-    /// Whether something is to be asked now, and if so, whether it was asked before and not
-    /// answered.
+    /// Whether to send a question now: `Some(true)` repeats an unanswered one.
     pub fn ask(&mut self, now: Time, view: ViewNumber) -> Option<bool> {
         if !self.pace.is_due(now, view) {
             return None;
@@ -291,13 +285,13 @@ impl Resuming {
         Some(is_repeated)
     }
 
-    /// The last number of each ended session, unless it is known what became of it.
+    /// The last numbers of ended sessions whose outcome is unknown.
     pub fn uncompleted(&self) -> impl Iterator<Item = RecordId> + use<'_> {
         let uncompleted = self.ended.iter().filter(|ended| !ended.is_completed && ended.end > 0);
         uncompleted.map(|ended| RecordId { session: ended.session, number: ended.end - 1 })
     }
 
-    /// A session has ended, or turned out to have ended earlier than it was said before.
+    /// A session has ended, or ended earlier than reported before.
     pub fn note_ended(
         &mut self,
         view: ViewNumber,
@@ -318,7 +312,7 @@ impl Resuming {
         }
     }
 
-    /// The last number of a session has come to its end, and so have all before it.
+    /// The outcomes of this number and of all earlier ones are final.
     pub fn note_completed(&mut self, session: SessionId, number: u64) {
         if let Some(ended) = self.of(session).filter(|ended| number + 1 == ended.end) {
             ended.is_completed = true;

@@ -1,22 +1,21 @@
-//! When what was not answered is sent again: after a measured time, the oldest first, less and less
-//! often.
+//! Retransmission of the oldest unanswered message, after a measured time and with backoff.
 
 use std::time::Duration;
 
 use seriatim_model::{Time, limits};
 
-/// The longest wait before something is sent again.
+/// The longest timeout.
 const MOST: Duration = Duration::from_secs(2);
 
-/// The retransmit timer of messages that are answered in about the order in which they were sent,
-/// over connections that lose only what was on its way when they broke.
+/// The retransmit timer of messages answered roughly in order, over connections that lose messages
+/// only when they break.
 ///
-/// Only the oldest message is ever in doubt: those after it wait behind it, and what is sent again
-/// while the receiver is merely slow makes it slower. So the timer runs for the oldest, starts anew
-/// when that is answered, and doubles while it is not (as TCP's does, RFC 6298, section 5).
+/// Only the oldest message is in doubt: later ones wait behind it, and retransmissions slow a slow
+/// receiver further. The timer restarts at each answer and doubles without one (as in TCP, RFC
+/// 6298, section 5).
 #[derive(Clone, Copy, Debug)]
 pub struct Retransmit {
-    /// How long answers have lately taken at most, twice.
+    /// Twice the longest recent answer time.
     usual: Duration,
     backoff: Duration,
     since: Time,
@@ -29,7 +28,7 @@ impl Default for Retransmit {
 }
 
 impl Retransmit {
-    /// A message is the oldest from now on.
+    /// Another message is the oldest now.
     pub fn start(&mut self, now: Time) {
         self.since = now;
         self.backoff = self.usual;
@@ -37,14 +36,13 @@ impl Retransmit {
 
     /// The oldest message was answered.
     pub fn answered(&mut self, now: Time) {
-        // One that was sent again is measured from then on: that is too short, never too long, and
-        // the doubled pause makes up for it.
+        // A retransmission may shorten the measurement; the doubled pause makes up for that.
         let took = (now - self.since).max(self.backoff / 4);
         let faded = self.usual - self.usual / 8;
         self.usual = faded.max(took * 2).clamp(limits::RESEND_AFTER, MOST);
     }
 
-    /// Whether the oldest message is to be sent again now.
+    /// Whether to retransmit the oldest message now.
     pub fn expires(&mut self, now: Time) -> bool {
         let expired = now >= self.deadline();
         if expired {
@@ -54,7 +52,7 @@ impl Retransmit {
         expired
     }
 
-    /// When it is to be sent again.
+    /// When to retransmit.
     #[must_use]
     pub fn deadline(&self) -> Time {
         self.since + self.backoff

@@ -1,5 +1,4 @@
-//! The bounded in-memory log of a sequencing replica: records that are held and not yet dropped, in
-//! arrival order.
+//! The bounded in-memory log of a sequencing replica: its held entries, in arrival order.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,7 +11,7 @@ use super::content::Content;
 pub struct Entry {
     /// Its id.
     pub id: RecordId,
-    /// The part of the append that is held.
+    /// The held part of the append.
     pub content: Content,
     /// The write that makes it durable here.
     pub ticket: Ticket,
@@ -20,11 +19,11 @@ pub struct Entry {
     pub since: Time,
 }
 
-/// Entries in arrival order, of which any session's oldest ones can leave first.
+/// Entries in arrival order. Any session's oldest entries can leave first.
 ///
-/// Invariant: `by_session` lists, for each session, the slots of its entries, in the order of their
-/// numbers, which is their order of arrival; `held` and `bytes` count the occupied slots, and
-/// `bytes_by_session` those of each session; the first slot is occupied.
+/// Invariant: `by_session` lists each session's slots in order of number, which is arrival order;
+/// `held` and `bytes` count the occupied slots, `bytes_by_session` those of each session; the first
+/// slot is occupied.
 #[derive(Clone, Debug, Default)]
 pub struct Ring {
     first_slot: u64,
@@ -36,27 +35,27 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// How many entries it holds.
+    /// Number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.held
     }
 
-    /// Whether it holds nothing.
+    /// Whether it has no entries.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.held == 0
     }
 
-    /// How many bytes its entries take.
+    /// Bytes of its entries.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Whether a session that adds an entry, and has added so many bytes already, leaves the others
-    /// their share of a ring for `most` bytes: while there is more room than taken anyone may take
-    /// it, after that each session its part.
+    /// Whether a session that adds `more` bytes leaves the others their share of `most` bytes. Half
+    /// of the ring is open to all, and each session may have a first entry; beyond that, each
+    /// session gets an equal part.
     #[must_use]
     pub fn leaves_room(&self, session: SessionId, more: usize, most: usize) -> bool {
         let held = self.bytes_by_session.get(&session).copied().unwrap_or(0);
@@ -70,7 +69,7 @@ impl Ring {
         self.by_session.contains_key(&session)
     }
 
-    /// Adds the newest entry. Its number must be above those of its session's other entries.
+    /// Adds the newest entry. Its number must be above the session's other numbers.
     pub fn push(&mut self, entry: Entry) {
         let slots = self.by_session.entry(entry.id.session).or_default();
         slots.push_back(self.first_slot + self.slots.len() as u64);
@@ -80,7 +79,7 @@ impl Ring {
         self.slots.push_back(Some(entry));
     }
 
-    /// The entries from slot `from` on, oldest first, with their slots.
+    /// The entries from slot `from`, oldest first, with their slots.
     pub fn iter_from(&self, from: u64) -> impl Iterator<Item = (u64, &Entry)> + Clone {
         let skip = from.saturating_sub(self.first_slot) as usize;
         let first = self.first_slot + skip as u64;
@@ -93,13 +92,13 @@ impl Ring {
         self.slots.iter().flatten()
     }
 
-    /// The slot that the next entry will take.
+    /// The slot of the next entry.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.first_slot + self.slots.len() as u64
     }
 
-    /// Drops the entries of `run` that the ring holds.
+    /// Drops the held entries of `run`.
     pub fn drop_run(&mut self, run: IdRun) {
         let Some(slots) = self.by_session.get_mut(&run.session) else { return };
         let of_session = self.bytes_by_session.get_mut(&run.session).expect("its entries are counted");
@@ -124,7 +123,7 @@ impl Ring {
         self.pop_empty();
     }
 
-    /// The lowest number that it holds of a session.
+    /// The session's lowest held number.
     #[must_use]
     pub fn first_number(&self, session: SessionId) -> Option<u64> {
         let slot = self.by_session.get(&session)?.front()?;

@@ -1,95 +1,94 @@
-//! The part of the sequencing messages that every ordering has: anyone may ask a role that orders
-//! how it is, and how long the log is, and it says when it takes part in no such view.
+//! The sequencing messages that all orderings share: status, tail, and rejection.
 
 use seriatim_model::wire::{wire_enum, wire_struct};
 use seriatim_model::{Endpoint, Position, ShardId, ViewNumber};
 
 use crate::roles::{self, Family, SequencingStatus};
 
-/// Messages between anyone and the role that orders.
+/// Messages of the ordering role.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
-    /// Role to anyone: not in that view, or not at all at present.
+    /// Role to sender: the role is not in that view, or in none at present.
     Rejected {
-        /// The latest registered view that it knows.
+        /// The latest known registered view.
         view: ViewNumber,
-        /// Why there is no view, if the replica knows.
+        /// Why there is no view, if known.
         why: Option<String>,
     },
-    /// Client to role: how long is the log?
+    /// Client to role: asks for the tail.
     CheckTail {
         /// Names the question.
         request: u64,
-        /// The view that the client believes in.
+        /// The client's view.
         view: ViewNumber,
     },
-    /// Role to client: so long, as far as it knows. It does not know whether its view is over. An
-    /// ordering in which one number does not answer the question has an answer of its own.
+    /// Role to client: answers `CheckTail`, even if the role's view is over without its knowledge.
+    /// Orderings without a single tail have their own answer.
     Tail {
-        /// The question answered.
+        /// Number of the question.
         request: u64,
-        /// Its view.
+        /// The role's view.
         view: ViewNumber,
-        /// A bound above all positions that it gave out, or holds.
+        /// A bound above all assigned or held positions.
         tail: Position,
     },
-    /// Anyone to role: how are you?
+    /// Any sender to role: asks for its status.
     Status {
         /// Names the question.
         request: u64,
     },
-    /// Role to anyone: like this.
+    /// Role to sender: answers `Status`.
     StatusIs {
-        /// The question answered.
+        /// Number of the question.
         request: u64,
-        /// The view that it takes part in.
+        /// The role's view.
         view: ViewNumber,
-        /// Whether it takes part.
+        /// Whether the role takes part in it.
         open: bool,
-        /// A bound above all positions that it knows of.
+        /// A bound above all known positions.
         tail: Position,
-        /// How many of those below may not be on the shards yet.
+        /// Positions below `tail` that may not be on the shards yet.
         held: u64,
-        /// How many sessions it remembers.
+        /// Number of remembered sessions.
         sessions: u64,
     },
-    /// Leader of a log whose shards have quotas to anyone: the same, and how these are.
+    /// Leader of a log with quotas to sender: answers `Status`.
     StatusWith {
-        /// The question answered.
+        /// Number of the question.
         request: u64,
-        /// The view that it takes part in.
+        /// The role's view.
         view: ViewNumber,
-        /// Whether it takes part.
+        /// Whether the role takes part in it.
         open: bool,
-        /// A bound above all positions that it knows of.
+        /// A bound above all known positions.
         tail: Position,
-        /// How many of those below may not be on the shards yet.
+        /// Positions below `tail` that may not be on the shards yet.
         held: u64,
-        /// How many sessions it remembers.
+        /// Number of remembered sessions.
         sessions: u64,
-        /// How far it is with windows.
+        /// Progress of the windows.
         windows: WindowStatus,
     },
 }
 
-/// How quotas are in a log whose shards have any, by the word of its leader.
+/// The leader's status of windows and quotas.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WindowStatus {
-    /// Which window of its view it is, from 0.
+    /// The current window's number in its view, from 0.
     pub number: u32,
-    /// How many cuts it has.
+    /// Number of its cuts.
     pub cuts: u32,
-    /// How many of them are made.
+    /// Number of its cuts made.
     pub made: u32,
-    /// The quotas of the shards that have turns in it. None: the window is free.
+    /// Quotas of the shards with turns. Empty: the window is free.
     pub quotas: Vec<(ShardId, u32)>,
-    /// The shards that have no turns in it.
+    /// Shards without turns.
     pub lenders: Vec<ShardId>,
-    /// How often the leader asked a shard for its turns, because others waited for them.
+    /// Requests to a shard for turns that others waited for.
     pub lag_fixes: u64,
-    /// How many positions the leader gave out.
+    /// Number of positions assigned.
     pub positions: u64,
-    /// How many of them have no record.
+    /// Number of positions without a record.
     pub empty: u64,
 }
 
@@ -107,14 +106,12 @@ wire_struct! {
 }
 
 impl Message {
-    /// The rejection by a node that does not host the role: the asker should look again where it
-    /// is.
+    /// The answer of a node that does not host the role: the sender should look up the role again.
     #[must_use]
     pub(crate) fn not_here() -> Self {
         Self::Rejected { view: ViewNumber::NONE, why: None }
     }
 
-    /// The account that the role gives of itself, if it is that.
     #[must_use]
     pub(crate) fn status(&self) -> Option<SequencingStatus> {
         let (open, tail, sessions, windows) = match *self {

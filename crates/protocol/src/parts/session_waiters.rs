@@ -1,4 +1,4 @@
-//! The callers that wait for a client's session to be open, or to end.
+//! The callers that wait for a client's session to open or to end.
 
 use std::collections::VecDeque;
 
@@ -6,8 +6,7 @@ use seriatim_model::SessionId;
 
 use super::appending::{ClientEffect, Reply, reply};
 
-/// The callers that want to know the session before anything is appended, and those that want it to
-/// end.
+/// Callers that ask for the session before any append, and callers that end it.
 #[derive(Clone, Debug, Default)]
 pub struct SessionWaiters {
     session: Vec<u64>,
@@ -15,43 +14,42 @@ pub struct SessionWaiters {
 }
 
 impl SessionWaiters {
-    /// This one wants to know the session.
+    /// Adds a caller that asks for the session.
     pub fn ask_session(&mut self, token: u64) {
         self.session.push(token);
     }
 
-    /// This one wants the session to end.
+    /// Adds a caller that ends the session.
     pub fn ask_end(&mut self, token: u64) {
         self.end.push_back(token);
     }
 
-    /// Whether anybody wants to know the session.
+    /// Whether a caller asks for the session.
     #[must_use]
     pub fn want_session(&self) -> bool {
         !self.session.is_empty()
     }
 
-    /// Whether anybody wants the session to end.
+    /// Whether a caller ends the session.
     #[must_use]
     pub fn want_end(&self) -> bool {
         !self.end.is_empty()
     }
 
-    /// Answers the callers that want to know the session, and the number of the next append, if it
-    /// is open.
+    /// Sends an open session's id and next number to the callers that ask for it.
     pub fn tell_session(&mut self, open: Option<(SessionId, u64)>, out: &mut Vec<ClientEffect>) {
         if let Some((session, next)) = open {
             out.extend(self.session.drain(..).map(|token| reply(token, Reply::Session { session, next })));
         }
     }
 
-    /// The caller that wants the session to end, if it may end now. A caller that asked later wants
-    /// the next session to end.
+    /// Takes the first caller that ends the session, if it may end. Later callers end the next
+    /// session.
     pub fn take_end(&mut self, may_end: bool) -> Option<u64> {
         if may_end { self.end.pop_front() } else { None }
     }
 
-    /// Gives up: the tokens of all callers that wait.
+    /// Drops all callers and returns their tokens.
     pub fn give_up(&mut self) -> impl Iterator<Item = u64> + use<> {
         let Self { session, end } = std::mem::take(self);
         session.into_iter().chain(end)

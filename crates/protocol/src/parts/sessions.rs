@@ -1,4 +1,4 @@
-//! The duplicate filter: which numbers of which sessions are held or bound (docs/design/erwin.md,
+//! The duplicate filter: the held and bound numbers of each session (docs/design/erwin.md,
 //! "Sessions").
 
 mod bounds;
@@ -10,7 +10,6 @@ use std::collections::{BTreeMap, VecDeque};
 use seriatim_model::wire::{Decoder, Encoder, Wire, WireError, at_most, decode_number, wire_struct};
 use seriatim_model::{BoundIds, IdRun, Position, SessionId, limits};
 
-/// Numbers of a session that were bound to consecutive positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct BoundRun {
     number: u64,
@@ -22,8 +21,8 @@ wire_struct! { BoundRun { number as number, position, count as number } }
 
 /// A replica's knowledge of one session.
 ///
-/// Invariant: `lowest <= next`; `bound` is in increasing order of numbers, all of them in
-/// `lowest..next`, apart from the part of its first run that lies below `lowest`.
+/// Invariant: `lowest <= next`; `bound` is in increasing order of numbers, all in `lowest..next`,
+/// except the start of its first run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Session {
     id: SessionId,
@@ -31,24 +30,22 @@ struct Session {
     lowest: u64,
     last_bound: Position,
     bound: Vec<BoundRun>,
-    /// If the session has ended: the first number that is refused.
+    /// The first refused number of an ended session.
     end: Option<u64>,
-    /// If it has ended: the session in which its client went on.
     successor: Option<SessionId>,
-    /// Numbers that became no-ops, in order: first, and how many. Also below `lowest`: a client
-    /// that forgot how far it was must not take them for appended. When there are many, the oldest
-    /// go, as far as its client knows their outcome.
+    /// No-op runs in order: first number and count. Kept also below `lowest`: a client that lost
+    /// its progress must not count them as appended. Beyond [`MOST_VOIDS`], the oldest with known
+    /// outcomes are dropped.
     voids: Vec<(u64, u64)>,
 }
 
-/// In the first format a session had no end. Numbers are far below this bit, which says that there
-/// is one.
+/// Bits of `lowest` above any number: an end follows. The first format had none.
 const HAS_END: u64 = 1 << 63;
-/// How many runs of no-ops whose outcome its client knows are remembered of a session.
+/// Limit of a session's no-op runs whose outcomes the client knows.
 const MOST_VOIDS: usize = 64;
-/// So does this one say that some numbers became no-ops.
+/// Marks that no-op runs follow.
 const HAS_VOIDS: u64 = 1 << 62;
-/// And this one that the session has a successor.
+/// Marks that a successor follows.
 const HAS_SUCCESSOR: u64 = 1 << 61;
 const _: () = assert!(limits::MAX_NUMBER < HAS_SUCCESSOR);
 
@@ -93,39 +90,36 @@ impl Wire for Session {
 pub enum Admission {
     /// The first `skip` records are held or bound already; the rest is new.
     Admit {
-        /// How many to skip; all of them for a duplicate.
+        /// Number of records to skip; all of a duplicate.
         skip: u64,
     },
-    /// The session's numbers go on at `expected`.
+    /// The session's next number is `expected`.
     OutOfOrder {
         /// The number to send from.
         expected: u64,
     },
-    /// The client said itself that it does not wait for these numbers any more.
+    /// The client reported that it waits for these numbers no longer.
     Stale,
-    /// The session is not known any more, or was never opened.
+    /// The session was forgotten or never opened.
     Expired,
-    /// There are too many sessions with something on its way for one more.
+    /// Too many sessions have records in flight.
     Full,
 }
 
-/// The sessions of one log, as one sequencing replica knows them.
+/// The sessions of one log at one sequencing replica.
 ///
-/// Invariant: a session of which something was bound is among them, or was opened below `floor`, or
-/// so long ago that it has expired by the positions since.
+/// Invariant: a session with bound records is listed, was opened below `floor`, or was opened long
+/// enough ago to have expired.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sessions {
     sessions: BTreeMap<SessionId, Session>,
-    /// Where the next search for forgotten sessions is due.
     sweep_at: Position,
-    /// Sessions that were opened below it and are not among these have expired, and stay so.
+    /// Unlisted sessions opened below it have expired permanently.
     floor: Position,
-    /// How many runs of numbers became no-ops, of all sessions.
     void_runs: usize,
 }
 
-/// In the first format there was no floor. Positions are far below this bit of `sweep_at`, which
-/// says that one follows.
+/// This bit of `sweep_at` is above any position: a floor follows. The first format had none.
 const HAS_FLOOR: u64 = 1 << 63;
 const _: () = assert!(limits::MAX_NUMBER < HAS_FLOOR);
 
@@ -157,7 +151,7 @@ impl Wire for Sessions {
 }
 
 impl Sessions {
-    /// How many sessions are remembered.
+    /// Number of remembered sessions.
     #[must_use]
     pub fn len(&self) -> usize {
         self.sessions.len()
@@ -169,19 +163,19 @@ impl Sessions {
         self.sessions.is_empty()
     }
 
-    /// The number that the session goes on with, if it is known.
+    /// The session's next number, if known.
     #[must_use]
     pub fn next(&self, session: SessionId) -> Option<u64> {
         self.sessions.get(&session).map(|session| session.next)
     }
 
-    /// The lowest number that the session's client still waits for, if the session is known.
+    /// The lowest number that the session's client waits for, if known.
     #[must_use]
     pub fn lowest(&self, session: SessionId) -> Option<u64> {
         self.sessions.get(&session).map(|session| session.lowest)
     }
 
-    /// Decides about an append of `run`, on a replica whose `ordered` is given. Changes nothing.
+    /// Decides about an append of `run` at the replica's order end `ordered`. Changes nothing.
     #[must_use]
     pub fn admission(&self, run: IdRun, ordered: Position, idle_positions: u64) -> Admission {
         let Some(session) = self.sessions.get(&run.session) else {
@@ -190,7 +184,7 @@ impl Sessions {
             {
                 Admission::Expired
             } else if run.first > 0 {
-                // Too young to have been forgotten: its first numbers did not get here.
+                // Too young to have been forgotten: its first numbers did not arrive.
                 Admission::OutOfOrder { expected: 0 }
             } else {
                 Admission::Admit { skip: 0 }
@@ -207,49 +201,49 @@ impl Sessions {
         }
     }
 
-    /// Whether nothing of a session can be admitted any more, whatever comes: it is not known, and
-    /// was opened so long ago, or below the floor.
+    /// Whether the session can never be admitted: unlisted, and opened too long ago or below the
+    /// floor.
     #[must_use]
     pub fn has_expired(&self, session: SessionId, ordered: Position, idle_positions: u64) -> bool {
         let is_too_old = ordered.since(session.opened_at()) > idle_positions;
         !self.sessions.contains_key(&session) && (is_too_old || session.opened_at() < self.floor)
     }
 
-    /// Whether a session claims to have been opened where no client can have opened one yet. Its
-    /// forgetting would raise the floor that far. Another member may have forgotten the highest
-    /// that is known here: its floor is one above.
+    /// Whether the session claims an opening position that no client can have seen; forgetting it
+    /// would raise the floor that high. One position above the highest listed session is allowed:
+    /// another member's floor is there after it forgot that session.
     #[must_use]
     pub fn is_ahead(&self, session: SessionId, ordered: Position) -> bool {
         let highest = self.sessions.last_key_value().map_or(Position::ZERO, |(id, _)| id.opened_at() + 1);
         session.opened_at() > highest.max(ordered.max(self.floor) + limits::MOST_SESSION_AHEAD)
     }
 
-    /// Sessions that were opened below it, and are not known, have expired.
+    /// Unlisted sessions opened below it have expired.
     #[must_use]
     pub fn floor(&self) -> Position {
         self.floor
     }
 
-    /// Whether a session was forgotten to make room for others, for good.
+    /// Whether the session was forgotten permanently, to make room.
     fn is_forgotten(&self, session: SessionId) -> bool {
         session.opened_at() < self.floor && !self.sessions.contains_key(&session)
     }
 
-    /// How many numbers from `first` on may still be admitted.
+    /// How many numbers from `first` may still be admitted.
     #[must_use]
     pub fn room(&self, session: SessionId, first: u64) -> u64 {
         let end = self.sessions.get(&session).and_then(|session| session.end);
         end.map_or(u64::MAX, |end| end.saturating_sub(first))
     }
 
-    /// Where the session ended, if it did: the first number that is refused.
+    /// The first refused number, if the session has ended.
     #[must_use]
     pub fn end_of(&self, session: SessionId) -> Option<u64> {
         self.sessions.get(&session)?.end
     }
 
-    /// Ends a session at `at`, which does not make it live longer. What was seen is never at or
-    /// above its end. One that was forgotten below the floor takes nothing as it is.
+    /// Ends a session at `at`, or above its seen numbers, without extending its life. A session
+    /// forgotten below the floor takes nothing anyway.
     pub fn end(&mut self, id: SessionId, at: u64) {
         if self.is_forgotten(id) {
             return;
@@ -258,20 +252,19 @@ impl Sessions {
         session.end = Some(at.max(session.next));
     }
 
-    /// Whether all that was bound of a session has positions below `stable`.
+    /// Whether all bound positions of a session are below `stable`.
     #[must_use]
     pub fn is_bound_below(&self, session: SessionId, stable: Position) -> bool {
         self.sessions.get(&session).is_none_or(|session| session.last_bound <= stable)
     }
 
-    /// The session in which the client of an ended one went on.
+    /// The successor of an ended session.
     #[must_use]
     pub fn successor_of(&self, session: SessionId) -> Option<SessionId> {
         self.sessions.get(&session)?.successor
     }
 
-    /// The client of an ended session goes on in another one. Returns which: the first one that is
-    /// named stays.
+    /// Sets the successor of an ended session, unless it has one. Returns the successor.
     pub fn succeed(&mut self, id: SessionId, successor: SessionId) -> SessionId {
         if self.is_forgotten(id) {
             return successor;
@@ -279,8 +272,7 @@ impl Sessions {
         *self.entry(id, Position::ZERO).successor.get_or_insert(successor)
     }
 
-    /// A session ends by a decision that has a position itself, and its client goes on in another
-    /// one.
+    /// Ends a session by a decision with its own position, and sets its successor.
     pub fn end_in_log(&mut self, id: SessionId, at: u64, successor: SessionId, position: Position) {
         self.end(id, at);
         self.succeed(id, successor);
@@ -289,19 +281,18 @@ impl Sessions {
         }
     }
 
-    /// Remembers a session of which nothing came yet, as if something had been bound at `ordered`.
+    /// Adds a session without records, dated `ordered`.
     pub fn open(&mut self, id: SessionId, ordered: Position) {
         self.entry(id, ordered);
     }
 
-    /// A mutation: no replica knows any more in which sessions the clients of ended ones went on.
+    /// A mutation: forgets all successors.
     pub(crate) fn forget_successors(&mut self) {
         self.sessions.values_mut().for_each(|session| session.successor = None);
     }
 
-    /// A view begins with these sessions. No replica that counts holds the numbers that ended
-    /// sessions still wait for: they end where they are. The table forgets a session of which it
-    /// knows only that it has ended, and that is too old to begin.
+    /// Starts a view with these sessions. No replica that counts holds numbers from `next` to an
+    /// end, so the end falls to `next`. Drops a session too old to begin and known only by its end.
     pub fn close_ended(&mut self, ordered: Position, idle_positions: u64) {
         let floor = self.floor;
         self.sessions.retain(|id, session| {
@@ -314,13 +305,12 @@ impl Sessions {
         }
     }
 
-    /// A mutation: ended sessions are as good as new.
     pub(crate) fn forget_ends(&mut self) {
         self.sessions.values_mut().for_each(|session| session.end = None);
     }
 
-    /// Takes note that the session's numbers below `next` are held, and that its client does not
-    /// wait for those below `lowest` any more. `ordered` dates a session that is new.
+    /// Notes that numbers below `next` are held, and that the client waits for none below `lowest`.
+    /// `ordered` dates a new session.
     ///
     /// # Panics
     /// If the session was forgotten below the floor: its numbers are refused.
@@ -331,8 +321,7 @@ impl Sessions {
         self.raise_lowest(id, lowest);
     }
 
-    /// Takes note that `run` was bound to the positions from `position` on. Numbers that were not
-    /// seen yet count as seen.
+    /// Notes that `run` was bound from `position`. Its numbers then count as seen.
     pub fn bind(&mut self, run: IdRun, position: Position) {
         let number = run.first;
         if let Some(session) = self.seen_bound(run, position) {
@@ -340,8 +329,8 @@ impl Sessions {
         }
     }
 
-    /// The session of a run that was bound. None that was forgotten comes back with what others
-    /// still held of it: what became of its earlier numbers is not known here any more.
+    /// The session of a bound run. `None` for a forgotten session, whose entries other members may
+    /// still bind: its earlier outcomes are unknown here.
     fn seen_bound(&mut self, run: IdRun, position: Position) -> Option<&mut Session> {
         if self.is_forgotten(run.session) {
             return None;
@@ -352,8 +341,7 @@ impl Sessions {
         Some(session)
     }
 
-    /// Takes note that ids were bound to the positions from `position` on, or that these are
-    /// no-ops.
+    /// Notes that ids, or their no-ops, were bound from `position`.
     pub fn apply(&mut self, bound: BoundIds, position: Position) {
         if !bound.is_void {
             self.bind(bound.ids, position);
@@ -365,7 +353,7 @@ impl Sessions {
         }
     }
 
-    /// Which of these numbers became no-ops, as far as that is remembered.
+    /// The remembered no-ops among these numbers.
     #[must_use]
     pub fn voids(&self, run: IdRun) -> Vec<IdRun> {
         let voids = self.sessions.get(&run.session).map_or(&[][..], |session| &session.voids);
@@ -376,7 +364,7 @@ impl Sessions {
         within.filter(|part| part.count > 0).collect()
     }
 
-    /// The position that a number was bound to, if it was and the client may still ask.
+    /// The position of a bound number that the client may ask for.
     #[must_use]
     pub fn position(&self, session: SessionId, number: u64) -> Option<Position> {
         let runs = &self.sessions.get(&session)?.bound;
@@ -385,13 +373,12 @@ impl Sessions {
         (number < run.number + run.count).then(|| run.position + (number - run.number))
     }
 
-    /// Forgets sessions that bound nothing for more than `idle_positions` before `ordered`, unless
-    /// `is_held` says that the replica holds records of theirs. Looks at most every sixteenth of
-    /// that.
+    /// Forgets sessions that bound nothing within `idle_positions` before `ordered`, except
+    /// `is_held` ones. Runs at most every sixteenth of that.
     ///
-    /// A replica that `follows` is behind: it does not forget where a session ended before the
-    /// numbers that it waits for have come from the leader, or the session would come back without
-    /// an end. The leader forgets it in time: shards rely on that.
+    /// A replica that `follows` keeps an end until the numbers below it arrive from the leader, or
+    /// else the session would reappear without an end. The leader forgets it in time: shards rely
+    /// on that.
     pub fn sweep(
         &mut self,
         ordered: Position,
@@ -403,9 +390,8 @@ impl Sessions {
             return;
         }
         self.sweep_at = ordered + (idle_positions / 16).max(1);
-        // The tail at which a session was opened may lie above the positions that its records got.
-        // While number 0 of the session would be admitted, what is known of it must not be
-        // forgotten.
+        // The opening position may lie above the records' positions. The session must be known
+        // while its number 0 would be admitted.
         self.sessions.retain(|id, session| {
             let last = session.last_bound.max(id.opened_at());
             let waits = follows && session.end.is_some_and(|end| session.next < end);
@@ -414,7 +400,7 @@ impl Sessions {
         self.count_voids();
     }
 
-    /// Forgets these sessions for good: the floor rises above where they were opened.
+    /// Forgets sessions permanently: the floor rises above their opening positions.
     pub fn expire(&mut self, sessions: &[SessionId]) {
         for id in sessions {
             self.sessions.remove(id);
@@ -423,19 +409,19 @@ impl Sessions {
         self.count_voids();
     }
 
-    /// A mutation: sessions that were forgotten are taken for new.
+    /// A mutation: accepts forgotten sessions as new.
     pub(crate) fn lower_floor(&mut self) {
         self.floor = Position::ZERO;
     }
 
-    /// A mutation: what became a no-op counts as bound.
+    /// A mutation: counts no-ops as bound.
     pub(crate) fn forget_voids(&mut self) {
         self.sessions.values_mut().for_each(|session| session.voids.clear());
         self.count_voids();
     }
 
-    /// Adds what `others` knows. Joining what a replica holds with what it was staged with is a
-    /// mistake that the simulator shows to be one; see [`crate::Mutation::FilterUnion`].
+    /// A mutation: joins held with staged sessions, a mistake that the simulator shows; see
+    /// [`crate::Mutation::FilterUnion`].
     pub(crate) fn join(&mut self, others: Self) {
         for (id, other) in others.sessions {
             let session = self.entry(id, other.last_bound);
@@ -463,7 +449,7 @@ impl Session {
             self.lowest = lowest.min(self.next);
             let completed = self.bound.partition_point(|run| run.number + run.count <= self.lowest);
             self.bound.drain(..completed);
-            // Some whose outcome is known stay, for a client that forgot how far it was.
+            // A client that lost its progress may ask for known outcomes.
             let many = self.voids.len().saturating_sub(MOST_VOIDS);
             let completed = self.voids.len() - self.voids_in_doubt();
             self.voids.drain(..many.min(completed));
@@ -506,7 +492,7 @@ impl Session {
     }
 }
 
-/// Joins ids that follow each other into runs.
+/// Joins consecutive ids into runs.
 #[must_use]
 pub fn runs_of(ids: impl Iterator<Item = seriatim_model::RecordId>) -> Vec<IdRun> {
     let mut runs: VecDeque<IdRun> = VecDeque::new();
@@ -592,7 +578,7 @@ mod tests {
         assert!(sessions.is_empty());
     }
 
-    /// Sessions that append once, one after the other.
+    /// Consecutive sessions with one append each.
     fn short_lived(sessions: &mut Sessions, numbers: std::ops::Range<u64>, most: usize) {
         for n in numbers {
             let once = IdRun { session: SessionId::new(Position(n), n), first: 0, count: 1 };
@@ -688,7 +674,7 @@ mod tests {
         let ask = |at| sessions.admission(opened(5 + at), Position(5), IDLE);
         assert_eq!(ask(limits::MOST_SESSION_AHEAD), Admission::Admit { skip: 0 });
         assert_eq!(ask(limits::MOST_SESSION_AHEAD + 1), Admission::Expired);
-        // Another member may have forgotten the highest that is known here.
+        // Another member may have forgotten the highest session.
         let mut sessions = sessions;
         sessions.open(opened(8 + limits::MOST_SESSION_AHEAD).session, Position(5));
         let is_ahead = |at| sessions.is_ahead(opened(at + limits::MOST_SESSION_AHEAD).session, Position(5));
@@ -700,12 +686,12 @@ mod tests {
         let mut sessions = Sessions::default();
         sessions.admit(session(1), 3, 0, Position(0));
         assert_eq!(sessions.end_of(session(1)), None);
-        // Below its end it goes on: others may hold what this replica does not.
+        // Other replicas may hold numbers below the end.
         sessions.end(session(1), 5);
         assert_eq!(sessions.admission(run(3, 4), Position(0), IDLE), Admission::Admit { skip: 0 });
         assert_eq!(sessions.room(session(1), 3), 2);
         assert_eq!(sessions.admission(run(5, 1), Position(0), IDLE), Admission::Expired);
-        // In the next view there are no such others.
+        // In the next view no other replica holds them.
         sessions.close_ended(Position(0), IDLE);
         assert_eq!(sessions.end_of(session(1)), Some(3));
         assert_eq!(sessions.admission(run(3, 1), Position(0), IDLE), Admission::Expired);
@@ -716,7 +702,7 @@ mod tests {
         assert_eq!((sessions.end_of(session(3)), sessions.end_of(session(1))), (Some(2), None));
         sessions.sweep(Position(3 * IDLE), IDLE, false, |_| false);
         assert!(sessions.is_empty());
-        // One that had been forgotten when it was ended is forgotten again.
+        // Unknown when it was ended.
         sessions.end(session(2), 5);
         sessions.close_ended(Position(IDLE), IDLE);
         assert_eq!(sessions.end_of(session(2)), Some(0));

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-/// How much each holder has of a bounded resource.
+/// Each holder's amount of a bounded resource.
 ///
-/// A holder may take more as long as it has less than is left. So one alone gets half of all, many
-/// that want all there is get the same each, and what is left is as much again: none of them keeps
-/// another from its first.
+/// A holder may take more while it has less than what remains. One alone gets half; many get equal
+/// amounts and leave one more share, so a new holder always gets some.
 ///
-/// Invariant: `total` is the sum of what the listed holders have, and each of them has something.
+/// Invariant: `total` is the sum over the listed holders, and each has some.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shares<K> {
     held: BTreeMap<K, u64>,
@@ -22,7 +21,7 @@ impl<K> Default for Shares<K> {
 }
 
 impl<K: Ord + Copy> Shares<K> {
-    /// How much more `holder` may take, where there are `most` in all.
+    /// How much more `holder` may take, with `most` in total.
     #[must_use]
     pub fn room(&self, holder: K, most: u64) -> u64 {
         most.saturating_sub(self.total).saturating_sub(self.of(holder)).div_ceil(2)
@@ -34,19 +33,19 @@ impl<K: Ord + Copy> Shares<K> {
         self.room(holder, most) > 0
     }
 
-    /// How much `holder` holds.
+    /// The amount of `holder`.
     #[must_use]
     pub fn of(&self, holder: K) -> u64 {
         self.held.get(&holder).copied().unwrap_or(0)
     }
 
-    /// How much all of them hold.
+    /// The amount of all holders.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.total
     }
 
-    /// `holder` takes so much, whether there is room or not.
+    /// Adds `count` to `holder`, without a check for room.
     pub fn take(&mut self, holder: K, count: u64) {
         if count > 0 {
             *self.held.entry(holder).or_default() += count;
@@ -54,10 +53,10 @@ impl<K: Ord + Copy> Shares<K> {
         }
     }
 
-    /// `holder` gives so much back.
+    /// Returns `count` from `holder`.
     ///
     /// # Panics
-    /// If it does not hold that much.
+    /// If `holder` has less.
     pub fn give_back(&mut self, holder: K, count: u64) {
         let held = self.of(holder);
         assert!(count <= held, "{count} given back of {held}");
@@ -69,7 +68,7 @@ impl<K: Ord + Copy> Shares<K> {
         }
     }
 
-    /// Takes everything back from every holder.
+    /// Returns everything.
     pub fn clear(&mut self) {
         *self = Self::default();
     }
@@ -79,7 +78,7 @@ impl<K: Ord + Copy> Shares<K> {
 mod tests {
     use super::*;
 
-    /// One takes what it gets, one by one.
+    /// Takes one by one until refused.
     fn takes_all(shares: &mut Shares<u32>, holder: u32, most: u64) -> u64 {
         while shares.has_room(holder, most) {
             shares.take(holder, 1);

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use seriatim_model::{Time, ViewNumber};
 
-/// After how long to repeat a question that has no answer.
+/// Timeout of a question.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 
-/// Questions by their numbers, which go up. What was answered so far, `A`, counts in the view that
-/// was asked in.
+/// Questions by increasing number, each with its answers so far (`A`), which count only in its
+/// view.
 #[derive(Clone, Debug)]
 pub struct Tails<A> {
     questions: BTreeMap<u64, Question<A>>,
@@ -27,9 +27,9 @@ struct Question<A> {
 /// The questions to ask again.
 #[derive(Debug, Default)]
 pub struct Again {
-    /// By these numbers.
+    /// Their numbers.
     pub requests: Vec<u64>,
-    /// Whether a question has timed out.
+    /// Whether a question timed out.
     pub has_timed_out: bool,
 }
 
@@ -46,14 +46,14 @@ impl<A> Tails<A> {
         self.questions.is_empty()
     }
 
-    /// When something is to be asked again.
+    /// When to ask a question again.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         self.questions.values().map(|question| question.asked_at + ASK_AGAIN).min()
     }
 
-    /// Takes a question of `asker`, or of the client itself. `answers` knows of none, for its
-    /// number. Returns that.
+    /// Adds a question of `asker` (`None`: the client itself), with the empty answers from
+    /// `answers`. Returns its number.
     pub fn ask(
         &mut self,
         now: Time,
@@ -73,26 +73,26 @@ impl<A> Tails<A> {
         self.questions.get(&request).map(|question| &question.answers)
     }
 
-    /// The answers to a question that a member of `view` answers, if it was asked in that view.
+    /// The answers to a question, if it was asked in `view`, the answering member's view.
     pub fn answers_in(&mut self, request: u64, view: ViewNumber) -> Option<&mut A> {
         let question = self.questions.get_mut(&request).filter(|question| question.view == view);
         question.map(|question| &mut question.answers)
     }
 
-    /// The question is answered. Returns the token of its caller; none if the client itself asked.
+    /// Removes an answered question. Returns its caller's token; `None` for the client itself.
     pub fn answered(&mut self, request: u64) -> Option<u64> {
         self.questions.remove(&request)?.asker
     }
 
-    /// A new view begins: the client repeats every question, with the next [`again`](Self::again).
+    /// A new view begins: [`again`](Self::again) will repeat every question.
     pub fn enter_view(&mut self) {
         for question in self.questions.values_mut() {
             question.asked_at = Time::ZERO;
         }
     }
 
-    /// The questions to ask again. Within a view a late answer is as good: the repetition has the
-    /// same number. In another view it is another question.
+    /// The questions to ask again. In another view a question gets a new number, so that late
+    /// answers count only within a view.
     pub fn again(&mut self, now: Time, view: ViewNumber, answers: impl Fn(u64) -> A) -> Again {
         let is_due = |question: &Question<A>| now >= question.asked_at + ASK_AGAIN || question.view != view;
         let due: Vec<u64> = self
@@ -118,7 +118,7 @@ impl<A> Tails<A> {
         again
     }
 
-    /// Gives up all questions. Returns the tokens of their callers.
+    /// Drops all questions. Returns their callers' tokens.
     pub fn give_up(&mut self) -> impl Iterator<Item = u64> + use<A> {
         std::mem::take(&mut self.questions).into_values().filter_map(|question| question.asker)
     }

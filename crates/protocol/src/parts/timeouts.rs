@@ -1,32 +1,32 @@
-//! How long clients wait before they retransmit.
+//! Timeouts of clients.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// How long to wait for an answer before the first retransmission; doubled up to [`RESEND_MOST`].
+/// Timeout before the first retransmission; doubles up to [`RESEND_MOST`].
 pub const RESEND_FIRST: Duration = Duration::from_millis(200);
-/// The longest wait before a retransmission.
+/// The longest retransmission timeout.
 pub const RESEND_MOST: Duration = Duration::from_secs(2);
 
-/// How long the next answer may take, after one `took` so long. Slow answers are no reason to
-/// retransmit: the timeout is twice the longest of late, and fades by an eighth with each answer.
+/// The next timeout after an answer that `took` this long: twice the longest recent answer, fading
+/// by an eighth with each.
 #[must_use]
 pub fn next_timeout(timeout: Duration, took: Duration) -> Duration {
     next_timeout_within(timeout, took, RESEND_FIRST..=RESEND_MOST)
 }
 
-/// The same, within other bounds.
+/// [`next_timeout`] within other bounds.
 #[must_use]
 pub fn next_timeout_within(timeout: Duration, took: Duration, bounds: RangeInclusive<Duration>) -> Duration {
     (timeout - timeout / 8).max(took * 2).clamp(*bounds.start(), *bounds.end())
 }
 
-/// How long to wait before sending again to a node whose connection broke.
+/// Pause before sending again after a connection broke.
 pub const RECONNECT_AFTER: Duration = Duration::from_millis(20);
 
-/// The shortest backoff after a replica had no room; doubled up to [`BUSY_MOST`].
+/// The shortest backoff from a full replica; doubles up to [`BUSY_MOST`].
 pub const BUSY_FIRST: Duration = Duration::from_millis(1);
-/// The longest backoff after a replica had no room.
+/// The longest backoff from a full replica.
 pub const BUSY_MOST: Duration = Duration::from_millis(64);
 
 #[cfg(test)]

@@ -1,10 +1,9 @@
-//! When a client that is answered asks the register nevertheless.
+//! When a client asks the register although replicas answer.
 //!
-//! "Not now" is an answer, and so is "here I have it" from one of several. A replica that leads no
-//! more gives such answers, too, if it does not know that, because it is cut off from all others
-//! and not from its clients. Only the end of a wait shows that a view still does its work. So a
-//! client whose oldest append has waited for long asks the register for a newer view, whatever
-//! replicas answer meanwhile, and by and by less often: most of the time its log is only busy.
+//! A deposed leader that is cut off from other nodes, but not from its clients, still answers "not
+//! now" or acknowledges as one replica of several. Only a completed append proves that the view
+//! works. So a client whose oldest append waits long asks the register for a newer view, with
+//! backoff: usually the log is only busy.
 
 use std::time::Duration;
 
@@ -14,11 +13,11 @@ use super::lookup::LOOKUP_MOST;
 use super::timeouts::RESEND_FIRST;
 use super::{Backoff, Jitter};
 
-/// How long the oldest append waits before the client asks the register, but for jitter; doubled up
-/// to [`LOOKUP_MOST`]. Where no answer comes at all, it asks sooner.
+/// How long the oldest append waits before the client asks, before jitter; doubles up to
+/// [`LOOKUP_MOST`]. A client without answers asks sooner.
 const WAIT_FIRST: Duration = RESEND_FIRST.saturating_mul(2);
 
-/// How long the oldest of what a client waits for has been that.
+/// How long the oldest append has been the oldest.
 #[derive(Clone, Debug)]
 pub struct Vigil {
     oldest: Option<u64>,
@@ -27,7 +26,7 @@ pub struct Vigil {
 }
 
 impl Vigil {
-    /// Waits for nothing. `random` differs from client to client, so that they do not ask in step.
+    /// Waits for nothing. `random` differs between clients.
     #[must_use]
     pub fn new(random: u64) -> Self {
         Self {
@@ -37,19 +36,18 @@ impl Vigil {
         }
     }
 
-    /// When to call [`comes_due`](Self::comes_due) at the latest.
+    /// The latest time for [`comes_due`](Self::comes_due).
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         self.oldest.map(|_| self.asks.at())
     }
 
-    /// A new view begins: what is waited for may come now.
+    /// A new view begins: restarts the wait.
     pub fn restart(&mut self) {
         self.oldest = None;
     }
 
-    /// Whether the register is to be asked now: `oldest` is what is waited for, and has been for
-    /// long.
+    /// Whether to ask the register now: `oldest` has waited long.
     pub fn comes_due(&mut self, now: Time, oldest: Option<u64>) -> bool {
         let is_another = self.oldest != oldest;
         let is_due = !is_another && oldest.is_some() && self.asks.is_due(now);
@@ -72,7 +70,6 @@ mod tests {
         Time::ZERO + Duration::from_millis(ms)
     }
 
-    /// When the client asks the register within a minute, while the oldest is always the same.
     fn asked(random: u64) -> Vec<u64> {
         let mut vigil = Vigil::new(random);
         (0..60_000).filter(|ms| vigil.comes_due(at(*ms), Some(7))).collect()

@@ -1,54 +1,50 @@
-//! How many bytes a client keeps on their way to one replica: as many as are acknowledged, not as
-//! many as it has.
+//! A client's limit of bytes in flight to one replica.
 
 /// The largest window, in full batches.
 const MOST: usize = 16;
-/// The smallest window, as a part of a full batch. Clients share what may wait for a disk: if no
-/// window were smaller than a batch, a few of them would be told `Busy` all the time.
+/// The smallest window, as a fraction of a full batch. With a batch each, a few clients that share
+/// a disk's room would always receive `Busy`.
 const LEAST_PART: usize = 16;
-/// How many messages make a window, unless they would be longer than a full batch.
+/// Messages in a window, unless a message would exceed a full batch.
 const MESSAGES: usize = 2;
 
-/// A congestion window (as TCP's, RFC 5681): it grows with acknowledgements, and halves when the
-/// replica had no room. Without it a client that gets `Busy` sends everything again that it has,
-/// and the replica takes one batch of it.
+/// A congestion window (as in TCP, RFC 5681): it grows with acknowledgements and halves when the
+/// replica was full. Without it, a client would answer `Busy` by resending everything.
 ///
-/// It begins with one full batch: when a view begins all clients begin at once, and the first batch
-/// of each waits behind those of all others.
+/// It starts with one full batch: at the start of a view all clients send at once.
 ///
-/// Invariant: `bytes` is between a sixteenth of a batch and sixteen of them.
+/// Invariant: `bytes` is between a sixteenth of a batch and sixteen batches.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
-    /// A full batch.
     batch: usize,
     bytes: usize,
-    /// Below it the window grows by all that is acknowledged, above by the smallest window for each
-    /// window's worth.
+    /// Below it the window grows by the acknowledged bytes, above it by the smallest window for
+    /// each acknowledged window.
     threshold: usize,
 }
 
 impl Window {
-    /// The window of a conversation in batches of so many bytes.
+    /// A window for batches of `batch` bytes.
     #[must_use]
     pub fn new(batch: usize) -> Self {
         Self { batch, bytes: batch, threshold: MOST * batch }
     }
 
-    /// How many bytes of records the next message may have while so many are on their way; nothing
-    /// if none may be sent. One record may always be on its way, however long it is.
+    /// Bytes of records for the next message, with `in_flight` bytes sent. `None` if none may be
+    /// sent. One record of any size may always be in flight.
     #[must_use]
     pub fn room(&self, in_flight: usize) -> Option<usize> {
         let message = (self.bytes / MESSAGES).clamp(1, self.batch);
         (in_flight == 0 || in_flight + message <= self.bytes).then_some(message)
     }
 
-    /// How many bytes may be on their way.
+    /// The limit of bytes in flight.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// So many bytes were acknowledged.
+    /// These bytes were acknowledged.
     pub fn acknowledged(&mut self, bytes: usize) {
         let grows =
             if self.bytes < self.threshold { bytes } else { (self.least() * bytes / self.bytes).max(1) };
@@ -56,18 +52,17 @@ impl Window {
         self.check();
     }
 
-    /// The replica had no room for all of it.
+    /// The replica was full.
     pub fn refused(&mut self) {
         self.halves(self.least());
     }
 
-    /// The replica is between views. A view change may wait for what goes to it, so that is at
-    /// least a full batch for each pause.
+    /// The replica is between views. A view change may depend on the client's records, so at least
+    /// a full batch goes out per pause.
     pub fn fenced(&mut self) {
         self.halves(self.batch);
     }
 
-    /// To half of it, or to `least` where that is more.
     fn halves(&mut self, least: usize) {
         self.threshold = (self.bytes / 2).max(least);
         self.bytes = self.threshold;
@@ -111,7 +106,7 @@ mod tests {
         window.fenced();
         assert_eq!(window.bytes, 1280);
         (0..9999).for_each(|_| window.acknowledged(160));
-        // Acknowledgements that are small beside the window count, too.
+        // Small acknowledgements count too.
         window.refused();
         window.acknowledged(1);
         assert_eq!(window.bytes, 1281);

@@ -1,5 +1,4 @@
-//! Batches that were answered, until their positions are final: an answer may be asked for again,
-//! and costs no second copy.
+//! Answers to batches whose positions are not final, repeated for retransmitted batches.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,17 +8,17 @@ use super::core::{Core, send};
 use super::message::Message;
 use crate::roles::RoleEffect;
 
-/// A replica's answers in the present view: at most as many as its leader keeps in flight.
+/// At most as many answers as the leader keeps in flight.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Answered {
-    /// Batches that are held everywhere, with the ids that became no-ops.
+    /// Primary: batches that every replica holds, with the ids that became no-ops.
     pub(super) bound: BTreeMap<(ViewNumber, Position), Vec<IdRun>>,
-    /// Batches that are held here, for a primary.
+    /// Backup: batches that this replica holds.
     pub(super) replicated: BTreeSet<(ViewNumber, Position)>,
 }
 
 impl Answered {
-    /// Positions below `stable` are final: no leader asks for them any more.
+    /// No leader retransmits final batches.
     pub(super) fn forget_below(&mut self, stable: Position) {
         self.bound.retain(|(_, batch), _| *batch >= stable);
         self.replicated.retain(|(_, batch)| *batch >= stable);
@@ -27,7 +26,7 @@ impl Answered {
 }
 
 impl Core {
-    /// Primary: the answer to a batch that is held everywhere is given again. Says whether it is.
+    /// Primary: repeats the answer to a batch, if it was answered.
     pub(crate) fn answers_again(
         &self,
         leader: Address,
@@ -42,7 +41,7 @@ impl Core {
         known.is_some()
     }
 
-    /// Backup: the same for its primary.
+    /// Backup: repeats the answer to a batch, if it was answered.
     pub(crate) fn replicated_again(
         &self,
         primary: Address,

@@ -1,17 +1,16 @@
-//! How far a replica's own store has everything.
+//! The applied prefix of a replica's store, which receives parts in any order.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use seriatim_model::{Position, Ticket};
 
-/// How far a store has everything, where parts of it come in any order.
+/// The applied prefix of a store.
 #[derive(Clone, Debug, Default)]
 pub struct Applied {
-    /// Everything below is in the store durably, but for the missing range.
+    /// Below it everything is durably stored, except the missing range.
     pub(crate) end: Position,
-    /// Parts that are in the store beyond, each with its end.
+    /// Stored parts beyond `end`: start and end of each.
     parts: BTreeMap<Position, Position>,
-    /// Parts on their way there.
     writing: VecDeque<(Ticket, Position, Position)>,
 }
 
@@ -20,17 +19,14 @@ impl Applied {
         Self { end, ..Self::default() }
     }
 
-    /// The positions in `first..end` are on their way to the store.
     pub(crate) fn writing(&mut self, ticket: Ticket, first: Position, end: Position) {
         self.writing.push_back((ticket, first, end));
     }
 
-    /// A write had no room.
     pub(crate) fn failed(&mut self, ticket: Ticket) {
         self.writing.retain(|(written, ..)| *written != ticket);
     }
 
-    /// All writes up to this ticket are in the store.
     pub(crate) fn stored(&mut self, ticket: Ticket) {
         while let Some((_, first, end)) =
             self.writing.front().copied().filter(|(written, ..)| *written <= ticket)

@@ -1,11 +1,10 @@
-//! Getting records from another replica of the shard. *Catch-up* gets the ones that a new replica
-//! never held, or that were bound while the replica was away; *repair* gets the ones that its disk
+//! Copies records from other replicas of the shard. *Catch-up* copies records that a new replica
+//! never held or that were bound while the replica was away. *Repair* copies records that its disk
 //! damaged.
 //!
 //! These records are final: their positions are below the start of the view that the replica
-//! joined. They are stored as versions of the view that decides there, like pushed ones. One
-//! question is in flight at a time, so this takes no more than one answer's room, and appends go on
-//! beside it.
+//! joined. The store keeps them as versions of the view that decides their positions. Only one
+//! question is in flight at a time, so that appends continue.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -23,91 +22,71 @@ use crate::mutation::{Mutation, Options};
 use crate::parts::timeouts::next_timeout_within;
 use crate::roles::RoleEffect;
 
-/// How long a new replica waits before it catches up: the view that names it may not last. It
-/// repairs damaged records at once: another replica has them now, and the next view may be without
-/// that one.
+/// Delay of a new replica's catch-up, since its view may be short-lived. Repair starts at once: the
+/// next view may lack the replica that has the record.
 const NEW_REPLICA_WAITS: Duration = Duration::from_secs(1);
-/// How long to wait for an answer before asking another replica; twice what answers take of late,
-/// twice as long after each that did not come, and [`TIMEOUT_MOST`] at most.
+/// Initial answer timeout; later twice the recent answer time, doubled by each missing answer.
 const TIMEOUT: Duration = Duration::from_millis(500);
 const TIMEOUT_MOST: Duration = Duration::from_secs(20);
-/// While the node has more to write than it should, so many times as long as an answer took until
-/// it was written is left to others before the next question.
+/// While the node has too much to write, pause between questions, in multiples of the last copy's
+/// duration.
 const YIELDED: u32 = 3;
-/// How long to wait after a replica had nothing to give.
+/// Pause after a refusal.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// A replica's catch-up and repair.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CatchUp {
-    /// Whether another replica said where the trim point is.
+    /// Whether another replica has reported the trim point.
     trim_is_known: bool,
-    /// Replicas that said that they do not know where the trim point is.
     ignorant: BTreeSet<NodeId>,
-    /// The others in the view.
     others: Vec<NodeId>,
-    /// The replicas that the view does without.
     pub(super) former: Former,
-    /// The records that were found damaged.
     damage: Damage,
-    /// The question before was about one of them: what is missing has its turn.
+    /// Whether the last question was a repair: catch-up is next.
     asked_of_damage: bool,
     question: Option<Question>,
-    /// How long an answer may take, as earlier ones taught; nothing before the first. It is
-    /// measured, and so no [`Backoff`](crate::parts::Backoff).
+    /// Measured, hence no [`Backoff`](crate::parts::Backoff). `None` before the first answer.
     timeout: Option<Duration>,
     last_request: u64,
-    /// Which of the others to ask next.
     turn: usize,
-    /// The replica asks for nothing earlier, ...
     retry_at: Time,
-    /// ... and what is missing not before this either.
     copies_from: Time,
-    /// The replica stands in for a member that is away, and no controller asked it to hold
-    /// everything: it copies nothing.
+    /// A stand-in for an absent member copies nothing until a controller asks it to.
     stands_by: bool,
-    /// When the question was put whose answer was written last, until the next one is put.
+    /// When the question was sent whose answer was written last.
     copied_since: Option<Time>,
 }
 
 #[derive(Clone, Debug)]
 struct Question {
-    /// The number of the first message that asked it; the next numbers ask the same of others,
-    /// whose answers fit as well, however late they are.
+    /// Number of the first request. Retries with other replicas have the next numbers, and late
+    /// answers to any of them are accepted.
     first: u64,
-    /// The replicas that were asked, in order, and when.
     asked: Vec<(NodeId, Time)>,
     range: MissingRange,
     about: About,
-    /// The view that decides about the range.
     decided_by: Option<ViewNumber>,
     ask_again_at: Time,
-    /// The answer is being written.
     writing: Option<Writing>,
 }
 
-/// The writes of an answer: those after one ticket and up to another.
+/// The answer's writes: tickets above `after`, up to `last`.
 #[derive(Clone, Copy, Debug)]
 struct Writing {
-    /// The replica that gave it.
     source: NodeId,
     after: Ticket,
     last: Ticket,
-    /// How far the answer reaches.
     upto: Position,
 }
 
-/// The subject of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum About {
-    /// Where the trim point is.
     Trim,
     Missing,
     Damage,
 }
 
 impl CatchUp {
-    /// The replica was made anew: there is time to copy.
     pub(super) fn start_as_new(&mut self, now: Time, options: Options) {
         self.copies_from = now + NEW_REPLICA_WAITS;
         if options.mutates(Mutation::RepairWaits) {
@@ -115,30 +94,26 @@ impl CatchUp {
         }
     }
 
-    /// A view names the replica. `stands_in`: the log assigns the shard to other nodes, and one of
-    /// these is away. It may be back soon, with all but the latest records, so that a copy of the
-    /// shard would be in vain.
+    /// `stands_in`: the log assigns the shard to an absent node, which may return soon with all but
+    /// the latest records. A copy would be wasted then.
     pub(super) fn joins(&mut self, stands_in: bool, options: Options) {
         self.stands_by = stands_in && !options.mutates(Mutation::StandInCopies);
     }
 
-    /// Whether it copies nothing until a controller asks it to hold everything.
     pub(super) fn stands_by(&self) -> bool {
         self.stands_by
     }
 
-    /// A controller asks the replica to hold everything: the member that it stands in for is away
-    /// for too long.
+    /// A controller asks the replica to hold everything: the member was away too long.
     pub(super) fn copy_all(&mut self) {
         self.stands_by = false;
     }
 
-    /// A record was found damaged.
     pub(super) fn add_damaged(&mut self, position: Position) {
         self.damage.add(position);
     }
 
-    /// A new view: the replica that was asked may not be there any more.
+    /// A new view may exclude the replica that was asked.
     pub(super) fn restart(&mut self) {
         self.question = None;
         self.turn = 0;
@@ -147,12 +122,11 @@ impl CatchUp {
         self.damage.ask_anew();
     }
 
-    /// Whether another replica said where the trim point is.
     pub(super) fn knows_trim(&self) -> bool {
         self.trim_is_known
     }
 
-    /// Which records are to be asked for now.
+    /// The records to ask for now. `None` for a question about the trim point.
     pub(super) fn wants(
         &self,
         now: Time,
@@ -162,8 +136,8 @@ impl CatchUp {
         self.wanted(now, trim, missing).filter(|(_, about)| *about != About::Trim).map(|(range, _)| range)
     }
 
-    /// The next question that is due. What is damaged comes first, since another replica has it
-    /// now; after it was asked of all in vain, in turn with what is missing.
+    /// The next due question. Repair comes first, since another replica has the record now; after a
+    /// full round without success it alternates with catch-up.
     fn wanted(
         &self,
         now: Time,
@@ -186,13 +160,11 @@ impl CatchUp {
         }
     }
 
-    /// The missing records that it is to ask for. One that stands by asks only where the trim point
-    /// is.
+    /// A stand-in asks only for the trim point.
     fn to_copy(&self, missing: Option<MissingRange>) -> Option<MissingRange> {
         missing.filter(|_| !self.stands_by || !self.trim_is_known)
     }
 
-    /// When to look again.
     pub(super) fn deadline(&self, missing: Option<MissingRange>) -> Option<Time> {
         let asks_at = match &self.question {
             Some(Question { writing: Some(_), .. }) => None,
@@ -209,8 +181,7 @@ impl CatchUp {
         asks_at.into_iter().chain(keeps_at).min()
     }
 
-    /// Tells replicas outside the view that they may be needed: all of them for what is missing,
-    /// and for a damaged record each that may have it.
+    /// Notifies replicas outside the view that they may be needed.
     pub(super) fn keep(
         &mut self,
         now: Time,
@@ -223,8 +194,8 @@ impl CatchUp {
         former.keep(now, of, may_have, out);
     }
 
-    /// The node has more to write than it should. Copying takes all the room that it is given, and
-    /// who appends is refused then: so copying leaves time.
+    /// Pauses copying while the node has too much to write: copying takes all available room, and
+    /// the node would reject appends.
     pub(super) fn yield_to_appends(&mut self, now: Time) {
         if let Some(since) = self.copied_since.take() {
             let took = now - since;
@@ -232,9 +203,8 @@ impl CatchUp {
         }
     }
 
-    /// Asks the next of the `others` for what is wanted first, unless an answer is still awaited:
-    /// the view's other replicas, and where it is about records that the view `decided_by` decides,
-    /// the former ones that know them.
+    /// Sends the next question, unless an answer is outstanding, to one of the view's `others` or a
+    /// former replica that knows the view `decided_by`.
     pub(super) fn ask(
         &mut self,
         now: Time,
@@ -252,8 +222,7 @@ impl CatchUp {
         if let Some(question) = &unanswered {
             let (node, _) = question.asked.last().expect("a question was put to somebody");
             self.former.note(*node, false);
-            // A replica outside the view may be gone for good. That says nothing of how long the
-            // others take.
+            // A replica outside the view may be gone permanently: its silence does not count.
             if others.iter().any(|other| other.node == *node) {
                 self.timeout = Some((self.timeout() * 2).min(TIMEOUT_MOST));
             }
@@ -304,7 +273,6 @@ impl CatchUp {
         self.timeout.unwrap_or(TIMEOUT)
     }
 
-    /// The question that this answers, the node that was asked, and when.
     fn asked(&mut self, request: u64) -> Option<(&mut Question, NodeId, Time)> {
         let question = self.question.as_mut().filter(|question| question.writing.is_none())?;
         let (source, at) =
@@ -312,15 +280,14 @@ impl CatchUp {
         Some((question, source, at))
     }
 
-    /// An answer came from this node to what it was asked at `at`.
     fn answered(&mut self, now: Time, (source, at): (NodeId, Time)) {
         self.former.note(source, true);
         let timeout = next_timeout_within(self.timeout(), now - at, TIMEOUT..=TIMEOUT_MOST);
         self.timeout = Some(timeout);
     }
 
-    /// Another replica answered with records. Returns those that are to be written and then
-    /// reported with [`written`](Self::written), and from which position on they are all.
+    /// Returns the records to write and their first position. The caller reports the writes with
+    /// [`written`](Self::written).
     pub(super) fn records(
         &mut self,
         now: Time,
@@ -334,7 +301,6 @@ impl CatchUp {
             return None;
         }
         if upto <= question.range.from && !question.range.is_empty() {
-            // It does not know yet that this is final.
             self.refused(now, request, false);
             return None;
         }
@@ -342,20 +308,17 @@ impl CatchUp {
         question.writing = Some(Writing { source, after: Ticket(0), last: Ticket(0), upto });
         let about = question.about;
         self.answered(now, (source, at));
-        // A replica that answers well is asked again.
         self.turn -= usize::from(about == About::Missing);
         Some((from, records))
     }
 
-    /// Copied records are being written, with the tickets after `after` up to `last`.
     pub(super) fn writing(&mut self, after: Ticket, last: Ticket) {
         if let Some(Question { writing: Some(writing), .. }) = &mut self.question {
             (writing.after, writing.last) = (after, last);
         }
     }
 
-    /// Whether it may be written now that nothing is missing any more. If there is no room for
-    /// that, it is tried again later.
+    /// Whether to write now that nothing is missing. Rate-limited, since the store may be full.
     pub(super) fn may_finish(&mut self, now: Time) -> bool {
         let may = now >= self.retry_at;
         if may {
@@ -364,7 +327,6 @@ impl CatchUp {
         may
     }
 
-    /// The other replica's trim point is known now.
     pub(super) fn learned_trim(&mut self, now: Time, request: u64) {
         if let Some((_, source, at)) = self.asked(request) {
             self.answered(now, (source, at));
@@ -374,8 +336,8 @@ impl CatchUp {
         }
     }
 
-    /// Another replica does not know, or hold, what it was asked for. A position that no member of
-    /// the view knows is lost: an operator accepted that.
+    /// The other replica does not know or hold the range. If no member knows the trim point, an
+    /// operator accepted its loss.
     pub(super) fn not_there(&mut self, now: Time, request: u64) {
         let Some((Question { about: About::Trim, .. }, source, _)) = self.asked(request) else {
             return self.refused(now, request, true);
@@ -387,8 +349,8 @@ impl CatchUp {
         self.learned_trim(now, request);
     }
 
-    /// Another replica cannot help with this: for now, or because it is outside the view and
-    /// `lacks` that, too. One that says so late does not end what others are asked.
+    /// The other replica cannot help now, or is outside the view and `lacks` the record. A late
+    /// refusal does not end the wait for a later request.
     pub(super) fn refused(&mut self, now: Time, request: u64, lacks: bool) {
         let Some((question, source, at)) = self.asked(request) else { return };
         let (range, about, decided_by) = (question.range, question.about, question.decided_by);
@@ -407,7 +369,7 @@ impl CatchUp {
         }
     }
 
-    /// All writes up to `ticket` are done. Returns what is still missing if that became less.
+    /// Returns the new missing range if it shrank.
     pub(super) fn written(
         &mut self,
         ticket: Ticket,
@@ -425,7 +387,6 @@ impl CatchUp {
         missing.map(|missing| missing.above(upto))
     }
 
-    /// A write was refused. If it was one of an answer's, all of that comes again.
     pub(super) fn failed(&mut self, now: Time, ticket: Ticket) {
         let writing = self.question.as_ref().and_then(|question| question.writing);
         if writing.is_some_and(|writing| writing.after < ticket && ticket <= writing.last) {
@@ -434,13 +395,12 @@ impl CatchUp {
         }
     }
 
-    /// Damaged records need not be got below the trim point, nor where they were given up.
     pub(super) fn leave_damage(&mut self, trim: Position, gaps: impl Iterator<Item = Gap> + Clone) {
         self.damage.retain(|position| position >= trim && !gaps.clone().any(|gap| gap.contains(position)));
     }
 }
 
-/// Final records as they are stored: consecutive ones of one view together.
+/// Runs for the store, grouped by deciding view.
 pub(super) fn as_pushed(
     history: &ViewHistory,
     records: Vec<Stored>,
@@ -460,7 +420,7 @@ pub(super) fn as_pushed(
     pushed
 }
 
-/// A map of final positions as it is stored: by the views that decide about them.
+/// Maps for the store, grouped by deciding view.
 pub(super) fn as_mapped(
     history: &ViewHistory,
     from: Position,
@@ -520,7 +480,7 @@ mod tests {
             now = now + PAUSE;
         }
         assert_eq!(asked, [(1, 0), (1, 7), (2, 7)]);
-        // A round takes both in, also while it is not known who has what.
+        // A round asks both replicas, even before either has answered.
         let (mut catch_up, mut now, mut asked) = (CatchUp::default(), Time(1), vec![]);
         [7, 0].iter().for_each(|position| catch_up.add_damaged(Position(*position)));
         while asked.len() < 4 {
@@ -544,7 +504,7 @@ mod tests {
             .iter()
             .flat_map(|(view, runs)| runs.iter().map(|run| (view.0, run.first.0, run.records.len())))
             .collect();
-        // Nobody decides about 0 any more: it is trimmed.
+        // No view decides about 0 any more: it is trimmed.
         assert_eq!(shown, [(1, 2, 2), (1, 5, 1), (4, 6, 2)]);
     }
 
@@ -552,9 +512,9 @@ mod tests {
         nodes.map(|node| Member { node: NodeId(node), incarnation: Incarnation(1) })
     }
 
-    /// Node 5 says that it lacks the record; node 9, which the view does without, that it does not
-    /// know it as final, unless it says nothing. Returns how often they are asked, and how often
-    /// the latter is told to stay, within so many seconds.
+    /// Node 5 lacks the record. Node 9, outside the view, refuses (`answers`) or is silent until it
+    /// has the record at `has` ms. Returns the numbers of questions to node 5, of questions to node
+    /// 9, and of notices to node 9.
     fn sought(seconds: u64, answers: bool, has: Option<u64>) -> (CatchUp, [usize; 3]) {
         let (others, left, mut catch_up) = (members([5]), members([5, 9]), CatchUp::default());
         let named = |replicas: &[Member]| ShardMembers {
@@ -596,13 +556,12 @@ mod tests {
 
     #[test]
     fn a_replica_outside_the_view_stays_as_long_as_it_may_have_what_is_damaged() {
-        // It does not know it as final, or it is not there: so it is for a minute.
         for answers in [true, false] {
             let (catch_up, [member, outside, kept]) = sought(60, answers, None);
             assert!(!catch_up.damage.is_empty() && kept >= 100, "it was told {kept} times to stay");
             assert!((4..20).contains(&outside) && member < 20, "asked {member} and {outside} times");
         }
-        // It is there again, or learned of it.
+        // Node 9 has the record after 20 s.
         let (catch_up, [_, _, kept]) = sought(60, true, Some(20_000));
         assert!(catch_up.damage.is_empty() && (40..100).contains(&kept), "it was told {kept} times to stay");
     }
@@ -618,7 +577,6 @@ mod tests {
             catch_up.refused(now, catch_up.last_request, true);
         }
         assert_eq!((out.len(), catch_up.deadline(None)), (8, None));
-        // Nor is there anybody to ask.
         catch_up.add_damaged(Position(3));
         catch_up.ask(now + TIMEOUT, ShardId(0), (&[], None), Position::ZERO, None, &mut out);
         assert_eq!((out.len(), catch_up.deadline(None)), (8, None));
@@ -626,8 +584,7 @@ mod tests {
 
     #[test]
     fn who_helps_with_what_is_damaged_is_not_who_helps_with_what_is_missing() {
-        // Node 1 has what is missing, and node 2 what is damaged: each is asked for what it has,
-        // however these take turns.
+        // Node 1 has the missing records, and node 2 the damaged ones.
         let others = members([1, 2]);
         let (mut catch_up, mut now) = (CatchUp { trim_is_known: true, ..CatchUp::default() }, Time::ZERO);
         (0..50).for_each(|position| catch_up.add_damaged(Position(position)));
@@ -667,7 +624,6 @@ mod tests {
         assert!(of_missing > 400 && of_missing < 940, "{of_missing} of {}", asked.len());
     }
 
-    /// Asks whenever that is due until `end`, and says when.
     fn ask_until(catch_up: &mut CatchUp, from: u64, end: u64) -> Vec<u64> {
         let others = members([4, 5]);
         let is_asked = |ms: &u64| {
@@ -683,7 +639,7 @@ mod tests {
         let mut catch_up = CatchUp::default();
         catch_up.add_damaged(Position(3));
         assert_eq!(ask_until(&mut catch_up, 0, 4000), [0, 500, 1500, 3500]);
-        // The first of the four, and then those of the others.
+        // The first of the four requests is answered, then a later one.
         let late = Time::ZERO + Duration::from_secs(4);
         assert!(catch_up.records(late, 1, vec![stored(3)], Position(4)).is_some());
         assert!(catch_up.records(late, 2, vec![stored(3)], Position(4)).is_none(), "it is being written");
@@ -693,7 +649,7 @@ mod tests {
         assert_eq!(ask_until(&mut catch_up, 4000, 20_000), [4000, 12_000]);
     }
 
-    /// When the next question is put if the answer to the first took 10 ms until it was written.
+    /// When the next question follows an answer written after 10 ms.
     fn next_after_10_ms(is_pressed: bool) -> Vec<u64> {
         let mut catch_up = CatchUp::default();
         catch_up.add_damaged(Position(3));

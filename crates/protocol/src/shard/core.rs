@@ -1,4 +1,4 @@
-//! The part of a replica that is the same in every ordering, as long as views do not change.
+//! The part of a replica that all orderings share, apart from view changes.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -23,11 +23,11 @@ use crate::roles::{self, RoleEffect};
 
 type Out = Vec<RoleEffect>;
 
-/// A replica without what its ordering decides.
+/// A replica without the part that its ordering decides.
 ///
-/// Invariants: it binds only what is pushed under `memory.claim`, which is not below its view;
-/// `trim` is not above `stable`. That does not go back, unless its store had no room for what told
-/// it more.
+/// Invariants: it binds only batches pushed under `memory.claim`, which is not below its view;
+/// `trim` is not above `stable`. These bounds fall only if the store had no room for the change
+/// that raised them.
 #[derive(Clone, Debug)]
 pub struct Core {
     pub(super) node: NodeId,
@@ -35,58 +35,48 @@ pub struct Core {
     pub(crate) options: Options,
     pub(crate) gate: Gate,
     pub(crate) memory: HardState,
-    /// It takes part in nothing before a view is registered that names it.
     pub(super) restarted: bool,
     pub(crate) stable: Position,
     pub(crate) trim: Position,
-    /// The latest write of the trim point.
     pub(super) trim_write: Ticket,
-    /// The store had no room for it: it is written again before anything relies on it.
+    /// The store had no room for the trim point. It must be written before anything relies on it.
     pub(super) trim_refused: bool,
-    /// Records that only the store knows of.
     pub(super) leftovers: Leftovers,
-    /// A trim that came while a view was being formed, below what is stable.
+    /// Deferred trim of a view change.
     pub(super) wanted_trim: Position,
-    /// The positions that it has still to get from others. An empty range: no records, but how far
-    /// the log is trimmed.
+    /// Positions to copy. An empty range: only the trim point is unknown.
     pub(crate) missing: Option<MissingRange>,
     pub(super) catch_up: CatchUp,
-    /// After a restart everything is read once, to find what is damaged: where that goes on.
+    /// Next position of the scrub, which searches for damage once after a restart.
     pub(super) scrub: Option<Position>,
     pub(super) scrub_at: Time,
-    /// Batches that this replica is primary for, and that are not held everywhere yet.
+    /// Primary: batches that some replica does not hold yet.
     pub(crate) batches: BTreeMap<(ViewNumber, Position), Batch>,
     pub(super) answered: Answered,
-    /// For each view where the last of what was written under it ends.
+    /// End of the durable writes under each view.
     pub(super) ends: BTreeMap<ViewNumber, Position>,
-    /// Writes on their way, oldest first, with what to do when they are durable, and where they
-    /// end.
+    /// Writes in flight, with the end of each.
     pub(super) writes: VecDeque<(Ticket, Write, Position)>,
     pub(super) unstored: Unstored,
-    /// The end of the highest run that was pushed. Only mutations use it.
+    /// End of the highest pushed run, for mutations.
     pub(super) pushed: Position,
     pub(super) readers: Readers,
     pub(super) surveys: Surveys,
     pub(super) reports: Reports,
-    /// Its shard is retired.
     pub(super) retired: Option<Kept>,
-    /// Outside of a view: until when others are taken to need what it holds.
+    /// Outside of a view: until when other replicas may need the records.
     pub(super) needed_until: Time,
-    /// Too much waits for the disk.
     pub(crate) pressed: bool,
 }
 
-/// The retired shard of a replica.
 #[derive(Clone, Debug)]
 pub(super) struct Kept {
-    /// The last view that the shard was in.
     pub(super) of: ViewNumber,
-    /// The shard has no positions from there on.
+    /// Exclusive end of the shard's positions.
     pub(super) until: Position,
-    /// Where that begins which an operator gave up before `until`; otherwise the same. The replica
-    /// has what the shard has when it knows all below to be final.
+    /// Start of the positions before `until` that an operator gave up; otherwise `until`. The
+    /// replica is complete when everything below is final here.
     pub(super) ends: Position,
-    /// The replicas that keep the shard's records, or are to copy them.
     pub(super) copies: Vec<Member>,
 }
 
@@ -94,22 +84,18 @@ pub(super) struct Kept {
 pub(crate) struct Batch {
     leader: Address,
     held_here: bool,
-    /// The backups that have not answered.
     pub(crate) backups: BTreeSet<NodeId>,
-    /// Ids whose records no replica has.
     voids: Vec<IdRun>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Write {
-    /// Our own copy of a batch that we are primary for.
     Primary(ViewNumber, Position),
-    /// A backup's copy.
+    /// The address is the primary's.
     Backup(Address, ViewNumber, Position),
 }
 
 impl Write {
-    /// The view that the batch is pushed in.
     fn view(self) -> ViewNumber {
         let (Self::Primary(view, _) | Self::Backup(_, view, _)) = self;
         view
@@ -117,7 +103,7 @@ impl Write {
 }
 
 impl Core {
-    /// Rebuilds it from its store, as [`Replica::recover`](super::Replica::recover) says.
+    /// See [`Replica::recover`](super::Replica::recover).
     pub(crate) fn recover(
         me: Member,
         shard: ShardId,
@@ -128,8 +114,7 @@ impl Core {
         memory.incarnation = me.incarnation;
         let forgetful = options.mutates(Mutation::ConfirmBeforeSync);
         let waits = !(forgetful && memory.config.durability == Durability::Disk);
-        // Only what is stable is trimmed, and what no view decides about is: a store may have kept
-        // one of them and not the others.
+        // The store may have kept only one of these bounds.
         let trim = recovery.trim.max(memory.history.start());
         let stable = recovery.stable.max(trim);
         Some(Self {
@@ -168,7 +153,6 @@ impl Core {
         })
     }
 
-    /// When something is due that is the same in every ordering.
     pub(super) fn deadline(&self) -> Option<Time> {
         let report = self.wants_view().then_some(self.reports.deadline());
         let copy = if gets_records(self) { self.catch_up.deadline(copies(self)) } else { None };
@@ -176,7 +160,6 @@ impl Core {
         [report, copy, scrub, self.readers.deadline()].into_iter().flatten().min()
     }
 
-    /// One that takes part in no view says so.
     pub(super) fn report(&mut self, now: Time, out: &mut Out) {
         if self.wants_view() {
             let me = self.me();
@@ -184,11 +167,10 @@ impl Core {
         }
     }
 
-    /// Whether it takes part in no view, and that may change. A replica of a retired shard asks as
-    /// long as it may learn more.
+    /// Whether the replica takes part in no view and a report may change that.
     fn wants_view(&self) -> bool {
         let is_owed = |kept: &Kept| self.stable < kept.ends && self.missing.is_none() && self.is_named();
-        // An earlier view left it behind, and it may hold what the copies of the shard lack.
+        // The shard's last view is later: the replica may hold records that the copies lack.
         let is_unknown = |kept: &Kept| kept.of > self.view_number() && self.view_number() > ViewNumber::NONE;
         !self.is_open() && self.retired.as_ref().is_none_or(|kept| is_owed(kept) || is_unknown(kept))
     }
@@ -201,29 +183,28 @@ impl Core {
         Member { node: self.node, incarnation: self.memory.incarnation }
     }
 
-    /// Whether the latest view that it knows names this incarnation.
+    /// Whether the latest known view names this incarnation.
     pub(crate) fn is_named(&self) -> bool {
         self.members().is_some_and(|members| members.replicas.contains(&self.me()))
     }
 
-    /// The retired shard that the replica keeps: it knows the last view that the shard was in, and
-    /// so what it lacks.
+    /// The retired shard, if the replica knows the shard's last view and thus its own missing
+    /// range.
     pub(super) fn kept(&self) -> Option<&Kept> {
         self.retired.as_ref().filter(|kept| kept.of == self.view_number())
     }
 
-    /// Whether it takes part in a view.
     pub(crate) fn is_open(&self) -> bool {
         !self.restarted && self.is_named() && self.memory.claim == self.view_number()
     }
 
-    /// Whether the shard takes no new records.
     pub(crate) fn is_closed(&self) -> bool {
         self.memory.view.as_ref().is_some_and(|view| !view.open_shards().contains(&self.shard))
     }
 
     pub(super) fn bounds<'a>(&self, path: &'a dyn DataPath) -> Bounds<'a> {
-        // One that no view counts on may give out what it knows as final, for want of anybody else.
+        // A replica that no view names serves its unverified trim point: no other replica may be
+        // left.
         let trim_is_known = self.missing.is_none() || !self.is_named() || self.knows_trim();
         let gaps: Vec<Gap> = self.memory.history.gaps_of(self.shard).collect();
         let places = self.memory.config.order.places_by_position();
@@ -242,7 +223,6 @@ impl Core {
             readable,
             predictable,
             memory: path.memory().filter(|_| predicts),
-            // Everything that may be read is called final.
             committed: committed.max(readable),
             mappable,
             trim,
@@ -255,13 +235,12 @@ impl Core {
         }
     }
 
-    /// Whether no other replica could tell it more of the trim point.
+    /// Whether no other replica could report a higher trim point.
     pub(super) fn knows_trim(&self) -> bool {
         let is_alone = self.members().is_some_and(|members| members.replicas == [self.me()]);
         is_alone || self.catch_up.knows_trim() || self.options.mutates(Mutation::TrimForgotten)
     }
 
-    /// Below this, readers may see what is bound.
     fn readable(&self, path: &dyn DataPath) -> Position {
         if self.options.mutates(Mutation::ReadsUnstable) {
             self.stable.max(self.pushed)
@@ -272,13 +251,13 @@ impl Core {
         }
     }
 
-    /// Whether the replica obeys pushes of `view`. If that view is over, it tells the sender so.
+    /// Whether the replica obeys pushes of `view`. Notifies the sender of an old view.
     pub(crate) fn accepts(&self, from: Address, view: ViewNumber, out: &mut Out) -> bool {
         let skipped = self.options.mutates(Mutation::FenceSkipped);
         if view < self.memory.claim && !skipped {
             send(from, self.fenced(), out);
         }
-        // An incarnation that the view does not name may have lost records that the view counts on.
+        // An unnamed incarnation may have lost records that the view relies on.
         let is_counted_on =
             if view == self.view_number() { self.is_named() } else { view > self.reports.cannot_start() };
         view == self.memory.claim && is_counted_on || skipped
@@ -288,11 +267,10 @@ impl Core {
         Message::Fenced { claim: self.memory.claim, incarnation: self.memory.incarnation, held: self.held() }
     }
 
-    /// The state that it brings to a view change.
     pub(crate) fn held(&self) -> Held {
         let view = if self.is_named() { self.view_number() } else { ViewNumber::NONE };
         let knows = self.view_number();
-        // The role that orders says how far the log goes, unless it does not outlive the view.
+        // In other orderings, the ordering role reports the end of the log.
         let is_asked = !self.memory.config.order.properties().keeps_order;
         let end = match &self.memory.view {
             Some(known) if is_asked => self.end_under(view).max(known.start),
@@ -337,8 +315,7 @@ impl Core {
         }
     }
 
-    /// Primary: a batch is to be held here and on the backups. One that is sent again goes on where
-    /// it is. Says whether it is held here.
+    /// Primary: starts or continues a batch. Returns whether this replica holds it.
     pub(crate) fn begin_batch(
         &mut self,
         leader: Address,
@@ -352,13 +329,12 @@ impl Core {
         let known = self.batches.entry(name).or_insert(batch);
         known.leader = leader;
         if !known.held_here {
-            // A write that failed may have been of a record that no replica has any more.
+            // A failed write may have contained a record that no replica has any more.
             known.voids = voids;
         }
         known.held_here
     }
 
-    /// Writes records at their positions.
     pub(super) fn hold_records(
         &mut self,
         path: &mut dyn DataPath,
@@ -371,8 +347,7 @@ impl Core {
         self.hold(path, write, end, StorageCommand::Bind { view, runs }, out)
     }
 
-    /// Writes a batch that reaches `end`, unless the very same write is on its way already. Returns
-    /// the write if it did.
+    /// Writes a batch. Returns `None` if the same write is in flight.
     pub(crate) fn hold(
         &mut self,
         path: &mut dyn DataPath,
@@ -399,7 +374,7 @@ impl Core {
         Some(ticket)
     }
 
-    /// A batch is final here already, and so held.
+    /// Notes that this replica holds the batch, durably or as final records, and answers.
     pub(crate) fn finish_write(&mut self, write: Write, out: &mut Out) {
         match write {
             Write::Primary(view, batch) => {
@@ -415,7 +390,7 @@ impl Core {
         }
     }
 
-    /// All writes up to this ticket are as durable as the log promises.
+    /// All writes up to this ticket are at the log's durability level.
     pub(super) fn persisted(&mut self, path: &mut dyn DataPath, ticket: Ticket, out: &mut Out) {
         self.gate.persisted(ticket, out);
         self.unstored.stored(ticket);
@@ -423,7 +398,7 @@ impl Core {
         self.copied(path, ticket, out);
         while self.writes.front().is_some_and(|(written, ..)| *written <= ticket) {
             let (_, write, end) = self.writes.pop_front().expect("the front was just seen");
-            // A view change may go by where this ends, so only what is written counts.
+            // A view change may use this end, so only durable writes count.
             self.note_end(write.view(), end);
             self.finish_write(write, out);
         }
@@ -446,7 +421,7 @@ impl Core {
         }
     }
 
-    /// Believes a leader of the registered view. Says whether it could.
+    /// Accepts the bound of a registered view's leader. Returns `false` for other views.
     pub(crate) fn learn_stable(
         &mut self,
         path: &mut dyn DataPath,
@@ -458,13 +433,12 @@ impl Core {
         if view != self.view_number() && !early {
             return false;
         }
-        // Where each replica gives out what it has itself, it does not go by others.
+        // With an applied prefix, a replica serves only its own store.
         let stable = path.applied().map_or(stable, |applied| stable.min(applied.end));
         self.advance_stable(path, stable, out);
         true
     }
 
-    /// Primary: tells the backups what became stable without a batch that would carry it.
     pub(crate) fn pass_on_stable(&self, view: ViewNumber, out: &mut Out) {
         let Some(members) = self.members().filter(|members| members.primary() == self.me()) else { return };
         for backup in &members.replicas[1..] {
@@ -473,7 +447,7 @@ impl Core {
         }
     }
 
-    /// Primary: a backup says how far it knows, because it was asked for more.
+    /// Primary: a reader asked the backup for positions above its bound.
     pub(super) fn inform_backup(&self, from: Address, view: ViewNumber, known: Position, out: &mut Out) {
         let is_primary = self.members().is_some_and(|members| members.primary() == self.me());
         if is_primary && view == self.view_number() && view == self.memory.claim && known < self.stable {
@@ -481,19 +455,18 @@ impl Core {
         }
     }
 
-    /// Backup: what the primary sent may have been lost.
+    /// Backup: the primary's bound may have been lost.
     pub(super) fn ask_primary(&self, out: &mut Out) {
         let Some(members) = self.members().filter(|members| members.primary() != self.me()) else { return };
         let to = Address::Node(members.primary().node, Endpoint::Shard(self.shard));
         send(to, Message::StableKnown { view: self.view_number(), stable: self.stable }, out);
     }
 
-    /// The replicas of the shard in the latest view that this one knows.
     pub(crate) fn members(&self) -> Option<&ShardMembers> {
         self.memory.view.as_ref()?.shard(self.shard)
     }
 
-    /// More is final: the store is to know it.
+    /// Raises and stores the bound.
     pub(crate) fn advance_stable(&mut self, path: &mut dyn DataPath, stable: Position, out: &mut Out) {
         if stable > self.stable {
             self.gate.store(StorageCommand::Stable(stable), out);
@@ -501,7 +474,7 @@ impl Core {
         }
     }
 
-    /// More is final, and the store knows it from something else.
+    /// Raises the bound, which the store knows from another write.
     pub(super) fn raise_stable(&mut self, path: &mut dyn DataPath, stable: Position, out: &mut Out) {
         if stable > self.stable {
             self.stable = stable;
@@ -511,21 +484,17 @@ impl Core {
         }
     }
 
-    /// More may be read: readers that wait for it get it.
     pub(crate) fn feed_readers(&mut self, path: &dyn DataPath, out: &mut Out) {
         self.readers.stable_advanced(&self.bounds(path), out);
     }
 
-    /// More may be predicted, or what is predicted became final: readers that take predictions are
-    /// told.
     pub(crate) fn predict(&mut self, path: &dyn DataPath, out: &mut Out) {
         if self.readers.take_predictions() {
             self.readers.predicted(&self.bounds(path), out);
         }
     }
 
-    /// Has the store read `from..end` for the data path, as much as one read takes. `question`
-    /// comes back with the outcome.
+    /// Reads for the data path, at most one store read. `question` comes back with the outcome.
     pub(crate) fn look_up(&mut self, question: u64, from: Position, end: Position, out: &mut Out) {
         self.readers.read_own(question, from, end, out);
     }
@@ -534,13 +503,12 @@ impl Core {
         self.members().is_some_and(|members| members.primary() == self.me())
     }
 
-    /// Records were written under this view up to there.
     pub(crate) fn note_end(&mut self, view: ViewNumber, end: Position) {
         let known = self.ends.entry(view).or_default();
         *known = end.max(*known);
     }
 
-    /// Where what was written under this view ends.
+    /// Zero without writes under this view.
     pub(crate) fn end_under(&self, view: ViewNumber) -> Position {
         self.ends.get(&view).copied().unwrap_or_default()
     }

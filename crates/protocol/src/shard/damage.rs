@@ -1,5 +1,4 @@
-//! The records that a replica's disk damaged: which of them is asked for next, and which replicas
-//! said that they do not have it either.
+//! A replica's damaged records: the order of repair, and the replicas that lack them too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,38 +7,35 @@ use seriatim_model::{NodeId, Position, Time, ViewNumber};
 
 use crate::parts::Backoff;
 
-/// How many are remembered at once; others are found again when they are read.
+/// Limit of records. A later read finds the others again.
 const MOST: usize = 1024;
-/// How long a record is left alone after all replicas were asked for it in vain; doubled each time.
+/// Pause after a round of all replicas without success; doubles each time.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
 const PAUSE_MOST: Duration = Duration::from_secs(20);
-/// How often all members are asked for a record which nobody outside the view may have: 25 seconds.
-/// A member gets what it lacks itself meanwhile.
+/// Rounds for a record that no outside replica may have: 12.7 seconds of pauses, in which a member
+/// may repair its own copy.
 const MOST_ROUNDS: u32 = 8;
 
-/// The damaged records.
-///
-/// Invariant: no more than [`MOST`] are remembered.
+/// Invariant: at most [`MOST`] records.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Damage {
-    /// By when each is due, and so those first that were not asked of all yet.
+    /// By due time: records without a full round come first.
     sought: BTreeMap<(Time, Position), Sought>,
-    /// The replica that gave out the last one: it is asked first for the next.
+    /// The replica that served the last repair is asked first.
     helper: Option<NodeId>,
 }
 
 #[derive(Clone, Debug)]
 struct Sought {
-    /// How many replicas were asked in this round, of how many.
+    /// Replicas asked in this round; `sources` is the size of the round.
     asked: usize,
     sources: usize,
-    /// How many rounds came to nothing.
     rounds: u32,
     backoff: Backoff,
-    /// The view that decides about the position, once it was asked for: replicas outside the view
-    /// have it only if they know that.
+    /// The view that decides about the position, once known. An outside replica has the record only
+    /// if it knows that view.
     decided_by: Option<ViewNumber>,
-    /// The replicas outside the view that said that they do not have it: they get nothing any more.
+    /// Outside replicas that lack the record. They do not copy it any more.
     lacking: BTreeSet<NodeId>,
 }
 
@@ -51,8 +47,7 @@ impl Default for Sought {
 }
 
 impl Damage {
-    /// A record was found damaged. Where there is no room, it takes the place of the one that is
-    /// asked for least.
+    /// A full list drops the record with the longest pause, if any.
     pub(super) fn add(&mut self, position: Position) {
         if self.key(position).is_some() {
             return;
@@ -71,7 +66,6 @@ impl Damage {
         self.sought.keys().find(|(_, damaged)| *damaged == position).copied()
     }
 
-    /// The record to ask for next, and when.
     pub(super) fn next(&self) -> Option<(Time, Position)> {
         self.sought.keys().next().copied()
     }
@@ -80,8 +74,7 @@ impl Damage {
         self.sought.is_empty()
     }
 
-    /// Whether the replica `node` outside the view may have one of them whole. The view `last` was
-    /// the last that named it.
+    /// Whether an outside replica, last named by view `last`, may have one of the records.
     pub(super) fn may_be_had_from(&self, node: NodeId, last: ViewNumber) -> bool {
         let may_have = |sought: &Sought| {
             !sought.lacking.contains(&node) && sought.decided_by.is_none_or(|view| view <= last)
@@ -89,8 +82,7 @@ impl Damage {
         self.sought.values().any(may_have)
     }
 
-    /// The replica to ask for this record, of the `members` and of those `outside` that answer:
-    /// each in its turn, and so a round takes all of them in.
+    /// The replica to ask next. A round asks each of `members` and `outside` once.
     pub(super) fn source(
         &mut self,
         position: Position,
@@ -109,16 +101,15 @@ impl Damage {
         source
     }
 
-    /// The replica `node` outside the view does not have this record either.
     pub(super) fn note_lack(&mut self, node: NodeId, position: Position) {
         if let Some(sought) = self.key(position).and_then(|key| self.sought.get_mut(&key)) {
             sought.lacking.insert(node);
         }
     }
 
-    /// This record was not given out by the replica that was asked, or there is none. It is given
-    /// up after some rounds if nobody of those `outside` may have it that know what decides about
-    /// it.
+    /// The record was not served. At the end of a round, schedules the next one or, after
+    /// [`MOST_ROUNDS`], drops the record if no replica in `outside` may have it. `outside` lists
+    /// the former replicas that know the deciding view.
     pub(super) fn in_vain(
         &mut self,
         now: Time,
@@ -141,19 +132,17 @@ impl Damage {
         }
     }
 
-    /// The replica `helper` gave this one out: it is whole again.
     pub(super) fn mended(&mut self, position: Position, helper: NodeId) {
         self.helper = Some(helper);
         self.retain(|damaged| damaged != position);
     }
 
-    /// Other replicas are asked from now on.
+    /// Restarts all searches in a new view.
     pub(super) fn ask_anew(&mut self) {
         let positions = std::mem::take(&mut self.sought).into_keys().map(|(_, position)| position);
         self.sought = positions.map(|position| ((Time::ZERO, position), Sought::default())).collect();
     }
 
-    /// Only these positions need be got.
     pub(super) fn retain(&mut self, is_needed: impl Fn(Position) -> bool) {
         self.sought.retain(|(_, position), _| is_needed(*position));
     }
@@ -173,7 +162,6 @@ mod tests {
         nodes.map(NodeId)
     }
 
-    /// All that answer are asked for the record in vain.
     fn round(damage: &mut Damage, now: Time, members: &[NodeId], outside: &[NodeId]) -> Vec<u32> {
         let Some((_, position)) = damage.next() else { return vec![] };
         let mut asked = vec![];
@@ -190,7 +178,7 @@ mod tests {
         let mut damage = Damage::default();
         (0..=MOST as u64).for_each(|position| damage.add(Position(position)));
         assert_eq!((damage.sought.len(), positions(&damage).last()), (MOST, Some(&(MOST as u64 - 1))));
-        // One that nobody gives out makes room.
+        // A record that no replica serves makes room.
         round(&mut damage, Time(1), &nodes([2]), &[]);
         damage.add(Position(5000));
         assert_eq!((damage.sought.len(), positions(&damage).last()), (MOST, Some(&5000)));
@@ -203,7 +191,7 @@ mod tests {
         let (mut damage, members, outside) = (Damage::default(), nodes([2]), nodes([3, 4]));
         damage.add(Position(4));
         damage.note_lack(NodeId(3), Position(4));
-        // The other does not say so, for however long.
+        // Node 4 never reports lacking it.
         for _ in 0..4 * MOST_ROUNDS {
             damage.source(Position(4), (&members, &outside), VIEW);
             damage.in_vain(Time(0), Position(4), outside.into_iter());

@@ -1,9 +1,7 @@
-//! Replicas outside the present view that may hold a record whole which its members do not: one
-//! that stood in for another that was back soon, or one that was replaced.
+//! Former replicas, outside the present view, that may hold a record that its members lack.
 //!
-//! A member asks them for missing or damaged records after the other members, and tells them that
-//! they may be needed as long as it misses something, or has something damaged that they did not
-//! say to lack, too: so no controller dismisses them.
+//! A member asks them for missing or damaged records after the other members. While they may have
+//! such a record, it sends them notices, so that no controller dismisses them.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -16,35 +14,31 @@ use super::core::send;
 use super::message::Message;
 use crate::roles::RoleEffect;
 
-/// How many are remembered, and how many questions in a row one may leave unanswered.
+/// Limits of replicas, and of consecutive unanswered questions to one.
 const MOST: usize = 8;
 const MOST_UNANSWERED: u32 = 4;
-/// The number of a read that asks for nothing. No question has it, and so the answer answers none.
+/// Request number of a notice, an empty read. No question uses it.
 const KEEPS: u64 = 0;
-/// How often a member tells them that they may be needed.
 const KEEP_EVERY: Duration = Duration::from_millis(500);
-/// For how long after a word of a replica one counts as needed. Longer than a replica waits before
-/// it begins to copy.
+/// How long a notice protects a replica. Longer than a new replica waits before catch-up.
 pub(super) const NEEDED_FOR: Duration = Duration::from_secs(3);
 const _: () = assert!(NEEDED_FOR.as_millis() > 4 * KEEP_EVERY.as_millis());
 
-/// The replicas that views left behind, those first that were left first.
+/// In the order in which views left them behind.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Former {
     left: VecDeque<Left>,
-    /// When those were told that may be needed that this member needs, ...
     kept_at: Option<Time>,
-    /// ... and when all of them were, for another replica.
+    /// When notices were last sent for another replica.
     kept_for_another_at: Option<Time>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Left {
     member: Member,
-    /// The last view that named it. It knows what that view or an earlier one decides: no view
-    /// gives a position two records.
+    /// The last view that named the replica. It knows the decisions of that view and earlier ones:
+    /// no view gives a position two records.
     view: ViewNumber,
-    /// How many questions in a row it left unanswered.
     unanswered: u32,
 }
 
@@ -56,7 +50,7 @@ impl Left {
 }
 
 impl Former {
-    /// After the view that named the replicas `before`, this one names those of `now`.
+    /// View `view` named `before`; its successor names `now`.
     pub(super) fn succeed(&mut self, view: ViewNumber, before: &ShardMembers, now: &ShardMembers) {
         let is_in = |members: &ShardMembers, member: &Member| members.replicas.contains(member);
         self.left.retain(|left| !is_in(before, &left.member) && !is_in(now, &left.member));
@@ -66,13 +60,11 @@ impl Former {
         self.left.drain(..too_many);
     }
 
-    /// The replicas that know what this view decides.
     pub(super) fn that_know(&self, view: Option<ViewNumber>) -> impl Iterator<Item = NodeId> {
         self.knowing(view).map(|left| left.member.node)
     }
 
-    /// The same without those that left questions unanswered: these are asked again when they are
-    /// heard.
+    /// Excludes silent replicas until they are heard from again.
     pub(super) fn that_answer(&self, view: Option<ViewNumber>) -> impl Iterator<Item = NodeId> {
         let answering = self.knowing(view).filter(|left| left.unanswered < MOST_UNANSWERED);
         answering.map(|left| left.member.node)
@@ -82,14 +74,12 @@ impl Former {
         self.left.iter().filter(move |left| view.is_some_and(|view| left.view >= view))
     }
 
-    /// When those that may be needed are told so next, if there are any.
     pub(super) fn keeps_at(&self) -> Option<Time> {
         (!self.left.is_empty()).then_some(keeps_at(self.kept_at))
     }
 
-    /// This member lacks something: it tells the replicas outside the view that `may_have` it that
-    /// they may be needed, now and then; also one that does not answer, which may be back. A
-    /// replica is told with the last view that named it.
+    /// Sends notices to replicas that `may_have` this member's missing records. Silent replicas may
+    /// return.
     pub(super) fn keep(
         &mut self,
         now: Time,
@@ -104,8 +94,6 @@ impl Former {
         }
     }
 
-    /// Another replica of the shard is catching up: this member tells all replicas outside the
-    /// view.
     pub(super) fn keep_for_another(
         &mut self,
         now: Time,
@@ -118,8 +106,7 @@ impl Former {
         }
     }
 
-    /// The node hosts this incarnation of the shard's replica, or none (0): one that was dismissed
-    /// has nothing any more.
+    /// Drops a dismissed replica: the node hosts another incarnation, or none (0).
     pub(super) fn hosts(&mut self, from: Address, incarnation: Incarnation) {
         let is_gone = |left: &Left| {
             matches!(from, Address::Node(node, _) if node == left.member.node)
@@ -128,15 +115,14 @@ impl Former {
         self.left.retain(|left| !is_gone(left));
     }
 
-    /// A node answered this request. If that only told it that it may be needed, it can be asked
-    /// again.
+    /// A replica that answers a notice can be asked again.
     pub(super) fn heard(&mut self, from: Address, request: u64) {
         if let (Address::Node(node, _), KEEPS) = (from, request) {
             self.note(node, true);
         }
     }
 
-    /// The replica that was asked last there did not answer in time; or one there did.
+    /// Counts consecutive missing answers of the node.
     pub(super) fn note(&mut self, node: NodeId, answers: bool) {
         for left in self.left.iter_mut().filter(|left| left.member.node == node) {
             left.unanswered = if answers { 0 } else { left.unanswered + 1 };
@@ -169,7 +155,6 @@ mod tests {
         former.succeed(ViewNumber(4), &members(&[1, 3]), &members(&[1, 4]));
         assert_eq!((that_answer(&former, 1), that_answer(&former, 2)), (vec![2, 3], vec![3]));
         assert_eq!(that_answer(&former, 5), []);
-        // It is a member again.
         former.succeed(ViewNumber(5), &members(&[1, 4]), &members(&[1, 2]));
         assert_eq!((that_answer(&former, 1), that_answer(&former, 5)), (vec![3, 4], vec![4]));
     }

@@ -1,9 +1,9 @@
-//! Records by id that a store holds and its replica does not know of: they had positions that no
-//! later view counts. They would keep the segments that they are in, and all later ones, for ever.
+//! Records by id that a store holds and its replica does not know: no later view counts their
+//! positions. Left alone, they would keep their segments and all later ones permanently.
 //!
-//! A member of a view drops them whenever it is asked what its store takes, and with the first trim
-//! after a restart or in another view. A replica that a view does without, and whose node has no
-//! room, drops them when that view's replicas have trimmed: its store is asked for them then.
+//! A member drops them at each measurement of its store, and with the first trim after a restart or
+//! in a new view. A replica outside of the view, on a node without room, drops them after that
+//! view's replicas have trimmed.
 
 use seriatim_model::{IdRun, Ticket, ViewNumber};
 
@@ -11,15 +11,13 @@ use super::core::Core;
 use super::path::DataPath;
 use crate::roles::RoleEffect;
 
-/// The knowledge that a replica outside of all views has of them.
 #[derive(Clone, Debug)]
 pub(super) struct Leftovers {
-    /// Whether there may be some although no more was trimmed: after a restart, in another view, or
-    /// since there was no room to drop them.
+    /// Whether leftovers may exist without a new trim: after a restart, in another view, or after a
+    /// refused drop.
     may_be: bool,
-    /// The question to the store, and the view that does without the replica.
+    /// The question to the store, and the view without the replica.
     asked: Option<(Ticket, ViewNumber)>,
-    /// The writes that drop them: those after one ticket and up to another.
     dropped: (Ticket, Ticket),
 }
 
@@ -30,28 +28,25 @@ impl Default for Leftovers {
 }
 
 impl Leftovers {
-    /// The replica takes part in another view, or knows of one that it does not take part in.
+    /// The replica entered, or learned of, another view.
     pub(super) fn in_another_view(&mut self) {
         self.may_be = true;
     }
 
-    /// A write was refused.
     pub(super) fn failed(&mut self, ticket: Ticket) {
         let (after, last) = self.dropped;
         self.may_be |= after < ticket && ticket <= last;
     }
 }
 
-/// The log is trimmed, and this replica is a member of its view: asks the store what it holds,
-/// unless it did since its restart and in this view.
+/// A member's log is trimmed: asks the store for its ids, once per restart and view.
 pub(super) fn ask_as_member(core: &mut Core, out: &mut Vec<RoleEffect>) {
     if std::mem::take(&mut core.leftovers.may_be) {
         core.measure(out);
     }
 }
 
-/// The replicas of this view, which does without this one, have trimmed: asks the store what it
-/// holds, if that `is_news`.
+/// The replicas of `view`, which excludes this one, have trimmed: asks the store for its ids.
 pub(super) fn ask(core: &mut Core, view: ViewNumber, is_news: bool, out: &mut Vec<RoleEffect>) {
     if is_news || core.leftovers.may_be {
         core.leftovers.may_be = false;
@@ -59,7 +54,7 @@ pub(super) fn ask(core: &mut Core, view: ViewNumber, is_news: bool, out: &mut Ve
     }
 }
 
-/// The store has said which ids it holds. It keeps what has a position still.
+/// Drops the store's ids that the replica does not know.
 pub(super) fn measured(
     core: &mut Core,
     path: &mut dyn DataPath,
@@ -68,7 +63,7 @@ pub(super) fn measured(
     out: &mut Vec<RoleEffect>,
 ) {
     let asked = core.leftovers.asked.take_if(|(asked, _)| *asked == ticket);
-    // Another view that is being formed since may count on them.
+    // A later view change may rely on them.
     let is_wanted = asked.is_some_and(|(_, view)| core.memory.claim <= view);
     if ids.is_empty() || !(core.is_open() || is_wanted) {
         return;

@@ -1,39 +1,36 @@
-//! The shard contract: what the sequencing layer, the controller and readers may ask of a shard.
+//! The shard contract: requests of the sequencing layer, the controller and readers to a shard.
 //!
-//! An ordering sees a shard only through [`Message`], and the messages of its own data path
-//! (`ShardMessage` in its folder). Ours is a primary and any number of backups
-//! ([`primary_backup::Replica`]); an adapter to something that exists (a Kafka partition, say)
-//! answers the same messages and has to keep the same promises:
+//! An ordering reaches a shard only through [`Message`] and the messages of its own data path
+//! (`ShardMessage` in its folder). Our shard is a primary with any number of backups
+//! ([`primary_backup::Replica`]). An adapter to an existing system (a Kafka partition, say) answers
+//! the same messages and keeps the same promises:
 //!
-//! * **bind**: hold records at given positions, tagged with the view that pushed them; answer
-//!   `Bound` only when they are as durable as the log promises, on every replica. Batches may
-//!   arrive more than once and in any order; binding again what is bound changes nothing.
+//! * **bind**: hold records at given positions, tagged with the view that pushed them. Answer
+//!   `Bound` only when every replica holds them at the log's durability level. Batches may arrive
+//!   repeatedly and in any order; binding is idempotent.
 //! * **put, order** (only where clients put records themselves): hold records that have no
-//!   positions yet; answer `Stored` when they are as durable as the log promises, on this replica,
-//!   and only in a view that it takes part in. An order is a `bind` of ids. An id whose record no
-//!   replica has becomes a no-op on all of them, `Bound` lists it, and no replica acknowledges its
-//!   record from then on.
+//!   positions yet. Answer `Stored` when this replica holds them at the log's durability level, and
+//!   only in a view that it takes part in. An order is a `bind` of ids. An id whose record no
+//!   replica has becomes a no-op on all of them; `Bound` lists it, and no replica acknowledges its
+//!   record afterwards.
 //! * **write** (only where positions are given out before records are written): hold a record at
-//!   its position, once; answer `Written` when it is as durable as the log promises, on this
-//!   replica, or say which other record is there. The primary fills an overdue position, with the
-//!   record that some replica holds or with a no-op. Until a view is registered no client writes in
-//!   it; by then everything below its start is written on all replicas (`Flush`).
-//! * **fence**: after `Fenced { claim }`, durably, nothing of a lower view is bound and no `Stable`
-//!   of a lower view is believed. Nothing that was bound is dropped: an attempt that dies must
-//!   leave everything as it found it.
-//! * **install history**: per position there may be versions from several views. The valid one is
-//!   that of the latest *registered* view whose `first` is at or below the position. The registered
-//!   history comes with `Registered`. A store that can only append (Kafka) writes the versions one
-//!   after another and keeps the history beside them.
-//! * **stable**: positions below it are final. Only they are ever given to a reader.
-//! * **read, subscribe**: valid records of this shard at positions below `stable`, in order. `upto`
-//!   in an answer says: everything of this shard below it, from where the reader asked on, has been
-//!   given.
-//! * **trim**: positions below are gone for good, on every replica, durably.
+//!   its position, once. Answer `Written` when this replica holds it at the log's durability level,
+//!   or name the other record at that position. The primary fills an overdue position with a record
+//!   that some replica holds, or with a no-op. Clients write in a view only after its registration;
+//!   by then all replicas have everything below its start (`Flush`).
+//! * **fence**: after `Fenced { claim }`, durably, bind nothing of a lower view and ignore its
+//!   `Stable`. Drop nothing that was bound: a failed view change leaves the state unchanged.
+//! * **install history**: a position may have versions from several views. The valid version is
+//!   that of the latest *registered* view whose `first` is at or below the position. The history
+//!   comes with `Registered`. A store that can only append (Kafka) writes the versions one after
+//!   another and keeps the history beside them.
+//! * **stable**: positions below it are final. Readers receive only these.
+//! * **read, subscribe**: valid records of this shard at positions below `stable`, in order. An
+//!   answer contains every record of this shard from the requested position to `upto`.
+//! * **trim**: positions below are deleted permanently and durably on every replica.
 //!
-//! A replica is a [`Core`], which knows no ordering, and the [`DataPath`] of its log's ordering:
-//! how records come to it, and when they are final. The core asks no more of a log than what is
-//! true of its positions.
+//! A replica consists of a [`Core`], which knows no ordering, and the [`DataPath`] of its log's
+//! ordering, which decides how records arrive and when they are final.
 //!
 //! ```text
 //! leader          primary          backup          reader

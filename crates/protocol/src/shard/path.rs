@@ -1,4 +1,4 @@
-//! The part of a replica that an ordering decides: how records come to it, and when they are final.
+//! The part of a replica that depends on the ordering: how records arrive, and when they are final.
 
 use std::fmt::Debug;
 
@@ -15,51 +15,45 @@ use crate::roles::{self, RoleEffect};
 
 type Out = Vec<RoleEffect>;
 
-/// The way that records take into a replica of a shard, in one ordering.
+/// The path of records into a shard replica, in one ordering.
 ///
-/// The [`Core`] of the replica does what is the same for all: fence and claim, the stable bound,
-/// trims, what is missing, catch-up, readers, and batches that a primary shares with its backups.
-/// It asks its path, and tells it. A path that keeps nothing needs no method but the first: batches
-/// of records at their positions are the core's.
+/// The [`Core`] does the work that all orderings share and calls these methods. A path without
+/// state needs only `boxed`: the core handles batches of records with positions.
 pub trait DataPath: Debug + Send + Sync {
-    /// A copy.
+    /// Clones the path.
     fn boxed(&self) -> Box<dyn DataPath>;
 
-    /// A message that only some orderings have. A path ignores the messages of others: no client of
-    /// ours sends them.
+    /// Receives a message. A path ignores messages of other orderings.
     fn receive(&mut self, _: &mut Core, _now: Time, _from: Address, _: roles::Message, _: &mut Out) {}
 
-    /// All writes up to this ticket are durable. The batches that waited for that are answered
-    /// after this.
+    /// All writes up to this ticket are durable. The core answers waiting batches afterwards.
     fn persisted(&mut self, _: &mut Core, _: Ticket, _: &mut Out) {}
 
-    /// All writes up to this ticket are in the store. The batches that waited for that were
-    /// answered before.
+    /// All writes up to this ticket are in the store. The core has answered waiting batches.
     fn stored(&mut self, _: &mut Core, _: Ticket, _: &mut Out) {}
 
-    /// Nothing of this write is in the store: there was no room.
+    /// The store had no room for this write.
     fn failed(&mut self, _: &mut Core, _now: Time, _: Ticket, _: &mut Out) {}
 
-    /// A change of what the replica remembers is taken back. It had `applied` so much before.
+    /// The core undoes a change of its state; `applied` is the earlier applied prefix.
     fn taken_back(&mut self, _: &mut Core, _applied: Option<Applied>) {}
 
-    /// A claim that is higher than the view, or a view without the replica: what was begun under
-    /// another does not go on.
+    /// Abandons the view's work: a higher claim or a view without the replica ended it.
     fn stopped(&mut self, _: &mut Core, _: &mut Out) {}
 
-    /// The replica obeys this claim from now on, and has not since its process started.
+    /// The replica obeys this claim, for the first time in this run of its process.
     fn fenced(&mut self, _claim: ViewNumber) {}
 
-    /// Records without positions are not counted on here: none of them will ever get one.
+    /// Drops records without positions: none will ever get one.
     fn discard_unplaced(&mut self, _: &mut Core, _: &mut Out) {}
 
-    /// The replica is fenced for a view change in which it is no member of the view that ends.
+    /// The replica is fenced, and is no member of the view that ends.
     fn passed_over(&mut self, core: &mut Core, out: &mut Out) {
         self.discard_unplaced(core, out);
     }
 
-    /// The positions that the replica misses as a member of this view, which the shard joined at
-    /// `begins`, whatever is trimmed.
+    /// The missing range of a member of this view, including trimmed positions. The shard joined at
+    /// `begins`.
     fn missing(
         &self,
         core: &Core,
@@ -67,75 +61,72 @@ pub trait DataPath: Debug + Send + Sync {
         history: &ViewHistory,
         begins: Position,
     ) -> Option<MissingRange> {
-        // Where the shard had not joined, the replica can miss nothing.
+        // Below `begins` the shard had no records to miss.
         core.held().missing_from(history, view.first).filter(|_| begins < view.first)
     }
 
-    /// Whether the store has everything of this registered view that was there when the view began,
-    /// from its first position on. Only where versions of the view themselves tell that.
+    /// Whether the store has this registered view's whole flush. `false` where versions do not
+    /// tell.
     fn has_flushed(&self, _: &Core, _: &View) -> bool {
         false
     }
 
-    /// It is known that a view was registered that the replica is a member of. It may be over
-    /// already.
+    /// The replica learned of a registered view that names it and may be over.
     fn learned(&mut self, _: &View) {}
 
-    /// A view is registered that the replica takes no part in.
+    /// A view is registered that does not name the replica.
     fn left_out(&mut self) {}
 
-    /// A view is registered that does without the shard, and with what the shard has.
+    /// A view is registered that excludes the shard but counts its records.
     fn retired(&mut self, _: &mut Core, _now: Time, _: Retired, _: &mut Out) {}
 
-    /// The replica is about to take part in a view whose flush began at `first`.
+    /// The replica will take part in a view whose flush began at `first`.
     fn entering(&mut self, _first: Position) {}
 
-    /// The replica takes part in a view from now on, if no higher claim came.
+    /// The replica takes part in a view, unless a higher claim came.
     fn entered(&mut self, _: &mut Core, _now: Time, _: &mut Out) {}
 
-    /// Primary: what may be told of the records that were pushed here in this view, before they are
-    /// final. Nothing, where pushes do not say that.
+    /// Primary: the predictable positions. `None` without predictions.
     fn predicting(&self) -> Option<&Predicting> {
         None
     }
 
-    /// The same, to take note of a write that holds some of them.
+    /// Mutable access to `predicting`.
     fn predicting_mut(&mut self) -> Option<&mut Predicting> {
         None
     }
 
-    /// Primary: below it everything of this shard is known, whether it is final or may still be
-    /// undone by another view. Where nothing is known before it is final, that is what is stable.
+    /// Primary: below it every record of this shard is known, though another view may still undo
+    /// records at or above `stable`. Equals `stable` without predictions.
     fn predictable(&self, core: &Core) -> Position {
         self.predicting().map_or(core.stable, |predicting| predicting.end(core))
     }
 
-    /// Below it everything is final, whether the replica's store has it yet or not.
+    /// Below it everything is final, even if not yet in the store.
     fn committed(&self, core: &Core) -> Position {
         core.stable
     }
 
-    /// Primary: where what is beyond the stable bound is read from, if that is memory. Otherwise it
-    /// is in the store.
+    /// Primary: the memory with records above the stable bound. `None`: they are in the store.
     fn memory(&self) -> Option<&dyn Foretold> {
         None
     }
 
-    /// More is final.
+    /// The stable bound rose.
     fn stable_raised(&mut self, _: &mut Core, _: &mut Out) {}
 
-    /// How far its own store has everything, if each replica gives out what it has itself.
-    /// Otherwise it believes its leader what is final.
+    /// The store's applied prefix, where each replica serves only its own store. `None` where the
+    /// leader announces the stable bound.
     fn applied(&self) -> Option<&Applied> {
         None
     }
 
-    /// How far everything is written on this replica, whatever the others have.
+    /// Below it everything is written on this replica.
     fn written_below(&self, core: &Core) -> Position {
         core.stable
     }
 
-    /// How many records are held that have no positions.
+    /// Number of held records without positions.
     fn unplaced(&self) -> u64 {
         0
     }
@@ -145,7 +136,7 @@ pub trait DataPath: Debug + Send + Sync {
         None
     }
 
-    /// Time passed.
+    /// Runs due work.
     fn timer(&mut self, _: &mut Core, _now: Time, _: &mut Out) {}
 
     /// A connection closed.
@@ -154,36 +145,32 @@ pub trait DataPath: Debug + Send + Sync {
     /// The store found records by their ids.
     fn found(&mut self, _: &mut Core, _: Ticket, _: Vec<(RecordId, Record)>, _: &mut Out) {}
 
-    /// The store answered a question that the replica asked itself.
+    /// The store answered the replica's own read.
     fn looked_up(&mut self, _: &mut Core, _question: u64, _: OwnOutcome, _: &mut Out) {}
 
-    /// The store holds records without final positions under these ids: it is to drop those that
-    /// the replica does not know of.
+    /// Drops those of the store's ids without final positions that the replica does not know.
     fn discard_unknown(&mut self, _: &mut Core, _: Vec<IdRun>, _: &mut Out) {}
 }
 
-/// The place of a shard that is retired.
+/// The position range of a retired shard.
 #[derive(Clone, Copy, Debug)]
 pub struct Retired {
-    /// The view that does without it, and its leader.
     pub(crate) view: ViewNumber,
     pub(crate) leader: Address,
-    /// The last view that it was in, and where what that left ends.
     pub(crate) of: ViewNumber,
     pub(crate) until: Position,
-    /// Where that ends which nobody gave up.
+    /// Start of the positions before `until` that an operator gave up; otherwise `until`.
     pub(crate) ends: Position,
 }
 
-/// The records of a shard that have positions and are not in its store with them yet.
+/// Records of a shard that have positions and are not yet stored under them.
 pub trait Foretold: Debug {
-    /// Everything of this shard in `from..`, as far as it is foretold, and no more than so much;
-    /// and, of what is committed, the positions of all shards that were passed over. `from` is not
-    /// below what is stable.
+    /// This shard's predicted records from `from`, and the committed skipped positions of all
+    /// shards. `from` is at or above the stable bound.
     fn foretold(&self, from: Position, max_records: u32, max_bytes: u32) -> Found;
 
-    /// The positions in `from..upto` of records that were passed over, of any shard: these are
-    /// empty. All is committed there, and nothing is stable.
+    /// Positions in `from..upto`, of any shard, that cuts skipped: they are empty. The range is
+    /// committed and not yet stable.
     fn passed_over(&self, from: Position, upto: Position) -> Vec<Span>;
 }
 

@@ -1,5 +1,4 @@
-//! The positions that a primary may tell readers before they are final: those pushed to it in its
-//! view, without a gap.
+//! The positions that a primary may predict: those pushed to it in its view, without a gap.
 //!
 //! ```text
 //!              stable            predictable
@@ -7,9 +6,8 @@
 //!    final       |  pushed, no gap    |  unknown, or pushed beyond a gap
 //! ```
 //!
-//! It is bound here by a push of the view, and only another leader's order can change it:
-//! sequencing replicas hold it until it is stable. That it is durable, or on the backups, need not
-//! be waited for.
+//! Sequencing replicas hold pushed records until they are stable, so only another leader's order
+//! can change them. A prediction need not wait until they are durable or on the backups.
 
 use std::collections::BTreeMap;
 
@@ -17,19 +15,17 @@ use seriatim_model::{Position, Ticket, ViewNumber};
 
 use super::core::Core;
 
-/// The runs of positions that were pushed in a view and are not final.
+/// Pushed runs of a view that are not final.
 #[derive(Clone, Debug, Default)]
 pub struct Predicting {
     view: ViewNumber,
-    /// The end of each run, and the write that holds it.
     runs: BTreeMap<Position, (Position, Ticket)>,
-    /// From the start of the view to there it is without a gap.
+    /// Between the start of the view and `end` there is no gap.
     end: Position,
 }
 
 impl Predicting {
-    /// The write with this ticket holds what was pushed in `view` for `first..end`. Says whether
-    /// more may be told.
+    /// Adds runs held by this write. Returns whether more is predictable.
     pub(crate) fn pushed(
         &mut self,
         core: &Core,
@@ -46,7 +42,6 @@ impl Predicting {
         self.end > before
     }
 
-    /// Nothing of this write is in the store.
     pub(crate) fn failed(&mut self, core: &Core, ticket: Ticket) {
         let before = self.runs.len();
         self.runs.retain(|_, (_, written)| *written != ticket);
@@ -56,8 +51,7 @@ impl Predicting {
         }
     }
 
-    /// Final positions need not be predicted any more. Also when the replica enters a view, which
-    /// begins there.
+    /// Drops final runs. Also called on entering a view, whose start is then `stable`.
     pub(crate) fn stable_raised(&mut self, core: &Core) {
         let stable = core.stable;
         while self.runs.first_key_value().is_some_and(|(_, (end, _))| *end <= stable) {
@@ -66,12 +60,12 @@ impl Predicting {
         self.extend(core);
     }
 
-    /// Below it everything of this shard may be told: at least below what is stable.
+    /// At least the stable bound.
     pub(crate) fn end(&self, core: &Core) -> Position {
         if self.view == core.view_number() { self.end.max(core.stable) } else { core.stable }
     }
 
-    /// Goes on over what is there, and over positions of other shards.
+    /// Moves `end` over pushed runs and other shards' positions.
     fn extend(&mut self, core: &Core) {
         let Some(view) = core.memory.view.as_ref().filter(|view| view.number == self.view && core.is_open())
         else {

@@ -1,10 +1,10 @@
-//! A replica of a shard: primary or backup, as each batch says.
+//! A replica of a shard: primary or backup, depending on the batch.
 //!
-//! A replica learns its part from the messages that it gets: a `Bind` names the backups of its
-//! receiver, a `Replicate` names the incarnation of the backup that is meant. Both carry the view,
-//! so backups refuse a deposed primary, and every role refuses a replica that lost its memory.
+//! A `Bind` names the backups of its receiver, a `Replicate` names the backup's incarnation. Both
+//! carry the view, so backups refuse a deposed primary, and every role refuses a replica that lost
+//! its memory.
 //!
-//! It is a [`Core`], the same in every ordering, with the [`DataPath`] of its log's ordering.
+//! A replica combines a [`Core`] with the [`DataPath`] of its log's ordering.
 
 use seriatim_model::storage::{HardState, MissingRange};
 use seriatim_model::{Address, Endpoint, Input, Machine, Peer, Position, Ticket, Time, TimeIndex};
@@ -77,12 +77,11 @@ impl Machine for Replica {
 }
 
 impl Replica {
-    /// A replica of a core and the data path of its log's ordering.
     pub(crate) fn of(core: Core, path: Box<dyn DataPath>) -> Self {
         Self { core, path }
     }
 
-    /// The state that the replica remembers besides its records; a new one has to write it first.
+    /// The hard state, which a new replica must write first.
     #[must_use]
     pub fn memory(&self) -> &HardState {
         &self.core.memory
@@ -94,39 +93,37 @@ impl Replica {
         self.core.stable
     }
 
-    /// How far the shard's positions are written on this replica, whatever the others have.
+    /// Below it this replica has written the shard's positions.
     #[must_use]
     pub fn written_below(&self) -> Position {
         self.path.written_below(&self.core)
     }
 
-    /// The positions that it has still to get from other replicas.
+    /// The positions to copy.
     #[must_use]
     pub fn missing(&self) -> Option<MissingRange> {
         self.core.missing
     }
 
-    /// Whether it is to hold what it lacks: it takes part in a view, or keeps a copy of a retired
-    /// shard.
+    /// Whether it copies records, as a member of a view or a copy of a retired shard.
     #[must_use]
     pub fn gets_records(&self) -> bool {
         repair::gets_records(&self.core)
     }
 
-    /// Whether it stands in for a member that is away, and copies nothing until a controller asks
-    /// it to.
+    /// Whether it stands in for an absent member and copies nothing yet.
     #[must_use]
     pub fn stands_by(&self) -> bool {
         self.core.catch_up.stands_by()
     }
 
-    /// How many records it holds that have no positions.
+    /// Number of held records without positions.
     #[must_use]
     pub fn unplaced(&self) -> u64 {
         self.path.unplaced()
     }
 
-    /// Whether a reader or the replica itself still waits for this read.
+    /// Whether a reader or the replica itself waits for this read.
     #[must_use]
     pub fn awaits_read(&self, ticket: Ticket) -> bool {
         self.core.readers.awaits(ticket)
@@ -138,8 +135,7 @@ impl Replica {
         self.core.is_open()
     }
 
-    /// Whether it has everything that it should: it takes part in a view, or its shard is retired,
-    /// and it lacks nothing.
+    /// Whether it takes part in a view, or its shard is retired, and it misses nothing.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         let core = &self.core;
@@ -150,27 +146,25 @@ impl Replica {
         has_all && core.missing.is_none()
     }
 
-    /// The state that it brings to a view change.
+    /// The state that it reports to a view change.
     #[must_use]
     pub fn held(&self) -> Held {
         self.core.held()
     }
 
-    /// Which position was reached when, as far as it knows.
+    /// The marks that it knows.
     #[must_use]
     pub fn times(&self) -> &TimeIndex {
         self.core.times()
     }
 
-    /// Whether a view is being formed that counts on it, or may: what is stored then, that view
-    /// change brings.
+    /// Whether it obeys a claim above its view, so that its writes serve a view change.
     #[must_use]
     pub fn is_between_views(&self) -> bool {
         self.core.memory.claim != self.core.view_number()
     }
 
-    /// Whether replicas that took its place may still need what it holds. A view without it was not
-    /// always formed because it had nothing to give.
+    /// Whether its successors may still need its records.
     #[must_use]
     pub fn is_needed(&self, now: Time) -> bool {
         now < self.core.needed_until && !self.core.options.mutates(Mutation::NeededRemoved)
@@ -181,7 +175,7 @@ impl Replica {
         match message {
             Message::Bind { view, batch, backups, stable, runs } => {
                 if core.accepts(from, view, out) {
-                    // First, so that it goes on to the backups with the records.
+                    // First, so that the batch carries the bound to the backups.
                     core.learn_stable(path, view, stable, out);
                     core.bind(path, from, (view, batch), &backups, runs, out);
                 }
@@ -270,7 +264,6 @@ mod tests {
     const CLAIM: ViewNumber = ViewNumber(1);
     const ME: Member = Member { node: NodeId(1), incarnation: Incarnation(1) };
 
-    /// The only replica of a log in which the role that orders keeps nothing, in its first view.
     fn alone() -> Replica {
         let order = Order::ALL.into_iter().find(|order| !order.properties().keeps_order);
         let order = order.expect("in some log the shards say how far it goes");
@@ -307,7 +300,7 @@ mod tests {
         replica.core.gate.issued()
     }
 
-    /// A view change goes by what replicas say: what is not in the store is not there.
+    /// A view change relies on the reported end.
     #[test]
     fn what_was_not_written_is_not_where_a_view_ends() {
         let mut replica = alone();

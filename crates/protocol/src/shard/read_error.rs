@@ -1,54 +1,52 @@
-//! Why a replica does not answer a reader with what was asked for.
+//! Rejections of readers' requests.
 
 use seriatim_model::Position;
 use seriatim_model::wire::wire_enum;
 
-/// Why a read or a trim was not answered with what was asked for.
+/// Why a replica rejected a read or a trim.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
-    /// The position lies below the trim point.
+    /// Below the trim point.
     #[error("positions below {first} are trimmed; the first one is {first}")]
     Trimmed {
-        /// The first position that can still be read.
+        /// The first readable position.
         first: Position,
     },
-    /// The record is damaged on this replica.
+    /// Damaged on this replica.
     #[error("the record at position {position} is damaged on the replica that was asked")]
     Damaged {
-        /// Where.
+        /// The damaged position.
         position: Position,
     },
-    /// The disk of the replica failed.
+    /// The replica's disk failed.
     #[error("the disk of the replica that was asked failed: {reason}")]
     Disk {
         /// The operating system's message.
         reason: String,
     },
-    /// The replica serves too many waiting readers.
+    /// Too many waiting readers.
     #[error("the replica serves too many readers; try again later")]
     Busy,
-    /// The trim point asked for is not stable yet; ask again when it is.
+    /// Not stable yet; retry later.
     #[error("position {stable} is the first that is not final yet; only final positions can be trimmed")]
     NotStable {
         /// The stable bound.
         stable: Position,
     },
-    /// An operator accepted that what the shard held here is lost. No replica gives it out any
-    /// more.
+    /// An operator accepted the loss. No replica serves these records any more.
     #[error("the record at position {position} is lost: an operator accepted that")]
     Lost {
-        /// Where.
+        /// The lost position.
         position: Position,
-        /// The shard's other positions below it are lost, too.
+        /// The shard's positions below it are lost too.
         end: Position,
     },
-    /// The replica is being copied to, and has not got this position yet.
+    /// The replica is catching up and lacks this position.
     #[error("the replica that was asked does not hold position {position} yet")]
     Missing {
-        /// Where.
+        /// The missing position.
         position: Position,
-        /// How many positions it has not got, this one perhaps among them: fewer from time to time,
-        /// as long as it gets on.
+        /// Number of positions that the replica lacks. Falls while catch-up makes progress.
         lacking: u64,
     },
 }

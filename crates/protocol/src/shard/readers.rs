@@ -1,8 +1,6 @@
-//! The readers of a shard replica: reads that wait for positions to become final, and subscriptions
-//! that are sent them as they do.
+//! The readers of a shard replica: reads that wait for final positions, and subscriptions.
 //!
-//! How far the log is final comes from `Core::raise_stable`: in Erwin by the leader's word, in
-//! Corfu and Scalog by the ordering's data path.
+//! The stable bound comes from the leader in Erwin, and from the data path in Corfu and Scalog.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -21,35 +19,26 @@ use crate::mutation::{Mutation, Options};
 use crate::parts::Shares;
 use crate::roles::RoleEffect;
 
-/// How many bytes of records are looked at in one go.
 const SCRUB_BYTES: u32 = 256 << 10;
 
-/// The readers of one replica.
-///
-/// A request number belongs to the reader that chose it; together with the reader's address it
-/// names one read or subscription.
+/// The reader's address and its request number name one read or subscription.
 #[derive(Clone, Debug)]
 pub(super) struct Readers {
-    /// A deliberate defect.
+    /// A mutation: calls too many positions empty.
     calls_too_much_empty: bool,
-    /// Another: reads count that a subscription does not wait for.
+    /// A mutation: accepts reads that the subscription does not wait for.
     takes_stale_reads: bool,
-    /// How many bytes one read takes.
     read_bytes: u32,
-    /// Reads whose first position is not final yet.
     waiting: BTreeMap<(Address, u64), WaitingRead>,
     subscriptions: BTreeMap<(Address, u64), Subscription>,
-    /// The subscriptions that take predictions.
     speculative: BTreeSet<(Address, u64)>,
-    /// How many of both each client has, and how many there may be.
+    /// Waiting reads and subscriptions of each client, at most `most`.
     shares: Shares<Peer>,
     most: u64,
-    /// Reads from the store on their way.
     reading: BTreeMap<Ticket, Reading>,
-    /// Answers that lack only the map of their positions.
     mapping: BTreeMap<Ticket, Mapping>,
     last_ticket: Ticket,
-    /// The defect: what was predicted is called final.
+    /// A mutation: confirms predictions that are not final.
     holds_early: bool,
 }
 
@@ -63,9 +52,8 @@ struct WaitingRead {
 
 #[derive(Clone, Debug)]
 enum Mapping {
-    /// Another replica gets it with records.
     Copy(MappedAnswer),
-    /// A reader gets it alone, as of the view and the stable bound that it was looked up with.
+    /// For a reader, with the view and stable bound at the look-up.
     Alone { reader: Address, request: u64, from: Position, view: ViewNumber, stable: Position },
 }
 
@@ -78,14 +66,13 @@ struct MappedAnswer {
     upto: Position,
 }
 
-/// A read from the store on its way.
 #[derive(Clone, Debug)]
 struct Reading {
     reader: Address,
     request: u64,
     kind: ReadKind,
     range: ReadRange,
-    /// Below it the reader may know what is empty, also beyond the range.
+    /// The reader may receive empty positions below it, even beyond the range.
     empty_to: Position,
 }
 
@@ -93,52 +80,42 @@ struct Reading {
 enum ReadKind {
     Read,
     Subscription,
-    /// Nobody waits for the records, only for whether they are whole.
     Scrub,
-    /// The replica itself wants them.
     Own,
 }
 
-/// The positions that may be read.
+/// Limits on readers' positions.
 #[derive(Clone, Debug)]
 pub(super) struct Bounds<'a> {
-    /// Positions below it, ...
+    /// Below it readers may receive records.
     pub(super) readable: Position,
-    /// (and below this one those of this shard, by readers that take predictions,)
+    /// Below it readers of predictions may receive this shard's records.
     pub(super) predictable: Position,
-    /// (from memory, if not from the store,)
+    /// Source of predictions; `None` means the store.
     pub(super) memory: Option<&'a dyn Foretold>,
-    /// (and all below this one is final, whether it may be read or not,)
+    /// Below it everything is final, perhaps not yet readable.
     pub(super) committed: Position,
-    /// (and the owners of those below this one,)
+    /// Below it readers may receive owners.
     pub(super) mappable: Position,
-    /// ... from here on, ...
     pub(super) trim: Position,
-    /// (if that is known, or it is another replica that asks,)
+    /// Whether clients may rely on `trim`. Other replicas may read anyway.
     pub(super) trim_is_known: bool,
-    /// ... but not these, ...
     pub(super) missing: Option<MissingRange>,
-    /// ... and these never again.
     pub(super) lost: Option<Lost>,
-    /// Whether the log's positions are mapped to shards one by one.
     pub(super) is_mapped: bool,
-    /// The latest view that the replica knows.
     pub(super) view: ViewNumber,
-    /// The registered view that decides about each position, up to that one.
+    /// Registered views up to `view`.
     pub(super) history: ViewHistory,
 }
 
-/// The positions that the shard lost.
 #[derive(Clone, Debug)]
 pub(super) struct Lost {
-    /// Which positions are the shard's. Without it, any may be.
+    /// Places the shard's positions. `None`: any may be its own.
     pub(super) placement: Option<Placement>,
-    /// Where it lost them.
     pub(super) gaps: Vec<Gap>,
 }
 
 impl Reading {
-    /// A read that the replica asks for itself.
     fn for_nobody(request: u64, kind: ReadKind, range: ReadRange) -> Self {
         let reader = Address::Client(seriatim_model::ConnectionId(0), 0);
         Self { reader, request, kind, range, empty_to: range.end }
@@ -151,7 +128,7 @@ impl Reading {
 }
 
 impl Lost {
-    /// The first of the shard's positions from `from` on that is lost, and where its gap ends.
+    /// The first lost position at or above `from`, and the end of its gap.
     fn next(&self, from: Position) -> Option<(Position, Position)> {
         let first = |gap: &Gap| {
             let from = gap.from.max(from);
@@ -166,8 +143,7 @@ impl Lost {
 }
 
 impl Bounds<'_> {
-    /// The part of what a read found from `from` on that holds now: positions up to `most` may have
-    /// become known as lost or missing while the read was on its way.
+    /// The valid part of a read's result: positions may have become lost or missing meanwhile.
     fn known_of(
         &self,
         reader: Address,
@@ -180,7 +156,7 @@ impl Bounds<'_> {
         Ok(found.below(end))
     }
 
-    /// The latest view that decides about a position below `upto`, which is final.
+    /// The latest view that decides about a position below the final bound `upto`.
     pub(super) fn decides_below(&self, upto: Position) -> ViewNumber {
         self.history.decides_below(upto)
     }
@@ -189,8 +165,7 @@ impl Bounds<'_> {
         ReadError::Missing { position, lacking: self.missing.map_or(0, MissingRange::count) }
     }
 
-    /// Why there is nothing to be read at `from`, if that is so; otherwise how far a read may go
-    /// from there, if it may go to `most` at all.
+    /// The end of a read at `from`, at most `most`, or why `from` is unreadable.
     fn end_from(&self, reader: Address, from: Position, most: Position) -> Result<Position, ReadError> {
         let is_replica = matches!(reader, Address::Node(..));
         if !self.trim_is_known && !is_replica {
@@ -209,22 +184,19 @@ impl Bounds<'_> {
     }
 }
 
-/// The outcome of a read that the replica itself asked for: records, and how far they are all.
+/// Records, complete up to a position.
 pub(crate) type OwnOutcome = Result<(Vec<Stored>, Position), ReadFailure>;
 
-/// The findings of a read for the replica itself.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outcome {
-    /// A record that is damaged.
     pub(super) damaged: Option<Position>,
-    /// Everything below it was looked at.
     pub(super) scrubbed: Option<Position>,
-    /// The question that it asked for itself, and the outcome: records, and how far they are all.
+    /// The data path's question, and its outcome.
     pub(super) own: Option<(u64, OwnOutcome)>,
 }
 
 impl Readers {
-    /// Nobody reads. A read takes as much as goes into one message.
+    /// A read returns at most one message of records.
     pub(super) fn new(options: Options) -> Self {
         let limits = options.limits;
         let batch_bytes = u32::try_from(limits.batch_bytes).unwrap_or(u32::MAX);
@@ -294,13 +266,11 @@ impl Readers {
                 self.end_wait((from, request));
                 self.unsubscribe((from, request));
             }
-            // The rest are answers to others.
             _ => {}
         }
     }
 
-    /// A reader subscribes. Where nothing is there for it, it receives an empty delivery. Returns
-    /// whether it has a subscription now.
+    /// Returns whether the subscription exists afterwards.
     fn subscribe(
         &mut self,
         (reader, request): (Address, u64),
@@ -326,15 +296,14 @@ impl Readers {
         let before = out.len();
         self.feed(reader, request, bounds, out);
         if out.len() == before {
-            // An empty delivery: the reader learns that the replica answers, and owes nothing.
+            // Shows the reader that the replica answers and has nothing to send.
             let view = bounds.decides_below(next);
             send(reader, Message::Deliver { request, view, from: next, records: vec![], upto: next }, out);
         }
         self.subscriptions.contains_key(&(reader, request))
     }
 
-    /// Whether a reader may wait, or go on: one that waits for too much is in nobody's way but its
-    /// own.
+    /// Whether a reader may start or continue to wait. A client's limit affects only itself.
     fn has_room(&self, reader: (Address, u64)) -> bool {
         let is_known = self.waiting.contains_key(&reader) || self.subscriptions.contains_key(&reader);
         is_known || self.shares.has_room(reader.0.peer(), self.most)
@@ -353,8 +322,8 @@ impl Readers {
         }
     }
 
-    /// A subscriber has one subscription here: it asks anew when it heard nothing of the one
-    /// before, which may have come late. Says whether this is the latest.
+    /// Ends the subscriber's earlier subscriptions: it subscribes again after silence. Returns
+    /// `false` if `request` is older than a known one.
     fn end_former(&mut self, reader: Address, request: u64) -> bool {
         let own = self.subscriptions.range((reader, 0)..=(reader, u64::MAX)).map(|((_, own), _)| *own);
         let own: Vec<u64> = own.collect();
@@ -372,7 +341,7 @@ impl Readers {
         bounds: &Bounds,
         out: &mut Vec<RoleEffect>,
     ) {
-        // A reader that asks for no records asks where the trim point is.
+        // An empty range asks for the trim point.
         let end = if read.from < read.end {
             bounds.end_from(reader, read.from, bounds.readable)
         } else if bounds.trim_is_known {
@@ -393,13 +362,12 @@ impl Readers {
             max_records: read.max_records.clamp(1, limits::READ_RECORDS),
             max_bytes: self.read_bytes,
         };
-        // Another replica asks about the range, and a client about the records that come next.
+        // Another replica asks about its range, a client about the next records.
         let empty_to = if is_client { known } else { end };
         self.read_store(Reading { reader, request, kind: ReadKind::Read, range, empty_to }, out);
     }
 
-    /// Whether as many reads are on their way as there may be. A client that asks again and again
-    /// adds one each time.
+    /// Each retry of a client adds a read.
     fn is_busy(&self) -> bool {
         self.reading.len() as u64 >= self.most
     }
@@ -415,7 +383,6 @@ impl Readers {
         self.last_ticket
     }
 
-    /// Sends a subscription what it may know, as far as its credit goes.
     fn feed(&mut self, reader: Address, request: u64, bounds: &Bounds, out: &mut Vec<RoleEffect>) {
         let is_busy = self.is_busy();
         let Some(subscription) = self.subscriptions.get_mut(&(reader, request)) else { return };
@@ -449,15 +416,13 @@ impl Readers {
         self.subscriptions.get_mut(&(reader, request)).expect("it was just seen").reading = Some(ticket);
     }
 
-    /// Looks whether the records in `from..end` are whole, as many of them as one read takes.
     pub(super) fn scrub(&mut self, from: Position, end: Position, out: &mut Vec<RoleEffect>) {
         let (max_records, max_bytes) = (limits::READ_RECORDS, SCRUB_BYTES);
         let range = ReadRange { from, end, max_records, max_bytes };
         self.read_store(Reading::for_nobody(0, ReadKind::Scrub, range), out);
     }
 
-    /// Reads for the replica itself, as much as one read takes. `question` comes back with the
-    /// outcome.
+    /// At most one store read. `question` comes back with the outcome.
     pub(super) fn read_own(
         &mut self,
         question: u64,
@@ -470,7 +435,6 @@ impl Readers {
         self.read_store(Reading::for_nobody(question, ReadKind::Own, range), out);
     }
 
-    /// The store answered.
     pub(super) fn read(
         &mut self,
         ticket: Ticket,
@@ -490,14 +454,14 @@ impl Readers {
         let trim = bounds.trim;
         if kind == ReadKind::Scrub {
             let upto = outcome.map_or_else(|_| damaged.map(Position::next), |found| Some(found.upto));
-            // A disk that does not answer has more to worry about.
+            // A failing disk has larger problems than damage: skip the range.
             return Outcome { damaged, scrubbed: Some(upto.unwrap_or(range.end)), own: None };
         }
         if kind == ReadKind::Own {
             let outcome = outcome.map(|found| (found.records, found.upto));
             return Outcome { damaged, scrubbed: None, own: Some((request, outcome)) };
         }
-        // A subscription that is new under its number, or was reset, ignores earlier reads.
+        // A replaced or reset subscription ignores earlier reads.
         let takes_any = self.takes_stale_reads;
         let wants = |subscription: &Subscription| takes_any || subscription.reading == Some(ticket);
         if kind == ReadKind::Subscription && !self.subscriptions.get(&(reader, request)).is_some_and(wants) {
@@ -542,8 +506,7 @@ impl Readers {
         Outcome { damaged, ..Outcome::default() }
     }
 
-    /// A reader wants to know which shards to ask: it may know of what is final, and of nothing
-    /// that this replica lacks.
+    /// Looks up owners of final positions that this replica has.
     fn map_alone(
         &mut self,
         reader: Address,
@@ -565,7 +528,6 @@ impl Readers {
         self.map(answer, from, end.min(most).min(known), out);
     }
 
-    /// Looks up which shards hold `from..end`, for an answer.
     fn map(&mut self, answer: Mapping, from: Position, end: Position, out: &mut Vec<RoleEffect>) {
         self.last_ticket.0 += 1;
         let ticket = self.last_ticket;
@@ -573,7 +535,6 @@ impl Readers {
         out.push(RoleEffect::Map { ticket, from, end: end.max(from) });
     }
 
-    /// The map came back: whoever waits for it is answered as far as it goes.
     pub(super) fn mapped(
         &mut self,
         ticket: Ticket,
@@ -598,8 +559,8 @@ impl Readers {
         }
     }
 
-    /// Reads under way may be wrong: the store did not take what they rely on. Subscriptions go on
-    /// when more is final; readers ask again.
+    /// The store refused a write that these reads rely on. Subscriptions continue when the stable
+    /// bound rises; readers retry.
     pub(super) fn discard_reads(&mut self) {
         self.mapping.clear();
         for Reading { reader, request, kind, .. } in std::mem::take(&mut self.reading).into_values() {
@@ -630,7 +591,6 @@ impl Readers {
         }
     }
 
-    /// Tells a subscription that takes predictions which of them are final.
     fn hold(&mut self, reader: Address, request: u64, bounds: &Bounds, out: &mut Vec<RoleEffect>) {
         if let Some(subscription) = self.subscriptions.get_mut(&(reader, request)) {
             let held = subscription.hold(request, bounds);
@@ -638,12 +598,10 @@ impl Readers {
         }
     }
 
-    /// Whether there are readers that take predictions.
     pub(super) fn take_predictions(&self) -> bool {
         !self.speculative.is_empty()
     }
 
-    /// More may be predicted, or what is predicted became final.
     pub(super) fn predicted(&mut self, bounds: &Bounds, out: &mut Vec<RoleEffect>) {
         for (reader, request) in self.speculative.iter().copied().collect::<Vec<_>>() {
             self.hold(reader, request, bounds, out);
@@ -651,8 +609,7 @@ impl Readers {
         }
     }
 
-    /// The view in which something was predicted may be over: readers are told what the next one
-    /// decides. Those that take predictions learn of it by the register.
+    /// Drops predictions: their view may be over. Readers learn that from the register.
     pub(super) fn forget_predictions(&mut self, stable: Position) {
         self.discard_reads_beyond(stable);
         for reader in &self.speculative {
@@ -662,7 +619,6 @@ impl Readers {
         }
     }
 
-    /// Reads of what is not final may be wrong.
     pub(super) fn discard_reads_beyond(&mut self, stable: Position) {
         for reader in &self.speculative {
             let Some(subscription) = self.subscriptions.get_mut(reader) else { continue };
@@ -675,7 +631,6 @@ impl Readers {
         }
     }
 
-    /// Positions below `trim` are gone: who waits for one of them is told.
     pub(super) fn trimmed(&mut self, trim: Position, out: &mut Vec<RoleEffect>) {
         let gone = |position: Position| position < trim;
         let keys: Vec<_> =
@@ -686,12 +641,10 @@ impl Readers {
         }
     }
 
-    /// Whether a connected reader or the replica itself waits for this read.
     pub(super) fn awaits(&self, ticket: Ticket) -> bool {
         self.reading.contains_key(&ticket)
     }
 
-    /// A reader's connection ended.
     pub(super) fn forget(&mut self, peer: Peer) {
         self.reading.retain(|_, reading| !reading.is_for_client() || reading.reader.peer() != peer);
         self.waiting.retain(|(reader, _), _| reader.peer() != peer);
@@ -700,7 +653,6 @@ impl Readers {
         self.shares.give_back(peer, self.shares.of(peer));
     }
 
-    /// Answers the reads that waited long enough.
     pub(super) fn expire(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
         let over: Vec<_> =
             self.waiting.iter().filter(|(_, read)| now >= read.until).map(|(key, _)| *key).collect();
@@ -715,12 +667,12 @@ impl Readers {
     }
 }
 
-/// The history by which a replica tells readers which view decides.
+/// The history for readers; empty under a mutation.
 pub(super) fn deciding(history: &ViewHistory, options: &Options) -> ViewHistory {
     if options.mutates(Mutation::DecidingViewUntold) { ViewHistory::default() } else { history.clone() }
 }
 
-/// The deliberate defect: the position after the last empty one is empty as well.
+/// A mutation: the position after the last empty span is empty too.
 fn call_too_much_empty(mut found: Found) -> Found {
     if let Some(last) = found.empty.last_mut().filter(|last| last.end() < found.upto) {
         last.count += 1;

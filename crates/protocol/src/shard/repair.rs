@@ -1,4 +1,4 @@
-//! A replica gets the records that it misses from others, and the ones that its disk damaged.
+//! Copying of missing and damaged records.
 
 use std::time::Duration;
 
@@ -15,13 +15,12 @@ use super::readers::{Outcome, OwnOutcome};
 use crate::mutation::Mutation;
 use crate::roles::RoleEffect;
 
-/// After a restart, how long to wait between two reads that look for damage.
+/// Pause between two scrub reads after a restart.
 const SCRUB_EVERY: Duration = Duration::from_millis(20);
-/// When such a read is given up.
+/// Timeout of a scrub read.
 const SCRUB_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Core {
-    /// Records came from another replica, with a map of the positions if the log needs one.
     pub(super) fn got(
         &mut self,
         path: &mut dyn DataPath,
@@ -34,7 +33,7 @@ impl Core {
         self.catch_up.former.heard(from, request);
         if let Some((from, records)) = self.catch_up.records(now, request, records, upto) {
             let before = self.gate.issued();
-            // If nothing was there, nothing is to be written.
+            // Stays 0 if there is nothing to write.
             let mut ticket = Ticket(0);
             for (view, runs) in as_pushed(&self.memory.history, records) {
                 ticket = self.gate.store(StorageCommand::Bind { view, runs }, out);
@@ -50,7 +49,6 @@ impl Core {
         self.copy(path, now, out);
     }
 
-    /// Records that another replica gave are written.
     pub(super) fn copied(&mut self, path: &mut dyn DataPath, ticket: Ticket, out: &mut Vec<RoleEffect>) {
         if let Some(missing) = self.catch_up.written(ticket, self.missing) {
             let (before, lacked) = (self.before(path), self.missing);
@@ -61,7 +59,6 @@ impl Core {
         }
     }
 
-    /// Asks another replica for what is missing or damaged.
     pub(super) fn copy(&mut self, path: &mut dyn DataPath, now: Time, out: &mut Vec<RoleEffect>) {
         if !gets_records(self) {
             return;
@@ -81,7 +78,7 @@ impl Core {
             self.catch_up.yield_to_appends(now);
         }
         let others = others(self);
-        // Positions behind a gap are asked for when those before it are there.
+        // The positions before a gap come first.
         let next = missing.map(|range| {
             let gap = self.memory.history.gaps_of(self.shard).find(|gap| gap.from > range.from);
             gap.map_or(range, |gap| MissingRange { end: range.end.min(gap.from), ..range })
@@ -91,8 +88,7 @@ impl Core {
         self.catch_up.ask(now, self.shard, (&others, decided_by), self.trim, next, out);
     }
 
-    /// A reader asks. If the reader is a replica, it is catching up, and replicas outside the view
-    /// may be all that have what it needs.
+    /// A replica as reader is catching up, and may need former replicas.
     pub(super) fn serve_reader(
         &mut self,
         path: &dyn DataPath,
@@ -103,7 +99,7 @@ impl Core {
     ) {
         if let (Address::Node(_, Endpoint::Shard(_)), Message::Read { end, .. }) = (reader, &message) {
             if *end > self.stable {
-                // The other one knows that this is final, and asks again.
+                // The other replica knows these positions as final, and retries.
                 self.ask_primary(out);
             }
             match self.is_named() {
@@ -114,15 +110,13 @@ impl Core {
         self.readers.receive(now, reader, message, &self.bounds(path), out);
     }
 
-    /// After a restart: reads on, to find what is damaged.
     pub(super) fn scrub(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
         let Some(from) = self.scrub.filter(|_| self.is_open() && now >= self.scrub_at) else { return };
         self.scrub_at = now + SCRUB_TIMEOUT;
         self.readers.scrub(from.max(self.trim), self.stable, out);
     }
 
-    /// A read came back: what it found damaged is got from another replica. Returns what the
-    /// replica asked for itself.
+    /// Schedules the repair of damage. Returns the outcome of the data path's own read.
     pub(super) fn take_read(&mut self, now: Time, outcome: Outcome) -> Option<(u64, OwnOutcome)> {
         let is_needed = |position: &Position| {
             let mut gaps = self.memory.history.gaps_of(self.shard);
@@ -139,7 +133,6 @@ impl Core {
     }
 }
 
-/// Another replica refuses the records that this one asked for, and says why.
 pub(super) fn not_got(
     core: &mut Core,
     path: &mut dyn DataPath,
@@ -152,9 +145,9 @@ pub(super) fn not_got(
     let mut members = core.members().into_iter().flat_map(|members| &members.replicas);
     let is_member = matches!(from, Address::Node(node, _) if members.any(|member| member.node == node));
     match error {
-        // Not after a fence: what was answered to that counts, and it told the trim point. And only
-        // a member's: one outside the view may have missed a trim, or have trimmed positions that
-        // the log gave out again after an accepted loss.
+        // Only a replica in a view: after a fence, the trim point of its `Fenced` answer counts.
+        // Only from a member: an outside replica may have missed a trim, or trimmed positions that
+        // the log assigned again after an accepted loss.
         ReadError::Trimmed { first } if first <= core.stable && core.is_open() && is_member => {
             core.catch_up.learned_trim(now, request);
             core.trim_below(first, out);
@@ -166,13 +159,13 @@ pub(super) fn not_got(
         }
         ReadError::Missing { .. } => core.catch_up.not_there(now, request),
         ReadError::Damaged { .. } | ReadError::Trimmed { .. } => core.catch_up.refused(now, request, true),
-        // Also what is lost: this replica does not know that view yet.
+        // Includes `Lost`: this replica does not know that view yet.
         _ => core.catch_up.refused(now, request, false),
     }
 }
 
-/// A copy of a retired shard that lacks all from some position on has everything below that, and
-/// gives it out. No cut tells it what is final: a copy comes from a replica that knew it to be.
+/// Raises the stable bound of a retired shard's copy as catch-up fills it. No cut announces these
+/// positions; the source replica knew them to be final.
 fn keeps_more(
     core: &mut Core,
     path: &mut dyn DataPath,
@@ -186,30 +179,27 @@ fn keeps_more(
     }
 }
 
-/// Whether a replica gets records from others: as part of a view; or as a copy of a retired shard,
-/// of which the others may have whole what it lacks, or what its disk damaged.
+/// Whether a replica copies records: as a member of a view, or as a copy of a retired shard.
 pub(super) fn gets_records(core: &Core) -> bool {
     core.is_open() || core.kept().is_some()
 }
 
-/// The positions that a replica copies.
 pub(super) fn copies(core: &Core) -> Option<MissingRange> {
     let is_left = core.kept().is_some() && core.options.mutates(Mutation::RetiredUncopied);
     core.missing.filter(|_| gets_records(core) && !is_left)
 }
 
-/// The replicas that it asks first: the other members of its view, or the other copies of its
-/// retired shard.
+/// The other members, or the other copies of the retired shard.
 fn others(core: &Core) -> Vec<Member> {
     let of_view = || core.members().map(|members| &members.replicas[..]).unwrap_or_default();
     let replicas = core.kept().map_or_else(of_view, |kept| &kept.copies);
     replicas.iter().filter(|member| member.node != core.node).copied().collect()
 }
 
-/// The latest registered view that decides about positions of the next question: replicas outside
-/// the view are asked that know it.
+/// The latest view that decides about the next question's positions, which outside replicas must
+/// know.
 fn decided_by(core: &Core, now: Time, missing: Option<MissingRange>) -> Option<ViewNumber> {
-    // A mutation that shows only where no other replica has the record goes without them, too.
+    // These mutations are visible only if no former replica has the record.
     let is_alone = [Mutation::FormerNotAsked, Mutation::RepairWaits];
     if is_alone.iter().any(|mutation| core.options.mutates(*mutation)) {
         return None;

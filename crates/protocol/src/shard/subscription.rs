@@ -1,5 +1,4 @@
-//! One subscription at a replica: how far it is, which records it gets, and what it is told before
-//! that is final.
+//! One subscription: its progress, filter and predictions.
 
 use std::ops::Range;
 
@@ -9,41 +8,36 @@ use seriatim_model::{Filter, Position, Span, Ticket, ViewNumber, limits};
 use super::message::Message;
 use super::readers::Bounds;
 
-/// Invariant: what was told ends at `next`; of one that takes predictions, what was told as final,
-/// or became so since, ends at `Predictions::confirmed`, which is not above.
+/// Invariant: the reader received everything up to `next`; the final part ends at
+/// `Predictions::confirmed`, which is at most `next`.
 #[derive(Clone, Debug)]
 pub(super) struct Subscription {
     pub(super) next: Position,
     pub(super) credit: u64,
-    /// The read in progress; it starts at `next`. `None`: no read is in progress.
     pub(super) reading: Option<Ticket>,
     filter: Option<Filter>,
     predictions: Option<Predictions>,
 }
 
-/// The state of one that takes predictions.
 #[derive(Clone, Copy, Debug)]
 struct Predictions {
-    /// Everything that was told below it is final.
+    /// Everything sent below it is final.
     confirmed: Position,
-    /// The last bound that it was told to hold.
     held: Position,
 }
 
 impl Subscription {
-    /// From `first` on, with so much credit, all that is final.
+    /// A subscription to final records from `first`, with `credit` bytes.
     pub(super) fn new(first: Position, credit: u64) -> Self {
         Self { next: first, credit, reading: None, filter: None, predictions: None }
     }
 
-    /// The same, of the records that a filter chooses, if there is one, and before they are final
-    /// if it is `speculative`.
     pub(super) fn with(self, speculative: bool, filter: Option<Filter>) -> Self {
         let predictions = Predictions { confirmed: self.next, held: Position::ZERO };
         Self { filter, predictions: speculative.then_some(predictions), ..self }
     }
 
-    /// How far it may be told what is in the store.
+    /// The end of records to send from the store.
     pub(super) fn goal(&self, bounds: &Bounds) -> Position {
         match self.predictions {
             Some(_) if bounds.memory.is_none() => bounds.readable.max(bounds.predictable),
@@ -51,9 +45,8 @@ impl Subscription {
         }
     }
 
-    /// The messages that tell it the next of what is foretold in memory, at most `most` bytes.
-    /// None, if there is no more, it has no credit, or it has yet to get what comes before from the
-    /// store.
+    /// The next predictions from memory. Empty without credit, or while earlier records must come
+    /// from the store.
     pub(super) fn foretell(&mut self, request: u64, bounds: &Bounds, most: u32, early: bool) -> Vec<Message> {
         let Some(memory) = bounds.memory.filter(|_| self.predictions.is_some()) else { return vec![] };
         let is_there = bounds.readable <= self.next && self.next < bounds.predictable;
@@ -65,8 +58,8 @@ impl Subscription {
         self.found(request, found, bounds, early)
     }
 
-    /// The messages that tell it what a read found, as far as that is known still. `early` is a
-    /// defect: all is said to be final.
+    /// Messages for a read's result, limited to positions still known. `early` is a mutation: it
+    /// confirms everything.
     pub(super) fn found(&mut self, request: u64, found: Found, bounds: &Bounds, early: bool) -> Vec<Message> {
         self.reading = None;
         let Found { records, empty, upto } = self.chosen(found);
@@ -75,7 +68,7 @@ impl Subscription {
             self.credit = self.credit.saturating_sub(size_of(&records, &empty));
             return vec![deliver(request, bounds.decides_below(upto), from, (records, empty), upto)];
         };
-        // A write may have failed since.
+        // A write may have failed meanwhile.
         let upto = upto.min(bounds.readable.max(bounds.predictable));
         let from = self.next;
         if upto <= from {
@@ -110,7 +103,6 @@ impl Subscription {
         messages
     }
 
-    /// Leaves out the records that it does not want.
     fn chosen(&self, found: Found) -> Found {
         let Some(filter) = &self.filter else { return found };
         let Found { records, mut empty, upto } = found;
@@ -120,14 +112,13 @@ impl Subscription {
         Found { records: wanted, empty: Span::joined(empty), upto }
     }
 
-    /// More is final: what it is told of that, if it is told predictions.
     pub(super) fn hold(&mut self, request: u64, bounds: &Bounds) -> Vec<Message> {
         let Some(predictions) = self.predictions.as_mut() else { return vec![] };
         let (before, committed) = (predictions.confirmed, bounds.committed);
         let has_predicted = before < self.next;
         predictions.confirmed = self.next.min(committed).max(before);
         predictions.assert_told(self.next);
-        // Records that are passed over beyond its next position are told with that.
+        // Later skipped positions are sent with their neighbours.
         let upto = if bounds.memory.is_some() { committed.min(self.next) } else { committed };
         if !has_predicted || upto <= predictions.held.max(before) {
             return vec![];
@@ -148,10 +139,9 @@ impl Subscription {
         messages
     }
 
-    /// Everything that was predicted comes anew.
+    /// Predicted positions are sent again.
     pub(super) fn forget_predictions(&mut self) {
         if let Some(predictions) = &mut self.predictions {
-            // A read on its way may begin above.
             (self.next, self.reading) = (predictions.confirmed, None);
             predictions.held = Position::ZERO;
         }
@@ -159,13 +149,11 @@ impl Subscription {
 }
 
 impl Predictions {
-    /// No more can be final of what it was told than it was told.
     fn assert_told(&self, next: Position) {
         assert!(self.confirmed <= next, "told up to {next}, and up to {} as final", self.confirmed);
     }
 }
 
-/// How much of the credit it takes to send this.
 fn size_of(records: &[Stored], empty: &[Span]) -> u64 {
     let bytes: u64 = records.iter().map(|stored| stored.record.memory() as u64).sum();
     bytes + limits::SPAN_BYTES * empty.len() as u64
@@ -204,7 +192,6 @@ mod tests {
         Found { records, empty: vec![], upto: Position(upto) }
     }
 
-    /// View 1 decides from the beginning, view 3 from position 3 on.
     fn bounds(readable: u64, predictable: u64) -> Bounds<'static> {
         let mut history = ViewHistory::default();
         history.push(ViewNumber(1), Position(0));

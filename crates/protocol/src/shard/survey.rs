@@ -1,5 +1,4 @@
-//! A replica's part in keeping a log to its limits: it reports how far it is, and trims as the
-//! leader's node asks.
+//! A replica's part in retention: it reports its progress, and trims when the leader's node asks.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,116 +13,102 @@ use super::message::Message;
 use crate::mutation::Mutation;
 use crate::roles::RoleEffect;
 
-/// For how many questions at once a replica measures its store; and how many clients may wait for
-/// the answer. A client whose question finds no room asks again.
+/// Limit of waiting controllers, and of waiting clients. Others must ask again.
 const MOST_MEASURED: usize = 64;
 
-/// The same while trimmed segments are being deleted: then the answer changes from moment to
-/// moment, and somebody may wait for that.
+/// While segments are being deleted, the result changes quickly, and a client may wait for that.
 const MEASURED_FOR_IF_GOING: Duration = Duration::from_millis(50);
 
-/// For how long the replica answers clients with its last measurement of the store: however many
-/// ask however often, it measures the store for them no oftener than this.
+/// How long clients receive the same measurement, which limits the rate of measurements.
 const MEASURED_FOR: Duration = Duration::from_secs(1);
 
-/// How far is a replica, and what does it keep?
+/// Asks for a replica's progress and storage use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Survey {
     /// Names the question.
     pub request: u64,
-    /// Whether all that it knows of times is wanted.
+    /// Whether to include marks.
     pub times: bool,
-    /// Whether it matters what the store takes on its disk.
+    /// Whether to include disk use.
     pub usage: bool,
 }
 
 wire_struct! { Survey { request, times, usage } }
 
-/// The answer.
+/// Answers [`Survey`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Surveyed {
-    /// The question answered.
+    /// Names the question.
     pub request: u64,
-    /// The view that it takes part in. Of a retired shard, the last one that the shard was in, if
-    /// the replica has all that this left or lacks only what the ordering layer owes it. None if it
-    /// takes part in none at present.
+    /// The replica's view; [`ViewNumber::NONE`] outside of views. For a retired shard: its last
+    /// view, if the replica misses nothing but decisions of the ordering layer.
     pub view: ViewNumber,
-    /// The stable bound that it knows. Outside of views, no more than what it has in one piece.
+    /// Stable bound. Outside of views, at most the prefix without a gap.
     pub stable: Position,
     /// The trim point.
     pub trim: Position,
-    /// Tells its marks above the trim point from others.
+    /// Digest of the marks above the trim point.
     pub digest: u64,
-    /// The latest time of the log that it knows.
+    /// The latest known time of the log, in ms.
     pub time_ms: u64,
-    /// Which position was reached when, if that was asked.
+    /// The marks, if requested.
     pub times: Option<TimeIndex>,
-    /// The room that its store takes, if that was asked. A client is told one extent: how much of
-    /// it stays, and is not trimmed and about to be deleted.
+    /// Disk use, if requested. A client receives one extent: the bytes that stay after pending
+    /// deletions.
     pub usage: Option<StoreUse>,
 }
 
 wire_struct! { Surveyed { request, view, stable as end, trim, digest, time_ms as number, times, usage } }
 
-/// An order to a log's replicas, so that it keeps to its limits.
+/// Applies a log's retention limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retain {
-    /// Names the question. It is answered as a trim is.
+    /// Names the request, which is answered like a trim.
     pub request: u64,
-    /// The view.
+    /// The view of the sender.
     pub view: ViewNumber,
     /// The first position to keep.
     pub trim: Position,
-    /// Marks to be added, and the log's time.
+    /// Marks to add, and the log's time.
     pub times: TimeIndex,
-    /// Whether these are all marks that there are.
+    /// Whether `times` contains all marks.
     pub whole: bool,
-    /// Where segments end, in bytes, if the log has a limit of bytes.
+    /// Segment size in bytes, if the log has a limit of bytes.
     pub segment_bytes: Option<u64>,
 }
 
 wire_struct! { Retain { request, view, trim as end, times, whole, segment_bytes } }
 
-/// How much later than the store knows a log's time may be, in milliseconds, before the replica
-/// writes it down although there is no new mark: so much younger records seem to be after all nodes
-/// were restarted.
+/// Maximum lag, in milliseconds, of the stored time behind the log's time. After a restart of all
+/// nodes, records seem younger by this much.
 const RECORD_TIME_EVERY_MS: u64 = 60_000;
 
-/// Which position was reached when, as a replica knows it, and the addresses that wait to hear what
-/// it keeps.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Surveys {
     times: TimeIndex,
-    /// The latest time that the store has.
     recorded_ms: u64,
     measuring: BTreeMap<Ticket, (Address, Survey)>,
     last: Ticket,
     clients: Clients,
-    /// Where segments end, as the store has it.
     segment_bytes: Option<u64>,
 }
 
-/// Clients that want to know what the store takes: they share one look at it.
+/// Clients share one measurement.
 #[derive(Clone, Debug, Default)]
 struct Clients {
     waiting: BTreeMap<Address, Survey>,
-    /// The look that is under way for them.
     measuring: Option<Ticket>,
-    /// The result of the last one, and until when that is the answer.
     found: Option<(InAll, Time)>,
 }
 
-/// The bytes of a store, in all.
 #[derive(Clone, Copy, Debug)]
 struct InAll {
     bytes: u64,
-    /// How many of them are trimmed, and going to be deleted.
     going: u64,
 }
 
 impl InAll {
-    /// The same, as told to a client: not which positions keep it, which is long. Its one extent is
-    /// what stays.
+    /// One extent with the remaining bytes, since the full list is long.
     fn told(self) -> StoreUse {
         let stays =
             Extent { end: Position(limits::MAX_NUMBER), bytes: self.bytes.saturating_sub(self.going) };
@@ -132,15 +117,14 @@ impl InAll {
 }
 
 impl Surveys {
-    /// After a restart. Marks above what is known to be final may be of positions that were given
-    /// up.
+    /// Marks above the stable bound may be of positions that an operator gave up.
     pub(super) fn recover(mut times: TimeIndex, stable: Position) -> Self {
         times.forget_above(stable);
         Self { recorded_ms: times.time_ms(), times, ..Self::default() }
     }
 }
 
-/// The view that a replica speaks for, and below which position it has what it knows to be stable.
+/// The replica's view, and the end of its final prefix.
 fn standing(core: &Core) -> (ViewNumber, Position) {
     let speaks = core.is_open() || core.kept().is_some() && core.missing.is_none();
     let view = if speaks { core.view_number() } else { ViewNumber::NONE };
@@ -149,7 +133,6 @@ fn standing(core: &Core) -> (ViewNumber, Position) {
 }
 
 impl Core {
-    /// Which position was reached when, as far as it knows.
     pub(super) fn times(&self) -> &TimeIndex {
         &self.surveys.times
     }
@@ -174,8 +157,6 @@ impl Core {
         ticket
     }
 
-    /// A controller asks this replica to hold everything that a member of this view should. Tells
-    /// the controller if it does.
     pub(super) fn asked_whether_whole(&mut self, from: Address, view: ViewNumber, out: &mut Vec<RoleEffect>) {
         if !self.is_open() || view != self.view_number() {
             return;
@@ -186,8 +167,6 @@ impl Core {
         }
     }
 
-    /// Keeps to the log's limits, as the node that applies them says; as part of no view, or of
-    /// another, it does nothing.
     pub(super) fn retain(&mut self, from: Address, retain: Retain, out: &mut Vec<RoleEffect>) {
         let Retain { request, view, trim, mut times, whole, segment_bytes } = retain;
         if !self.is_open() || view != self.view_number() {
@@ -199,10 +178,10 @@ impl Core {
         } else if trim > Position::ZERO {
             self.trim(from, request, trim, out);
         }
-        // The controller has heard from every replica what is final.
+        // The bound here may be lower than the controller's.
         times.forget_above(self.stable);
         let surveys = &mut self.surveys;
-        // A segment that is trimmed to its end is left then.
+        // A trim may complete a segment for deletion.
         let is_news = whole || is_trimmed || !times.marks().is_empty();
         if whole {
             let time_ms = surveys.times.time_ms();
@@ -220,8 +199,7 @@ impl Core {
         }
     }
 
-    /// Positions below are gone: so are marks that only tell of them, and what the store took is
-    /// not true any more.
+    /// Forgets marks below the trim point, and the measurement.
     pub(super) fn surveys_trimmed(&mut self) {
         self.surveys.times.forget_below(self.trim);
         self.surveys.clients.found = None;
@@ -241,8 +219,6 @@ fn surveyed_by_client(core: &mut Core, now: Time, from: Address, survey: Survey,
     }
 }
 
-/// The store says what it takes, as it was asked with this ticket, and how many bytes of that are
-/// about to be deleted.
 pub(super) fn measured(
     core: &mut Core,
     now: Time,

@@ -1,5 +1,4 @@
-//! The trims of a replica, and their time: in a view, outside of all, or in one that is being
-//! replaced.
+//! The trims of a replica: in a view, outside of all views, and during a view change.
 
 use seriatim_model::storage::StorageCommand;
 use seriatim_model::{Address, Endpoint, Position, ViewNumber};
@@ -13,8 +12,8 @@ use crate::mutation::Mutation;
 use crate::roles::RoleEffect;
 
 impl Core {
-    /// A client wants positions below to go, or the controller beside it says that they went
-    /// elsewhere.
+    /// Receives a client's trim, or from the controller on its node the trim point of a view
+    /// without the replica.
     pub(super) fn told_to_trim(
         &mut self,
         path: &mut dyn DataPath,
@@ -42,7 +41,6 @@ impl Core {
             self.readers.trimmed(position, out);
             self.surveys_trimmed();
             self.missing = self.missing.map(|range| range.not_below(position));
-            // The missing range may begin with a gap now.
             self.leave_gaps();
         }
     }
@@ -76,13 +74,12 @@ impl Core {
         self.gate.confirm(from, Message::Trimmed { request, first: self.trim }, out);
     }
 
-    /// Whether this comes from the controller beside it.
     fn is_told_by_controller(&self, from: Address) -> bool {
         from == Address::Node(self.me().node, Endpoint::Controller)
     }
 
-    /// A view does without it, and that view's replicas trimmed: what it holds below goes as well,
-    /// and is final there. One that gives out what it has itself goes by its own word.
+    /// Follows the trim of a view without this replica: positions below are final. Where each
+    /// replica serves only its own store, the own stable bound limits the trim.
     fn trim_outside(
         &mut self,
         path: &mut dyn DataPath,
@@ -94,26 +91,25 @@ impl Core {
         if is_a_members_own || self.options.mutates(Mutation::OutsideUntrimmed) {
             return;
         }
-        // A view that is being formed counts on what it said is final, and may begin lower.
+        // A view change relies on the reported bound, and may start a view lower.
         let is_counted_on = path.applied().is_some() || self.memory.claim > view;
         let position = if is_counted_on { position.min(self.stable) } else { position };
         let is_news = position > self.trim || position > self.stable || path.unplaced() > 0;
         self.trim_below(position, out);
         self.advance_stable(path, position, out);
-        // Records without positions would keep the segments that they are in. If it becomes a
-        // member again, it has what the members have.
+        // Records without positions would keep their segments. If a view names the replica again,
+        // it copies from the members.
         if self.memory.claim <= view {
             path.discard_unplaced(self, out);
             leftovers::ask(self, view, is_news, out);
         }
-        // Now that nothing else keeps them, the segments go.
+        // Nothing else keeps the segments now.
         if is_news || self.trim_refused {
             self.write_trim(out);
         }
     }
 
-    /// The view that it is a member of is being replaced: what is wanted goes when the next attempt
-    /// at that asks what it holds. The one under way counts on what it has said, and may be waiting
+    /// Defers a trim during a view change: the attempt relies on the reported state and may wait
     /// for room.
     fn trim_when_fenced(&mut self, view: ViewNumber, position: Position) {
         if self.is_named() && view == self.view_number() && position <= self.stable {
@@ -121,10 +117,10 @@ impl Core {
         }
     }
 
-    /// Another attempt at a view asks what it holds.
+    /// Applies a deferred trim at the next fence.
     pub(super) fn trim_as_wanted(&mut self, out: &mut Vec<RoleEffect>) {
         let wanted = std::mem::take(&mut self.wanted_trim);
-        // A write that failed may have taken back what it knew as final.
+        // A failed write may have lowered the stable bound.
         self.trim_below(wanted.min(self.stable), out);
         assert_trimmed_is_final(self);
     }

@@ -1,4 +1,4 @@
-//! The state of a replica before each change that its store has not confirmed.
+//! The states before changes that the store has not confirmed.
 
 use std::collections::VecDeque;
 
@@ -7,38 +7,36 @@ use seriatim_model::{Position, Ticket};
 
 use super::applied::Applied;
 
-/// The part of a replica that goes back when its store has no room for a change.
+/// The state to restore if the store has no room for a change.
 #[derive(Clone, Debug)]
 pub(super) struct Before {
     pub(super) memory: HardState,
     pub(super) stable: Position,
     pub(super) restarted: bool,
     pub(super) missing: Option<MissingRange>,
-    /// How far the store had everything, where the data path goes by that.
+    /// The applied prefix, if the data path uses one.
     pub(super) applied: Option<Applied>,
 }
 
-/// Changes on their way to the store, oldest first, with what was before each of them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Unstored {
     changes: VecDeque<(Ticket, Before)>,
 }
 
 impl Unstored {
-    /// A change left with this ticket.
     pub(super) fn left(&mut self, ticket: Ticket, before: Before) {
         self.changes.push_back((ticket, before));
     }
 
-    /// All changes up to this ticket are in the store, or were taken back.
+    /// Changes up to this ticket are stored or undone.
     pub(super) fn stored(&mut self, ticket: Ticket) {
         while self.changes.front().is_some_and(|(change, _)| *change <= ticket) {
             self.changes.pop_front();
         }
     }
 
-    /// The change with this ticket failed. Returns what to go back to, unless a later change, which
-    /// contains it, is still on its way; should that fail too, it goes back as far.
+    /// Returns the state to restore, or `None` while a later change, which contains the failed one,
+    /// is in flight. Should that fail too, the earlier state applies.
     pub(super) fn failed(&mut self, ticket: Ticket) -> Option<Before> {
         let index = self.changes.iter().position(|(change, _)| *change == ticket)?;
         let (_, before) = self.changes.remove(index)?;

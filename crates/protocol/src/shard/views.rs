@@ -1,6 +1,5 @@
-//! The views of a log as one of its replicas sees them: it is fenced for one, learns that it is
-//! registered, and takes part in it. What it remembers of that is written before anything is said
-//! that relies on it.
+//! A replica's part in view changes. It writes its hard state before it sends a message that relies
+//! on it.
 
 use std::cmp::Ordering;
 
@@ -23,7 +22,7 @@ use crate::roles::RoleEffect;
 type Out = Vec<RoleEffect>;
 
 impl Core {
-    /// A controller forms another view: nothing below its claim is obeyed from now on.
+    /// Rejects everything below a controller's claim from now on.
     pub(super) fn fence(
         &mut self,
         path: &mut dyn DataPath,
@@ -35,7 +34,7 @@ impl Core {
     ) {
         let known = self.view_number().max(self.reports.cannot_start());
         if claim >= self.memory.claim && claims::shows_register_behind(claim, entry.view_number(), known) {
-            // The register was set back: what it would have in place of that view is older.
+            // The register was set back and would replace a newer view by an older one.
             let message = Control::Ahead { claim, view: known };
             return out.push(RoleEffect::Send { to: from, message: message.into() });
         }
@@ -44,13 +43,13 @@ impl Core {
             self.trim_as_wanted(out);
             self.retired = None;
             let before = self.before(path);
-            // A view that was registered, and that it did not see start, is the old view now.
+            // The replica may have missed the start of the registered view.
             self.learn(path, now, entry, out);
             let started_at = learn_flushed(self, path, entry);
             let is_fresh = entry.view.as_ref().is_none_or(|view| view.shard(self.shard).is_none());
             let was_member = is_fresh || self.is_named() && self.view_number() == entry.view_number();
             if !was_member {
-                // A replica that is away may also miss a trim.
+                // An absent replica may also have missed a trim.
                 self.missing.get_or_insert(MissingRange { from: self.stable, end: self.stable });
                 path.passed_over(self, out);
             }
@@ -65,7 +64,6 @@ impl Core {
         self.gate.confirm(from, self.fenced(), out);
     }
 
-    /// The replicas that pushed batches do not count any more.
     fn stop_batches(&mut self, path: &mut dyn DataPath, out: &mut Out) {
         self.batches.clear();
         self.answered = Answered::default();
@@ -74,8 +72,8 @@ impl Core {
         self.readers.forget_predictions(self.stable);
     }
 
-    /// Takes note of a registered view that names it and that it was fenced for. Returns whether
-    /// there was one to take note of. The caller writes it to the hard state.
+    /// Learns a registered view that names it and that it was fenced for. Returns whether there is
+    /// one. The caller writes the hard state.
     fn learn(&mut self, path: &mut dyn DataPath, now: Time, entry: &LogEntry, out: &mut Out) -> bool {
         let Some(view) = &entry.view else { return false };
         let Some(members) = view.shard(self.shard) else { return false };
@@ -87,11 +85,9 @@ impl Core {
             self.catch_up.start_as_new(now, self.options);
         }
         self.catch_up.joins(stands_in(self, entry, members), self.options);
-        // A replica that was away may also have missed a trim: one that the history tells of, and
-        // later ones.
+        // An absent replica may have missed the history's trim, and later ones.
         self.trim_below(entry.history.start(), out);
         self.raise_stable(path, entry.history.start(), out);
-        // Where the shard had not joined, the replica can miss nothing.
         let from = self.trim.max(members.begins);
         let missing = path.missing(self, view, &entry.history, members.begins);
         self.missing = missing.map(|range| range.not_below(from));
@@ -105,14 +101,13 @@ impl Core {
         self.take_view(view, &entry.history);
         self.catch_up.restart();
         if self.knows_trim() && self.missing.is_some_and(MissingRange::is_empty) {
-            // An operator gave up all that the replica lacked, and no replica has more: it counts,
-            // also if the next view comes at once.
+            // An operator gave up all that the replica lacked. It counts as complete at once, even
+            // if the next view follows immediately.
             self.missing = None;
         }
         true
     }
 
-    /// Knows this view from now on, and what was decided up to it.
     fn take_view(&mut self, view: &View, history: &ViewHistory) {
         self.leftovers.in_another_view();
         self.memory.view = Some(remembered(view, &self.options));
@@ -121,21 +116,19 @@ impl Core {
         self.leave_gaps();
     }
 
-    /// No replica has to give what is lost, and a damaged record neither where it is trimmed.
+    /// Drops gaps and trimmed positions from the records to copy.
     pub(super) fn leave_gaps(&mut self) {
         let gaps = self.memory.history.gaps_of(self.shard);
         self.catch_up.leave_damage(self.trim, gaps.clone());
         self.missing = self.missing.map(|range| range.without(gaps.clone()));
     }
 
-    /// The mutation: versions at or above the stable bound count for nothing any more.
     fn drop_unstable(&mut self) {
         if self.options.mutates(Mutation::FenceDrops) {
             self.memory.history.push(self.memory.claim, self.stable);
         }
     }
 
-    /// A view is registered.
     pub(super) fn registered(&mut self, path: &mut dyn DataPath, now: Time, entry: &LogEntry, out: &mut Out) {
         let Some(view) = &entry.view else { return };
         if view.number < self.view_number() || view.number == self.view_number() && !self.restarted {
@@ -144,16 +137,15 @@ impl Core {
         let before = self.before(path);
         if !self.learn(path, now, entry, out) {
             match view.number.cmp(&self.reports.cannot_start()) {
-                // That came late: a later one is known.
                 Ordering::Less => return,
                 Ordering::Equal => {}
-                // It is not counted on there: only a new view can bring it back. Those in its place
-                // may need it first.
+                // Only a new view can include the replica. This view's members may need its records
+                // first.
                 Ordering::Greater => self.needed_until = now + NEEDED_FOR,
             }
             self.reports.note(now, view.number);
             if view.number > self.memory.claim {
-                // No controller fenced it, but its view is over: it is as if one had.
+                // No controller fenced the replica, but its view is over.
                 self.memory.claim = view.number;
                 self.stop_batches(path, out);
                 self.remember(before, out);
@@ -169,18 +161,18 @@ impl Core {
         self.restarted = false;
         self.reports.started();
         self.remember(before, out);
-        // That the view's start is stable is part of what was just remembered.
+        // The hard state just written implies the new bound.
         self.raise_stable(path, view.start, out);
         path.entered(self, now, out);
         if self.is_closed() {
-            // A record that was put and is not bound by now never will be: no sequencing replica
-            // admits ids of this shard any more.
+            // No sequencing replica admits ids of this shard any more, so unbound puts stay
+            // unbound.
             path.discard_unplaced(self, out);
         }
     }
 
-    /// Nothing of this write is there: it is not answered, and comes again. A change of what is
-    /// remembered is taken back: what the replica does with records, its store has to know.
+    /// The store had no room for this write; its sender retries. A change of the hard state is
+    /// undone, since the replica may act only on stored changes.
     pub(super) fn store_failed(&mut self, path: &mut dyn DataPath, now: Time, ticket: Ticket, out: &mut Out) {
         path.failed(self, now, ticket, out);
         self.readers.discard_reads_beyond(self.stable);
@@ -191,9 +183,9 @@ impl Core {
         self.trim_refused |= self.trim_write == ticket;
         if let Some(before) = self.unstored.failed(ticket) {
             let Before { memory, stable, restarted, missing, applied } = before;
-            // The replica asks again for the records of a retired shard.
+            // The replica asks for the retired shard again.
             self.retired = None;
-            // Positions that were trimmed meanwhile were final.
+            // Positions trimmed meanwhile were final.
             (self.memory, self.stable) = (memory, stable.max(self.trim));
             self.restarted = restarted;
             self.missing = missing.map(|range| range.not_below(self.trim));
@@ -205,7 +197,6 @@ impl Core {
         self.predict(path, out);
     }
 
-    /// Writes what is remembered, as it is now, in place of what it was `before`.
     pub(super) fn remember(&mut self, before: Before, out: &mut Out) {
         let (claim, view) = (self.memory.claim, self.view_number());
         assert!(claim >= view, "a replica of view {view} obeys claim {claim}");
@@ -229,22 +220,19 @@ impl Core {
         }
     }
 
-    /// The replica does not know any more what came in this view: it takes part in nothing before
-    /// the next one.
+    /// The replica lost state of this view: it waits for the next one.
     pub(crate) fn sit_out(&mut self) {
         self.restarted = true;
     }
 }
 
-/// Whether the replica is in the view in place of a member that is away: the log does not assign
-/// the shard to its node, and the view does without a node that has it assigned.
+/// Whether this node replaces an absent one to which the log assigns the shard.
 fn stands_in(core: &Core, entry: &LogEntry, members: &ShardMembers) -> bool {
     let assigned = entry.shards.get(core.shard.0 as usize).map(Vec::as_slice).unwrap_or_default();
     let is_away = |node: &NodeId| members.replicas.iter().all(|member| member.node != *node);
     !assigned.contains(&core.node) && assigned.iter().any(is_away)
 }
 
-/// The view as a replica remembers it.
 fn remembered(view: &View, options: &Options) -> View {
     let mut view = view.clone();
     if options.mutates(Mutation::JoinForgotten) {
@@ -253,11 +241,10 @@ fn remembered(view: &View, options: &Options) -> View {
     view
 }
 
-/// An earlier incarnation here was a member of the registered view, had all that it began with, and
-/// lost its memory before it heard of the registration. The store tells so: this replica knows that
-/// view as if the other had heard of it. Below where that begins to decide it has what it knows to
-/// be final, if no other view came in between. Returns where the view started: that is stable once
-/// this is remembered.
+/// Learns the registered view for an earlier incarnation on this node: a member that had the whole
+/// flush, as the store proves, and lost its memory before it learned of the registration. No view
+/// may lie in between, and records below the view's first position must be final. Returns the
+/// view's start, which is stable once the hard state is written.
 fn learn_flushed(core: &mut Core, path: &dyn DataPath, entry: &LogEntry) -> Option<Position> {
     let (view, known, me) = (entry.view.as_ref()?, core.view_number(), core.me());
     let is_earlier = |member: &Member| member.node == me.node && *member != me;
@@ -272,8 +259,8 @@ fn learn_flushed(core: &mut Core, path: &dyn DataPath, entry: &LogEntry) -> Opti
     Some(view.start)
 }
 
-/// A registered view does without the shard, and not without what it has. The last view that had it
-/// may have begun without this replica's hearing of it.
+/// Learns of a retired shard, whose records still count. The replica may have missed the start of
+/// the shard's last view.
 fn learn_retired(core: &mut Core, path: &mut dyn DataPath, now: Time, entry: &LogEntry, out: &mut Out) {
     let Some(view) = &entry.view else { return };
     let Some(retired) = view.retired(core.shard) else { return };
@@ -291,7 +278,6 @@ fn learn_retired(core: &mut Core, path: &mut dyn DataPath, now: Time, entry: &Lo
     }
     let (of, ends) = (retired.last.number, retired.ends(&entry.history));
     core.retired = Some(Kept { of, until: retired.until, ends, copies: retired.copies().replicas.clone() });
-    // Positions beyond the end are not the shard's.
     let below = MissingRange { from: Position::ZERO, end: retired.until };
     core.missing = core.missing.map(|missing| missing.meet(below));
     if retired.has_copy_on(core.node) {
@@ -304,9 +290,8 @@ fn learn_retired(core: &mut Core, path: &mut dyn DataPath, now: Time, entry: &Lo
     path.retired(core, now, Retired { view: view.number, leader, of, until: retired.until, ends }, out);
 }
 
-/// The replica is no member of the retired shard's last view: an earlier view named it, or it was
-/// made anew. If it is to keep a copy, the replica gets from the others all that it does not hold
-/// below the end of the shard.
+/// Prepares a copy on a replica outside the retired shard's last view: all positions that it lacks
+/// become missing.
 fn keep_copy(
     core: &mut Core,
     path: &mut dyn DataPath,

@@ -1,30 +1,28 @@
-//! How much a table of sessions holds at most, and how it comes below that: a view change carries
-//! it in one message.
+//! Limits of a session table, and how it shrinks: a view change carries it in one message.
 
 use seriatim_model::{Position, SessionId};
 
 use super::{Session, Sessions};
 
-/// How many sessions that came after one, each after the other, are looked at for how recent it is.
+/// Limit of successors examined to date a session.
 const MOST_FOLLOWED: usize = 16;
 
-/// How many sessions of a table for `most` may be opened above what is ordered, where each is to
-/// have a position there.
+/// Limit of sessions opened above the end of the order, in a table for `most`.
 fn most_ahead(most: usize) -> usize {
     (most / 64).max(16)
 }
 
-/// How many sessions that no member knows clients of a leader may close, all together: the leader
-/// remembers that they have ended, in a table for `most`.
+/// Limit of unknown sessions that a leader's clients may end, since the leader remembers each end
+/// in a table for `most`.
 #[must_use]
 pub(crate) fn most_closed(most: usize) -> u64 {
     (most as u64 / 8).max(16)
 }
 
 impl Sessions {
-    /// Whether a session is one too many of those that were opened above `ordered`, where a table
-    /// has room for `most`. The table does not forget them before the log has passed them, so a few
-    /// are enough: a client that got so high a tail got it before a view change.
+    /// Whether the session exceeds the limit of sessions opened above `ordered`, in a table for
+    /// `most`, which can forget them only later. Few are necessary: only a view change lowers the
+    /// tail below a client's.
     #[must_use]
     pub fn is_too_many_ahead(&self, session: SessionId, ordered: Position, most: usize) -> bool {
         let is_above = session.opened_at() > ordered && !self.sessions.contains_key(&session);
@@ -32,16 +30,13 @@ impl Sessions {
         is_above && known.take(most_ahead(most)).count() == most_ahead(most)
     }
 
-    /// Which sessions to [forget](Self::expire), a sixteenth at least, so that there is room among
-    /// `most`: those that were bound least recently, and ended ones first. None of which `is_kept`
-    /// says that the replica has something on its way, nor one of which something was bound at or
+    /// The sessions to [forget](Self::expire), at least a sixteenth, for room among `most`: ended
+    /// ones first, then the longest unbound. Keeps `is_kept` sessions and sessions bound at or
     /// above `stable`.
     ///
-    /// Nor one that was opened at or above `ordered`: its forgetting would refuse sessions that are
-    /// opened now.
+    /// Also keeps sessions opened at or above `ordered`: forgetting them would refuse new sessions.
     ///
-    /// A session whose client goes on in another one is as recent as that: a run that resumes it
-    /// finds its way, and what became of its numbers, by what is known of it.
+    /// A session is as recent as its successors: a run that resumes it needs it to find them.
     #[must_use]
     pub fn least_recent(
         &self,
@@ -63,14 +58,13 @@ impl Sessions {
         oldest.into_iter().take(self.excess(most)).map(|(_, _, id)| id).collect()
     }
 
-    /// Whether a session is over and has no successor that goes on, and when something was bound
-    /// last of it or of the ones that came after it.
+    /// Whether a session and its successors have ended, and their last binding.
     fn succeeded(&self, session: &Session) -> (bool, Position) {
         let (mut last, mut last_bound) = (session, session.last_bound);
         for _ in 0..MOST_FOLLOWED {
             let Some(successor) = last.successor else { break };
             let Some(next) = self.sessions.get(&successor) else {
-                // Nothing has come of it yet, unless it was forgotten.
+                // Nothing of the successor arrived yet, unless it was forgotten.
                 return (self.is_forgotten(successor), last_bound);
             };
             (last, last_bound) = (next, last_bound.max(next.last_bound));
@@ -78,8 +72,8 @@ impl Sessions {
         (last.end.is_some(), last_bound)
     }
 
-    /// The same, where all of them were opened at what is ordered or above: those that were opened
-    /// lowest, so that the floor rises as little as can be.
+    /// Like `least_recent`, if all sessions were opened at or above the end of the order: the
+    /// lowest opened, so that the floor rises least.
     #[must_use]
     pub fn opened_lowest(
         &self,
@@ -96,20 +90,19 @@ impl Sessions {
         self.sessions.len().saturating_sub(most - (most / 16).max(1).min(most))
     }
 
-    /// How many runs of numbers are remembered as no-ops, of all sessions together.
+    /// Number of remembered no-op runs of all sessions.
     #[must_use]
     pub fn void_runs(&self) -> usize {
         self.void_runs
     }
 
-    /// How many of a session's runs of no-ops have a number that its client may still wait for.
+    /// Number of the session's no-op runs with a number that its client may wait for.
     #[must_use]
     pub fn voids_in_doubt(&self, session: SessionId) -> usize {
         self.sessions.get(&session).map_or(0, Session::voids_in_doubt)
     }
 
-    /// The client of a session does not wait for the numbers below `lowest` any more, if the
-    /// session is known.
+    /// Notes that a known session's client waits for no number below `lowest`.
     pub fn raise_lowest(&mut self, session: SessionId, lowest: u64) {
         if let Some(session) = self.sessions.get_mut(&session) {
             let before = session.voids.len();
@@ -118,11 +111,10 @@ impl Sessions {
         }
     }
 
-    /// Which sessions to forget, so that at most `most` runs of no-ops are left: those that have
-    /// most of them. A session of which `is_kept` says that the replica has something on its way
-    /// stays, and one of which something was bound at or above `stable`.
+    /// The sessions to forget so that at most `most` no-op runs remain: those with the most runs.
+    /// Keeps `is_kept` sessions and sessions bound at or above `stable`.
     ///
-    /// The no-ops of a session cannot be forgotten alone: they would be taken for appended.
+    /// A session's no-ops cannot be forgotten alone: they would count as appended.
     #[must_use]
     pub fn most_voids(
         &self,
@@ -146,10 +138,9 @@ impl Sessions {
         having.into_iter().take_while(take).map(|(_, id)| id).collect()
     }
 
-    /// Comes below what one message carries: at most `runs` runs of positions, those that are
-    /// highest, and at most `voids` runs of no-ops. A client that asks for a forgotten position
-    /// learns that its append is in the log, but not where; one whose session was forgotten learns
-    /// that it has expired.
+    /// Shrinks the table to one message: the highest `runs` runs of positions, and `voids` no-op
+    /// runs. The client of a dropped position learns only that its append is in the log; the client
+    /// of a forgotten session learns that it has expired.
     pub fn prune(&mut self, runs: usize, voids: usize) {
         if self.void_runs > voids {
             let over = self.most_voids(Position(u64::MAX), voids, |_| false);
@@ -200,13 +191,13 @@ mod tests {
         }
         sessions.end(id(4), 1);
         assert_eq!(oldest(&sessions, 4), [id(4), id(2), id(3)]);
-        // Nothing has come of the session yet in which this one's client goes on.
+        // The successor has no records yet.
         sessions.succeed(id(4), SessionId::new(Position(5), 9));
         assert_eq!(oldest(&sessions, 4), [id(2), id(3), id(4)]);
-        // It was forgotten.
+        // The successor was forgotten.
         sessions.expire(&[SessionId::new(Position(5), 8)]);
         assert_eq!(oldest(&sessions, 6), [id(4)]);
-        // They go on in each other, as no client of ours does.
+        // A cycle of successors, which our clients never form.
         sessions.end(id(5), 1);
         sessions.succeed(id(5), id(0));
         assert_eq!(oldest(&sessions, 3).len(), 4);
@@ -225,7 +216,7 @@ mod tests {
         assert!(!sessions.is_too_many_ahead(id(99), Position(6), 100), "the log goes on");
     }
 
-    /// Names without records, every second number.
+    /// No-ops at every second number.
     fn make_voids(sessions: &mut Sessions, n: u64, count: u64) {
         for number in 0..count {
             let ids = IdRun { session: id(n), first: 2 * number, count: 1 };
@@ -295,7 +286,7 @@ mod tests {
         assert_eq!(sessions.next(id(1)), Some(5));
     }
 
-    /// All that a table can have of everything.
+    /// A table with every limit exhausted.
     #[test]
     fn the_largest_table_fits_into_one_frame() {
         let mut sessions = Sessions::default();
