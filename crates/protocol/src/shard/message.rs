@@ -1,5 +1,7 @@
 //! The messages of the shard contract. The [module](super) lists its promises.
 
+#![expect(missing_docs, reason = "the message has a comment; the names of its fields suffice")]
+
 use seriatim_model::storage::{MissingRange, Ordered, Owned, Run, Stored};
 use seriatim_model::wire::{wire_enum, wire_struct};
 use seriatim_model::{
@@ -72,22 +74,11 @@ pub struct Unplaced {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Placed {
     /// Announces windows of a view to a replica.
-    Windows {
-        view: ViewNumber,
-        windows: Vec<Turns>,
-    },
+    Windows { view: ViewNumber, windows: Vec<Turns> },
     /// A part of a committed cut of a view, or of a cut completed for a claim.
-    Cut {
-        view: ViewNumber,
-        first: Position,
-        runs: Vec<Ordered>,
-    },
+    Cut { view: ViewNumber, first: Position, runs: Vec<Ordered> },
     /// A part of the closing cut of a claim.
-    Closing {
-        claim: ViewNumber,
-        first: Position,
-        runs: Vec<Ordered>,
-    },
+    Closing { claim: ViewNumber, first: Position, runs: Vec<Ordered> },
 }
 
 /// A window, restricted to shards with turns.
@@ -133,27 +124,14 @@ pub enum Message {
         disk_full: bool,
     },
     /// Sequencing layer to primary, or primary to backup: positions below `stable` are final.
-    Stable {
-        view: ViewNumber,
-        stable: Position,
-    },
+    Stable { view: ViewNumber, stable: Position },
     /// Primary to sequencing layer: answers `Stable`. Also backup to primary, when a reader asks
     /// for positions above this bound.
-    StableKnown {
-        view: ViewNumber,
-        stable: Position,
-    },
+    StableKnown { view: ViewNumber, stable: Position },
     /// Replica to controller: answers `Fence`. Also to a sender whose view is over.
-    Fenced {
-        claim: ViewNumber,
-        incarnation: Incarnation,
-        held: Held,
-    },
+    Fenced { claim: ViewNumber, incarnation: Incarnation, held: Held },
     /// Controller to replica: rejects everything of views below this claim.
-    Fence {
-        claim: ViewNumber,
-        entry: LogEntry,
-    },
+    Fence { claim: ViewNumber, entry: LogEntry },
     /// Primary to backup: holds these records. Answer: `Replicated`.
     Replicate {
         view: ViewNumber,
@@ -163,10 +141,7 @@ pub enum Message {
         runs: Vec<Run>,
     },
     /// Backup to primary: the backup holds the batch.
-    Replicated {
-        view: ViewNumber,
-        batch: Position,
-    },
+    Replicated { view: ViewNumber, batch: Position },
     /// Controller to replica: copies its records in `first..end` to the other replicas, under the
     /// claim. A position without a record receives a client's pending record, or else junk.
     Flush {
@@ -184,25 +159,13 @@ pub enum Message {
         upto: Position,
     },
     /// Replica to controller: a record to flush cannot be read here.
-    FlushFailed {
-        claim: ViewNumber,
-    },
+    FlushFailed { claim: ViewNumber },
     /// Reader to replica: reads records. The replica waits at most `wait_ms` for `from` to become
     /// final.
-    Read {
-        request: u64,
-        from: Position,
-        end: Position,
-        max_records: u32,
-        wait_ms: u32,
-    },
+    Read { request: u64, from: Position, end: Position, max_records: u32, wait_ms: u32 },
     /// Replica to reader: answers `Read`: all records of this shard from the requested position to
     /// `upto`.
-    Records {
-        request: u64,
-        records: Vec<Stored>,
-        upto: Position,
-    },
+    Records { request: u64, records: Vec<Stored>, upto: Position },
     /// Like `Records`, if some positions are empty.
     RecordsWith {
         request: u64,
@@ -212,18 +175,9 @@ pub enum Message {
         upto: Position,
     },
     /// Replica to another replica: answers `Read` in logs with a map.
-    MappedRecords {
-        request: u64,
-        records: Vec<Stored>,
-        owned: Vec<Owned>,
-        upto: Position,
-    },
+    MappedRecords { request: u64, records: Vec<Stored>, owned: Vec<Owned>, upto: Position },
     /// Reader to a replica of any shard: asks for the shards of positions.
-    Map {
-        request: u64,
-        from: Position,
-        end: Position,
-    },
+    Map { request: u64, from: Position, end: Position },
     /// Replica to reader: answers `Map` for final positions, up to the first gap in the replica's
     /// map. May be empty although other replicas know owners.
     Mapped {
@@ -234,17 +188,10 @@ pub enum Message {
         owned: Vec<Owned>,
     },
     /// Replica to reader: rejects a `Read`, `Map`, `Subscribe` or `Trim`.
-    ReadFailed {
-        request: u64,
-        error: ReadError,
-    },
+    ReadFailed { request: u64, error: ReadError },
     /// Reader to replica: subscribes to final records until `Cancel`. `credit` is the number of
     /// bytes that the replica may send before `Credit` arrives.
-    Subscribe {
-        request: u64,
-        from: Position,
-        credit: u64,
-    },
+    Subscribe { request: u64, from: Position, credit: u64 },
     /// Like `Subscribe`, with options.
     SubscribeWith {
         request: u64,
@@ -303,14 +250,9 @@ pub enum Message {
         void: Vec<Span>,
     },
     /// Reader to replica: raises the credit of a subscription.
-    Credit {
-        request: u64,
-        bytes: u64,
-    },
+    Credit { request: u64, bytes: u64 },
     /// Reader to replica: ends a read or subscription.
-    Cancel {
-        request: u64,
-    },
+    Cancel { request: u64 },
     /// Client to every replica of a view: deletes positions below `position` permanently. Answer:
     /// `Trimmed`.
     Trim {
@@ -320,21 +262,11 @@ pub enum Message {
         position: Position,
     },
     /// Replica to client: the trim is durable.
-    Trimmed {
-        request: u64,
-        first: Position,
-    },
+    Trimmed { request: u64, first: Position },
     /// Client to replica: asks for its bounds.
-    Status {
-        request: u64,
-    },
+    Status { request: u64 },
     /// Replica to client: answers `Status`.
-    StatusIs {
-        request: u64,
-        view: ViewNumber,
-        stable: Position,
-        trim: Position,
-    },
+    StatusIs { request: u64, view: ViewNumber, stable: Position, trim: Position },
     /// Controller or client to replica: asks for its progress and storage use.
     Survey(Survey),
     /// Replica to the sender: answers `Survey`.
@@ -343,13 +275,9 @@ pub enum Message {
     Retain(Retain),
     /// Controller to replica: copies everything that a member of this view should hold. Answer:
     /// `Whole`, only when complete.
-    AskWhole {
-        view: ViewNumber,
-    },
+    AskWhole { view: ViewNumber },
     /// Replica to controller: the replica is complete.
-    Whole {
-        view: ViewNumber,
-    },
+    Whole { view: ViewNumber },
 }
 
 impl Message {

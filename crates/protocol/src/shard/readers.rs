@@ -54,7 +54,13 @@ struct WaitingRead {
 enum Mapping {
     Copy(MappedAnswer),
     /// For a reader, with the view and stable bound at the look-up.
-    Alone { reader: Address, request: u64, from: Position, view: ViewNumber, stable: Position },
+    Alone {
+        reader: Address,
+        request: u64,
+        from: Position,
+        view: ViewNumber,
+        stable: Position,
+    },
 }
 
 #[derive(Clone, Debug)]
