@@ -16,12 +16,14 @@ use seriatim_store::{Disk, JournalOptions, JournalWrite, MemoryDisk, Secret, Sha
 
 use crate::programs::{Ask, Done, Happened, Program, Told};
 use crate::spent::Pace;
+use crate::trace::Trace;
 
 /// The node of the register. It hosts nothing else of a log that [`Lab::open_apart`] made.
 pub(crate) const REGISTER: NodeId = NodeId(4);
 /// How many nodes there are: one for each of three sequencing replicas, three replicas of a shard,
 /// and the register.
 const NODES: u32 = 7;
+const APART: [ShardId; 1] = [ShardId(3)];
 /// By then a log has the backup again that was left out of its view for a moment, however often its
 /// views changed before.
 const GROWN: Duration = Duration::from_secs(2);
@@ -51,8 +53,8 @@ enum Happening {
 /// A message on its way.
 #[derive(Debug)]
 pub(crate) struct Flight {
-    source: Party,
-    target: Party,
+    pub(crate) source: Party,
+    pub(crate) target: Party,
     pub(crate) log: LogId,
     pub(crate) from: Endpoint,
     pub(crate) to: Endpoint,
@@ -84,12 +86,17 @@ pub(crate) struct Lab {
     pub(crate) syncs: u64,
     /// The node that sent a claim to the register last.
     pub(crate) claimant: Option<NodeId>,
+    pub(crate) trace: Option<Trace>,
 }
 
 impl Lab {
     pub(crate) fn new(pace: Pace) -> Self {
+        Self::with_nodes(pace, NODES)
+    }
+
+    pub(crate) fn with_nodes(pace: Pace, nodes: u32) -> Self {
         let disks: BTreeMap<NodeId, MemoryDisk> =
-            (1..=NODES).map(|node| (NodeId(node), MemoryDisk::new())).collect();
+            (1..=nodes).map(|node| (NodeId(node), MemoryDisk::new())).collect();
         let open = |node: u32| {
             let disk: Arc<dyn Disk> = Arc::new(disks[&NodeId(node)].clone());
             (NodeId(node), Watched::open(config(node, 1), disk).expect("an empty disk can be opened"))
@@ -97,7 +104,7 @@ impl Lab {
         let mut lab = Self {
             now: Time::ZERO,
             pace,
-            hosts: (1..=NODES).map(open).collect(),
+            hosts: (1..=nodes).map(open).collect(),
             disks,
             writing: BTreeSet::new(),
             away: BTreeMap::new(),
@@ -110,6 +117,7 @@ impl Lab {
             messages: 0,
             syncs: 0,
             claimant: None,
+            trace: None,
         };
         // The nodes find each other.
         lab.wait(Duration::from_millis(100));
@@ -125,22 +133,29 @@ impl Lab {
     /// nor with the register. Its shard is the last of four that overlap with the sequencing
     /// replicas less and less; the others leave it again, before anything is in it.
     pub(crate) fn open_apart(&mut self, config: LogConfig) -> LogEntry {
+        self.open_with(config, &APART)
+    }
+
+    /// The same with these shards. The last one has a replica on the last node.
+    pub(crate) fn open_with(&mut self, config: LogConfig, kept: &[ShardId]) -> LogEntry {
         let replicas = config.replicas as usize;
-        let entry = self.create(LogConfig { shards: 4, ..config });
-        for shard in 0..3 {
-            let message = control::Message::RemoveShard { request: 2, log: entry.id, shard: ShardId(shard) };
+        let shards = kept.iter().map(|shard| shard.0 + 1).max().expect("there are shards");
+        let entry = self.create(LogConfig { shards, ..config });
+        for shard in (0..shards).map(ShardId).filter(|shard| !kept.contains(shard)) {
+            let message = control::Message::RemoveShard { request: 2, log: entry.id, shard };
             self.say(OPERATOR, REGISTER, Endpoint::Register, LogId(0), message.into());
             self.wait(Duration::from_millis(100));
         }
+        let last = *self.hosts.keys().last().expect("there are nodes");
         // A shard that leaves is gone from the second view after that: one without a backup for a
         // moment, and one with it again. That one waits the longer, the more views there were
         // before it that did not last.
-        self.tell(NodeId(1), Event::Disconnected(Peer::Node(NodeId(NODES))));
+        self.tell(NodeId(1), Event::Disconnected(Peer::Node(last)));
         self.wait(GROWN);
         let entry = self.look_up();
         let view = entry.view.as_ref().expect("it has a view");
         let is_whole = view.shards.iter().all(|shard| shard.replicas.len() == replicas);
-        assert!(is_whole && view.shards.len() == 1, "views will follow: {view:?}");
+        assert!(is_whole && view.shards.len() == kept.len(), "views will follow: {view:?}");
         let mut hosts: Vec<NodeId> = view.sequencers.iter().map(|member| member.node).collect();
         hosts.extend(view.shards.iter().flat_map(|shard| &shard.replicas).map(|member| member.node));
         hosts.push(REGISTER);
@@ -230,6 +245,9 @@ impl Lab {
             matches!(self.programs.get(&client), Some(Program::Subscriber(_)))
         };
         let is_feeding = is_subscriber(flight.source) || is_subscriber(flight.target);
+        if let Some(trace) = &mut self.trace {
+            trace.message(self.now, &flight);
+        }
         let is_control = matches!(flight.message, Message::Control(_));
         self.messages += u64::from(flight.log == self.log && !is_feeding && !is_control);
         self.schedule(self.pace.delay, Happening::Arrive(flight));
@@ -333,6 +351,9 @@ impl Lab {
 
     fn perform(&mut self, client: u64, done: Done) {
         let at = self.now;
+        if let Some(trace) = &mut self.trace {
+            done.told.iter().for_each(|(_, answer)| trace.answer(at, client, answer));
+        }
         self.told.extend(done.told.into_iter().map(|(token, answer)| Told { at, client, token, answer }));
         for (node, to, message) in done.sends {
             self.say(client, node, to, self.log, message);
@@ -346,6 +367,9 @@ impl Lab {
             let mut writes = vec![];
             for (node, host) in &mut self.hosts {
                 sends.extend(host.finish_turn(self.now).into_iter().map(|send| (*node, send)));
+                if let Some(trace) = &mut self.trace {
+                    trace.files(self.now, *node, &self.disks[node]);
+                }
                 if !self.writing.contains(node)
                     && let Some(write) = host.next_journal_write(self.now)
                 {
@@ -377,6 +401,9 @@ impl Lab {
     fn write(&mut self, node: NodeId, write: JournalWrite) {
         self.syncs += 1;
         self.writing.insert(node);
+        if let Some(trace) = &mut self.trace {
+            trace.journal(self.now, node);
+        }
         match self.pace.sync {
             0 => self.written(node, &write),
             sync => self.schedule(sync, Happening::Written(node, write)),
@@ -406,6 +433,9 @@ impl Lab {
     pub(crate) fn stop_node(&mut self, node: NodeId, is_noticed: bool) {
         self.hosts.remove(&node);
         self.away.insert(node, is_noticed);
+        if let Some(trace) = &mut self.trace {
+            trace.death(self.now, node);
+        }
         if is_noticed {
             let nodes = self.hosts.keys().map(|other| Party::Node(*other));
             let clients = self.programs.keys().map(|client| Party::Client(*client));

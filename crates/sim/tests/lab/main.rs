@@ -1,5 +1,6 @@
 //! A cluster whose every message takes one unit of time, and nothing else takes any.
 
+mod append;
 mod costs;
 mod crashes;
 mod lab;
@@ -9,3 +10,5 @@ mod room;
 mod spent;
 mod steady;
 mod table;
+mod trace;
+mod words;

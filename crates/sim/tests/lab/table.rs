@@ -15,17 +15,17 @@ use crate::costs::{self, Costs};
 use crate::crashes::{self, Fates, Recovery, Victim};
 use crate::spent::Spent;
 
-const PAGE: &str = "../../docs/protocols.md";
+const PAGE: &str = "docs/protocols.md";
 
 #[test]
 fn the_page_of_protocols_says_what_is_measured() {
-    replace("measured", "costs", &cost_table());
-    replace("measured", "crashes", &crash_tables());
+    replace(PAGE, "measured", "costs", &cost_table());
+    replace(PAGE, "measured", "crashes", &crash_tables());
 }
 
 #[test]
 fn the_page_of_protocols_says_what_each_ordering_is() {
-    replace("written", "properties", &property_table());
+    replace(PAGE, "written", "properties", &property_table());
 }
 
 #[test]
@@ -38,9 +38,9 @@ fn the_readme_says_for_whom_each_ordering_is() {
     }
 }
 
-/// Puts a table between the marks with its name, and demands that it stood there.
-fn replace(how: &str, name: &str, table: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(PAGE);
+/// Puts a table or a trace between the marks with its name, and demands that it stood there.
+pub(crate) fn replace(page: &str, how: &str, name: &str, table: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(page);
     let page = std::fs::read_to_string(&path).expect("the page is there");
     let (begin, end) = (format!("<!-- {how}: {name} -->\n"), format!("<!-- end: {name} -->\n"));
     let (before, rest) = page.split_once(&begin).expect("the table's beginning is marked");
