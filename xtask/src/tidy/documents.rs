@@ -186,37 +186,62 @@ pub(super) fn named(workspace: &Workspace) -> Vec<Finding> {
     findings
 }
 
-/// Checks that ARCHITECTURE's tables lead somewhere: a function that a row names is in the file
-/// that it names before it. A file without its folder is in that of the one before.
+/// The questions that docs/where.md answers at least.
+const QUESTIONS: &[&str] = &[
+    "Where does a client receive `Busy`?",
+    "Where is a journal record's checksum computed?",
+    "What happens to an append when the leader dies?",
+    "Where is a field added to a receipt?",
+    "Where is a field added to `status`?",
+    "Where is a field added to the command line?",
+    "Which threads does a node run?",
+    "What happens on a full disk?",
+    "Where is the record limit enforced?",
+    "Who calls fsync?",
+];
+
+/// Checks that each row of docs/where.md (question, file, function) names a file below `crates/`
+/// and functions of that file, and that the page answers each of [`QUESTIONS`].
 pub(super) fn functions(workspace: &Workspace) -> Vec<Finding> {
-    const PATH: &str = "ARCHITECTURE.md";
-    let Some(page) = workspace.file(PATH) else { return vec![] };
-    let mut findings = Vec::new();
+    const PATH: &str = "docs/where.md";
+    let Some(page) = workspace.file(PATH) else {
+        return vec![missing(PATH, "says which file and function answer a question")];
+    };
+    let (mut answered, mut findings) = (BTreeSet::new(), Vec::new());
     for (line, text) in page.lines().filter(|(_, text)| text.starts_with('|')) {
-        let mut named: Option<String> = None;
-        for word in text.split('`').skip(1).step_by(2) {
-            if word.ends_with(".rs") {
-                let folder = named.as_deref().and_then(|before| before.rsplit_once('/'));
-                named = Some(match folder {
-                    Some((folder, _)) if !word.contains('/') => format!("{folder}/{word}"),
-                    _ => word.to_owned(),
-                });
-            } else if let Some(file) = &named {
-                let mut files = workspace.rust().filter(|source| source.path.ends_with(&format!("/{file}")));
-                let defines = |code: &str| {
-                    [format!("fn {word}("), format!("fn {word}<")].iter().any(|start| code.contains(start))
-                };
-                if !files.any(|source| defines(&source.code)) {
-                    findings.push(Finding::new(
-                        PATH,
-                        line,
-                        format!("names `{word}`, which is not in {file}"),
-                    ));
-                }
-            }
+        let cells: Vec<&str> = text.trim_matches('|').split('|').map(str::trim).collect();
+        if cells[0] == "question" || cells[0].starts_with("---") {
+            continue;
         }
+        let wrong = match cells[..] {
+            [question, file, functions] => {
+                answered.insert(question);
+                unanswered(workspace, file, functions)
+            }
+            _ => Some("needs three cells: question, file, function".to_owned()),
+        };
+        findings.extend(wrong.map(|message| Finding::new(PATH, line, message)));
+    }
+    for question in QUESTIONS.iter().filter(|question| !answered.contains(*question)) {
+        findings.push(Finding::new(PATH, 1, format!("does not answer: {question}")));
     }
     findings
+}
+
+/// Why a row answers no question.
+fn unanswered(workspace: &Workspace, file: &str, functions: &str) -> Option<String> {
+    let path = format!("crates/{}", file.trim_matches('`'));
+    let Some(source) = workspace.file(&path) else {
+        return Some(format!("names {path}, which does not exist"));
+    };
+    let mut names = functions.split('`').skip(1).step_by(2).peekable();
+    if names.peek().is_none() {
+        return Some("names no function".to_owned());
+    }
+    let defines = |name: &str| {
+        [format!("fn {name}("), format!("fn {name}<")].iter().any(|start| source.code.contains(start))
+    };
+    names.find(|name| !defines(name)).map(|name| format!("names `{name}`, which is not in {path}"))
 }
 
 fn names_files(path: &str) -> bool {
@@ -317,15 +342,23 @@ mod tests {
     }
 
     #[test]
-    fn functions_are_where_the_architecture_says() {
-        let with = |row: &str| {
-            let code = ("crates/x/src/y/z.rs", "fn begin() {}");
-            let other = ("crates/x/src/y/w.rs", "fn end<T>() {}");
-            functions(&Workspace::of(&[code, other, ("ARCHITECTURE.md", row)])).len()
+    fn each_question_leads_to_a_function() {
+        let with = |questions: &[&str], more: &str| {
+            let rows =
+                questions.iter().map(|question| format!("| {question} | `x/src/y/z.rs` | `begin` |\n"));
+            let rows: String = rows.collect();
+            let page = format!("# Where\n\n| question | file | function |\n|---|---|---|\n{rows}{more}");
+            let code = ("crates/x/src/y/z.rs", "fn begin() {}\nfn end<T>() {} // fn gone()\n");
+            functions(&Workspace::of(&[code, ("docs/where.md", &page)])).len()
         };
-        assert_eq!(with("| `name` | `y/z.rs` `begin` answers, and `w.rs` `end` |"), 0);
-        assert_eq!(with("| `y/z.rs` `begin`, `end` | `y/w.rs` `begin` |"), 2);
-        assert_eq!(with("It is `y/z.rs` `end`."), 0, "no table");
+        assert_eq!(with(QUESTIONS, ""), 0);
+        assert_eq!(with(QUESTIONS, "| Where? | `x/src/y/z.rs` | `begin`, `end` |\n"), 0);
+        assert_eq!(with(QUESTIONS, "| Where? | `x/src/y/z.rs` | `begin`, `gone` |\n"), 1, "wrong function");
+        assert_eq!(with(QUESTIONS, "| Where? | `x/src/y/w.rs` | `begin` |\n"), 1, "wrong file");
+        assert_eq!(with(QUESTIONS, "| Where? | `x/src/y/z.rs` | - |\n"), 1, "no function");
+        assert_eq!(with(QUESTIONS, "| Where? | `x/src/y/z.rs` |\n"), 1, "too few cells");
+        assert_eq!(with(&QUESTIONS[1..], ""), 1, "missing question");
+        assert_eq!(functions(&Workspace::of(&[])).len(), 1, "missing page");
     }
 
     #[test]

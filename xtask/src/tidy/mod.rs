@@ -146,7 +146,7 @@ pub const CHECKS: &[Check] = &[
     },
     Check {
         name: "named_functions",
-        about: "every function that the table of ARCHITECTURE.md leads to is in the file beside it",
+        about: "docs/where.md answers the usual questions, each with a file and a function that exist",
         run: documents::functions,
     },
     Check {
