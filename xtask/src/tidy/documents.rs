@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::path::{Component, Path};
 
 use super::Finding;
-use crate::workspace::Workspace;
+use crate::prose;
+use crate::workspace::{TextFile, Workspace};
 
 /// The project's words: one per idea, in code, command line, errors and documents.
 const WORDS: &[&str] = &[
@@ -145,6 +146,8 @@ pub(super) fn present(workspace: &Workspace) -> Vec<Finding> {
         ("LICENSE", "is the licence"),
     ];
     const COMMANDS: &[&str] = &["cargo run --release -- demo", "cargo test --workspace"];
+    const ARCHITECTURE_WORDS: usize = 900;
+    const CHANGELOG_LINES: usize = 60;
     let absent = EXPECTED.iter().filter(|(path, _)| workspace.file(path).is_none());
     let mut findings: Vec<Finding> = absent.map(|(path, what)| missing(path, what)).collect();
     if let Some(readme) = workspace.file("README.md") {
@@ -156,7 +159,22 @@ pub(super) fn present(workspace: &Workspace) -> Vec<Finding> {
             ));
         }
     }
+    let is_longer = |path: &str, count: usize, most: usize, of: &str| {
+        let message = format!("has {count} {of}, more than {most}; delete what other pages say");
+        (count > most).then(|| Finding::new(path, 1, message))
+    };
+    if let Some(page) = workspace.file("ARCHITECTURE.md") {
+        findings.extend(is_longer(&page.path, word_count(page), ARCHITECTURE_WORDS, "words"));
+    }
+    if let Some(page) = workspace.file("CHANGELOG.md") {
+        findings.extend(is_longer(&page.path, page.lines().count(), CHANGELOG_LINES, "lines"));
+    }
     findings
+}
+
+/// The words of a page outside of its blocks of code.
+fn word_count(page: &TextFile) -> usize {
+    prose::page(page).split_whitespace().count()
 }
 
 /// Checks that every page and every source file that a text names exists: below the root, from
@@ -371,5 +389,19 @@ mod tests {
         ];
         assert_eq!(present(&Workspace::of(&all)).len(), 1);
         assert_eq!(present(&Workspace::of(&all[..3])).len(), 2);
+    }
+
+    #[test]
+    fn some_documents_stay_short() {
+        let with = |path, text: &str| {
+            let all = [("README.md", ""), ("STYLE.md", ""), ("LICENSE", ""), (path, text)];
+            let findings = present(&Workspace::of(&all)).into_iter();
+            findings.filter(|finding| finding.message.contains("more than")).count()
+        };
+        let pictures = format!("```text\n{}```\n", "word\n".repeat(1000));
+        assert_eq!(with("ARCHITECTURE.md", &format!("{pictures}{}", "word ".repeat(900))), 0);
+        assert_eq!(with("ARCHITECTURE.md", &"word ".repeat(901)), 1);
+        assert_eq!(with("CHANGELOG.md", &"- A line\n".repeat(60)), 0);
+        assert_eq!(with("CHANGELOG.md", &"- A line\n".repeat(61)), 1);
     }
 }

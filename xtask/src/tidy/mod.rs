@@ -136,7 +136,7 @@ pub const CHECKS: &[Check] = &[
     Check { name: "decisions", about: "a decision is a dated file with a title", run: documents::decisions },
     Check {
         name: "documents",
-        about: "the documents that everyone looks for exist and say how to start",
+        about: "the documents that everyone looks for exist, say how to start, and are short",
         run: documents::present,
     },
     Check {
