@@ -104,24 +104,51 @@ pub(super) fn glossary(workspace: &Workspace) -> Vec<Finding> {
     findings
 }
 
-/// Checks the names and titles of the decisions.
+/// Checks the decisions: their names and titles, at most 35 pages of 900 words, and a row with a
+/// status for each page in the table of docs/decisions/README.md.
 pub(super) fn decisions(workspace: &Workspace) -> Vec<Finding> {
     const FOLDER: &str = "docs/decisions/";
+    const TABLE: &str = "docs/decisions/README.md";
+    const PAGES: usize = 35;
+    const WORDS_OF_A_PAGE: usize = 900;
+    let table = workspace.file(TABLE).map_or("", |file| file.text.as_str());
+    let rows: Vec<Vec<&str>> = table
+        .lines()
+        .filter(|line| line.starts_with('|'))
+        .map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
+        .collect();
+    let has_row = |name: &str| {
+        let link = format!("]({name})");
+        rows.iter().any(|row| match row[..] {
+            [_, decision, status] => decision.contains(&link) && is_status(status),
+            _ => false,
+        })
+    };
+    let pages: Vec<&TextFile> = workspace.below(FOLDER).filter(|file| file.path != TABLE).collect();
     let mut findings = Vec::new();
-    for file in workspace.below(FOLDER) {
+    for file in &pages {
         let name = &file.path[FOLDER.len()..];
-        if name != "dependencies.md" && !is_dated(name) {
-            findings.push(Finding::new(
-                &file.path,
-                1,
-                "name a decision YYYY-MM-DD-title.md, in small letters and hyphens",
-            ));
-        }
-        if !file.text.starts_with("# ") {
-            findings.push(Finding::new(&file.path, 1, "start a decision with its title: `# …`"));
-        }
+        let words = word_count(file);
+        let is_named = name == "dependencies.md" || is_dated(name);
+        let wrong = [
+            (!is_named, "name a decision YYYY-MM-DD-title.md, in small letters and hyphens".to_owned()),
+            (!file.text.starts_with("# "), "start a decision with its title: `# …`".to_owned()),
+            (words > WORDS_OF_A_PAGE, format!("has {words} words, more than {WORDS_OF_A_PAGE}")),
+            (!has_row(name), format!("has no row in {TABLE} with `in force` or `replaced by [PAGE](…)`")),
+        ];
+        let wrong = wrong.into_iter().filter(|(is_wrong, _)| *is_wrong);
+        findings.extend(wrong.map(|(_, message)| Finding::new(&file.path, 1, message)));
+    }
+    if pages.len() > PAGES {
+        let message = format!("{} pages, more than {PAGES}: fold one into docs/design", pages.len());
+        findings.push(Finding::new(TABLE, 1, message));
     }
     findings
+}
+
+/// Whether a cell says that a decision is in force, or names the page that replaced it.
+fn is_status(cell: &str) -> bool {
+    cell == "in force" || cell.starts_with("replaced by [")
 }
 
 fn is_dated(name: &str) -> bool {
@@ -172,9 +199,9 @@ pub(super) fn present(workspace: &Workspace) -> Vec<Finding> {
     findings
 }
 
-/// The words of a page outside of its blocks of code.
+/// The words of a page outside of its blocks of code. Signs such as the lines of a table are none.
 fn word_count(page: &TextFile) -> usize {
-    prose::page(page).split_whitespace().count()
+    prose::page(page).split_whitespace().filter(|word| word.contains(char::is_alphanumeric)).count()
 }
 
 /// Checks that every page and every source file that a text names exists: below the root, from
@@ -335,9 +362,38 @@ mod tests {
         ] {
             assert!(!is_dated(name), "{name}");
         }
-        let with = |path, text| decisions(&Workspace::of(&[(path, text)])).len();
-        assert_eq!(with("docs/decisions/dependencies.md", "# Dependencies\n"), 0);
-        assert_eq!(with("docs/decisions/host.md", "no title"), 2);
+    }
+
+    #[test]
+    fn each_decision_has_a_row_with_a_status() {
+        const TABLE: &str = "docs/decisions/README.md";
+        let long = format!("# A\n{}", "word ".repeat(900));
+        let with = |path, text, row| decisions(&Workspace::of(&[(path, text), (TABLE, row)])).len();
+        let page = "docs/decisions/2026-11-21-a.md";
+        assert_eq!(with(page, "# A\n", "| 2026-11-21 | [A](2026-11-21-a.md) | in force |\n"), 0);
+        assert_eq!(with(page, "# A\n", "| x | [A](2026-11-21-a.md) | replaced by [B](b.md) |\n"), 0);
+        assert_eq!(with(page, "# A\n", "| x | [A](2026-11-21-a.md) | |\n"), 1, "no status");
+        assert_eq!(with(page, "# A\n", "| x | A | replaced by [A](2026-11-21-a.md) |\n"), 1, "no link");
+        assert_eq!(with(page, "# A\n", "[A](2026-11-21-a.md)\n"), 1, "no row");
+        let row = "| x | [A](2026-11-21-a.md) | in force |\n";
+        assert_eq!(with(page, &long, row), 1, "too long");
+        let row = "| x | [D](dependencies.md) [H](host.md) | in force |\n";
+        assert_eq!(with("docs/decisions/dependencies.md", "# Dependencies\n", row), 0);
+        assert_eq!(with("docs/decisions/host.md", "no title", row), 2);
+    }
+
+    #[test]
+    fn few_decisions_have_pages() {
+        let with = |count: usize| {
+            let names: Vec<String> = (0..count).map(|number| format!("2026-11-21-a{number}.md")).collect();
+            let rows = names.iter().map(|name| format!("| x | [A]({name}) | in force |\n"));
+            let table: String = rows.collect();
+            let paths: Vec<String> = names.iter().map(|name| format!("docs/decisions/{name}")).collect();
+            let mut files: Vec<(&str, &str)> = paths.iter().map(|path| (path.as_str(), "# A\n")).collect();
+            files.push(("docs/decisions/README.md", &table));
+            decisions(&Workspace::of(&files)).len()
+        };
+        assert_eq!((with(35), with(36)), (0, 1));
     }
 
     #[test]

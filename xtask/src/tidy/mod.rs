@@ -133,7 +133,11 @@ pub const CHECKS: &[Check] = &[
         about: "docs/glossary.md defines each of the project's words, once, in alphabetical order",
         run: documents::glossary,
     },
-    Check { name: "decisions", about: "a decision is a dated file with a title", run: documents::decisions },
+    Check {
+        name: "decisions",
+        about: "a decision is a short dated page with a status in docs/decisions/README.md; at most 35 pages",
+        run: documents::decisions,
+    },
     Check {
         name: "documents",
         about: "the documents that everyone looks for exist, say how to start, and are short",
