@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::path::{Component, Path};
 
 use super::Finding;
-use crate::workspace::Workspace;
+use crate::prose;
+use crate::workspace::{TextFile, Workspace};
 
 const WORDS: &[&str] = &[
     "backup",
@@ -100,23 +101,51 @@ pub(super) fn glossary(workspace: &Workspace) -> Vec<Finding> {
     findings
 }
 
+/// Checks the decisions: their names and titles, at most 35 pages of 900 words, and a row with a
+/// status for each page in the table of docs/decisions/README.md.
 pub(super) fn decisions(workspace: &Workspace) -> Vec<Finding> {
     const FOLDER: &str = "docs/decisions/";
+    const TABLE: &str = "docs/decisions/README.md";
+    const PAGES: usize = 35;
+    const WORDS_OF_A_PAGE: usize = 900;
+    let table = workspace.file(TABLE).map_or("", |file| file.text.as_str());
+    let rows: Vec<Vec<&str>> = table
+        .lines()
+        .filter(|line| line.starts_with('|'))
+        .map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
+        .collect();
+    let has_row = |name: &str| {
+        let link = format!("]({name})");
+        rows.iter().any(|row| match row[..] {
+            [_, decision, status] => decision.contains(&link) && is_status(status),
+            _ => false,
+        })
+    };
+    let pages: Vec<&TextFile> = workspace.below(FOLDER).filter(|file| file.path != TABLE).collect();
     let mut findings = Vec::new();
-    for file in workspace.below(FOLDER) {
+    for file in &pages {
         let name = &file.path[FOLDER.len()..];
-        if name != "dependencies.md" && !is_dated(name) {
-            findings.push(Finding::new(
-                &file.path,
-                1,
-                "name a decision YYYY-MM-DD-title.md, in small letters and hyphens",
-            ));
-        }
-        if !file.text.starts_with("# ") {
-            findings.push(Finding::new(&file.path, 1, "start a decision with its title: `# …`"));
-        }
+        let words = word_count(file);
+        let is_named = name == "dependencies.md" || is_dated(name);
+        let wrong = [
+            (!is_named, "name a decision YYYY-MM-DD-title.md, in small letters and hyphens".to_owned()),
+            (!file.text.starts_with("# "), "start a decision with its title: `# …`".to_owned()),
+            (words > WORDS_OF_A_PAGE, format!("has {words} words, more than {WORDS_OF_A_PAGE}")),
+            (!has_row(name), format!("has no row in {TABLE} with `in force` or `replaced by [PAGE](…)`")),
+        ];
+        let wrong = wrong.into_iter().filter(|(is_wrong, _)| *is_wrong);
+        findings.extend(wrong.map(|(_, message)| Finding::new(&file.path, 1, message)));
+    }
+    if pages.len() > PAGES {
+        let message = format!("{} pages, more than {PAGES}: fold one into docs/design", pages.len());
+        findings.push(Finding::new(TABLE, 1, message));
     }
     findings
+}
+
+/// Whether a cell says that a decision is in force, or names the page that replaced it.
+fn is_status(cell: &str) -> bool {
+    cell == "in force" || cell.starts_with("replaced by [")
 }
 
 fn is_dated(name: &str) -> bool {
@@ -140,6 +169,8 @@ pub(super) fn present(workspace: &Workspace) -> Vec<Finding> {
         ("LICENSE", "is the licence"),
     ];
     const COMMANDS: &[&str] = &["cargo run --release -- demo", "cargo test --workspace"];
+    const ARCHITECTURE_WORDS: usize = 900;
+    const CHANGELOG_LINES: usize = 60;
     let absent = EXPECTED.iter().filter(|(path, _)| workspace.file(path).is_none());
     let mut findings: Vec<Finding> = absent.map(|(path, what)| missing(path, what)).collect();
     if let Some(readme) = workspace.file("README.md") {
@@ -151,11 +182,26 @@ pub(super) fn present(workspace: &Workspace) -> Vec<Finding> {
             ));
         }
     }
+    let is_longer = |path: &str, count: usize, most: usize, of: &str| {
+        let message = format!("has {count} {of}, more than {most}; delete what other pages say");
+        (count > most).then(|| Finding::new(path, 1, message))
+    };
+    if let Some(page) = workspace.file("ARCHITECTURE.md") {
+        findings.extend(is_longer(&page.path, word_count(page), ARCHITECTURE_WORDS, "words"));
+    }
+    if let Some(page) = workspace.file("CHANGELOG.md") {
+        findings.extend(is_longer(&page.path, page.lines().count(), CHANGELOG_LINES, "lines"));
+    }
     findings
 }
 
-/// Every file that a text names exists: below the root, relative to the text, or with enough
-/// folders to identify it.
+/// The words of a page outside of its blocks of code. Signs such as the lines of a table are none.
+fn word_count(page: &TextFile) -> usize {
+    prose::page(page).split_whitespace().filter(|word| word.contains(char::is_alphanumeric)).count()
+}
+
+/// Checks that every page and every source file that a text names exists: below the root, from
+/// where the text is, or with as many folders as say which is meant.
 pub(super) fn named(workspace: &Workspace) -> Vec<Finding> {
     let paths: BTreeSet<&str> = workspace.files().iter().map(|file| file.path.as_str()).collect();
     let exists = |name: &str, from: &str| {
@@ -181,37 +227,62 @@ pub(super) fn named(workspace: &Workspace) -> Vec<Finding> {
     findings
 }
 
-/// A function in a row of ARCHITECTURE's tables is in the file named before it. A file without a
-/// folder is in the previous one's.
+/// The questions that docs/where.md answers at least.
+const QUESTIONS: &[&str] = &[
+    "Where does a client receive `Busy`?",
+    "Where is a journal record's checksum computed?",
+    "What happens to an append when the leader dies?",
+    "Where is a field added to a receipt?",
+    "Where is a field added to `status`?",
+    "Where is a field added to the command line?",
+    "Which threads does a node run?",
+    "What happens on a full disk?",
+    "Where is the record limit enforced?",
+    "Who calls fsync?",
+];
+
+/// Checks that each row of docs/where.md (question, file, function) names a file below `crates/`
+/// and functions of that file, and that the page answers each of [`QUESTIONS`].
 pub(super) fn functions(workspace: &Workspace) -> Vec<Finding> {
-    const PATH: &str = "ARCHITECTURE.md";
-    let Some(page) = workspace.file(PATH) else { return vec![] };
-    let mut findings = Vec::new();
+    const PATH: &str = "docs/where.md";
+    let Some(page) = workspace.file(PATH) else {
+        return vec![missing(PATH, "says which file and function answer a question")];
+    };
+    let (mut answered, mut findings) = (BTreeSet::new(), Vec::new());
     for (line, text) in page.lines().filter(|(_, text)| text.starts_with('|')) {
-        let mut named: Option<String> = None;
-        for word in text.split('`').skip(1).step_by(2) {
-            if word.ends_with(".rs") {
-                let folder = named.as_deref().and_then(|before| before.rsplit_once('/'));
-                named = Some(match folder {
-                    Some((folder, _)) if !word.contains('/') => format!("{folder}/{word}"),
-                    _ => word.to_owned(),
-                });
-            } else if let Some(file) = &named {
-                let mut files = workspace.rust().filter(|source| source.path.ends_with(&format!("/{file}")));
-                let defines = |code: &str| {
-                    [format!("fn {word}("), format!("fn {word}<")].iter().any(|start| code.contains(start))
-                };
-                if !files.any(|source| defines(&source.code)) {
-                    findings.push(Finding::new(
-                        PATH,
-                        line,
-                        format!("names `{word}`, which is not in {file}"),
-                    ));
-                }
-            }
+        let cells: Vec<&str> = text.trim_matches('|').split('|').map(str::trim).collect();
+        if cells[0] == "question" || cells[0].starts_with("---") {
+            continue;
         }
+        let wrong = match cells[..] {
+            [question, file, functions] => {
+                answered.insert(question);
+                unanswered(workspace, file, functions)
+            }
+            _ => Some("needs three cells: question, file, function".to_owned()),
+        };
+        findings.extend(wrong.map(|message| Finding::new(PATH, line, message)));
+    }
+    for question in QUESTIONS.iter().filter(|question| !answered.contains(*question)) {
+        findings.push(Finding::new(PATH, 1, format!("does not answer: {question}")));
     }
     findings
+}
+
+/// Why a row answers no question.
+fn unanswered(workspace: &Workspace, file: &str, functions: &str) -> Option<String> {
+    let path = format!("crates/{}", file.trim_matches('`'));
+    let Some(source) = workspace.file(&path) else {
+        return Some(format!("names {path}, which does not exist"));
+    };
+    let mut names = functions.split('`').skip(1).step_by(2).peekable();
+    if names.peek().is_none() {
+        return Some("names no function".to_owned());
+    }
+    let defines = |name: &str| {
+        [format!("fn {name}("), format!("fn {name}<")].iter().any(|start| source.code.contains(start))
+    };
+    names.find(|name| !defines(name)).map(|name| format!("names `{name}`, which is not in {path}"))
 }
 
 fn names_files(path: &str) -> bool {
@@ -287,9 +358,38 @@ mod tests {
         ] {
             assert!(!is_dated(name), "{name}");
         }
-        let with = |path, text| decisions(&Workspace::of(&[(path, text)])).len();
-        assert_eq!(with("docs/decisions/dependencies.md", "# Dependencies\n"), 0);
-        assert_eq!(with("docs/decisions/host.md", "no title"), 2);
+    }
+
+    #[test]
+    fn each_decision_has_a_row_with_a_status() {
+        const TABLE: &str = "docs/decisions/README.md";
+        let long = format!("# A\n{}", "word ".repeat(900));
+        let with = |path, text, row| decisions(&Workspace::of(&[(path, text), (TABLE, row)])).len();
+        let page = "docs/decisions/2026-11-21-a.md";
+        assert_eq!(with(page, "# A\n", "| 2026-11-21 | [A](2026-11-21-a.md) | in force |\n"), 0);
+        assert_eq!(with(page, "# A\n", "| x | [A](2026-11-21-a.md) | replaced by [B](b.md) |\n"), 0);
+        assert_eq!(with(page, "# A\n", "| x | [A](2026-11-21-a.md) | |\n"), 1, "no status");
+        assert_eq!(with(page, "# A\n", "| x | A | replaced by [A](2026-11-21-a.md) |\n"), 1, "no link");
+        assert_eq!(with(page, "# A\n", "[A](2026-11-21-a.md)\n"), 1, "no row");
+        let row = "| x | [A](2026-11-21-a.md) | in force |\n";
+        assert_eq!(with(page, &long, row), 1, "too long");
+        let row = "| x | [D](dependencies.md) [H](host.md) | in force |\n";
+        assert_eq!(with("docs/decisions/dependencies.md", "# Dependencies\n", row), 0);
+        assert_eq!(with("docs/decisions/host.md", "no title", row), 2);
+    }
+
+    #[test]
+    fn few_decisions_have_pages() {
+        let with = |count: usize| {
+            let names: Vec<String> = (0..count).map(|number| format!("2026-11-21-a{number}.md")).collect();
+            let rows = names.iter().map(|name| format!("| x | [A]({name}) | in force |\n"));
+            let table: String = rows.collect();
+            let paths: Vec<String> = names.iter().map(|name| format!("docs/decisions/{name}")).collect();
+            let mut files: Vec<(&str, &str)> = paths.iter().map(|path| (path.as_str(), "# A\n")).collect();
+            files.push(("docs/decisions/README.md", &table));
+            decisions(&Workspace::of(&files)).len()
+        };
+        assert_eq!((with(35), with(36)), (0, 1));
     }
 
     #[test]
@@ -312,15 +412,23 @@ mod tests {
     }
 
     #[test]
-    fn functions_are_where_the_architecture_says() {
-        let with = |row: &str| {
-            let code = ("crates/x/src/y/z.rs", "fn begin() {}");
-            let other = ("crates/x/src/y/w.rs", "fn end<T>() {}");
-            functions(&Workspace::of(&[code, other, ("ARCHITECTURE.md", row)])).len()
+    fn each_question_leads_to_a_function() {
+        let with = |questions: &[&str], more: &str| {
+            let rows =
+                questions.iter().map(|question| format!("| {question} | `x/src/y/z.rs` | `begin` |\n"));
+            let rows: String = rows.collect();
+            let page = format!("# Where\n\n| question | file | function |\n|---|---|---|\n{rows}{more}");
+            let code = ("crates/x/src/y/z.rs", "fn begin() {}\nfn end<T>() {} // fn gone()\n");
+            functions(&Workspace::of(&[code, ("docs/where.md", &page)])).len()
         };
-        assert_eq!(with("| `name` | `y/z.rs` `begin` answers, and `w.rs` `end` |"), 0);
-        assert_eq!(with("| `y/z.rs` `begin`, `end` | `y/w.rs` `begin` |"), 2);
-        assert_eq!(with("It is `y/z.rs` `end`."), 0, "no table");
+        assert_eq!(with(QUESTIONS, ""), 0);
+        assert_eq!(with(QUESTIONS, "| Where? | `x/src/y/z.rs` | `begin`, `end` |\n"), 0);
+        assert_eq!(with(QUESTIONS, "| Where? | `x/src/y/z.rs` | `begin`, `gone` |\n"), 1, "wrong function");
+        assert_eq!(with(QUESTIONS, "| Where? | `x/src/y/w.rs` | `begin` |\n"), 1, "wrong file");
+        assert_eq!(with(QUESTIONS, "| Where? | `x/src/y/z.rs` | - |\n"), 1, "no function");
+        assert_eq!(with(QUESTIONS, "| Where? | `x/src/y/z.rs` |\n"), 1, "too few cells");
+        assert_eq!(with(&QUESTIONS[1..], ""), 1, "missing question");
+        assert_eq!(functions(&Workspace::of(&[])).len(), 1, "missing page");
     }
 
     #[test]
@@ -333,5 +441,19 @@ mod tests {
         ];
         assert_eq!(present(&Workspace::of(&all)).len(), 1);
         assert_eq!(present(&Workspace::of(&all[..3])).len(), 2);
+    }
+
+    #[test]
+    fn some_documents_stay_short() {
+        let with = |path, text: &str| {
+            let all = [("README.md", ""), ("STYLE.md", ""), ("LICENSE", ""), (path, text)];
+            let findings = present(&Workspace::of(&all)).into_iter();
+            findings.filter(|finding| finding.message.contains("more than")).count()
+        };
+        let pictures = format!("```text\n{}```\n", "word\n".repeat(1000));
+        assert_eq!(with("ARCHITECTURE.md", &format!("{pictures}{}", "word ".repeat(900))), 0);
+        assert_eq!(with("ARCHITECTURE.md", &"word ".repeat(901)), 1);
+        assert_eq!(with("CHANGELOG.md", &"- A line\n".repeat(60)), 0);
+        assert_eq!(with("CHANGELOG.md", &"- A line\n".repeat(61)), 1);
     }
 }

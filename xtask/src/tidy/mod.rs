@@ -133,10 +133,14 @@ pub const CHECKS: &[Check] = &[
         about: "docs/glossary.md defines each of the project's words, once, in alphabetical order",
         run: documents::glossary,
     },
-    Check { name: "decisions", about: "a decision is a dated file with a title", run: documents::decisions },
+    Check {
+        name: "decisions",
+        about: "a decision is a short dated page with a status in docs/decisions/README.md; at most 35 pages",
+        run: documents::decisions,
+    },
     Check {
         name: "documents",
-        about: "the documents that everyone looks for exist and say how to start",
+        about: "the documents that everyone looks for exist, say how to start, and are short",
         run: documents::present,
     },
     Check {
@@ -146,7 +150,7 @@ pub const CHECKS: &[Check] = &[
     },
     Check {
         name: "named_functions",
-        about: "every function that the table of ARCHITECTURE.md leads to is in the file beside it",
+        about: "docs/where.md answers the usual questions, each with a file and a function that exist",
         run: documents::functions,
     },
     Check {
