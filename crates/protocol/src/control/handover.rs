@@ -16,7 +16,7 @@ use crate::shard::Held;
 /// registers. The handover judges the [`Evidence`]. It is stateless and sends nothing: equal
 /// evidence gets equal answers.
 ///
-/// Invariants, asserted by the attempt: a [certain](Self::certain) position is not below the start
+/// Invariants, asserted where the attempt asks: a [certain](Self::certain) position is not below the start
 /// of the flush; the positions where [shards join](Self::joins_at) and from which the new view
 /// [decides](Self::decides_from) are within the flush or at its end; a [flush](Self::flush) by the
 /// chosen replica has one, and a flush by shards is done by participating replicas; an ordering
