@@ -1,7 +1,9 @@
 //! `seriatim demo`: everything at once, unattended, with a check of every record.
 
+mod timeline;
+
 use std::collections::VecDeque;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, IsTerminal, stdout};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -15,6 +17,7 @@ use seriatim_client::{
     SubscribeOptions,
 };
 
+use self::timeline::Timeline;
 use crate::arguments::DemoArguments;
 use crate::output::{Failure, Outcome, note, print_line, progress};
 
@@ -74,6 +77,16 @@ pub(crate) async fn run(arguments: DemoArguments) -> Outcome {
         .map_err(|_| Failure::new("the reader did not get everything that was acknowledged"))???;
     bar.finish_and_clear();
     verify(&lines, &appended, &delivered)?;
+    let mut acknowledged = vec![vec![]; CLIENTS];
+    for append in &appended {
+        acknowledged[append.client].push(append.acknowledged - began);
+    }
+    let is_coloured =
+        stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    for line in (Timeline { acknowledged, killed: killed - began }).chart(is_coloured) {
+        print_line(format_args!("{line}"));
+    }
+    print_line(format_args!(""));
     report(&appended, &delivered, append_time);
     Ok(())
 }
