@@ -1,67 +1,63 @@
-//! The capacity of a cluster in a second, and how much it is asked to do.
+//! Capacity of a simulated cluster.
 //!
-//! Without a [`Capacity`] work takes no time and messages have no size: then a run shows what is
-//! said in which order, and nothing that load alone could do.
+//! Without a [`Capacity`] work takes no time and messages have no size: such a run tests message
+//! order, not load.
 
 use std::time::Duration;
 
 use seriatim_model::{LogConfig, NodeId};
 
-/// The amount of everything there is in a second, and of what waits for it. Numbers are small, and
-/// so are the limits of a plan that has them: what counts is how they relate.
+/// Rates and buffer sizes. All are small: only their ratios matter.
 #[derive(Clone, Copy, Debug)]
 pub struct Capacity {
-    /// How long a node's only processor works on a message that comes or leaves, in nanoseconds.
+    /// Time of a node's only processor per message received or sent, in nanoseconds.
     pub message_ns: u64,
-    /// And on each byte that comes, leaves, or is written, in nanoseconds.
+    /// Per byte received, sent or written, in nanoseconds.
     pub byte_ns: u64,
-    /// How long a client's processor works on a message that comes or leaves, in nanoseconds.
+    /// Time of a client's processor per message, in nanoseconds.
     pub client_message_ns: u64,
-    /// How much a disk writes in a second, in bytes. The journal and all other files share it.
+    /// Disk write rate in bytes per second.
     pub disk_bytes: u64,
-    /// The size to a multiple of which a write of a journal is padded, in bytes.
+    /// Journal writes are padded to a multiple of this, in bytes.
     pub block_bytes: u64,
-    /// A node whose disk is so many times slower than the others'.
+    /// A node and how many times slower its disk is.
     pub slow_disk: Option<(NodeId, u32)>,
-    /// How much goes over one connection in one direction in a second, in bytes.
+    /// Rate of a connection per direction, in bytes per second.
     pub link_bytes: u64,
-    /// The same of what clients send, if that goes more slowly.
+    /// Rate from a client, if lower.
     pub client_link_bytes: Option<u64>,
-    /// How much of what came over a connection is held for a receiver that does not take it, in
-    /// bytes.
+    /// Unread bytes buffered per connection.
     pub socket_bytes: usize,
-    /// How much waits at a sender for one connection, in bytes: above it a client's connection is
-    /// closed, and what is for a node is dropped.
+    /// Bytes queued at a sender per connection. Beyond it a client's connection is closed; messages
+    /// for a node are dropped.
     pub queue_bytes: usize,
-    /// How long a node is not scheduled now and then, at most. Whoever runs it gives the processor
-    /// to others.
+    /// Longest pause of a node, as when its host schedules others.
     pub stall: Duration,
-    /// How long the thread of its heartbeats alone is not scheduled now and then, at most; as
-    /// often.
+    /// Longest pause of its heartbeat thread alone.
     pub beats_stall: Duration,
-    /// How often that happens, on average.
+    /// Mean time between pauses, of all three kinds.
     pub stall_every: Duration,
-    /// How long a client's process is not scheduled now and then, at most; as often.
+    /// Longest pause of a client's process.
     pub client_stall: Duration,
-    /// For how long clients ask for more. None if they ask for what they always ask for, while all
-    /// faults strike: then nothing is judged by what it costs or how long it takes.
+    /// Duration of the load. `None`: usual load during all faults, and no cost or duration is
+    /// judged.
     pub load_for: Option<Duration>,
-    /// Whether they ask for more than there is, all the time.
+    /// Whether clients always exceed the capacity.
     pub saturates: bool,
 }
 
-/// The least share of the capacity that has to become stable while clients ask for more.
+/// Least share of the capacity that must become stable under load.
 const GOODPUT: f64 = 0.5;
-/// How often a record's bytes pass the processor of the node that has all roles: they come from the
-/// client, are journaled, leave for replicas of shards, are written, and journaled there.
+/// How often the processor of a node with all roles handles a record's bytes: receives, journals,
+/// sends to shards, writes, journals there.
 const PASSES: u64 = 6;
-/// How many messages a record costs that node, where none of them is carried together with others.
+/// Messages per record on that node, without batching.
 const MESSAGES: u64 = 6;
-/// How long it takes until the first records are stable, besides what waits before them.
+/// Time until the first records are stable.
 const RAMP: Duration = Duration::from_millis(300);
 
 impl Capacity {
-    /// How much a node's disk writes in a second, in bytes.
+    /// A node's disk write rate, in bytes per second.
     #[must_use]
     pub fn disk_bytes_of(&self, node: NodeId) -> u64 {
         match self.slow_disk {
@@ -70,21 +66,18 @@ impl Capacity {
         }
     }
 
-    /// How often a record is written to the disk of the node that has all roles: once as it is kept
-    /// by a replica of its shard, once as that journals it; and once more where sequencing replicas
-    /// journal whole records.
+    /// Disk writes per record on a node with all roles: the shard's files and journal, and the
+    /// sequencing replica's journal if it keeps records.
     #[must_use]
     pub fn copies_on_a_disk(config: &LogConfig) -> u64 {
         if config.order.keeps_records() { 3 } else { 2 }
     }
 
-    /// How many bytes of records of this size the slowest disk, processor, or link of the cluster
-    /// can take in a second.
+    /// Bytes of such records that the slowest disk, processor or link takes per second.
     #[must_use]
     pub fn records_bytes(&self, config: &LogConfig, record_bytes: u64) -> u64 {
         let slowest = self.slow_disk.map_or(1, |(_, times)| u64::from(times));
-        // All copies but one are in journals, whose writes are padded: by half a block on average,
-        // and a record may go alone.
+        // All copies but one are in journals, padded by half a block on average.
         let copies = Self::copies_on_a_disk(config);
         let written = copies * record_bytes + (copies - 1) * self.block_bytes / 2;
         let disk = self.disk_bytes / slowest * record_bytes / written.max(1);
@@ -93,9 +86,7 @@ impl Capacity {
         disk.min(processor).min(self.client_link_bytes.unwrap_or(self.link_bytes))
     }
 
-    /// How many bytes of records have to be stable at the end of the load, if it saturates the
-    /// cluster, sequencing replicas hold `ring_bytes`, and `faults` struck meanwhile, each of which
-    /// may cost a second.
+    /// Bytes that must be stable after a saturating load. Each of the `faults` may cost a second.
     #[must_use]
     pub fn goodput(&self, config: &LogConfig, record_bytes: u64, ring_bytes: u64, faults: u32) -> u64 {
         let rate = self.records_bytes(config, record_bytes) as f64;
@@ -107,20 +98,20 @@ impl Capacity {
         ((rate * time - ring_bytes as f64).max(0.0) * GOODPUT) as u64
     }
 
-    /// How long the cluster may take for so many bytes of records.
+    /// Time allowed for `bytes` of records.
     #[must_use]
     pub fn time_for(&self, config: &LogConfig, record_bytes: u64, bytes: u64) -> Duration {
         let rate = self.records_bytes(config, record_bytes) as f64 * GOODPUT;
         Duration::from_secs_f64(bytes as f64 / rate.max(1.0))
     }
 
-    /// Whether something is not scheduled now and then.
+    /// Whether nodes or their heartbeat threads pause.
     #[must_use]
     pub fn stalls(&self) -> bool {
         self.stall.max(self.beats_stall) > Duration::ZERO
     }
 
-    /// How long a node's processor takes for messages and bytes.
+    /// A node's processor time for messages and bytes.
     #[must_use]
     pub fn work(&self, messages: u64, bytes: u64) -> Duration {
         Duration::from_nanos(messages * self.message_ns + bytes * self.byte_ns)

@@ -1,7 +1,6 @@
-//! One file for each property that a log promises (docs/design/erwin.md, "The promise").
+//! One module for each promised property (docs/design/erwin.md, "The promise").
 //!
-//! A checker reads a history after the run and objects, or not. Positions are the witness: with
-//! them, every check is a sort and a scan.
+//! Checkers read the history after a run. With positions as witness, each is a sort and a scan.
 
 mod amnesia;
 mod amplification;
@@ -50,10 +49,10 @@ use std::fmt;
 
 use crate::history::History;
 
-/// The fault that a checker finds.
+/// `Err` says where the property is violated.
 pub type Finding = Result<(), String>;
 
-/// A property and who checks it.
+/// A property's name and its check.
 pub type Checker = (&'static str, fn(&History) -> Finding);
 
 /// All checkers.
@@ -102,8 +101,7 @@ pub const ALL: [Checker; 42] = [
     ("speculation_live", speculation_live::check),
 ];
 
-/// The checkers that need to know only what the clients of a log were told, and what is in it at
-/// the end.
+/// Checkers that also judge the second log, by its clients' answers and its final contents.
 const OF_EACH_LOG: [Checker; 6] = [
     ("total_order", total_order::check),
     ("session_order", session_order::check),
@@ -113,12 +111,12 @@ const OF_EACH_LOG: [Checker; 6] = [
     ("integrity", integrity::check),
 ];
 
-/// A checker's objection.
+/// A violation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Objection {
-    /// Which property does not hold.
+    /// Name of the property.
     pub checker: &'static str,
-    /// Where.
+    /// Where it is violated.
     pub what: String,
 }
 
@@ -128,7 +126,7 @@ impl fmt::Display for Objection {
     }
 }
 
-/// All objections to a history.
+/// Runs all checkers.
 #[must_use]
 pub fn judge(history: &History) -> Vec<Objection> {
     let object = |(checker, check): &Checker| check(history).err().map(|what| Objection { checker, what });

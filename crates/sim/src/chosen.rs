@@ -1,4 +1,4 @@
-//! The part of a history that single subscriptions were given.
+//! Records that single subscriptions received.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -9,68 +9,68 @@ use seriatim_model::{Position, RecordId, ShardId};
 use crate::client::key_of;
 use crate::history::{History, Observation};
 
-/// The records that a subscription wants.
+/// A subscription's filter.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
-    /// The first bytes of their keys; none: any.
+    /// Key prefix. `None`: any record.
     pub prefix: Option<Vec<u8>>,
-    /// Their shards; none: all.
+    /// Shards. `None`: all.
     pub shards: Option<BTreeSet<ShardId>>,
 }
 
-/// A subscription, from the beginning of the log on.
+/// A subscription that starts at the beginning of the log.
 #[derive(Clone, Debug, Default)]
 pub struct Chosen {
-    /// The records that it wants.
+    /// Its filter.
     pub wanted: Wanted,
-    /// The records that it was given and that did not fail since.
+    /// Received records that did not fail.
     pub given: BTreeMap<Position, RecordId>,
-    /// It has everything below this position that it wants, and all of that is final, ...
+    /// Below this position it has every wanted record, and all of them are final.
     pub upto: Position,
-    /// The positions that the reader skips, because the log reported them as trimmed or lost.
+    /// Positions skipped as trimmed or lost.
     pub passed: Vec<Range<Position>>,
-    /// Whether it has ended, or its client is gone.
+    /// Whether it has ended, or its client died.
     pub has_ended: bool,
 }
 
 impl Chosen {
-    /// It is given records.
+    /// Notes received records.
     pub fn give(&mut self, records: &[Stored]) {
         self.given.extend(records.iter().map(|stored| (stored.position, stored.id)));
     }
 
-    /// The reader continues at `end`: the positions before it are trimmed or lost.
+    /// The reader skips to `end`: the positions before are trimmed or lost.
     pub fn pass(&mut self, end: Position) {
         self.passed.push(self.upto..end);
     }
 
-    /// Whether it is to have what it wants of this position.
+    /// Whether it must have the wanted record of this position.
     #[must_use]
     pub fn answers_for(&self, position: Position) -> bool {
         position < self.upto && !self.passed.iter().any(|passed| passed.contains(&position))
     }
 
-    /// Records that it was given at `first` or above are void.
+    /// Drops received records at or above `first`.
     pub fn fail(&mut self, first: Position) {
         self.given.split_off(&first);
     }
 }
 
 impl History {
-    /// A subscription begins. Returns its number.
+    /// Begins a subscription. Returns its number.
     pub fn choose(&mut self, wanted: Wanted) -> usize {
         self.choices.push(Chosen { wanted, ..Chosen::default() });
         self.choices.len() - 1
     }
 
-    /// Whether there is a record at a position in the end, which a subscription wants.
+    /// Whether a subscription wants the final record of a position.
     #[must_use]
     pub fn is_wanted(&self, wanted: &Wanted, position: Position) -> bool {
         let append = self.last.get(&position).and_then(|(_, append)| *append);
         self.matches(wanted, append, self.last_shards.get(&position))
     }
 
-    /// Whether a subscription wants what a reader saw at a position.
+    /// Whether a subscription wants an observed record.
     #[must_use]
     pub fn wants(&self, wanted: &Wanted, position: Position, seen: &Observation) -> bool {
         self.matches(wanted, seen.append.filter(|_| !seen.is_void), self.owners.get(&position))

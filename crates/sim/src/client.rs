@@ -1,4 +1,4 @@
-//! A client process: sessions that append and ask for the tail, a reader, and a trimmer.
+//! A client process: sessions, readers and a trimmer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -18,64 +18,59 @@ use crate::reader::Reader;
 use crate::subscription::Subscription;
 use crate::trimmer::Trimmer;
 
-/// The number of a client's reader, among its machines.
+/// The reader's machine number.
 pub const READER: u64 = 100;
-/// The number of a client's trimmer.
+/// The trimmer's machine number.
 pub const TRIMMER: u64 = 101;
-/// The number of a client's subscription.
+/// The subscription's machine number.
 pub const SUBSCRIPTION: u64 = 102;
-/// The number of the machine that a client reads here and there with.
+/// Machine number of random reads.
 pub const LOOKUPS: u64 = 103;
-/// Tokens from here on name questions for the tail; those below name appends.
+/// First token of tail questions; lower ones are appends.
 const TAILS: u64 = 1 << 40;
-/// The token of the wish that the session ends.
+/// Token of the request to end the session.
 const END: u64 = 1 << 41;
 
-/// The key that a record with this payload has, if any has one.
+/// Key of a record with this payload.
 #[must_use]
 pub fn key_of(payload: &[u8]) -> [u8; 2] {
     let sum = payload.iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte));
     [b'k', b'0' + sum % 3]
 }
 
-/// One session, as an application uses it.
+/// An application's session.
 #[derive(Debug)]
 pub struct Producer {
     number: u64,
     client: u32,
     config: LogClientConfig,
     machine: LogClient,
-    /// Counts sessions, over all clients.
+    /// Counts sessions of all clients.
     session: u32,
-    /// The appends of the present session, by number; if it was resumed, also of those before it.
+    /// Appends of the present session by number, including those before a resume.
     in_session: Vec<usize>,
-    /// The application's note about its session when it was resumed: session, number, and how many
-    /// of `in_session` come before that.
+    /// The application's note of a resumed session: id, number, preceding appends in `in_session`.
     noted: Option<(SessionId, u64, usize)>,
-    /// Appends without an outcome.
     pending: BTreeSet<usize>,
     unanswered_tails: BTreeSet<usize>,
     remaining: u32,
     next_at: Time,
-    /// No pauses any more: whatever remains is appended.
+    /// Append without pauses.
     hurry: bool,
     expired: u64,
     end: End,
-    /// Another run of its program went on with its session. What it is told counts, but nobody
-    /// appends with it any more.
+    /// Another run resumed its session: its replies count, but it appends no more.
     is_survivor: bool,
 }
 
-/// How far the end of a session is that has nothing more to append.
 #[derive(Debug)]
 enum End {
-    /// It does not end, or not yet.
     Open,
     Asked,
     Ended(Option<LateMessages>),
 }
 
-/// The state that a producer leaves behind when its client dies.
+/// What a producer leaves to the next run of its program.
 #[derive(Debug)]
 pub struct Legacy {
     remaining: u32,
@@ -86,18 +81,18 @@ pub struct Legacy {
 }
 
 impl Legacy {
-    /// The session to go on with, if there is one, and its next number.
+    /// The session to resume, if any, and its next number.
     #[must_use]
     pub fn session(&self) -> Option<(SessionId, u64)> {
         self.noted.map(|(session, number, _)| (session, number))
     }
 }
 
-/// A message to send: the number of the machine that sends it, its address, and the message.
+/// Number of the sending machine, receiver, message.
 pub type Post = (u64, Address, Message);
 
 impl Producer {
-    /// A session that has `remaining` appends to make.
+    /// A session with `remaining` appends to make.
     #[must_use]
     pub fn new(
         number: u64,
@@ -126,8 +121,7 @@ impl Producer {
         }
     }
 
-    /// The same, if it goes on while another run has its session, as if nobody had noticed that it
-    /// lives.
+    /// The producer as it lives on after another run resumed its session.
     #[must_use]
     pub fn survivor(&self) -> Self {
         let entry = self.machine.entry().clone();
@@ -136,7 +130,7 @@ impl Producer {
         Self { machine: self.machine.clone(), is_survivor: true, ..survivor }
     }
 
-    /// Goes on where a dead client's producer stopped: it was made with [`Legacy::session`].
+    /// Continues a dead client's producer. `self` was made with [`Legacy::session`].
     #[must_use]
     pub fn resume(mut self, legacy: Legacy, now: Time, history: &mut History) -> Self {
         self.remaining = legacy.remaining;
@@ -158,10 +152,9 @@ impl Producer {
         self
     }
 
-    /// The legacy if the client dies now. The client may know its session if `remembers`: not if it
-    /// let the session append again, because then it does not know its numbers. It may have written
-    /// down the session that it appended to last, or count on from the one that it went on with:
-    /// that is the same.
+    /// What remains if the client dies now. Only if `remembers` may it know its session: with
+    /// resubmissions it does not know its numbers. It noted its last session, or counts on from the
+    /// resumed one, equivalently.
     #[must_use]
     pub fn die(self, remembers: bool, random: &mut Random) -> Legacy {
         let in_flight = |index: &usize| self.pending.contains(index);
@@ -182,7 +175,7 @@ impl Producer {
         }
     }
 
-    /// Whether all appends have an outcome, and all questions an answer.
+    /// Whether every append and question has its answer.
     #[must_use]
     pub fn is_done(&self) -> bool {
         let is_ending = match &self.end {
@@ -199,13 +192,13 @@ impl Producer {
         self.remaining == 0 && self.pending.is_empty() && self.unanswered_tails.is_empty()
     }
 
-    /// Whether an append is on its way.
+    /// Whether an append is in flight.
     #[must_use]
     pub fn is_appending(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    /// The producer's state, for a person: what it waits for.
+    /// Its open work, for a person.
     #[must_use]
     pub fn state(&self) -> String {
         format!(
@@ -220,19 +213,19 @@ impl Producer {
         )
     }
 
-    /// How many of its sessions expired.
+    /// Number of its sessions that expired.
     #[must_use]
     pub fn expired(&self) -> u64 {
         self.expired
     }
 
-    /// Makes no pauses any more, and no new questions.
+    /// Ends pauses and tail questions.
     pub fn hurry(&mut self) {
         self.hurry = true;
         self.next_at = Time::ZERO;
     }
 
-    /// Gives up what it did not ask for yet.
+    /// Drops the appends not made yet.
     pub fn stop(&mut self) {
         self.remaining = 0;
     }
@@ -247,7 +240,7 @@ impl Producer {
         self.step(now, request, history, out);
     }
 
-    /// When it wants to be woken.
+    /// When to wake it.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         let next = (self.remaining > 0).then_some(self.next_at);
@@ -258,7 +251,7 @@ impl Producer {
         [self.machine.deadline(), next, late_messages].into_iter().flatten().min()
     }
 
-    /// The machine takes an input.
+    /// Gives an input to the machine.
     pub fn step(
         &mut self,
         now: Time,
@@ -273,7 +266,7 @@ impl Producer {
         self.perform(now, effects, lost, history, out);
     }
 
-    /// The application asks for what it wants next, and the machine does what is due.
+    /// Appends when it is time, and wakes the machine.
     pub fn wake(
         &mut self,
         now: Time,
@@ -301,8 +294,8 @@ impl Producer {
         }
     }
 
-    /// The program's next run has a session of its own. The one before was closed, if at all,
-    /// without waiting for that.
+    /// The program's next run opens its own session; the previous one is closed without waiting, or
+    /// not at all.
     fn begin_another(&mut self, now: Time, random: &mut Random, history: &mut History, out: &mut Vec<Post>) {
         let is_idle = self.pending.is_empty() && self.unanswered_tails.is_empty();
         if self.remaining == 0 || !is_idle || !matches!(self.end, End::Open) {
@@ -417,7 +410,7 @@ impl Producer {
         }
     }
 
-    /// Says whether that ended the session.
+    /// Returns whether the session ended.
     fn append_answered(&mut self, now: Time, append: usize, reply: Reply, history: &mut History) -> bool {
         self.pending.remove(&append);
         match reply {
@@ -449,7 +442,7 @@ impl Producer {
     }
 }
 
-/// Different for each append, and easy to read.
+/// A unique payload.
 fn payload(append: usize, workload: &Workload, oversize: bool, random: &mut Random) -> Bytes {
     let mut text = format!("append {append} ");
     if workload.payload_is_fixed {
@@ -464,7 +457,7 @@ fn payload(append: usize, workload: &Workload, oversize: bool, random: &mut Rand
     text.into()
 }
 
-/// A piece of what a disk holds, from anywhere in it on, with the append's number at its end.
+/// A piece of a disk from a random start, followed by the append's number.
 fn piece(history: &History, workload: &Workload, random: &mut Random) -> Bytes {
     let piece = &history.piece;
     let most = piece.len().min(workload.payload_bytes as usize) as u64;
@@ -479,22 +472,22 @@ fn piece(history: &History, workload: &Workload, random: &mut Random) -> Bytes {
 pub struct Client {
     /// Its number.
     pub number: u32,
-    /// Its sessions, by the number of their machine.
+    /// Its sessions, by machine number.
     pub producers: BTreeMap<u64, Producer>,
     /// Its reader.
     pub reader: Option<Reader>,
     /// Its subscription.
     pub subscription: Option<Subscription>,
-    /// Its reads here and there.
+    /// Its random reads.
     pub lookups: Option<Lookups>,
-    /// Its trimmer, which trims what the reader has read.
+    /// Trims what the reader has read.
     pub trimmer: Option<Trimmer>,
-    /// When it is going to be woken.
+    /// When it will be woken.
     pub wake_at: Option<Time>,
 }
 
 impl Client {
-    /// One with these sessions and nothing else.
+    /// A client with these sessions only.
     #[must_use]
     pub fn new(number: u32, producers: BTreeMap<u64, Producer>) -> Self {
         Self {
@@ -508,7 +501,7 @@ impl Client {
         }
     }
 
-    /// Its sessions, if it goes on while another run has them.
+    /// Its sessions as they live on after another run resumed them.
     #[must_use]
     pub fn survivors(&self) -> BTreeMap<u64, Producer> {
         self.producers.iter().map(|(number, producer)| (*number, producer.survivor())).collect()
@@ -516,7 +509,7 @@ impl Client {
 }
 
 impl Client {
-    /// A message for one of its machines.
+    /// Passes a message to its machine.
     pub fn receive(
         &mut self,
         now: Time,
@@ -547,7 +540,7 @@ impl Client {
         }
     }
 
-    /// The connection to a node is gone.
+    /// The connection to a node is closed.
     pub fn disconnected(&mut self, now: Time, node: NodeId, history: &mut History, out: &mut Vec<Post>) {
         for producer in self.producers.values_mut() {
             producer.step(now, Input::Disconnected(Peer::Node(node)), history, out);
@@ -572,7 +565,7 @@ impl Client {
         }
     }
 
-    /// Does what is due.
+    /// Wakes its machines.
     pub fn wake(
         &mut self,
         now: Time,
@@ -608,7 +601,7 @@ impl Client {
         }
     }
 
-    /// Which of its machines wants to be woken when, for a person.
+    /// Deadlines of its machines, for a person.
     #[must_use]
     pub fn deadlines(&self) -> String {
         let producers: Vec<_> =
@@ -616,7 +609,7 @@ impl Client {
         format!("producers {producers:?}, reader {:?}", self.reader.as_ref().and_then(Reader::deadline))
     }
 
-    /// When it wants to be woken.
+    /// When to wake it.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         let producers = self.producers.values().filter_map(Producer::deadline).min();

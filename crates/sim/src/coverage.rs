@@ -1,4 +1,4 @@
-//! The coverage of the runs: each kind of fault at each step of the protocol.
+//! Coverage of the runs: each kind of fault at each step of the protocol.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,78 +11,78 @@ use crate::history::{Append, End, History, Outcome};
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FaultKind {
-    /// A node is killed, and started again; its disk keeps what was written.
+    /// A node is killed and restarted.
     Kill,
-    /// A node loses power: its disk keeps any part of what was not synced.
+    /// A node loses power, and any part of its unsynced writes.
     PowerLoss,
     /// All nodes lose power at once.
     PowerCut,
-    /// The node of the register and the controllers is killed.
+    /// The register's node is killed.
     ControlKill,
     /// Two nodes are killed at once.
     DoubleKill,
-    /// A node is ended in an orderly way, and started again.
+    /// A node shuts down and restarts.
     Close,
-    /// All nodes are ended in an orderly way, and started again.
+    /// All nodes shut down and restart.
     CloseAll,
     /// A sync fails.
     SyncFailure,
-    /// A disk has no room for a while.
+    /// A disk is full.
     DiskFull,
-    /// A disk syncs slowly for a while.
+    /// A disk syncs slowly.
     SlowDisk,
-    /// Messages are lost for a while.
+    /// Messages are lost.
     Loss,
-    /// Messages come twice for a while.
+    /// Messages are duplicated.
     Duplication,
-    /// Messages overtake each other within connections for a while.
+    /// Messages overtake each other within connections.
     Reordering,
-    /// Some nodes cannot reach the others, nor be reached.
+    /// Some nodes are cut off from the others.
     Partition,
-    /// Some nodes cannot reach some of the others, nor be reached by them, and some can.
+    /// Some nodes are cut off from some of the others.
     PartialPartition,
-    /// One node is heard by another, and does not hear it.
+    /// A node does not hear another, which hears it.
     OneWay,
-    /// Nothing but heartbeats gets from one node to another, or to all others, and back or not.
+    /// Only heartbeats pass from one node to another or to all, or back.
     Mute,
-    /// The node of the register cannot reach the others.
+    /// The register's node is cut off.
     ControlPartition,
-    /// Some clients cannot reach some nodes, or not be reached by them.
+    /// Some clients and nodes cannot reach each other, in one direction or both.
     ClientPartition,
     /// Connections break.
     Reset,
     /// Some links are slow.
     SlowLinks,
-    /// A node does nothing for a while, and goes on as if nothing had been.
+    /// A node pauses.
     Pause,
     /// A node's clock jumps forward.
     ClockJump,
-    /// A node does everything slowly for a while.
+    /// A node is slow.
     SlowNode,
-    /// The node of the register is not heard, or does not hear.
+    /// The register's node is not heard, or does not hear.
     ControlOneWay,
-    /// One node is killed, and at once another.
+    /// Two nodes are killed in turn.
     KillInTurn,
-    /// A node is killed, and stays away for seconds.
+    /// A node is down for seconds.
     Absence,
-    /// A node is killed, and comes back with an empty disk.
+    /// A node restarts with an empty disk.
     DiskLoss,
-    /// Records on one node's disk are damaged.
+    /// Records on one disk are damaged.
     BitRot,
-    /// A client dies between its messages, and comes back with its session or without.
+    /// A client dies and restarts, with or without its session.
     ClientCrash,
-    /// A node is killed, and comes back without its journal; its stores are there.
+    /// A node restarts without its journal, but with its stores.
     JournalLoss,
-    /// A node is killed, and comes back without one of the files of the log's stores.
+    /// A node restarts without one of the log's store files.
     FileLoss,
-    /// A disk says that it synced and did not, for a while; then the node loses power.
+    /// A disk falsely reports syncs for a while, then the node loses power.
     LyingDisk,
-    /// All nodes are killed at once, and started again; their disks keep what was written.
+    /// All nodes are killed at once and restarted.
     KillAll,
 }
 
 impl FaultKind {
-    /// The kinds that are drawn. The meaning of a seed depends on how many there are.
+    /// Kinds to draw from. Seeds depend on their number.
     pub const ALL: [Self; 30] = [
         Self::Kill,
         Self::PowerLoss,
@@ -116,22 +116,22 @@ impl FaultKind {
         Self::ClientCrash,
     ];
 
-    /// Whether one node dies of it.
+    /// Whether it is the death of one node.
     #[must_use]
     pub fn is_death(self) -> bool {
         matches!(self, Self::Kill | Self::PowerLoss)
     }
 
-    /// The kinds that only some profiles have.
+    /// Kinds of certain profiles only.
     pub const APART: [Self; 4] = [Self::JournalLoss, Self::FileLoss, Self::LyingDisk, Self::KillAll];
 
-    /// Whether a part of what one disk holds is lost, or all of it.
+    /// Whether one disk loses contents.
     #[must_use]
     pub fn loses_disk(self) -> bool {
         matches!(self, Self::DiskLoss | Self::JournalLoss | Self::FileLoss | Self::LyingDisk)
     }
 
-    /// Whether some node forgets what it held in memory.
+    /// Whether a node loses its memory.
     #[must_use]
     pub fn loses_memory(self) -> bool {
         matches!(
@@ -153,12 +153,12 @@ impl FaultKind {
     }
 }
 
-/// Where the protocol is.
+/// A step of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
-    /// Nothing is going on.
+    /// Nothing happens.
     Idle,
-    /// An append is on its way.
+    /// An append is in flight.
     Append,
     /// A batch is being bound on the shards.
     Bind,
@@ -181,7 +181,7 @@ pub enum Step {
 }
 
 impl Step {
-    /// All of them.
+    /// All steps.
     pub const ALL: [Self; 11] = [
         Self::Idle,
         Self::Append,
@@ -196,13 +196,13 @@ impl Step {
         Self::Start,
     ];
 
-    /// The step with the name that the controller gives it.
+    /// The step with a controller's name for it.
     #[must_use]
     pub fn of_controller(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|step| step.to_string() == name)
     }
 
-    /// Whether it is a step of a view change.
+    /// Whether a view change includes it.
     #[must_use]
     pub fn is_view_change(self) -> bool {
         self >= Self::Claim
@@ -228,82 +228,82 @@ impl fmt::Display for FaultKind {
     }
 }
 
-/// Counts over one run, or over many.
+/// Counts of one or many runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Coverage {
     /// Runs.
     pub runs: u64,
     /// Events.
     pub events: u64,
-    /// How many of them were clients that wanted something by themselves.
+    /// Events that woke a client.
     pub wakes: u64,
-    /// Appends that were acknowledged.
+    /// Acknowledged appends.
     pub acknowledged: u64,
-    /// Appends that were acknowledged under another name than their first.
+    /// Appends acknowledged under a later id.
     pub appended_again: u64,
-    /// Records that readers got.
+    /// Records read.
     pub reads: u64,
-    /// Answers that told a reader which shards hold some positions.
+    /// Answers with shards of positions.
     pub maps: u64,
-    /// Tails that were told.
+    /// Tails answered.
     pub tails: u64,
-    /// Trims that every replica confirmed.
+    /// Completed trims.
     pub trims: u64,
-    /// Sessions that a client went on with after a crash.
+    /// Resumed sessions.
     pub resumed: u64,
-    /// Sessions that expired.
+    /// Expired sessions.
     pub expired: u64,
-    /// Appends that were refused for their size.
+    /// Appends refused for their size.
     pub refused: u64,
-    /// Views that were registered.
+    /// Registered views.
     pub views: u64,
-    /// Checkpoints of journals.
+    /// Journal checkpoints.
     pub checkpoints: u64,
-    /// Messages that arrived after their connection broke.
+    /// Messages that outlived their connection.
     pub stragglers: u64,
-    /// Messages for which a connection's queue had no room.
+    /// Messages dropped by a full queue.
     pub overflows: u64,
-    /// Runs of a log that lost more memory than it can bear and said so.
+    /// Runs of a log that became unavailable.
     pub unavailable: u64,
-    /// Replicas that got from others all that they lacked.
+    /// Completed catch-ups.
     pub copies: u64,
-    /// Replicas that were dismissed because the log needs them no more.
+    /// Dismissed replicas.
     pub dismissals: u64,
-    /// Times that a replica told a reader of a damaged record.
+    /// Damaged records reported to readers.
     pub damages: u64,
-    /// The excuses that let something pass although it looks like a broken promise.
+    /// Excuses for apparent violations.
     pub excuses: Excuses,
-    /// Stores that could not be opened and were put aside.
+    /// Unreadable stores put aside.
     pub put_aside: u64,
-    /// Losses that an operator accepted.
+    /// Accepted losses.
     pub accepted_losses: u64,
-    /// Answers to an operator who asked how far the log is.
+    /// Status answers to an operator.
     pub statuses: u64,
-    /// Accounts of what nodes know, without the register.
+    /// Reports of nodes' knowledge.
     pub inventories: u64,
-    /// Nodes that all logs did without in the end.
+    /// Nodes excluded by all logs.
     pub drained: u64,
-    /// Nodes that were removed.
+    /// Removed nodes.
     pub removed: u64,
-    /// Shards that joined the log while it ran.
+    /// Shards that joined.
     pub joins: u64,
-    /// Shards that left it altogether.
+    /// Shards that left.
     pub leaves: u64,
-    /// Times that a shard was told where a session ended of which it had records without names.
+    /// Session ends reported to shards with orphans.
     pub ended_for_orphans: u64,
-    /// Other logs that were deleted.
+    /// Other logs deleted.
     pub deletions: u64,
-    /// Each kind of fault at each step.
+    /// Faults by kind and step.
     pub faults: BTreeMap<(FaultKind, Step), u64>,
 }
 
 impl Coverage {
-    /// A fault struck.
+    /// Counts a fault.
     pub fn struck(&mut self, kind: FaultKind, step: Step) {
         *self.faults.entry((kind, step)).or_default() += 1;
     }
 
-    /// Counts what a run's history tells, once it is over.
+    /// Counts a finished run.
     pub(crate) fn count(&mut self, history: &History) {
         self.acknowledged = history.acknowledged() as u64;
         self.appended_again = history.appends.iter().filter(|append| append.again > 0).count() as u64;
@@ -323,7 +323,7 @@ impl Coverage {
         self.unavailable = u64::from(matches!(history.end, End::Unavailable(_)));
     }
 
-    /// Adds the counts of another run.
+    /// Adds another run's counts.
     pub fn add(&mut self, other: &Self) {
         self.runs += other.runs;
         self.events += other.events;
@@ -361,7 +361,7 @@ impl Coverage {
         }
     }
 
-    /// The events that never happened, by name. Nodes leave in plans of their own kind alone.
+    /// Names of events that never happened. Departures have profiles of their own.
     #[must_use]
     pub fn missing(&self, order: Order) -> Vec<String> {
         let counts = [
@@ -387,10 +387,9 @@ impl Coverage {
         ];
         let mut missing: Vec<String> =
             counts.into_iter().filter(|(_, count)| *count == 0).map(|(name, _)| name.to_owned()).collect();
-        // Elsewhere a client refuses what is too large before it has a number: none is tried.
+        // Other orderings refuse large appends before numbering: none is tried.
         missing.retain(|name| order.properties().numbers_refused || name != "refused appends");
-        // Where the role that orders keeps nothing, nothing is bound in the background, and nobody
-        // is sealed.
+        // Where the ordering role keeps no order, nothing is bound in the background or sealed.
         let is_unsealed = !order.properties().keeps_order;
         let happens = |step: &Step| !is_unsealed || !matches!(step, Step::Bind | Step::Truncate | Step::Seal);
         for kind in FaultKind::ALL {

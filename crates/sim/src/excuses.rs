@@ -1,5 +1,5 @@
-//! The excuses that let something pass although it looks like a broken promise, by kind: an excuse
-//! that is never counted hides what it likes.
+//! Excuses for apparent violations, counted by kind: an excuse that is never counted may hide
+//! anything.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -7,21 +7,21 @@ use std::fmt;
 
 use crate::history::History;
 
-/// Why a broken promise is none.
+/// Why an apparent violation is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Excuse {
-    /// A log that lost more memory than it can bear ended unavailable: what it acknowledged and was
-    /// not read may be gone.
+    /// A log that lost too much memory ended unavailable: acknowledged records may be gone if never
+    /// read.
     Unavailable,
-    /// A disk was lost while a view was being formed that counted on it alone.
+    /// A disk was lost while a view was formed that relied on it alone.
     SpoiledInViewChange,
-    /// A run ended with a record that is left damaged only.
+    /// A run ended with a record whose only copies are damaged.
     DamagedEnd,
-    /// A subscription ended at a record that is left damaged only.
+    /// A subscription ended at such a record.
     Withheld,
-    /// A reader did not get a record of a log that lost more memory than it can bear.
+    /// A reader missed a record of a log that lost too much memory.
     Missing,
-    /// Such a log gave out what was trimmed.
+    /// Such a log served trimmed records.
     Untrimmed,
     /// After an accepted loss, a position had another record.
     Overwritten,
@@ -29,37 +29,36 @@ pub enum Excuse {
     Moved,
     /// After an accepted loss, an acknowledged append was not in the log.
     Gone,
-    /// After an accepted loss, an append or a tail was below what had been acknowledged before.
+    /// After an accepted loss, an append or a tail was below an earlier acknowledged append.
     Reordered,
-    /// After an accepted loss, nobody had a position.
+    /// After an accepted loss, no shard had a position.
     Gap,
-    /// After an accepted loss, an answer lacked what its shard had given out, or another shard had
-    /// it.
+    /// After an accepted loss, an answer lacked records that its shard or another one had served.
     Disowned,
-    /// After an accepted loss, a session's numbers had gaps, or went on after its end.
+    /// After an accepted loss, a session's numbers had gaps or continued after its end.
     SessionForgotten,
-    /// A store was put aside, which was damaged, or set back, or not synced.
+    /// A damaged, set back or unsynced store was put aside.
     PutAside,
 }
 
-/// How often which excuse was needed.
+/// Number of uses of each excuse.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Excuses(RefCell<BTreeMap<Excuse, u64>>);
 
 impl Excuses {
-    /// One was needed.
+    /// Counts one use.
     pub fn note(&self, excuse: Excuse) {
         *self.0.borrow_mut().entry(excuse).or_default() += 1;
     }
 
-    /// Adds the counts of another run.
+    /// Adds another run's counts.
     pub fn add(&mut self, other: &Self) {
         for (excuse, count) in other.0.borrow().iter() {
             *self.0.get_mut().entry(*excuse).or_default() += count;
         }
     }
 
-    /// How often one was needed.
+    /// Number of uses.
     #[must_use]
     pub fn count(&self, excuse: Excuse) -> u64 {
         self.0.borrow().get(&excuse).copied().unwrap_or_default()
@@ -67,8 +66,7 @@ impl Excuses {
 }
 
 impl History {
-    /// Whether an excuse holds. That is counted: it is asked for only where a promise would be
-    /// broken otherwise.
+    /// Returns and counts `holds`. Call it only where a promise would be broken otherwise.
     pub fn excuse(&self, excuse: Excuse, holds: bool) -> bool {
         if holds {
             self.excuses.note(excuse);

@@ -1,66 +1,66 @@
-//! The part of a history that subscriptions which take predictions were told.
+//! What subscriptions with predictions received.
 
 use seriatim_model::{NodeId, Position, RecordId};
 
 use crate::chosen::Wanted;
 use crate::history::{History, Moment};
 
-/// A thing that a subscription which takes predictions was told, and when.
+/// An event of a subscription with predictions.
 #[derive(Clone, Debug)]
 pub struct Foretold {
-    /// When.
+    /// Its moment.
     pub at: Moment,
-    /// The thing.
+    /// The event.
     pub what: Foretelling,
 }
 
-/// One thing that it is told.
+/// Content of such an event.
 #[derive(Clone, Debug)]
 pub enum Foretelling {
-    /// A record that may fail, or not.
+    /// A record that may fail.
     Record {
         /// Its position.
         position: Position,
-        /// Its name.
+        /// Its id.
         id: RecordId,
-        /// Whether it is a no-op, which nobody is to be given.
+        /// Whether it is a no-op, which no reader may receive.
         is_void: bool,
     },
-    /// Everything that it was told below is final.
+    /// All records received below are final.
     Confirm(Position),
-    /// Everything that it was told there or above is void.
+    /// All records received at or above are void.
     Fail(Position),
-    /// Everything below is gone.
+    /// All records below were trimmed.
     Trimmed(Position),
-    /// The records from the first position to the second are lost.
+    /// The records from the first position up to the second are lost.
     Lost(Position, Position),
 }
 
-/// A subscription that takes predictions.
+/// A subscription with predictions.
 #[derive(Clone, Debug, Default)]
 pub struct Speculation {
-    /// The records that it wants.
+    /// Its filter.
     pub wanted: Wanted,
-    /// Everything that it was told.
+    /// Its events.
     pub told: Vec<Foretold>,
-    /// Its client is there still, and it has not come to what is lost.
+    /// Whether its client lives and it reached no lost record.
     pub goes_on: bool,
 }
 
 impl History {
-    /// A node's process ends.
+    /// Notes the end of a node's process.
     pub fn stops(&mut self, node: NodeId) {
         let at = self.tick();
         self.stopped.push((node, at));
     }
 
-    /// A subscription that takes predictions begins. Returns its number.
+    /// Begins a subscription with predictions. Returns its number.
     pub fn speculate(&mut self, wanted: Wanted) -> usize {
         self.speculations.push(Speculation { wanted, told: vec![], goes_on: true });
         self.speculations.len() - 1
     }
 
-    /// It was told something.
+    /// Notes an event of it.
     pub fn foretell(&mut self, speculation: usize, what: Foretelling) {
         let at = self.tick();
         self.speculations[speculation].told.push(Foretold { at, what });

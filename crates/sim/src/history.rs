@@ -1,4 +1,4 @@
-//! The events of a run, as seen from outside and as they truly were: what the checkers judge.
+//! Events of a run, observed and true: the checkers' input.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -20,121 +20,121 @@ pub use crate::losses::Skipped;
 use crate::operator::{Acceptance, Told};
 use crate::slots::Slots;
 
-/// Counts events of the history: of two, the lower happened first. Finer than virtual time.
+/// Counts events. Finer than virtual time.
 pub type Moment = u64;
 
-/// The outcome of an append, as its client was told.
+/// An append's outcome, as reported to its client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Nothing yet.
+    /// None yet.
     Pending,
     /// Acknowledged.
     Acknowledged,
-    /// The client cannot know: it crashed, or its session expired.
+    /// Unknown: the client crashed, or its session expired.
     Unknown,
     /// Definitely not in the log.
     Refused,
 }
 
-/// One append of an application, however often it was sent.
+/// An append of an application, with all its retries.
 #[derive(Clone, Debug)]
 pub struct Append {
-    /// Which client process.
+    /// Client process.
     pub client: u32,
-    /// Which of all sessions of all clients, in the order in which the applications began them.
+    /// Session, counted over all clients in the order of their start.
     pub session: u32,
-    /// The number within that session that it must get; the least one, if it may be appended again.
+    /// Required number in that session; the least, if it may be resubmitted.
     pub number: u64,
-    /// The payload. No two appends have the same.
+    /// Unique payload.
     pub payload: Bytes,
-    /// When it was asked for.
+    /// When the application asked.
     pub invoked: Moment,
-    /// The same in virtual time.
+    /// In virtual time.
     pub invoked_at: Time,
     /// When the outcome was known.
     pub completed: Option<Moment>,
-    /// The same in virtual time.
+    /// In virtual time.
     pub completed_at: Option<Time>,
     /// Its outcome.
     pub outcome: Outcome,
-    /// The ids under which it was acknowledged.
+    /// Ids under which it was acknowledged.
     pub ids: BTreeSet<RecordId>,
-    /// The position that a synchronous append was told.
+    /// Position reported to a synchronous append.
     pub position: Option<Position>,
-    /// When it was told that.
+    /// When it was reported.
     pub positioned: Option<Moment>,
-    /// How many ids it had before the one under which it was acknowledged.
+    /// Number of ids before the acknowledged one.
     pub again: u32,
 }
 
-/// A record that a reader got.
+/// A record received by a reader.
 #[derive(Clone, Debug)]
 pub struct Observation {
-    /// When it came.
+    /// When it arrived.
     pub at: Moment,
-    /// Where it is in the log.
+    /// Its position.
     pub position: Position,
-    /// When it came, in virtual time.
+    /// In virtual time.
     pub seen_at: Time,
     /// Its id.
     pub id: RecordId,
-    /// Which append it is; none if its payload is not that of any append.
+    /// Its append. `None` if no append has its payload.
     pub append: Option<usize>,
-    /// Whether it is a no-op: a name whose record never came.
+    /// Whether it is a no-op.
     pub is_void: bool,
-    /// Whether it may have waited for others to be handed over first.
+    /// Whether it may have waited for delivery in order.
     pub is_buffered: bool,
-    /// Whether it may have been a prediction of its shard, which the word of any shard confirms.
+    /// Whether it may be a prediction, which any shard confirms.
     pub is_confirmed: bool,
 }
 
-/// An answer of a shard replica to a reader.
+/// A shard replica's answer to a reader.
 #[derive(Clone, Debug)]
 pub struct Served {
-    /// When it came.
+    /// When it arrived.
     pub at: Moment,
-    /// When it was asked for.
+    /// When the reader asked.
     pub asked: Moment,
-    /// Whether it answers a subscription, which was asked for long ago.
+    /// Whether it answers a subscription, which may be old.
     pub subscribed: bool,
-    /// Which replica answered.
+    /// The replica's node.
     pub node: NodeId,
-    /// Of which shard.
+    /// Its shard.
     pub shard: ShardId,
-    /// Where the answer starts.
+    /// Start of the answer.
     pub from: Position,
-    /// Where it ends.
+    /// End of the answer.
     pub upto: Position,
-    /// The records, as indices into the observations.
+    /// Indices of its observations.
     pub records: std::ops::Range<usize>,
-    /// The positions that it called empty.
+    /// Positions reported empty.
     pub empty: Vec<Span>,
 }
 
-/// The records that a subscription delivered at once, or a read of the whole log returned.
+/// Records delivered at once by a subscription or a read.
 #[derive(Clone, Debug)]
 pub struct Delivered {
-    /// The position that had to come first.
+    /// First position due.
     pub from: Position,
-    /// The position that has to come next.
+    /// Next position due.
     pub upto: Position,
-    /// The records, as indices into the observations.
+    /// Indices of its observations.
     pub records: std::ops::Range<usize>,
 }
 
-/// Which shards hold which positions, as a reader was told.
+/// Shards of positions, as reported to a reader.
 #[derive(Clone, Debug)]
 pub struct MapTold {
     /// When.
     pub at: Moment,
-    /// The first position.
+    /// First position.
     pub from: Position,
-    /// Their shards.
+    /// Shards from there on.
     pub owned: Vec<Owned>,
 }
 
 impl MapTold {
-    /// How many positions it tells of.
+    /// Number of positions covered.
     #[must_use]
     pub fn positions(&self) -> u64 {
         self.owned.iter().map(|owned| owned.count).sum()
@@ -146,33 +146,33 @@ impl MapTold {
 pub struct TailCheck {
     /// When it was asked.
     pub invoked: Moment,
-    /// The same in virtual time.
+    /// In virtual time.
     pub invoked_at: Time,
-    /// When it was answered, and with what.
+    /// Moment, time and tail of the answer.
     pub returned: Option<(Moment, Time, Position)>,
 }
 
 /// A trim that every replica confirmed.
 #[derive(Clone, Copy, Debug)]
 pub struct Trim {
-    /// When the last replica had confirmed it.
+    /// When the last replica confirmed.
     pub confirmed: Moment,
-    /// The first position that is kept.
+    /// First position kept.
     pub first: Position,
 }
 
-/// Something that only a member of a view may say.
+/// A statement that only a view's member may make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Claimed {
-    /// The view that the speaker claimed to speak for.
+    /// The view.
     pub view: ViewNumber,
-    /// The speaker, and which incarnation of it.
+    /// The speaker and its incarnation.
     pub member: Member,
     /// The statement.
     pub what: &'static str,
 }
 
-/// A view, and when the register first had it.
+/// A registered view.
 #[derive(Clone, Debug)]
 pub struct RegisteredView {
     /// The view.
@@ -184,71 +184,71 @@ pub struct RegisteredView {
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
-    /// It did not get that far.
+    /// It did not end.
     Running,
-    /// Everything was done, and the whole log was read.
+    /// Everything completed and was read.
     AtRest {
-        /// The first position that is kept.
+        /// First position kept.
         trim: Position,
-        /// The position after the last.
+        /// Position after the last.
         tail: Position,
     },
-    /// The log said that it is unavailable, and why.
+    /// The log is unavailable, for this reason.
     Unavailable(String),
-    /// Something did not come to an end although nothing disturbed it any more.
+    /// Something did not complete after the faults.
     Stuck(String),
-    /// Nobody has some records undamaged: who reads or copies them waits for ever.
+    /// Some records have no intact copy.
     Damaged(String),
 }
 
-/// The cost of load to the nodes, together.
+/// Costs of load, summed over all nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Costs {
-    /// How many bytes were written to disks, journals included.
+    /// Bytes written to disks, journals included.
     pub disk_bytes: u64,
-    /// How many of them to journals.
+    /// Bytes written to journals.
     pub journal_bytes: u64,
-    /// How many bytes nodes sent each other.
+    /// Bytes sent between nodes.
     pub sent_bytes: u64,
-    /// How many bytes nodes held in memory at once, at most: what they had not taken, sent, or
-    /// written yet, and what sequencing replicas kept of records that were not stable.
+    /// Most bytes in memory at once: unread, unsent or unwritten bytes, and unstable records in
+    /// rings.
     pub most_held: u64,
-    /// The cost of one step, of each the most.
+    /// Highest costs of a step.
     pub most_step: Step,
-    /// The cost of view changes.
+    /// Costs of view changes.
     pub changes: Changes,
 }
 
-/// The cost of view changes: everything that nodes did while a view was claimed and not registered.
+/// Costs between a view's claim and its registration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// How many there were.
+    /// Number of view changes.
     pub count: u64,
-    /// How many attempts were made in all.
+    /// Number of attempts.
     pub attempts: u64,
-    /// The last of them.
+    /// The last attempt.
     pub claim: Option<ViewNumber>,
-    /// Whether one is under way.
+    /// Whether one is running.
     pub is_under_way: bool,
-    /// How many bytes nodes sent each other.
+    /// Bytes sent between nodes.
     pub sent_bytes: u64,
-    /// How many bytes they wrote to stores and gave to their journals.
+    /// Bytes written to stores and journals.
     pub kept_bytes: u64,
 }
 
-/// The work of a node for one arrival, or for what was due.
+/// A node's work for one arrival or wakeup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Step {
-    /// How many bytes it sent, wrote, and gave to its journal.
+    /// Bytes sent, written and journaled.
     pub made: u64,
-    /// How many bytes it read from its disk.
+    /// Bytes read from disk.
     pub read: u64,
-    /// How many entries of what they hold in memory its record stores looked at.
+    /// In-memory entries visited by record stores.
     pub visited: u64,
 }
 
 impl Step {
-    /// Of each the greater.
+    /// Maximum of each.
     #[must_use]
     pub fn max(self, other: Self) -> Self {
         Self {
@@ -259,210 +259,206 @@ impl Step {
     }
 }
 
-/// For how long a node that died stays away at least that the others have a view without it.
+/// Shortest absence after which the others have a view without the node.
 pub const STAYS_AWAY: Duration = Duration::from_millis(500);
 
-/// The load on a cluster whose capacity is known, and its outcome.
+/// Load on a cluster with a capacity, and its outcome.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// The amount of everything there is in a second.
+    /// The cluster's capacity.
     pub capacity: Capacity,
-    /// How many nodes there are.
+    /// Number of nodes.
     pub nodes: u32,
-    /// How much a sequencing replica holds before it says that it is busy, in bytes.
+    /// Size of a ring in bytes.
     pub ring_bytes: u64,
-    /// How many records one batch has at most: no more than there may be on their way.
+    /// Most records of a batch, at most those in flight.
     pub batch_records: u64,
-    /// How long each record is, in bytes.
+    /// Bytes of each record.
     pub record_bytes: u64,
-    /// Whether a second log is appended to, for which room is kept on each disk.
+    /// Whether a second log gets appends, with space reserved on each disk.
     pub is_shared: bool,
-    /// Whether nothing but heartbeats passes between some nodes at times.
+    /// Whether only heartbeats pass between some nodes at times.
     pub has_mute_ways: bool,
-    /// Whether the connections of clients break all the time.
+    /// Whether clients' connections keep breaking.
     pub has_resets: bool,
-    /// How many subscriptions clients have to shards.
+    /// Number of subscriptions to shards.
     pub readers: u32,
-    /// How much clients have on its way at once, at most, in bytes.
+    /// Most client bytes in flight.
     pub in_flight_bytes: u64,
-    /// When clients began to ask.
+    /// Start of the load.
     pub began: Time,
-    /// When they asked for nothing more.
+    /// End of the load.
     pub ended: Time,
-    /// How many faults struck meanwhile.
+    /// Number of faults during the load.
     pub faults: u32,
-    /// Whether all of these are nodes that die, and stay away until the others have a view without
-    /// them.
+    /// Whether all faults are deaths, long enough for a view without the node.
     pub are_deaths: bool,
-    /// The view when it began.
+    /// The view at the start.
     pub view: ViewNumber,
-    /// The view when everything was answered.
+    /// The view when all appends had outcomes.
     pub last_view: ViewNumber,
-    /// The highest number of a view that somebody tried to form by then.
+    /// Highest claim by then.
     pub last_claim: ViewNumber,
-    /// The stable bound when it ended.
+    /// Stable bound at the end of the load.
     pub stable: Position,
-    /// Its cost.
+    /// Its costs.
     pub costs: Costs,
-    /// Everything that was asked for has come to its end.
+    /// Whether all appends have outcomes.
     pub is_over: bool,
 }
 
-/// A trim that a log's limits brought, as it came to the first replica.
+/// A trim by limits, at the first replica.
 #[derive(Clone, Copy, Debug)]
 pub struct Retained {
     /// When.
     pub at: Time,
-    /// The first position to keep.
+    /// First position to keep.
     pub trim: Position,
-    /// How many bytes the log's files had, one replica of each shard counted.
+    /// Bytes of the log's files, one replica per shard.
     pub used: u64,
-    /// How many of them records from the trim point on keep.
+    /// Bytes of them that records from the trim point on keep.
     pub kept: u64,
 }
 
-/// An answer to the question where a time begins.
+/// The position found for a time.
 #[derive(Clone, Copy, Debug)]
 pub struct Sought {
-    /// The time, in milliseconds since the world began, as a clock that is right says it.
+    /// Correct time in milliseconds since the start.
     pub right_ms: u64,
     /// The answer.
     pub answer: Position,
 }
 
-/// All of it.
+/// All events of a run.
 #[derive(Debug)]
 pub struct History {
-    /// The promises of the log.
+    /// The log's promises.
     pub config: LogConfig,
-    /// How many shards it ever had.
+    /// Number of shards that it ever had.
     pub shard_count: u32,
-    /// Whether applications let records be appended again, out of the order in which they asked.
+    /// Whether records may be resubmitted out of order.
     pub unordered: bool,
     moment: Moment,
     sessions: u32,
-    /// The appends, in the order in which they were asked for.
+    /// Appends in order of invocation.
     pub appends: Vec<Append>,
     by_payload: BTreeMap<Bytes, usize>,
-    /// The observations of readers, in the order in which they made them.
+    /// Observations in order.
     pub observations: Vec<Observation>,
-    /// How they got it.
+    /// Answers that brought them.
     pub served: Vec<Served>,
-    /// Which shard gave out what is at a position, when anybody first read it.
+    /// Shard that first served each position.
     pub(crate) owners: BTreeMap<Position, ShardId>,
-    /// The deliveries of subscriptions and reads, over all shards.
+    /// Deliveries of subscriptions and reads over all shards.
     pub delivered: Vec<Delivered>,
-    /// The shards of positions, as readers were told.
+    /// Shards of positions, as reported to readers.
     pub maps: Vec<MapTold>,
-    /// Where a reader did not get the position that had to come next, from whoever had to have it.
+    /// Where a reader missed the next position.
     pub holes: Vec<String>,
-    /// The questions for the tail.
+    /// Questions for the tail.
     pub tails: Vec<TailCheck>,
-    /// The log's limits, and since when, where it has some.
+    /// The log's limits, with the start of each.
     pub limits: Vec<(Time, Retention)>,
-    /// Below which position everything was final, and since when, where the log has limits.
+    /// Bounds of the final positions over time, with limits.
     pub final_at: Vec<(Time, Position)>,
-    /// Trims that limits brought.
+    /// Trims by limits.
     pub retained: Vec<Retained>,
-    /// Where times begin, by what was told.
+    /// Positions found for times.
     pub sought: Vec<Sought>,
-    /// How far a clock on a wall was ever behind, in milliseconds.
+    /// Longest lag of any wall clock, in milliseconds.
     pub clocks_behind_ms: u64,
-    /// Which limit it does not keep to in the end, if there is one.
+    /// A limit exceeded in the end.
     pub exceeds: Option<String>,
-    /// The files that a log keeps in the end although it was trimmed to its tail, if there are any.
+    /// Files left after a trim to the tail.
     pub unfreed: Option<String>,
-    /// Where a log did without a node before others held what it held.
+    /// Where a log excluded a node before others held its records.
     pub left_early: Vec<String>,
-    /// Where a replica copied the shard of a node that it stood in for, although that node could
-    /// still come back in time.
+    /// Where a spare copied a shard before the end of the allowed absence.
     pub copied_early: Vec<String>,
-    /// Where a replica removed its files although another one read of them.
+    /// Where a replica removed files in use by another.
     pub removed_early: Vec<String>,
     /// The trims.
     pub trims: Vec<Trim>,
-    /// The sessions that have ended, at which number, and when that was told last.
+    /// Ended sessions: end number, and last report.
     pub ended: BTreeMap<SessionId, (u64, Moment)>,
-    /// The virtual time now.
+    /// Virtual time now.
     pub now: Time,
-    /// A piece of what a node's disk holds, for those who append such.
+    /// A piece of a disk, for payloads.
     pub piece: Bytes,
-    /// The statements that only a member may make, by speaker, and when each came first.
+    /// Members' statements, each with its first moment.
     pub claims: BTreeMap<Claimed, Moment>,
     /// Whether records have keys.
     pub keyed: bool,
-    /// The processes of nodes that ended, and when.
+    /// Ended processes of nodes.
     pub stopped: Vec<(NodeId, Moment)>,
-    /// The subscriptions that take predictions.
+    /// Subscriptions with predictions.
     pub speculations: Vec<Speculation>,
-    /// The records that each subscription received.
+    /// Records of each subscription.
     pub choices: Vec<Chosen>,
-    /// The positions that were given in advance.
+    /// Positions given in advance.
     pub slots: Slots,
-    /// The registered views.
+    /// Registered views.
     pub views: BTreeMap<ViewNumber, RegisteredView>,
-    /// The sequencing replica with whose state each view was formed, or was to be.
+    /// Sequencing replica chosen to provide the state of each view.
     pub chosen: BTreeMap<ViewNumber, Member>,
-    /// Records without positions that were kept from one view to the next.
+    /// Records without positions that outlived a view.
     pub kept: Vec<Kept>,
-    /// When a replica first went by a view.
+    /// When each replica first obeyed a view.
     pub heard: BTreeMap<(Member, ShardId, ViewNumber), Moment>,
-    /// The incarnations of each replica, and when each was first seen.
+    /// Incarnations of each replica, each with its first moment.
     pub incarnations: BTreeMap<(NodeId, ShardId), Vec<(Moment, Incarnation)>>,
-    /// Below which position everything was final from which moment on, by what the replicas had
-    /// done.
+    /// Bounds of the final positions over time, by the replicas' states.
     pub stable: Vec<(Moment, Position)>,
-    /// The same for the positions of single shards, in a log that is ordered first.
+    /// The same per shard, for a log that is ordered first.
     pub written: BTreeMap<ShardId, Vec<(Moment, Position)>>,
-    /// The log at the end: observations of the last reading, by position.
+    /// The final log.
     pub last: BTreeMap<Position, (RecordId, Option<usize>)>,
-    /// Which shard had each of these.
+    /// Shard of each of these positions.
     pub last_shards: BTreeMap<Position, ShardId>,
-    /// Whether more memory was lost than the log's durability can bear.
+    /// Whether more memory was lost than the log can bear.
     pub lost_too_much: bool,
-    /// When, if so.
+    /// When that happened.
     pub lost_at: Time,
     /// In which view.
     pub lost_in: ViewNumber,
-    /// Up to where each replica has what it knows to be final, and since when.
+    /// Bounds of what each replica has and knows as final, over time.
     pub known: BTreeMap<(NodeId, ShardId), Vec<(Time, Position)>>,
-    /// Which positions of shards a replica said are damaged on its disk.
+    /// Positions that a replica reported as damaged.
     pub damaged: BTreeSet<(ShardId, Position)>,
-    /// Subscriptions that ended because no replica gave out a record, and what they were told,
-    /// until that is judged.
+    /// Subscriptions that ended at a record no replica served, until judged.
     pub withheld: Vec<(ShardId, Position, String)>,
-    /// Whether a disk lost, or could not take, anything that had been written to it.
+    /// Whether a disk lost or rejected writes.
     pub disks_failed: bool,
-    /// Up to where a log that is unavailable turned out to be trimmed.
+    /// Trim point of an unavailable log.
     pub trimmed_to: Position,
-    /// When the log was read to the end to be judged.
+    /// When the final reading began.
     pub judged_from: Moment,
-    /// The excuses that let something pass although it looks like a broken promise.
+    /// Excuses for apparent violations.
     pub excuses: Excuses,
-    /// The losses that an operator accepted.
+    /// Losses that an operator accepted.
     pub accepted: Option<Acceptance>,
     /// The operator's answers, in order.
     pub told: Vec<Told>,
-    /// Where a replica did not do what it had promised to a controller.
+    /// Replicas' broken promises to controllers.
     pub broken_promises: Vec<String>,
-    /// The positions that a reader was told are lost, and when first.
+    /// Positions reported lost to readers, each with its first moment.
     pub told_lost: BTreeMap<(ShardId, Position), Moment>,
-    /// The positions that readers skipped since they were told that what was there is lost.
+    /// Positions that readers skipped as lost.
     pub skipped: Vec<Skipped>,
-    /// Roles and nodes that could not be brought back, and invariants that broke.
+    /// Roles and nodes that did not recover, and broken invariants.
     pub problems: Vec<String>,
-    /// How it ended.
+    /// How the run ended.
     pub end: End,
-    /// When faults stopped.
+    /// When faults ended.
     pub calm_since: Option<Time>,
-    /// The load, if the plan says what the cluster can do.
+    /// The load, with a capacity.
     pub load: Option<Load>,
-    /// The same of a second log, of which little is asked.
+    /// The second log, with little load.
     pub second: Option<Box<History>>,
 }
 
 impl History {
-    /// Nothing happened yet.
+    /// An empty history.
     #[must_use]
     pub fn new(config: LogConfig) -> Self {
         Self {
@@ -532,27 +528,26 @@ impl History {
         }
     }
 
-    /// A new moment, after all others.
+    /// Returns a new, latest moment.
     pub fn tick(&mut self) -> Moment {
         self.moment += 1;
         self.moment
     }
 
-    /// A number for a session that an application begins.
+    /// Number of a new session of an application.
     pub fn open_session(&mut self) -> u32 {
         self.sessions += 1;
         self.sessions
     }
 
-    /// How the positions are spread over the shards. A later view leaves what is final where it
-    /// was.
+    /// Final placement. A later view moves no final record.
     #[must_use]
     pub fn placement(&self) -> Placement {
         self.placement_at(Moment::MAX)
     }
 
-    /// The same by the views that were registered up to a moment. Only where an operator accepted a
-    /// loss that makes a difference to what was final then.
+    /// Placement by the views registered up to a moment. Final positions differ only after an
+    /// accepted loss.
     #[must_use]
     pub fn placement_at(&self, moment: Moment) -> Placement {
         let mut placement =
@@ -571,13 +566,13 @@ impl History {
         (0..self.shard_count).map(ShardId)
     }
 
-    /// Whether the log promises to survive the loss of all memory.
+    /// Whether the log survives the loss of all memory.
     #[must_use]
     pub fn is_on_disk(&self) -> bool {
         self.config.durability == Durability::Disk
     }
 
-    /// An append was asked for. Returns its index.
+    /// Notes a new append. Returns its index.
     pub fn invoke(&mut self, now: Time, client: u32, session: u32, number: u64, payload: Bytes) -> usize {
         let invoked = self.tick();
         let index = self.appends.len();
@@ -601,7 +596,7 @@ impl History {
         index
     }
 
-    /// The outcome of an append. The first that is definite counts.
+    /// Notes an append's outcome. The first definite one counts.
     pub fn complete(&mut self, now: Time, index: usize, outcome: Outcome) {
         let moment = self.tick();
         let append = &mut self.appends[index];
@@ -612,9 +607,8 @@ impl History {
         }
     }
 
-    /// An append was acknowledged under this name, maybe with its position. What was acknowledged,
-    /// and may be gone since an operator accepted a loss, another run of its application may append
-    /// again under another name.
+    /// Notes an acknowledgement. After an accepted loss another run may append the record again
+    /// under another id.
     pub fn acknowledge(&mut self, now: Time, index: usize, id: RecordId, position: Option<Position>) {
         self.complete(now, index, Outcome::Acknowledged);
         let append = &self.appends[index];
@@ -631,14 +625,14 @@ impl History {
         }
         self.appends[index].ids.insert(id);
         if position.is_some() && self.appends[index].position != position {
-            // Another run of the application may be told it later than the append was acknowledged.
+            // Another run may learn the position later.
             let moment = self.tick();
             let append = &mut self.appends[index];
             (append.position, append.positioned) = (position, Some(moment));
         }
     }
 
-    /// A reader got an answer. Returns which observations it made.
+    /// Notes an answer to a reader. Returns its observations.
     pub fn serve(&mut self, mut served: Served, records: &[Stored]) -> std::ops::Range<usize> {
         served.at = self.tick();
         served.records = self.observe(served.at, records, false);
@@ -649,14 +643,14 @@ impl History {
         served.records
     }
 
-    /// A subscription or a read delivered the records of `from..upto`.
+    /// Notes the delivery of `from..upto`.
     pub fn deliver(&mut self, from: Position, upto: Position, records: &[Stored]) {
         let at = self.tick();
         let records = self.observe(at, records, true);
         self.delivered.push(Delivered { from, upto, records });
     }
 
-    /// A subscription that takes predictions was told that those of `from..upto` are final.
+    /// Notes a confirmation of `from..upto`, to a subscription with predictions.
     pub fn confirm(&mut self, from: Position, upto: Position, records: &[Stored]) {
         let first = self.observations.len();
         self.deliver(from, upto, records);
@@ -677,21 +671,21 @@ impl History {
         first..self.observations.len()
     }
 
-    /// The highest position that was final at `moment`, as a bound.
+    /// Bound of the final positions at `moment`.
     #[must_use]
     pub fn stable_at(&self, moment: Moment) -> Position {
         let index = self.stable.partition_point(|(at, _)| *at <= moment);
         index.checked_sub(1).map_or(Position::ZERO, |index| self.stable[index].1)
     }
 
-    /// The view that was registered last at `moment`.
+    /// The latest registered view at `moment`.
     #[must_use]
     pub fn view_at(&self, moment: Moment) -> Option<&View> {
         let earlier = self.views.values().rev().find(|registered| registered.at <= moment);
         earlier.map(|registered| &registered.view)
     }
 
-    /// A replica goes by this view.
+    /// Notes that a replica obeys a view.
     pub fn note_heard(&mut self, member: Member, shard: ShardId, view: ViewNumber) {
         if !self.heard.contains_key(&(member, shard, view)) {
             let moment = self.tick();
@@ -699,7 +693,7 @@ impl History {
         }
     }
 
-    /// A replica runs in this incarnation.
+    /// Notes a replica's incarnation.
     pub fn note_incarnation(&mut self, member: Member, shard: ShardId) {
         let Member { node, incarnation } = member;
         let last = self.incarnations.get(&(node, shard)).and_then(|all| all.last());
@@ -709,20 +703,20 @@ impl History {
         }
     }
 
-    /// The incarnation in which a replica was seen last at `moment`.
+    /// The last seen incarnation of a replica at `moment`.
     #[must_use]
     pub fn incarnation_at(&self, node: NodeId, shard: ShardId, moment: Moment) -> Option<Incarnation> {
         let all = self.incarnations.get(&(node, shard))?;
         all.iter().rev().find(|(seen, _)| *seen <= moment).map(|(_, incarnation)| *incarnation)
     }
 
-    /// More memory is lost than the log's durability can bear.
+    /// Notes a loss of more memory than the log can bear.
     pub fn lose_too_much(&mut self) {
         (self.lost_too_much, self.lost_at) = (true, self.now);
         self.lost_in = self.views.keys().next_back().copied().unwrap_or(ViewNumber::NONE);
     }
 
-    /// A replica has everything below this, and knows it to be final.
+    /// Notes that a replica has everything below `upto` as final.
     pub fn note_known(&mut self, node: NodeId, shard: ShardId, upto: Position) {
         let known = self.known.entry((node, shard)).or_default();
         if known.last().is_none_or(|(_, last)| *last != upto) {
@@ -730,7 +724,7 @@ impl History {
         }
     }
 
-    /// Up to where a replica had at `time` what it knew to be final.
+    /// The latest such bound of a replica before `time`.
     #[must_use]
     pub fn known_at(&self, node: NodeId, shard: ShardId, time: Time) -> Position {
         let known = self.known.get(&(node, shard)).map_or(&[][..], Vec::as_slice);
@@ -738,14 +732,14 @@ impl History {
         index.checked_sub(1).map_or(Position::ZERO, |index| known[index].1)
     }
 
-    /// A session ends at a number, as was told: the least counts.
+    /// Notes a session's end. The least number counts.
     pub fn end_session(&mut self, session: SessionId, end: u64) {
         let moment = self.tick();
         let (known, told) = self.ended.entry(session).or_insert((end, moment));
         (*known, *told) = (end.min(*known), moment);
     }
 
-    /// Everything below this is final now.
+    /// Notes that everything below is final.
     pub fn note_stable(&mut self, stable: Position) {
         if stable > self.stable.last().map_or(Position::ZERO, |(_, known)| *known) {
             let moment = self.tick();
@@ -753,7 +747,7 @@ impl History {
         }
     }
 
-    /// Everything of a shard below this is final now.
+    /// Notes that the shard's positions below are final.
     pub fn note_written(&mut self, shard: ShardId, written: Position) {
         let moment = self.tick();
         let known = self.written.entry(shard).or_default();
@@ -762,7 +756,7 @@ impl History {
         }
     }
 
-    /// Where the positions of a shard that are final end, as was known at `moment`.
+    /// Bound of a shard's final positions at `moment`.
     #[must_use]
     pub fn written_at(&self, shard: ShardId, moment: Moment) -> Position {
         let known = self.written.get(&shard).map_or(&[][..], Vec::as_slice);
@@ -770,14 +764,14 @@ impl History {
         index.checked_sub(1).map_or(Position::ZERO, |index| known[index].1)
     }
 
-    /// Where each append is, as far as anybody saw: at the end, by a reader, or by its own client.
+    /// Position of each append, by any observation.
     #[must_use]
     pub fn positions(&self) -> BTreeMap<usize, Position> {
         self.places().into_iter().map(|(append, (position, _))| (append, position)).collect()
     }
 
-    /// The same, with when it was first known to be there. What is in the log again after an
-    /// operator accepted a loss, although it was not lost itself, is where it was before.
+    /// Positions with the moment of their first sighting. For a record that an accepted loss let
+    /// into the log again, the first position counts.
     #[must_use]
     pub fn places(&self) -> BTreeMap<usize, (Position, Moment)> {
         let mut places: BTreeMap<usize, (Position, Moment)> = BTreeMap::new();

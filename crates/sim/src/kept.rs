@@ -4,20 +4,19 @@ use seriatim_model::{IdRun, Position, ViewNumber};
 
 use crate::history::{History, Outcome};
 
-/// Records that the replicas of a shard have durably when a view is registered, and had in the one
-/// before.
+/// Records durable on a shard's replicas both before and after a view's registration.
 #[derive(Clone, Copy, Debug)]
 pub struct Kept {
-    /// Which.
+    /// Their ids.
     pub ids: IdRun,
-    /// The view.
+    /// The new view.
     pub view: ViewNumber,
-    /// Where it starts.
+    /// Start of the new view.
     pub start: Position,
 }
 
 impl History {
-    /// How many appends were acknowledged.
+    /// Number of acknowledged appends.
     #[must_use]
     pub fn acknowledged(&self) -> usize {
         self.appends.iter().filter(|append| append.outcome == Outcome::Acknowledged).count()

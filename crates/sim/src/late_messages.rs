@@ -1,5 +1,4 @@
-//! Late messages of a session that has ended: appends that a network held back, say, with names and
-//! records.
+//! Late messages of an ended session, as delayed by a network.
 
 use seriatim_model::{Address, Endpoint, Record, SessionId, ShardId, Time};
 use seriatim_protocol::Message;
@@ -9,7 +8,7 @@ use seriatim_protocol::parts::Content;
 
 use crate::random::Random;
 
-/// Sends a few appends with numbers at the end of a session that has ended.
+/// Sends a few appends with the number at which a session ended.
 #[derive(Debug)]
 pub struct LateMessages {
     session: SessionId,
@@ -25,13 +24,13 @@ impl LateMessages {
         Self { session, at, left: 4, next_at: now }
     }
 
-    /// When it wants to be woken; never again once everything was sent.
+    /// When to wake it. `None` once everything is sent.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         (self.left > 0).then_some(self.next_at)
     }
 
-    /// Sends an append to all members of the view, if it is time.
+    /// Sends an append to all members of the view when due.
     pub fn wake(&mut self, now: Time, entry: &LogEntry, random: &mut Random) -> Vec<(Address, Message)> {
         if self.deadline().is_none_or(|at| now < at) {
             return vec![];

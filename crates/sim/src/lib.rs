@@ -1,8 +1,8 @@
-//! Whole clusters from a seed, in virtual time, and what judges them.
+//! Simulates whole clusters from a seed, in virtual time, and judges them.
 //!
-//! A [`plan::Plan`] follows from a seed: the cluster, the workload, the faults. A [`world::World`]
-//! lives through it with the real machines, the real store, journal and codec, and writes a
-//! [`history::History`]. The [`checkers`] judge the history, one property each.
+//! A seed determines a [`plan::Plan`]: cluster, workload, faults. A [`world::World`] runs it with
+//! the real machines, store, journal and codec, and writes a [`history::History`]. Each of the
+//! [`checkers`] judges one property of the history.
 
 pub mod capacity;
 pub mod checkers;

@@ -1,5 +1,4 @@
-//! The reads of the client library: its fetch, and an application that reads here and there, and
-//! once through.
+//! Tests the client library's fetch with random reads and one sequential read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,29 +14,29 @@ use crate::history::{History, MapTold};
 use crate::operator::Acceptance;
 use crate::random::Random;
 
-/// How long shards have for their answers.
+/// Time for shards to answer.
 const ANSWER_WITHIN: Duration = Duration::from_millis(1500);
-/// How many reads run beside each other.
+/// Number of concurrent reads.
 const AT_ONCE: usize = 4;
-/// The token of the read that goes through the log from its beginning.
+/// Token of the sequential read.
 const SCAN: u64 = 0;
-/// The application's own questions for the map have numbers from here on.
+/// First request number of the application's own map questions.
 const OWN: u64 = 1 << 40;
 
-/// Reads a log here and there.
+/// Reads at random positions.
 #[derive(Debug)]
 pub struct Lookups {
     machine: Fetch,
     random: Random,
-    /// Where the read through the log goes on.
+    /// Next position of the sequential read.
     next: Position,
-    /// Everything below it is trimmed.
+    /// Known trim point.
     trimmed: Position,
-    /// Where the reads begin that are not answered.
+    /// Starts of unanswered reads, by token.
     running: BTreeMap<u64, Position>,
-    /// Where the machine asked shards for records.
+    /// Positions requested from shards.
     asked: BTreeSet<Position>,
-    /// Where the questions for the map begin that are not answered.
+    /// Starts of unanswered map questions.
     maps: BTreeMap<u64, Position>,
     last_token: u64,
     last_own_map: u64,
@@ -48,7 +47,7 @@ pub struct Lookups {
 type Sends = Vec<(Address, Message)>;
 
 impl Lookups {
-    /// Reads the log that `entry` describes.
+    /// Reads the log of `entry`.
     #[must_use]
     pub fn new(control: NodeId, entry: LogEntry, options: Options, random: Random) -> Self {
         Self {
@@ -66,26 +65,26 @@ impl Lookups {
         }
     }
 
-    /// Everything below it was read, or is trimmed.
+    /// Bound of the positions that were read or trimmed.
     #[must_use]
     pub fn next(&self) -> Position {
         self.next
     }
 
-    /// Whether it came to what was lost, and ended.
+    /// Whether it reached a lost record and ended.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.has_ended
     }
 
-    /// When [`Lookups::wake`] is to be called at the latest.
+    /// Latest time for [`Lookups::wake`].
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         let read_at = (!self.has_ended).then_some(self.read_at);
         [self.machine.deadline(), read_at].into_iter().flatten().min()
     }
 
-    /// The application reads some more, and the machine does what is due.
+    /// Starts new reads, and wakes the machine.
     pub fn wake(&mut self, now: Time, history: &mut History, out: &mut Sends) {
         if !self.has_ended && now >= self.read_at {
             self.read_at = now + self.random.micros(500, 20_000);
@@ -107,7 +106,7 @@ impl Lookups {
         }
     }
 
-    /// A position that was read before, or a little further.
+    /// A position already read, or slightly beyond.
     fn somewhere(&mut self) -> Position {
         Position(self.random.between(self.trimmed.0, self.next.0.max(self.trimmed.0) + 3))
     }
@@ -127,7 +126,7 @@ impl Lookups {
         self.step(now, Input::Request { token, request }, history, out);
     }
 
-    /// Asks any replica of any shard for the map.
+    /// Asks a random replica for the map.
     fn ask_for_map(&mut self, out: &mut Sends) {
         let (from, end) = (self.somewhere(), Position(u64::MAX));
         let Some(view) = &self.machine.entry().view else { return };
@@ -139,7 +138,7 @@ impl Lookups {
         out.push((to, shard::Message::Map { request, from, end }.into()));
     }
 
-    /// A message arrived.
+    /// Takes a message.
     pub fn receive(
         &mut self,
         now: Time,
@@ -157,7 +156,7 @@ impl Lookups {
         self.step(now, Input::Message { from, message }, history, out);
     }
 
-    /// The connection to a node is gone.
+    /// The connection to a node is closed.
     pub fn disconnected(&mut self, now: Time, node: NodeId, history: &mut History, out: &mut Sends) {
         self.step(now, Input::Disconnected(Peer::Node(node)), history, out);
     }
@@ -188,7 +187,7 @@ impl Lookups {
         let read_on = match reply {
             Reply::Records { records, next } => {
                 if records.is_empty() && from < next && next < Position::MAX && !self.asked.contains(&next) {
-                    // To the application that says that there is no record yet.
+                    // The application would conclude that there is no record yet.
                     let problem = format!("a read from {from} on ended at {next}, and did not look there");
                     history.problems.push(problem);
                 }
@@ -221,18 +220,16 @@ impl Lookups {
             Failure::Missing { .. } if history.excuse(Excuse::Missing, history.lost_too_much) => {
                 self.has_ended = true;
             }
-            // Some shards may know of the loss already, and others not yet.
+            // Shards may learn of the loss at different times.
             Failure::Gap { position, .. }
                 if history.excuse(Excuse::Gap, is_being_lost(history.accepted.as_ref(), position)) => {}
             Failure::Gap { .. } | Failure::Disordered { .. } => history.holes.push(failure.to_string()),
             Failure::Deleted(_) => history.problems.push(failure.to_string()),
-            // It is tried again.
             _ => {}
         }
     }
 }
 
-/// Whether a position is among those of which an operator accepts the loss.
 fn is_being_lost(accepted: Option<&Acceptance>, position: Position) -> bool {
     accepted.is_some_and(|loss| position >= loss.certain)
 }

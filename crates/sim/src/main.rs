@@ -1,4 +1,4 @@
-//! `seriatim-sim`: fresh seeds, many at once.
+//! `seriatim-sim`: runs many fresh seeds in parallel.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line talks on its terminal")]
 
 use std::io::{IsTerminal, Write};
@@ -16,7 +16,7 @@ use seriatim_sim::mutations::MUTATIONS;
 use seriatim_sim::profiles::{self, Profile};
 use seriatim_sim::run::{Outcome, run};
 
-/// From how many seeds on every kind of fault must have struck at every step.
+/// From this number of seeds on, every kind of fault must strike at every step.
 const SEEDS_FOR_COVERAGE: u64 = 3000;
 
 /// Runs whole clusters from seeds, and judges them.
@@ -49,19 +49,17 @@ struct Arguments {
     keep_going: bool,
 }
 
-/// Reads the name of an ordering.
 fn ordering() -> impl TypedValueParser<Value = Order> {
     PossibleValuesParser::new(Order::ALL.map(|order| order.properties().name))
         .try_map(|name| name.parse::<Order>())
 }
 
-/// Reads the name of a profile.
 fn profile() -> impl TypedValueParser<Value = Profile> {
     PossibleValuesParser::new(profiles::ALL.iter().map(|profile| profile.name))
         .map(|name| Profile::named(&name).expect("it is one of them"))
 }
 
-/// The state that the threads share.
+/// Shared by the threads.
 #[derive(Debug, Default)]
 struct Progress {
     next: AtomicU64,
@@ -107,7 +105,7 @@ fn mutation_named(name: &str) -> Option<Mutation> {
     MUTATIONS.iter().map(|mutation| mutation.mutation).find(|mutation| format!("{mutation:?}") == name)
 }
 
-/// Runs seeds until there are none left.
+/// Runs seeds until none is left.
 fn work(arguments: &Arguments, mutation: Option<Mutation>, from: u64, progress: &Progress, began: Instant) {
     while !progress.stop.load(Ordering::Relaxed) {
         let index = progress.next.fetch_add(1, Ordering::Relaxed);
@@ -128,13 +126,13 @@ fn work(arguments: &Arguments, mutation: Option<Mutation>, from: u64, progress: 
         if done.is_multiple_of(100) && std::io::stderr().is_terminal() {
             let speed = done as f64 / began.elapsed().as_secs_f64();
             eprint!("\r{done} of {} seeds, {speed:.0} a second", arguments.seeds);
-            // A progress line that cannot be shown is no reason to stop.
+            // Progress output is best effort.
             drop(std::io::stderr().flush());
         }
     }
 }
 
-/// The last line, and the exit status.
+/// Prints the result.
 fn verdict(
     arguments: &Arguments,
     from: u64,
@@ -206,13 +204,13 @@ fn verdict(
     }
 }
 
-/// The events that should have happened in so many seeds, and did not.
+/// Events that should have happened in this number of seeds, and did not.
 fn missing(arguments: &Arguments, coverage: &Coverage) -> Vec<String> {
     let is_judged = arguments.seeds >= SEEDS_FOR_COVERAGE && arguments.profile.name == profiles::ANY.name;
     if is_judged { coverage.missing(arguments.protocol) } else { vec![] }
 }
 
-/// A seed that differs from run to run: milliseconds since 1970.
+/// Milliseconds since 1970.
 fn seed_from_clock() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     since.as_millis().try_into().unwrap_or(u64::MAX)

@@ -1,6 +1,6 @@
-//! Deliberate defects, and which checker must object to each.
+//! Deliberate defects, and the checker that must object to each.
 //!
-//! A checker that was never seen to object proves nothing.
+//! A checker that never objected proves nothing.
 
 use seriatim_model::{Announced, Order, Properties};
 use seriatim_protocol::Mutation;
@@ -9,26 +9,26 @@ use crate::checkers::Objection;
 use crate::profiles::{self, Profile};
 use crate::run::run;
 
-/// A defect, the checker that must notice it, and how soon.
+/// A defect, and the checker that must notice it.
 #[derive(Clone, Copy, Debug)]
 pub struct Detection {
     /// The defect.
     pub mutation: Mutation,
-    /// The checker that must object.
+    /// The checker.
     pub checker: &'static str,
-    /// Within how many seeds of its profile.
+    /// Number of seeds in which it must object.
     pub within: u64,
     /// The profile to run.
     pub profile: Profile,
-    /// The property of the orderings that show it. The first of those that the profile is for is
-    /// the one that must.
+    /// Property of the orderings with the defect. The first such ordering of the profile must show
+    /// it.
     pub of: fn(&Properties) -> bool,
     /// The first seed.
     pub from: u64,
 }
 
 impl Detection {
-    /// The first seed at which the named checker objects, and its objection.
+    /// The first objection of the checker, with its seed.
     #[must_use]
     pub fn caught(&self) -> Option<(u64, Objection)> {
         let seeds = self.from..self.from + self.within;
@@ -40,26 +40,25 @@ impl Detection {
         })
     }
 
-    /// The ordering that must show it.
     fn order(&self) -> Order {
         let shows = |order: &Order| (self.of)(&order.properties());
         self.profile.orders().find(shows).expect("some ordering shows it")
     }
 
-    /// The same, on the first ordering with a property.
+    /// Requires an ordering with this property.
     #[must_use]
     pub const fn of(self, property: fn(&Properties) -> bool) -> Self {
         Self { of: property, ..self }
     }
 
-    /// The same, from this seed on.
+    /// Starts at this seed.
     #[must_use]
     pub const fn from(self, seed: u64) -> Self {
         Self { from: seed, ..self }
     }
 }
 
-/// A defect that the first ordering shows which the profile is for.
+/// A defect to be shown by the profile's first ordering.
 #[must_use]
 pub const fn detection(
     mutation: Mutation,
@@ -76,8 +75,8 @@ const HAS_QUOTAS: fn(&Properties) -> bool = |order| order.has_quotas;
 const SHARDS_CHOSEN: fn(&Properties) -> bool = |order| !order.places_by_position;
 const NAMES_APART: fn(&Properties) -> bool = |order| matches!(order.announces, Announced::Id);
 
-/// The log passes a session while something of it is repeated, and the member dies that has
-/// forgotten it. That is rare: so the plan is one in which it was seen, with other chances.
+/// The log skips a session while its records are repeated, and the member that forgot it dies. That
+/// is rare: this plan showed it, and is varied.
 const PASSED_WHILE_REPEATED: Profile = Profile {
     make: |seed| {
         let mut plan = (profiles::ANY.make)(1_900_004_657);
@@ -87,7 +86,7 @@ const PASSED_WHILE_REPEATED: Profile = Profile {
     ..profiles::ANY
 };
 
-/// All of them.
+/// All defects.
 pub const MUTATIONS: [Detection; 143] = [
     detection(Mutation::StableEarly, "no_unstable_reads", 3, profiles::QUIET),
     detection(Mutation::FilterForgotten, "at_most_once", 5, profiles::CHURN),
@@ -95,10 +94,10 @@ pub const MUTATIONS: [Detection; 143] = [
     detection(Mutation::SealSkipped, "durability", 5, profiles::SHARD_RESTARTS),
     detection(Mutation::SealNotDurable, "kept_promises", 40, profiles::POWER_LOSSES),
     detection(Mutation::SealedTruncates, "no_unstable_reads", 150, profiles::CHURN),
-    // No reader is given a wrong record: records keep their versions.
+    // No reader gets a wrong record: records keep their versions.
     detection(Mutation::FenceSkipped, "kept_promises", 10, profiles::RACING_CONTROLLERS),
     detection(Mutation::StageDestroys, "durability", 15, profiles::HALF_SEEN),
-    // Found by the assertion that drops come in order, before any checker.
+    // An assertion notices it first: drops come in order.
     detection(Mutation::TruncatesUnordered, "assertion", 3, profiles::DISORDER),
     detection(Mutation::FirstAfterFlush, "durability", 5, profiles::HALF_SEEN),
     detection(Mutation::FlushReversed, "assertion", 3, profiles::CHURN),
@@ -110,7 +109,7 @@ pub const MUTATIONS: [Detection; 143] = [
     detection(Mutation::TailIsMinimum, "tail_above_acknowledged", 5, profiles::HALF_SEEN),
     detection(Mutation::TailIsMaximum, "tail_above_acknowledged", 400, profiles::HALF_SEEN),
     detection(Mutation::FenceDrops, "durability", 20, profiles::DYING_ATTEMPTS),
-    // The loser of a race believes that its view is registered, and speaks for it.
+    // The loser of a race believes that its view is registered, and acts for it.
     detection(Mutation::ClaimUnchecked, "amnesia", 100, profiles::RACING_CONTROLLERS),
     detection(Mutation::StableBeforeRegister, "no_unstable_reads", 20, profiles::DYING_ATTEMPTS),
     detection(Mutation::OneNumberTwice, "total_order", 60, profiles::CHURN),
@@ -120,12 +119,12 @@ pub const MUTATIONS: [Detection; 143] = [
     detection(Mutation::SessionEndLost, "session_end", 20, profiles::ENDINGS),
     detection(Mutation::ForgottenWithoutFloor, "at_most_once", 20, profiles::MANY_SESSIONS),
     detection(Mutation::BackupsSkipped, "no_gap", 10, profiles::DYING_LEADERS),
-    // The same.
+    // As for `FenceSkipped`.
     detection(Mutation::DeposedPrimaryObeyed, "kept_promises", 10, profiles::RACING_CONTROLLERS),
     detection(Mutation::MissingCounted, "liveness", 20, profiles::DEPARTURES),
     detection(Mutation::MissingServed, "no_gap", 100, profiles::COPIES),
     detection(Mutation::PutOffForEver, "liveness", 40, profiles::CUT_OFF),
-    // Without the seeds that fail where nobody outside the view is asked.
+    // Starts after the seeds that fail where only the view's members are asked.
     detection(Mutation::RepairWaits, "liveness", 50, profiles::MENDING).from(50),
     detection(Mutation::StandInCopies, "copied_early", 20, profiles::ABSENCES),
     detection(Mutation::ReplacedAtOnce, "copied_early", 20, profiles::ABSENCES),
@@ -218,7 +217,7 @@ pub const MUTATIONS: [Detection; 143] = [
     detection(Mutation::WindowEarly, "speculation_holds", 40, profiles::FORETOLD).from(300),
     detection(Mutation::CutUnmet, "foretold", 20, profiles::FORETOLD),
     detection(Mutation::PassedOverShifts, "foretold", 12, profiles::MANY_SESSIONS).of(HAS_QUOTAS),
-    // Found by the assertion that a cut ends where its window says.
+    // An assertion notices it: a cut ends where its window says.
     detection(Mutation::QuotaAtOnce, "assertion", 10, profiles::FORETOLD),
     detection(Mutation::AcknowledgedOnPrediction, "real_time_order", 20, profiles::FORETOLD),
     detection(Mutation::PaddingUncounted, "liveness", 20, profiles::FORETOLD),

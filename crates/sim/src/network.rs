@@ -1,5 +1,4 @@
-//! The network: connections between nodes and clients, in order each, late, lost or doubled as the
-//! seed and the faults say.
+//! The network: ordered connections, with delays, losses and duplicates by seed and faults.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -18,47 +17,47 @@ pub enum Party {
     Client(u32),
 }
 
-/// A connection. Numbers are never used again.
+/// A connection. Numbers are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Connection(pub u64);
 
-/// Which of the connections between two parties.
+/// Kind of a connection between two parties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lane {
-    /// Messages of which there may be much; all messages, where nothing has a size.
+    /// All messages but heartbeats; without a capacity, all messages.
     Bulk,
     /// Heartbeats.
     Urgent,
 }
 
-/// The state of all links.
+/// State of all links.
 #[derive(Debug)]
 pub struct Network {
     plan: NetworkPlan,
     random: Random,
     next: u64,
     by_pair: BTreeMap<(Party, Party, Lane), Connection>,
-    /// The connections for heartbeats, also those that are gone.
+    /// Heartbeat connections, including closed ones.
     urgent: BTreeSet<Connection>,
     pairs: BTreeMap<Connection, (Party, Party)>,
-    /// When the latest message over a directed connection arrives.
+    /// Latest arrival per directed connection.
     busy_until: BTreeMap<(Connection, Party), Time>,
-    /// Ends that have not noticed yet that their connection is gone.
+    /// Ends that have not noticed the close.
     unnoticed: BTreeSet<(Connection, Party)>,
     /// Directed links that lose everything.
     cut: BTreeSet<(Party, Party)>,
-    /// Directed links that lose everything but heartbeats.
+    /// Directed links that pass only heartbeats.
     mute: BTreeSet<(Party, Party)>,
-    /// Directed links that take this many times as long.
+    /// Delay factors of directed links.
     slow: BTreeMap<(Party, Party), u32>,
-    /// Out of a thousand messages, at present: lost, doubled, overtaking.
+    /// Per thousand messages: lost, duplicated, overtaking.
     loss: u64,
     duplication: u64,
     reordering: u64,
 }
 
 impl Network {
-    /// A network without faults; the plan's noise starts with [`Network::disturb`].
+    /// A network without faults. [`Network::disturb`] starts the plan's noise.
     #[must_use]
     pub fn new(plan: NetworkPlan, random: Random) -> Self {
         Self {
@@ -79,7 +78,7 @@ impl Network {
         }
     }
 
-    /// The connection between two parties; a new one if there is none.
+    /// The connection between two parties, created if missing.
     pub fn connect(&mut self, a: Party, b: Party, lane: Lane) -> Connection {
         let (a, b) = ordered(a, b);
         if let Some(connection) = self.by_pair.get(&(a, b, lane)) {
@@ -95,32 +94,32 @@ impl Network {
         connection
     }
 
-    /// Which of the connections between its ends this is.
+    /// The connection's kind.
     #[must_use]
     pub fn lane(&self, connection: Connection) -> Lane {
         if self.urgent.contains(&connection) { Lane::Urgent } else { Lane::Bulk }
     }
 
-    /// Whether the connection still stands.
+    /// Whether the connection is open.
     #[must_use]
     pub fn stands(&self, connection: Connection) -> bool {
         self.pairs.contains_key(&connection)
     }
 
-    /// The party at the other end, while the connection stands.
+    /// The other end of an open connection.
     #[must_use]
     pub fn other_end(&self, connection: Connection, of: Party) -> Option<Party> {
         let (a, b) = *self.pairs.get(&connection)?;
         Some(if a == of { b } else { a })
     }
 
-    /// Both ends, while the connection stands.
+    /// Both ends of an open connection.
     #[must_use]
     pub fn ends(&self, connection: Connection) -> Option<(Party, Party)> {
         self.pairs.get(&connection).copied()
     }
 
-    /// Breaks the connection. Says whether it stood.
+    /// Breaks the connection. Returns whether it was open.
     pub fn reset(&mut self, connection: Connection) -> bool {
         let Some((a, b)) = self.pairs.remove(&connection) else { return false };
         self.by_pair.remove(&(a, b, self.lane(connection)));
@@ -130,19 +129,19 @@ impl Network {
         true
     }
 
-    /// One end takes note that the connection is gone.
+    /// One end notices the close.
     pub fn noticed(&mut self, connection: Connection, at: Party) {
         self.unnoticed.remove(&(connection, at));
     }
 
-    /// A process is gone: what came over its connections is for nobody.
+    /// Forgets the unnoticed closes of a dead process.
     pub fn died(&mut self, party: Party) {
         self.unnoticed.retain(|(_, at)| *at != party);
     }
 
-    /// The fate of a message whose connection broke while it was on its way: how much later it
-    /// arrives, if it does. Between nodes that may be in the next incarnation of either. A message
-    /// from or to a client is read before the break is noticed, or never.
+    /// Extra delay of a message whose connection broke, or `None` if it is lost. Between nodes it
+    /// may reach another incarnation. From or to a client it arrives before the close is noticed,
+    /// or never.
     pub fn straggles(&mut self, connection: Connection, from: Party, to: Party) -> Option<Duration> {
         if !self.random.percent(self.plan.straggle_percent) {
             return None;
@@ -158,14 +157,14 @@ impl Network {
         }
     }
 
-    /// How much later a message between nodes comes a second time, if it does.
+    /// Delay of a message's second copy between nodes, if any.
     pub fn echo(&mut self, from: Party, to: Party) -> Option<Duration> {
         let is_between_nodes = matches!((from, to), (Party::Node(_), Party::Node(_)));
         let echoes = is_between_nodes && self.random.permille(self.plan.echo_permille);
         echoes.then(|| self.random.millis(0, 600))
     }
 
-    /// The connections of a party, with their other ends.
+    /// Connections of a party with their other ends.
     #[must_use]
     pub fn connections_of(&self, party: Party) -> Vec<(Connection, Party)> {
         let others = self.pairs.iter().filter_map(|(connection, (a, b))| match party {
@@ -182,7 +181,7 @@ impl Network {
         self.pairs.keys().copied().collect()
     }
 
-    /// When a message that leaves now arrives: never, once, or twice.
+    /// Arrivals of a message sent now: none, one or two.
     pub fn arrivals(&mut self, now: Time, connection: Connection, from: Party, to: Party) -> Vec<Time> {
         if self.cut.contains(&(from, to)) || self.random.permille(self.loss) {
             return vec![];
@@ -205,55 +204,55 @@ impl Network {
         times
     }
 
-    /// How long it takes to notice that a connection is gone.
+    /// Time until an end notices a closed connection.
     pub fn notice(&mut self) -> Duration {
         let (least, most) = self.plan.delay_us;
         self.random.micros(least, most * 2)
     }
 
-    /// Whether messages from one party reach the other.
+    /// Whether messages of one party do not reach the other.
     #[must_use]
     pub fn is_cut(&self, from: Party, to: Party) -> bool {
         self.cut.contains(&(from, to))
     }
 
-    /// From now on nothing gets from one party to the other.
+    /// Blocks everything from one party to the other.
     pub fn cut(&mut self, from: Party, to: Party) {
         self.cut.insert((from, to));
     }
 
-    /// The opposite of [`Network::cut`].
+    /// Undoes [`Network::cut`].
     pub fn mend(&mut self, from: Party, to: Party) {
         self.cut.remove(&(from, to));
     }
 
-    /// Whether nothing but heartbeats gets from one party to the other.
+    /// Whether only heartbeats pass.
     #[must_use]
     pub fn is_mute(&self, from: Party, to: Party) -> bool {
         self.mute.contains(&(from, to))
     }
 
-    /// From now on nothing but heartbeats gets from one party to the other.
+    /// Blocks everything but heartbeats.
     pub fn silence(&mut self, from: Party, to: Party) {
         self.mute.insert((from, to));
     }
 
-    /// The opposite of [`Network::silence`].
+    /// Undoes [`Network::silence`].
     pub fn give_voice(&mut self, from: Party, to: Party) {
         self.mute.remove(&(from, to));
     }
 
-    /// From now on messages between two parties take so many times as long.
+    /// Multiplies delays from one party to the other.
     pub fn slow_down(&mut self, from: Party, to: Party, times: u32) {
         self.slow.insert((from, to), times);
     }
 
-    /// The opposite of [`Network::slow_down`].
+    /// Undoes [`Network::slow_down`].
     pub fn speed_up(&mut self, from: Party, to: Party) {
         self.slow.remove(&(from, to));
     }
 
-    /// Sets how many of a thousand messages are lost, come twice, and overtake, beyond the plan's.
+    /// Sets messages per thousand to lose, duplicate and reorder, at least the plan's.
     pub fn disturb(&mut self, loss: u64, duplication: u64, reordering: u64) {
         let (usual_loss, usual_duplication, usual_reordering) = self.plan.noise_permille;
         self.loss = usual_loss.max(loss);
@@ -261,7 +260,7 @@ impl Network {
         self.reordering = usual_reordering.max(reordering);
     }
 
-    /// Ends all faults, the plan's noise included.
+    /// Ends all faults and the plan's noise.
     pub fn heal(&mut self) {
         (self.loss, self.duplication, self.reordering) = (0, 0, 0);
         (self.plan.noise_permille, self.plan.echo_permille) = ((0, 0, 0), 0);

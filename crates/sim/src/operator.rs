@@ -1,5 +1,5 @@
-//! The operator of a log: looks how far it is, asks what is lost when it says that it lost
-//! something, and accepts that; by the machines that programs use.
+//! A log's operator: polls the status, asks for losses and accepts them, with the machines that
+//! programs use.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -16,110 +16,105 @@ use seriatim_protocol::{Message, Options};
 
 use crate::history::{History, Moment, Sought};
 
-/// How often the operator looks.
+/// Pause between looks.
 pub const LOOKS_EVERY: Duration = Duration::from_millis(200);
-/// How long a node with a controller may take to answer what is lost.
+/// Time for a controller to report losses.
 const TIMEOUT: Duration = Duration::from_secs(4);
-/// The machine that asks about losses, the one that looks where a time begins, and the one that
-/// waits for a shard. Those that ask how far the log is have numbers from the last one on: an
-/// answer that comes late is for none that asks then.
+/// Machine numbers. Each poll has a new one, from `FIRST_POLL` on, so that late answers reach no
+/// other.
 const RECOVERY: u64 = 0;
 const SEARCH: u64 = 1;
 const AWAITING: u64 = 2;
 const FIRST_POLL: u64 = 3;
-/// The first machine that asks nodes what they know. Each is another, for the same reason.
+/// First inventory number, increasing for the same reason.
 const FIRST_INVENTORY: u64 = 1 << 32;
 
-/// Positions of a shard that nobody holds: from the first one to the one after the last.
+/// Positions `from..end` of a shard that no replica holds.
 pub type Gap = (ShardId, Position, Position);
 
-/// The losses that an operator accepted.
+/// A loss that an operator accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Acceptance {
     /// When.
     pub at: Moment,
-    /// Positions below it are kept, apart from `gaps`.
+    /// Positions below it are kept, except `gaps`.
     pub certain: Position,
-    /// Positions of a shard that nobody is known to hold.
+    /// Positions that no replica of the shard holds.
     pub gaps: Vec<Gap>,
-    /// When it was known that the log goes on.
+    /// When the operator learned of the log's continuation.
     pub done: Option<Moment>,
 }
 
-/// Something that the operator was told.
+/// An answer to the operator.
 #[derive(Clone, Debug)]
 pub enum Told {
-    /// How far the log is.
+    /// Status of the log.
     Status {
         /// The status.
         status: Status,
-        /// How many sequencing replicas there are.
+        /// Number of sequencing replicas.
         sequencers: usize,
-        /// The stable bound that the primary of each shard knew when that was told, if it is the
-        /// one that was there when the operator asked, in the same process: a bound is written
-        /// behind, and one that restarted may know a lower one.
+        /// Stable bounds of the primaries at the answer, if their process ran since the question: a
+        /// restarted one may know a lower bound.
         stable: Vec<(ShardId, Position)>,
-        /// The shards whose primary's process did not run from when the operator asked to when that
-        /// was told.
+        /// Shards whose primary was down between question and answer.
         absent: Vec<ShardId>,
     },
-    /// Losses, or that the log goes on.
+    /// Losses, or that the log continues.
     Recovered(Recovered),
-    /// A position at which a time begins.
+    /// The position found for a time.
     Sought(Sought),
-    /// That a shard takes records, in this view.
+    /// A shard takes records, in this view.
     Takes(ShardId, ViewNumber),
-    /// The account that nodes gave.
+    /// The nodes' knowledge.
     Known {
-        /// The entries of the log.
+        /// Their entries of the log.
         entries: Vec<LogEntry>,
-        /// The version of its entry that the node which was asked first knew then, if its process
-        /// ran from then on.
+        /// Entry version of the first asked node at the question, if its process still ran at the
+        /// answer.
         least: Option<u64>,
-        /// The version that the register had when the operator was told, if its node was there.
+        /// The register's entry version at the answer, if known.
         most: Option<u64>,
     },
 }
 
-/// The outcome of one of the operator's machines.
+/// Outcome of one of the operator's machines.
 #[derive(Debug)]
 pub enum Outcome {
-    /// The log is so far.
+    /// Status of the log.
     Status(Asked, Status),
-    /// The answer about losses, and whether it was asked for when nothing went wrong any more.
+    /// Answer about losses, and whether it was asked in calm.
     Recovered(Recovered, bool),
-    /// A time begins at this position.
+    /// The position found for a time.
     Sought(Sought),
     /// A shard takes records, in this view.
     Takes(ShardId, ViewNumber),
-    /// Nodes know that of the cluster.
+    /// The nodes' knowledge.
     Known(FirstAsked, Known),
 }
 
-/// The node that is asked first what it knows: the version of the log's entry that it knew then,
-/// and what tells its process from a later one.
+/// The first asked node, at the question.
 #[derive(Clone, Copy, Debug)]
 pub struct FirstAsked {
-    /// The version, if it knew one.
+    /// Entry version that it knew.
     pub version: Option<u64>,
-    /// How often its process was started and ended.
+    /// Number of starts and ends of its process.
     pub incarnation: u64,
 }
 
-/// The replicas that are asked how far they are.
+/// Replicas asked for their status.
 #[derive(Clone, Debug)]
 pub struct Asked {
     /// The view that names them.
     pub view: View,
-    /// The primaries that were there when they were asked, each with how often its node was started
-    /// and ended: an incarnation outlives a restart.
+    /// Running primaries, with their node's number of starts and ends: an incarnation outlives a
+    /// restart.
     pub there: BTreeMap<ShardId, (Incarnation, u64)>,
-    /// The primaries whose process did not run then, with what tells that from a later time at
-    /// which it does not run.
+    /// Primaries that were down, with that number.
     pub absent: BTreeMap<ShardId, u64>,
 }
 
-/// The operator's knowledge, and what is asked at present.
+/// The operator's knowledge and open questions.
 #[derive(Debug, Default)]
 pub struct Operator {
     request: u64,
@@ -131,34 +126,33 @@ pub struct Operator {
     polls: u64,
     inventory: Option<(Inventory, FirstAsked)>,
     inventories: u64,
-    /// When the operator looks the next time.
+    /// Time of the next look.
     pub look_at: Time,
-    /// The records that would be lost, as far as the operator was told when nothing went wrong any
-    /// more.
+    /// The loss reported in calm: certain bound and gaps.
     pub told: Option<(Position, Vec<Gap>)>,
-    /// Whether the log goes on without that.
+    /// Whether the log continues after the accepted loss.
     pub goes_on: bool,
-    /// Whether the operator was told, when nothing went wrong any more, that nothing is lost.
+    /// Whether no loss was reported in calm.
     pub found_all: bool,
 }
 
-/// Messages to nodes, each with the number of the machine that sends it.
+/// Messages to nodes, with the number of the sending machine.
 pub type Sends = Vec<(u64, NodeId, Endpoint, Message)>;
 
 impl Operator {
-    /// Whether an answer to the question what is lost is awaited.
+    /// Whether a question about losses is open.
     #[must_use]
     pub fn is_recovering(&self) -> bool {
         self.recovery.is_some()
     }
 
-    /// Whether the answers of replicas are awaited.
+    /// Whether a status poll is open.
     #[must_use]
     pub fn is_polling(&self) -> bool {
         self.status.is_some()
     }
 
-    /// Accepts to lose what the operator was told. Returns that.
+    /// Accepts the reported loss and returns it.
     pub fn accept(&mut self, history: &mut History) -> Option<(Position, Vec<Gap>)> {
         let (certain, gaps) = self.told.clone()?;
         let at = history.tick();
@@ -166,21 +160,20 @@ impl Operator {
         self.told.clone()
     }
 
-    /// Asks what is lost, or accepts it, once that was told. `is_calm` says that nothing goes wrong
-    /// any more.
+    /// Asks for losses, or accepts the reported one.
     pub fn recover(&mut self, now: Time, entry: &LogEntry, is_calm: bool, options: Options) {
         self.request += 1;
         let recovery = Recovery::new(now, entry, (self.request, self.told.is_some()), TIMEOUT, options);
         self.recovery = Some((recovery, is_calm));
     }
 
-    /// Asks replicas how far they are.
+    /// Asks replicas for their status.
     pub fn poll(&mut self, now: Time, asked: Asked) {
         self.polls += 1;
         self.status = Some((Poll::new(now, Status::questions(&asked.view, 1)), asked));
     }
 
-    /// Asks nodes what they know, unless that is asked already.
+    /// Asks nodes for their knowledge, unless already asked.
     pub fn ask_nodes(&mut self, now: Time, first: NodeId, asked: FirstAsked, options: Options) {
         if self.inventory.is_none() {
             self.inventories += 1;
@@ -188,8 +181,7 @@ impl Operator {
         }
     }
 
-    /// Takes an answer about losses. It is believed if it was asked for when nothing went wrong any
-    /// more.
+    /// Takes an answer about losses. Only questions in calm count.
     pub fn hears(&mut self, told: Recovered, is_calm: bool, history: &mut History) -> Told {
         let moment = history.tick();
         self.found_all |= told.done && !told.lost && is_calm;
@@ -205,14 +197,14 @@ impl Operator {
         Told::Recovered(told)
     }
 
-    /// Looks where what was appended at a time begins, unless that is done already: at `wall_ms` by
-    /// a clock that is right, which is `right_ms` after the world began.
+    /// Searches the position for a time, unless a search runs: `wall_ms` by a correct clock,
+    /// `right_ms` since the start.
     pub fn seek(&mut self, now: Time, control: NodeId, entry: &LogEntry, (wall_ms, right_ms): (u64, u64)) {
         let log = (entry.id, entry.name.clone());
         self.search.get_or_insert_with(|| (TimeSearch::new(now, control, log, wall_ms), right_ms));
     }
 
-    /// Waits once until a shard of the log takes records.
+    /// Waits, only once, until a shard takes records.
     pub fn wait_for(&mut self, now: Time, control: NodeId, name: &str, shard: ShardId) {
         if !std::mem::replace(&mut self.has_awaited, true) {
             self.awaiting =
@@ -220,7 +212,7 @@ impl Operator {
         }
     }
 
-    /// Does what is due, and looks again soon.
+    /// Wakes all machines.
     pub fn wake(&mut self, now: Time, options: Options, sends: &mut Sends) -> Vec<Outcome> {
         self.look_at = now + LOOKS_EVERY;
         let mut outcomes = vec![];
@@ -231,7 +223,6 @@ impl Operator {
         outcomes
     }
 
-    /// When the first of the machines wants to be woken.
     fn deadline(&self) -> Option<Time> {
         let recovery = self.recovery.as_ref().and_then(|(recovery, _)| recovery.deadline());
         let status = self.status.as_ref().and_then(|(poll, _)| poll.deadline());
@@ -241,8 +232,7 @@ impl Operator {
         [recovery, status, search, awaiting, inventory].into_iter().flatten().min()
     }
 
-    /// Steps one of the machines, if it is there, and looks again when the first of them wants to
-    /// be woken.
+    /// Steps a machine and schedules the next look.
     pub fn step(
         &mut self,
         machine: u64,
@@ -283,7 +273,7 @@ impl Operator {
                 let (known, asked) = drive(&mut self.inventory, turn, sends)?;
                 known.map(|known| Outcome::Known(asked, known))
             }
-            // The answer to a question that is over.
+            // A late answer.
             machine if machine != FIRST_POLL + self.polls => None,
             _ => {
                 let (answers, asked) = drive(&mut self.status, turn, sends)?;
@@ -294,8 +284,8 @@ impl Operator {
     }
 }
 
-/// Steps a machine, if it runs, and sends what it says. One that has its outcome runs no more: that
-/// is returned, with what the operator noted beside it.
+/// Steps a machine. When it has an outcome, removes it and returns the outcome with the operator's
+/// note.
 fn drive<M, Note>(
     running: &mut Option<(M, Note)>,
     (machine, now, input): (u64, Time, Input<Message, Infallible>),
@@ -311,7 +301,6 @@ where
     running.take().map(|(_, note)| (outcome, note))
 }
 
-/// Takes the messages that are to be sent, and returns the outcome if there is one.
 fn take<R>(machine: u64, effects: Vec<Effect<Message, R>>, sends: &mut Sends) -> Option<R> {
     let mut outcome = None;
     for effect in effects {
@@ -320,14 +309,13 @@ fn take<R>(machine: u64, effects: Vec<Effect<Message, R>>, sends: &mut Sends) ->
                 sends.push((machine, node, endpoint, message));
             }
             Effect::Reply { reply, .. } => outcome = Some(reply),
-            // An operator has no disk.
             _ => {}
         }
     }
     outcome
 }
 
-/// The certain bound, and the gaps below it, in what an operator is told.
+/// Parses the certain bound and the gaps from a report.
 fn bounds_in(text: &str) -> Option<(Position, Vec<Gap>)> {
     let mut words = text.split_whitespace().map(|word| word.trim_end_matches([',', ';']));
     let mut numbers = |after: &str| -> Option<u64> {

@@ -1,5 +1,4 @@
-//! Connections that carry so much in a second, and hold so much: a queue at the sender, and a
-//! window of what the receiver has not taken yet.
+//! Connections with limited rate, queue at the sender, and unread bytes at the receiver.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -9,19 +8,19 @@ use seriatim_model::Time;
 
 use crate::network::{Connection, Party};
 
-/// One direction of a connection: the connection, and who receives.
+/// One direction of a connection: connection and receiver.
 pub type Way = (Connection, Party);
 
-/// A frame that leaves a queue, and when its last byte is on its way.
+/// A frame leaving a queue, and when its last byte is sent.
 pub type Leaving = (Bytes, Time);
 
-/// All of them.
+/// All directions.
 #[derive(Debug, Default)]
 pub struct Pipes {
     pipes: BTreeMap<Way, Pipe>,
-    /// The bytes that nodes hold for others that do not take them.
+    /// Bytes queued at nodes.
     queued_at_nodes: usize,
-    /// The bytes that nodes have not taken yet.
+    /// Bytes not yet read by nodes.
     unread_at_nodes: usize,
 }
 
@@ -34,19 +33,19 @@ struct Pipe {
     free_at: Time,
 }
 
-/// The bounds of a connection.
+/// Limits of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// How much it carries in a second, in bytes.
+    /// Bytes per second.
     pub link_bytes: u64,
-    /// How much the receiver may have left unread, in bytes.
+    /// Most unread bytes at the receiver.
     pub socket_bytes: usize,
-    /// How much the sender may have queued, in bytes.
+    /// Most queued bytes at the sender.
     pub queue_bytes: usize,
 }
 
 impl Pipes {
-    /// Puts a frame that is ready at `now` into the queue. False if there is no room.
+    /// Queues a frame that is ready at `now`. Returns false if there is no room.
     pub fn push(&mut self, way: Way, from: Party, now: Time, frame: Bytes, bounds: Bounds) -> bool {
         let pipe = self.pipes.entry(way).or_insert_with(|| Pipe {
             from,
@@ -64,7 +63,7 @@ impl Pipes {
         true
     }
 
-    /// The frames that can leave now.
+    /// Removes and returns the frames that can leave now.
     pub fn pump(&mut self, way: Way, now: Time, bounds: Bounds) -> Vec<Leaving> {
         let Some(pipe) = self.pipes.get_mut(&way) else { return vec![] };
         let mut leaving = vec![];
@@ -84,16 +83,16 @@ impl Pipes {
         leaving
     }
 
-    /// The receiver took so many bytes, or they are lost.
+    /// The receiver read `bytes`, or they are lost.
     pub fn taken(&mut self, way: Way, bytes: usize) {
         let Some(pipe) = self.pipes.get_mut(&way) else { return };
-        // Bytes that came twice were counted once.
+        // Duplicates were counted once.
         let bytes = bytes.min(pipe.unread_bytes);
         pipe.unread_bytes -= bytes;
         self.unread_at_nodes -= if is_node(way.1) { bytes } else { 0 };
     }
 
-    /// The connection is gone, and what was queued for it.
+    /// Removes a closed connection and its queues.
     pub fn reset(&mut self, connection: Connection, ends: [Party; 2]) {
         for end in ends {
             let Some(pipe) = self.pipes.remove(&(connection, end)) else { continue };
@@ -102,7 +101,7 @@ impl Pipes {
         }
     }
 
-    /// The bytes that nodes hold of what they send, and of what they have not taken yet.
+    /// Bytes queued at nodes or not yet read by them.
     #[must_use]
     pub fn held_at_nodes(&self) -> usize {
         self.queued_at_nodes + self.unread_at_nodes

@@ -1,4 +1,4 @@
-//! The meaning of a seed: the cluster, its network and disks, the workload, and the faults.
+//! What a seed determines: the cluster, its network and disks, the workload, and the faults.
 
 use std::time::Duration;
 
@@ -14,164 +14,158 @@ use crate::random::Random;
 /// When a fault strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trigger {
-    /// So long after the log was created.
+    /// This long after the log's creation.
     At(Duration),
-    /// As soon as the protocol is at this step, but not before so long after the log was created.
+    /// At this step, but at least this long after the log's creation.
     Step(Step, Duration),
 }
 
-/// Which node a fault prefers.
+/// The node that a fault prefers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// Any.
+    /// Any node.
     Any,
-    /// The leader of the latest view.
+    /// The leader.
     Leader,
-    /// Another sequencing replica of the latest view.
+    /// A sequencing replica that does not lead.
     Follower,
-    /// A node without a sequencing replica, but with a replica of a shard.
+    /// A node with a shard replica only.
     Shard,
-    /// The primary of a shard of the latest view.
+    /// A shard's primary.
     Primary,
-    /// All replicas of one shard of the latest view.
+    /// All replicas of one shard.
     WholeShard,
-    /// All replicas of a shard that the latest view is without.
+    /// All replicas of a retired shard.
     RetiredShard,
-    /// A node whose controller is at work on a new view.
+    /// A node whose controller is forming a view.
     Controller,
-    /// This one.
+    /// This node.
     Node(NodeId),
 }
 
-/// Something that is to go wrong.
+/// A planned fault.
 #[derive(Clone, Copy, Debug)]
 pub struct Fault {
-    /// When.
+    /// When it strikes.
     pub trigger: Trigger,
-    /// The kind of fault.
+    /// Its kind.
     pub kind: FaultKind,
-    /// To whom.
+    /// Its target.
     pub target: Target,
-    /// How long it lasts, or how long a node stays down.
+    /// Its duration, or that of a node's absence.
     pub lasting: Duration,
 }
 
 /// A change of a log's shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reshape {
-    /// One more.
+    /// A shard joins.
     Add,
-    /// One of them is to leave.
+    /// A shard leaves.
     Remove,
 }
 
 /// How a node leaves the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Departure {
-    /// Which node.
+    /// The node.
     pub target: Target,
-    /// Whether it is lost for good before anybody wants it to leave, if the log bears that.
+    /// Whether it is lost permanently first, if the log bears that.
     pub is_lost: bool,
-    /// Whether one other node is to take over.
+    /// Whether one named node takes over.
     pub has_successor: bool,
-    /// After how long it is to stay after all, if it is.
+    /// Time after which the departure is revoked, if it is.
     pub stays_after: Option<Duration>,
 }
 
-/// How messages travel when nothing goes wrong.
+/// Message transport without faults.
 #[derive(Clone, Copy, Debug)]
 pub struct NetworkPlan {
-    /// The shortest and the longest one-way delay, in microseconds. The same: every message takes
-    /// exactly so long, and nodes take no time to answer.
+    /// Shortest and longest one-way delay, in microseconds. If equal, nodes also answer at once.
     pub delay_us: (u64, u64),
-    /// How many of a thousand messages are lost, come twice, or overtake others, all the time.
+    /// Messages per thousand that are lost, duplicated, overtaking.
     pub noise_permille: (u64, u64, u64),
-    /// How many of a hundred messages outlive the connection that they travel over.
+    /// Percentage of messages that outlive their connection.
     pub straggle_percent: u64,
-    /// How many of a thousand messages between nodes come a second time, much later, whatever
-    /// became of their connection.
+    /// Messages per thousand between nodes that arrive again much later.
     pub echo_permille: u64,
 }
 
-/// How large the nodes' disks are.
+/// Sizes of the nodes' disks.
 #[derive(Clone, Copy, Debug)]
 pub struct DiskPlan {
-    /// How much each of them takes, from the first moment to the last, in bytes, if there is a
-    /// bound.
+    /// Size of each disk in bytes. `None`: unlimited.
     pub most: Option<u64>,
-    /// With how little room a disk counts as full, in bytes.
+    /// A disk with less free space is full, in bytes.
     pub low: u64,
-    /// With how much it does not any more, in bytes.
+    /// Free space at which it is not full any more, in bytes.
     pub enough: u64,
 }
 
-/// The work of clients.
+/// The clients' work.
 #[derive(Clone, Copy, Debug)]
 pub struct Workload {
-    /// Whether each record has a key, and some subscriptions want those with some of the keys only.
+    /// Whether records have keys, and some subscriptions a prefix.
     pub keyed: bool,
-    /// How many client processes there are.
+    /// Number of client processes.
     pub clients: u32,
-    /// How many sessions each of them appends with.
+    /// Sessions per client.
     pub sessions: u32,
-    /// How many appends each session makes.
+    /// Appends per session.
     pub appends: u32,
-    /// After how many of them its application begins a session of its own for the next, without a
-    /// word or by closing the one before; if it does.
+    /// Appends after which the application opens another session.
     pub per_session: Option<u32>,
-    /// How many of them may be on their way at once.
+    /// Most appends of a session in flight.
     pub window: u32,
-    /// How many are asked for at once.
+    /// Appends requested at once.
     pub burst: u32,
-    /// How long a session pauses between bursts, at most, in microseconds.
+    /// Longest pause between bursts, in microseconds.
     pub think_us: u64,
-    /// How many of a hundred appends wait for their position.
+    /// Percentage of appends that wait for their position.
     pub sync_percent: u64,
-    /// How many of a thousand appends are larger than the log allows.
+    /// Appends per thousand that exceed the log's limit.
     pub oversize_permille: u64,
-    /// The longest payload, in bytes.
+    /// Longest payload, in bytes.
     pub payload_bytes: u64,
-    /// Whether every payload is that long.
+    /// Whether every payload has that length.
     pub payload_is_fixed: bool,
-    /// Whether payloads are pieces of what the nodes' disks hold.
+    /// Whether payloads are pieces of the nodes' disks.
     pub payload_of_disks: bool,
-    /// How many questions for the tail each session asks, for a hundred appends.
+    /// Tail questions per hundred appends.
     pub tail_percent: u64,
     /// Whether clients read.
     pub reads: bool,
-    /// How many clients read here and there, and once through.
+    /// Number of clients with random reads and a sequential one.
     pub lookups: u32,
-    /// Whether the first client trims what it has read.
+    /// Whether the first client trims the records that it has read.
     pub trims: bool,
-    /// How many of a hundred crashed clients go on with their sessions.
+    /// Percentage of crashed clients that resume their sessions.
     pub resume_percent: u64,
-    /// How many of a hundred programs whose sessions another run continues are not dead.
+    /// Percentage of programs that live on after another run resumed their sessions.
     pub lives_on_percent: u64,
-    /// The longest time for which such a program reaches no node, in milliseconds. With zero, only
-    /// its connections break.
+    /// Longest isolation of such a program, in milliseconds. Zero: only its connections break.
     pub cut_off_most_ms: u64,
-    /// How many of a hundred pauses are so long that sessions may expire.
+    /// Percentage of pauses long enough for sessions to expire.
     pub long_pause_percent: u64,
-    /// Whether sessions are ended when all is appended.
+    /// Whether sessions are ended after the last append.
     pub ends: bool,
-    /// Whether applications do not mind in which order their appends are in the log, so that one
-    /// that became a no-op is appended again.
+    /// Whether appends that become no-ops are resubmitted.
     pub unordered: bool,
-    /// How often, while there is load, each client's connections break.
+    /// Pause between resets of a client's connections under load.
     pub reset_every: Option<Duration>,
 }
 
-/// The clocks on the walls of nodes.
+/// The nodes' wall clocks.
 #[derive(Clone, Debug, Default)]
 pub struct Clocks {
-    /// By how many milliseconds each is ahead, the first node's first.
+    /// Milliseconds by which each is ahead.
     pub ahead_ms: Vec<i64>,
-    /// After how long, and for how long, which node's is ahead by so many milliseconds more.
+    /// Jumps: start, duration, node, milliseconds.
     pub jumps: Vec<(Duration, Duration, NodeId, i64)>,
 }
 
 impl Clocks {
-    /// By how many milliseconds a node's is ahead so long after the log was created.
+    /// A node's milliseconds ahead at `after`.
     #[must_use]
     pub fn ahead_ms(&self, node: NodeId, after: Duration) -> i64 {
         let jumped = self.jumps.iter().filter(|(from, lasting, of, _)| {
@@ -181,7 +175,7 @@ impl Clocks {
         usual + jumped.map(|(.., more)| more).sum::<i64>()
     }
 
-    /// By how many milliseconds one of them is ever behind.
+    /// Most milliseconds by which a clock is ever behind.
     #[must_use]
     pub fn most_behind_ms(&self) -> u64 {
         let behind = |ahead: &i64| (-ahead).max(0).cast_unsigned();
@@ -190,68 +184,65 @@ impl Clocks {
     }
 }
 
-/// Everything that a run depends on.
+/// Everything that determines a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Where all its randomness comes from.
+    /// Seed of all randomness.
     pub seed: u64,
-    /// How many nodes there are. The first hosts the register.
+    /// Number of nodes. The first hosts the register.
     pub nodes: u32,
-    /// How many logs are created before the one that is tested; they decide which nodes host it.
+    /// Logs created before the tested one.
     pub earlier_logs: u32,
-    /// The log that is tested.
+    /// The tested log.
     pub config: LogConfig,
-    /// The options of the machines, clients among them.
+    /// Options of all machines, including clients.
     pub options: Options,
-    /// Whether each node has bounds of its own, where nodes may differ; see [`Plan::options_of`].
+    /// Whether nodes have different limits.
     pub nodes_differ: bool,
-    /// Whether something goes wrong for seconds, and there is work for as long.
+    /// Whether faults and work last for seconds.
     pub lasts_long: bool,
-    /// Sizes of the journals.
+    /// Journal sizes.
     pub journal: JournalOptions,
-    /// Sizes of the record stores.
+    /// Record store sizes.
     pub shard_options: ShardOptions,
-    /// How messages travel.
+    /// Message transport.
     pub network: NetworkPlan,
-    /// How long a sync takes, in microseconds.
+    /// Range of a sync's duration, in microseconds.
     pub sync_us: (u64, u64),
-    /// How large the disks are.
+    /// Disk sizes.
     pub disk: DiskPlan,
-    /// The work of clients.
+    /// The clients' work.
     pub workload: Workload,
     /// The faults.
     pub faults: Vec<Fault>,
     /// Whether a log at durability `memory` may lose more than it can bear.
     pub may_lose_too_much: bool,
-    /// Whether an operator accepts what is lost.
+    /// Whether an operator accepts losses.
     pub has_operator: bool,
-    /// Whether the operator asks nodes what they know, as one does whose register does not answer.
+    /// Whether the operator asks nodes for their knowledge.
     pub asks_nodes: bool,
-    /// How the log's shards are changed, and how long after it was created.
+    /// Changes of shards, with their time after the log's creation.
     pub reshapes: Vec<(Duration, Reshape)>,
-    /// Which nodes leave, and how long after the log was created.
+    /// Departures of nodes, with their time.
     pub departures: Vec<(Duration, Departure)>,
-    /// Whether a disk that is lost is not empty then, but as it was some time before.
+    /// Whether a lost disk returns with earlier contents.
     pub disk_goes_back: bool,
-    /// The clocks on the nodes' walls. Without them no limits are applied.
+    /// Wall clocks. `None`: no limits apply.
     pub clocks: Option<Clocks>,
-    /// How the log's limits are changed, and how long after it was created.
+    /// Changes of limits, with their time.
     pub limit_changes: Vec<(Duration, RetentionChange)>,
-    /// How often a client appends to a second log, which is created beside the tested one, if there
-    /// is one.
+    /// Pause between appends to a second log, if there is one.
     pub second_log_every: Option<Duration>,
-    /// When, after the tested log was created, others come, and when they go.
+    /// Creation and deletion times of other logs.
     pub fleeting: Vec<(Duration, Duration)>,
-    /// How long everything that was asked for may take while what went wrong stays as it is.
-    /// Without it, calm returns first, and then all of it comes to an end.
+    /// Time for all requests to complete during the faults. `None`: calm returns first.
     pub done_without_calm: Option<Duration>,
-    /// The amount of everything there is in a second. Without it, work takes no time and messages
-    /// have no size.
+    /// Capacity of the cluster.
     pub capacity: Option<Capacity>,
 }
 
 impl Plan {
-    /// The plan that a seed stands for.
+    /// The plan of a seed.
     #[must_use]
     pub fn from_seed(seed: u64) -> Self {
         let mut random = Random::new(seed);
@@ -299,7 +290,7 @@ impl Plan {
             done_without_calm: None,
             capacity: None,
         };
-        // Drawn apart, so that the seeds known by their numbers stay what they are.
+        // Drawn separately, so that known seeds keep their meaning.
         let mut apart = Random::new(seed ^ 0x0E4D);
         plan.journal.snapshot_bytes = Random::new(seed ^ 0x54A9).pick(&[300, 2000, 256 << 10]);
         plan.options.limits.orphan_check_after = apart.pick(&[50, 400, 3000].map(Duration::from_millis));
@@ -315,8 +306,7 @@ impl Plan {
         plan
     }
 
-    /// The same plan, with one thing or two that go wrong for 1 to 20 s, and clients that go on
-    /// asking meanwhile.
+    /// Adds one or two faults of 1 to 20 s, with clients slow enough to append meanwhile.
     #[must_use]
     pub fn lengthened(mut self) -> Self {
         if self.lasts_long {
@@ -343,22 +333,21 @@ impl Plan {
         self
     }
 
-    /// The same plan, for a log of another order.
+    /// Adapts the plan to another ordering.
     #[must_use]
     pub fn ordered(mut self, order: Order) -> Self {
         self.config.order = order;
         if !order.properties().numbers_refused {
-            // A client refuses a record that is too large before it has a number.
+            // The client refuses such records before it numbers them.
             self.workload.oversize_permille = 0;
         }
         if !order.properties().fills_late {
-            // No append fails because its record is late, so none is tried again.
+            // No append fails as late, so none is resubmitted.
             self.workload.unordered = false;
         }
         self.config = self.config.fitted();
         if !order.properties().remembers_sessions {
-            // The sequencer knows all sessions that are at work: of one that it forgets then, it
-            // gives out numbers anew.
+            // A sequencer that forgot an active session would reuse its numbers.
             self.options.limits.max_sessions = self.options.limits.max_sessions.max(12);
             if self.seed.is_multiple_of(4) {
                 self.options.limits.ended_sessions = 3;
@@ -368,14 +357,14 @@ impl Plan {
             self.config.interval_us = [100, 1000, 5000][(self.seed % 3) as usize];
         }
         if order.has_quotas() {
-            // Windows end often in half of the runs, and hardly ever in others.
+            // Short windows in half of the runs.
             let mut random = Random::new(self.seed ^ 0x37_1D05);
             self.config.window = if random.percent(50) { random.between(2, 6) as u32 } else { 20 };
         }
         self
     }
 
-    /// The same plan, with a deliberate defect.
+    /// Adds a deliberate defect.
     #[must_use]
     pub fn mutated(mut self, mutation: Option<Mutation>) -> Self {
         self.options.mutation = mutation;
@@ -384,8 +373,8 @@ impl Plan {
         self
     }
 
-    /// The configuration of a node's machines: the plan's bounds, or lower ones of its own where
-    /// nodes may differ (`docs/decisions/2026-11-24-equal-on-all-nodes.md`).
+    /// A node's options: the plan's limits, or lower ones where nodes may differ
+    /// (`docs/decisions/2026-11-24-equal-on-all-nodes.md`).
     #[must_use]
     pub fn options_of(&self, node: NodeId) -> Options {
         let mut options = self.options;
@@ -397,7 +386,7 @@ impl Plan {
         options
     }
 
-    /// The first fault goes through all kinds and steps from seed to seed; the others are drawn.
+    /// Successive seeds visit all kinds and steps with the main fault; the others are random.
     fn some_faults(&self, random: &mut Random) -> Vec<Fault> {
         if random.percent(4) {
             return vec![];
@@ -409,7 +398,7 @@ impl Plan {
         let start = random.millis(5, 300);
         let mut faults = vec![];
         if step.is_view_change() && random.percent(85) {
-            // Something has to cause the view change that the fault is to disturb.
+            // Causes the view change that the main fault disturbs.
             let cause = if self.config.durability == Durability::Disk {
                 random.pick(&[FaultKind::Kill, FaultKind::PowerLoss, FaultKind::Close])
             } else {
@@ -440,7 +429,6 @@ impl Plan {
     }
 }
 
-/// The bounds of the log's nodes, and the one that is the log's own.
 fn limits(random: &mut Random, config: &mut LogConfig) -> Limits {
     let small = random.percent(50);
     let ring_records = if small { random.between(4, 40) as usize } else { 10_000 };
@@ -456,16 +444,15 @@ fn limits(random: &mut Random, config: &mut LogConfig) -> Limits {
     }
 }
 
-/// Where the bounds of nodes that differ are drawn from: apart, so that the seeds known by their
-/// numbers stay what they are. None of those that failed once is among the seeds whose nodes
-/// differ.
+/// Seeds the differing limits, separately, so that known seeds keep their meaning. No seed that
+/// once failed has differing nodes.
 const DIFFERENT: u64 = 0xD205_215F;
 
-/// Where it is drawn from what lasts long: apart, for the same reason.
+/// Seeds the long faults, likewise.
 const LONG: u64 = 0x10_4604;
 
-/// Bounds of one node. Each is at most what the plan says, which the log's replicas elsewhere may
-/// count on; two nodes' heartbeats bear each other.
+/// Limits of one node: at most the plan's, which other replicas rely on. Heartbeats remain
+/// compatible.
 fn make_different(limits: &mut Limits, random: &mut Random) {
     let records = limits.ring_records;
     limits.ring_records = random.pick(&[records, records, records.min(32), records.min(4)]);
@@ -480,20 +467,20 @@ fn make_different(limits: &mut Limits, random: &mut Random) {
     limits.heartbeats_missed = random.pick(&[limits.heartbeats_missed, 4]);
 }
 
-/// Bounds that clients share, in half of the plans so low that they meet them. Drawn apart as well.
+/// Limits shared by clients, often low enough to be reached. Drawn separately.
 fn scarce(limits: &mut Limits, seed: u64) {
     let mut random = Random::new(seed ^ 0x5CA2_CE00);
     if random.percent(50) {
         limits.waiting_reads = random.pick(&[16, 40]);
         limits.waiting_locates = random.pick(&[4, 40]);
-        // As outside, eight times what a session may have on its way at least: records behind a gap
-        // keep their places, and what fills it needs some.
+        // As in production, at least eight times a session's appends in flight: records behind a
+        // gap keep their places, and the record that fills the gap needs a place too.
         limits.held_records = random.pick(&[400, 2000]);
         limits.void_runs = random.pick(&[2, 20]);
     }
 }
 
-/// Drawn apart from the rest, so that they change nothing else of what a seed stands for.
+/// Drawn separately, so that known seeds keep their meaning.
 fn reshapes(seed: u64) -> Vec<(Duration, Reshape)> {
     let mut random = Random::new(!seed);
     let count = if random.percent(35) { random.between(1, 3) } else { 0 };

@@ -1,4 +1,4 @@
-//! Plans that lead quickly to where a particular defect shows.
+//! Plans that soon expose a particular kind of defect.
 
 mod harder;
 mod lasting;
@@ -18,8 +18,8 @@ use crate::random::Random;
 
 pub use table::*;
 
-/// A quiet cluster: five nodes, of which three order and the others hold records; the register on a
-/// node of its own.
+/// Five nodes without faults: three order, the others hold records. The register is on its own
+/// node.
 fn quiet(seed: u64) -> Plan {
     Plan {
         nodes: 5,
@@ -58,7 +58,7 @@ fn quiet(seed: u64) -> Plan {
     }
 }
 
-/// Many clients that append all the time, and read.
+/// Many clients that append continuously, and read.
 fn busy() -> Workload {
     Workload {
         keyed: false,
@@ -96,7 +96,7 @@ fn at(random: &mut Random, kind: FaultKind, target: Target, from_ms: u64, to_ms:
     Fault { trigger, kind, target, lasting: random.millis(5, 60) }
 }
 
-/// The sequencing replicas restart again and again, and messages are lost.
+/// Sequencing replicas restart repeatedly, and messages are lost.
 fn churn(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xC4);
     let mut plan = quiet(seed);
@@ -109,8 +109,7 @@ fn churn(seed: u64) -> Plan {
     plan
 }
 
-/// A log that is ordered first, while its chains change, messages get lost, and clients die with
-/// positions that they were given.
+/// Ordered first: chains change, messages are lost, and clients die holding positions.
 fn chains(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xC0);
     let mut plan = quiet(seed);
@@ -127,8 +126,8 @@ fn chains(seed: u64) -> Plan {
     plan
 }
 
-/// A log that is ordered by cuts, while its shards and the layer above them change, messages get
-/// lost and come out of order, and clients die.
+/// Ordered by cuts: shards and ordering layer change, messages are lost and reordered, and clients
+/// die.
 fn cuts(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xC75);
     let mut plan = quiet(seed);
@@ -145,15 +144,15 @@ fn cuts(seed: u64) -> Plan {
     plan
 }
 
-/// Sessions end while views change.
+/// Sessions end during view changes.
 fn endings(seed: u64) -> Plan {
     let mut plan = churn(seed);
     plan.workload = Workload { appends: 6, ends: true, ..plan.workload };
     plan
 }
 
-/// Programs open one session after another, far more than the log remembers, while messages come
-/// late and twice, and sequencing replicas die.
+/// Programs open more sessions than the log remembers. Messages are late and duplicated, and
+/// replicas die.
 fn many_sessions(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x5E55);
     let mut plan = quiet(seed);
@@ -182,8 +181,7 @@ fn many_sessions(seed: u64) -> Plan {
     plan
 }
 
-/// The leader is cut off from all other nodes, but not from the clients, while a view without it is
-/// formed.
+/// A view is formed without the leader, which is cut off from all nodes, but not from clients.
 fn leader_cut_off(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x1E);
     let mut plan = quiet(seed);
@@ -204,8 +202,7 @@ fn leader_cut_off(seed: u64) -> Plan {
     plan
 }
 
-/// A node that only holds records restarts: the view changes although every sequencing replica is
-/// well.
+/// Nodes with only shard replicas restart: views change while all sequencing replicas are up.
 fn shard_restarts(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x5A);
     let mut plan = quiet(seed);
@@ -234,7 +231,7 @@ fn dying_attempts(seed: u64) -> Plan {
     plan
 }
 
-/// Messages overtake each other all the time, and each session appends little.
+/// Messages are reordered, and each session appends little.
 fn disorder(seed: u64) -> Plan {
     let mut plan = quiet(seed);
     plan.network.noise_permille = (0, 0, 300);
@@ -243,7 +240,7 @@ fn disorder(seed: u64) -> Plan {
     plan
 }
 
-/// Leaders die again and again, and every third message is lost.
+/// Leaders die repeatedly, and every third message is lost.
 fn dying_leaders(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xD1);
     let mut plan = quiet(seed);
@@ -268,8 +265,7 @@ fn dying_leaders(seed: u64) -> Plan {
     plan
 }
 
-/// Leaders die while readers take what these bound and is not stable, and records that nobody has
-/// become no-ops.
+/// Leaders die while readers receive their unstable records, and missing records become no-ops.
 fn lost_leaders(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x10_57_1E);
     let mut plan = quiet(seed);
@@ -296,14 +292,14 @@ fn lost_leaders(seed: u64) -> Plan {
     plan
 }
 
-/// Processes are killed or cut off one after the other, of every role, while positions are told
-/// before cuts give them: what was told holds, since something of each shard goes on.
+/// Processes of all roles are killed or cut off in turn: predictions hold, since a replica of each
+/// shard continues.
 fn foretold(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xF0_7E_11);
     let mut plan = quiet(seed);
     plan.network.noise_permille = (random.pick(&[0, 30, 200]), 0, random.pick(&[0, 100, 300]));
     plan.config.replicas = random.pick(&[2, 2, 3]);
-    // They append as long as something goes wrong.
+    // Appends last as long as the faults.
     let burst = random.pick(&[1, 2, 4]);
     plan.workload = Workload {
         clients: 3,
@@ -327,7 +323,7 @@ fn foretold(seed: u64) -> Plan {
     plan
 }
 
-/// Sequencing replicas restart without their memory, as many at once as the log can bear.
+/// Sequencing replicas restart without memory, as many at once as the log can bear.
 fn forgetful(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xF0);
     let mut plan = quiet(seed);
@@ -340,7 +336,7 @@ fn forgetful(seed: u64) -> Plan {
     plan
 }
 
-/// Clients reach only some of the replicas while leaders come and go.
+/// Clients reach only some replicas while leaders change.
 fn half_seen(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x45);
     let mut plan = quiet(seed);
@@ -357,8 +353,8 @@ fn half_seen(seed: u64) -> Plan {
     plan
 }
 
-/// Records are lost on their way to their shards, and come when their positions are no-ops already,
-/// while leaders and primaries die. For logs whose clients put records on shards themselves.
+/// Records are lost on their way to the shards and arrive after their positions became no-ops,
+/// while leaders and primaries die.
 fn lost_records(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x10);
     let mut plan = quiet(seed);
@@ -377,9 +373,8 @@ fn lost_records(seed: u64) -> Plan {
     plan
 }
 
-/// Records reach neither replica of the only shard in time, and come when the primary has decided
-/// what is to become of them; it cannot tell the other one any more, and dies. For logs whose
-/// clients put records on shards themselves.
+/// Records reach the two replicas of the only shard late. The primary has decided their fate,
+/// cannot notify the backup, and dies.
 fn undecided_records(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x11);
     let mut plan = quiet(seed);
@@ -399,15 +394,14 @@ fn undecided_records(seed: u64) -> Plan {
     plan
 }
 
-/// The same, while applications let their records be appended again, out of order.
+/// [`lost_records`] with unordered appends.
 fn appended_again(seed: u64) -> Plan {
     let mut plan = lost_records(seed);
     plan.workload.unordered = true;
     plan
 }
 
-/// Every client reads here and there while leaders die whose order of the latest records was theirs
-/// alone. For logs whose clients put records on shards themselves.
+/// All clients read at random positions, while leaders die that alone knew the latest order.
 fn lookups(seed: u64) -> Plan {
     let mut plan = half_seen(seed);
     plan.config.shards = 3;
@@ -416,9 +410,8 @@ fn lookups(seed: u64) -> Plan {
     plan
 }
 
-/// Clients reach only some of the replicas, and die, or are heard again when nobody waits for them
-/// any more, while views change: of many sessions there are records without names. For logs whose
-/// clients put records on shards themselves.
+/// Clients reach only some replicas, then die or return too late, while views change: their records
+/// become orphans.
 fn orphans(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x0F);
     let mut plan = quiet(seed);
@@ -442,8 +435,8 @@ fn orphans(seed: u64) -> Plan {
     plan
 }
 
-/// Clients die again and again, in the middle of what they append, and go on with their sessions
-/// while views change and sequencing replicas die: the session of one run after the other ends.
+/// Clients die during appends and resume their sessions, while views change and replicas die. One
+/// session after the other ends.
 fn resumed(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x5E);
     let mut plan = quiet(seed);
@@ -463,16 +456,15 @@ fn resumed(seed: u64) -> Plan {
     plan
 }
 
-/// The same, and the earlier runs are alive: they go on sending while another run goes on with
-/// their sessions, through view changes.
+/// [`resumed`] with earlier runs that live and send on.
 fn shut_out(seed: u64) -> Plan {
     let mut plan = resumed(seed);
     plan.workload.lives_on_percent = 60;
     plan
 }
 
-/// The same, and an earlier run reaches no node while another run continues its sessions and views
-/// change: it sends what it had not sent to a view that began after its sessions ended.
+/// [`shut_out`] with isolated earlier runs: they send their rest to a view that began after their
+/// sessions ended.
 fn shut_out_later(seed: u64) -> Plan {
     let mut plan = shut_out(seed);
     plan.workload.lives_on_percent = 100;
@@ -480,8 +472,7 @@ fn shut_out_later(seed: u64) -> Plan {
     plan
 }
 
-/// Several nodes begin a view change at the same time, their claims interleave, and they die at
-/// each step.
+/// Several nodes begin view changes at once, their claims interleave, and they die at each step.
 fn racing_controllers(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x2C);
     let mut plan = quiet(seed);
@@ -512,7 +503,7 @@ fn racing_controllers(seed: u64) -> Plan {
     plan
 }
 
-/// Nodes stay away for seconds, while others are spare.
+/// Nodes are absent for seconds, while others are spare.
 fn absences(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xAB);
     let mut plan = quiet(seed);
@@ -527,7 +518,7 @@ fn absences(seed: u64) -> Plan {
     plan
 }
 
-/// Spare nodes stand in for replicas that are away, and are copied to while new readers come.
+/// Spares stand in for absent replicas and copy their records, while new readers arrive.
 fn copies(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xC0);
     let mut plan = quiet(seed);
@@ -541,7 +532,7 @@ fn copies(seed: u64) -> Plan {
     plan
 }
 
-/// Replicas are away while the log is trimmed, and not appended to.
+/// Replicas are absent while the log is trimmed and gets no appends.
 fn trimmed_absences(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x7A);
     let mut plan = quiet(seed);
@@ -555,8 +546,8 @@ fn trimmed_absences(seed: u64) -> Plan {
     plan
 }
 
-/// Where clients write positions: a trim reaches some replicas, and a primary, which alone knew
-/// what is final, is lost.
+/// Where clients write positions: a trim reaches some replicas, and a primary that alone knew the
+/// stable bound is lost.
 fn half_trimmed(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x47A1);
     let mut plan = quiet(seed);
@@ -570,7 +561,7 @@ fn half_trimmed(seed: u64) -> Plan {
     plan
 }
 
-/// A node comes back with an empty disk.
+/// A node returns with an empty disk.
 fn disk_losses(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xD15C);
     let mut plan = absences(seed);
@@ -582,9 +573,8 @@ fn disk_losses(seed: u64) -> Plan {
     plan
 }
 
-/// A node comes back with its disk as it was some time before, and all others are there to tell it.
-/// In some of the logs every node is needed: then it comes back to the view that it left, and what
-/// it has counts as that of a member.
+/// A node returns with an older disk, and all others notice. Where a log needs every node, it
+/// rejoins its old view, and its records count.
 fn set_back(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x5E7B);
     let mut plan = disk_losses(seed);
@@ -598,7 +588,7 @@ fn set_back(seed: u64) -> Plan {
     plan
 }
 
-/// Some records on one node's disk are damaged, and later that node or another restarts.
+/// Records on one disk are damaged, and later a node restarts.
 fn bit_rot(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xB1);
     let mut plan = quiet(seed);
@@ -609,8 +599,8 @@ fn bit_rot(seed: u64) -> Plan {
     plan
 }
 
-/// A replica of a shard is back while a view is being formed with a spare in its place, and what
-/// was flushed for that is damaged where nobody restarted.
+/// A shard replica returns while a view with a spare is formed, and flushed records are damaged on
+/// a node that did not restart.
 fn mending(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x3E);
     let mut plan = quiet(seed);
@@ -625,7 +615,7 @@ fn mending(seed: u64) -> Plan {
     plan
 }
 
-/// More memory is lost than the log can bear, and an operator accepts that.
+/// More memory is lost than the log can bear; an operator accepts the loss.
 fn accepted_losses(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xAC);
     let mut plan = quiet(seed);
@@ -647,7 +637,7 @@ fn accepted_losses(seed: u64) -> Plan {
     plan
 }
 
-/// Shards join and leave all the time, while nodes die and what was read is trimmed.
+/// Shards join and leave, nodes die, and read records are trimmed.
 fn reshaped(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x5A);
     let mut plan = quiet(seed);
@@ -674,8 +664,7 @@ fn reshaped(seed: u64) -> Plan {
     plan
 }
 
-/// Shards join and leave while programs read the records of some of them, and messages are lost: a
-/// reader may hear of a view long after the shards.
+/// [`reshaped`] with readers of chosen shards and lost messages: a reader may learn of a view late.
 fn chosen_shards(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xC405);
     let mut plan = reshaped(seed);
@@ -685,14 +674,14 @@ fn chosen_shards(seed: u64) -> Plan {
     plan
 }
 
-/// Followers lose power while the leader is away, and mostly in the middle of a checkpoint.
+/// [`power_losses`], mostly during checkpoints.
 fn power_losses_in_checkpoints(seed: u64) -> Plan {
     let mut plan = power_losses(seed);
     (plan.journal.checkpoint_bytes, plan.journal.snapshot_bytes) = (3000, 300);
     plan
 }
 
-/// Followers lose power while the leader is away.
+/// Followers lose power while the leader is down.
 fn power_losses(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x90);
     let mut plan = quiet(seed);

@@ -1,13 +1,13 @@
-//! Randomness that a seed fixes (splitmix64).
+//! Reproducible randomness (splitmix64).
 
 use std::time::Duration;
 
-/// A sequence of numbers that is fixed by where it starts.
+/// A sequence of numbers determined by its seed.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// The sequence that `seed` starts.
+    /// The sequence of `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let mut random = Self(seed ^ 0x5E41_A71A_0000_0001);
@@ -15,7 +15,7 @@ impl Random {
         random
     }
 
-    /// A sequence of its own, so that what it is used for does not disturb this one.
+    /// A separate sequence, which leaves this one undisturbed.
     pub fn fork(&mut self) -> Self {
         Self::new(self.draw())
     }
@@ -29,38 +29,38 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`, which is not 0.
+    /// A number below `bound`, which must not be zero.
     pub fn below(&mut self, bound: u64) -> u64 {
         assert!(bound > 0, "nothing is below 0");
         ((u128::from(self.draw()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// A number from `least` to `most`, both included.
+    /// A number from `least` to `most`, inclusive.
     pub fn between(&mut self, least: u64, most: u64) -> u64 {
         least + self.below(most - least + 1)
     }
 
-    /// True `chances` times out of a hundred.
+    /// True with `chances` percent.
     pub fn percent(&mut self, chances: u64) -> bool {
         self.below(100) < chances
     }
 
-    /// True `chances` times out of a thousand.
+    /// True with `chances` per thousand.
     pub fn permille(&mut self, chances: u64) -> bool {
         chances > 0 && self.below(1000) < chances
     }
 
-    /// One of `choices`, which are not empty.
+    /// One of `choices`, which must not be empty.
     pub fn pick<T: Clone>(&mut self, choices: &[T]) -> T {
         choices[self.below(choices.len() as u64) as usize].clone()
     }
 
-    /// A time span from `least` to `most` microseconds.
+    /// A duration from `least` to `most` microseconds.
     pub fn micros(&mut self, least: u64, most: u64) -> Duration {
         Duration::from_nanos(self.between(least * 1000, most * 1000))
     }
 
-    /// A time span from `least` to `most` milliseconds.
+    /// A duration from `least` to `most` milliseconds.
     pub fn millis(&mut self, least: u64, most: u64) -> Duration {
         self.micros(least * 1000, most * 1000)
     }

@@ -1,4 +1,4 @@
-//! A reader that speaks the shard contract directly, and trusts nothing that it is told.
+//! A reader that uses the shard protocol directly and trusts no answer.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,27 +14,27 @@ use seriatim_protocol::shard::{Message, ReadError};
 use crate::history::{History, Moment, Served};
 use crate::random::Random;
 
-/// How long to wait for an answer before it is asked for again.
+/// Time before a question is repeated.
 const TIMEOUT: Duration = Duration::from_millis(400);
-/// How long to wait before the register is asked again.
+/// Wait before the register is asked again.
 const LOOK_UP_EVERY: Duration = Duration::from_millis(100);
-/// How long a read waits at a shard.
+/// Wait of a read at a shard.
 const WAIT_MS: u32 = 150;
-/// The credit of a subscription, in bytes: small, so that it runs out.
+/// Subscription credit in bytes: small, so that it runs out.
 const CREDIT: u64 = 2000;
 
-/// How records are asked for.
+/// How records are requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
-    /// The primaries push.
+    /// Primaries push.
     Subscribe,
-    /// Reads that wait, at any replica.
+    /// Waiting reads, at random replicas.
     Poll,
-    /// Reads that do not wait, at one replica of one shard, until it has no more.
+    /// Reads without waiting, at one replica, until it has no more.
     Drain {
-        /// Which shard.
+        /// The shard.
         shard: ShardId,
-        /// Which of its replicas, 0 for the primary.
+        /// The replica; 0 is the primary.
         replica: usize,
     },
 }
@@ -50,17 +50,14 @@ pub struct Reader {
     next_request: u64,
     look_up_at: Option<Time>,
     trimmed: Position,
-    /// Every position below it was given out, lost or trimmed; and those above it that were given
-    /// out.
-    ///
-    /// A cursor says less: a shard that joined is not known before the register is asked, and has
-    /// positions below it.
+    /// Every position below `read_to` was served, lost or trimmed; `read` has served positions
+    /// above. Cursors do not show this: a shard that joined has positions below them before the
+    /// reader knows it.
     read_to: Position,
     read: BTreeSet<Position>,
     random: Random,
 }
 
-/// How far one shard was read.
 #[derive(Debug)]
 struct Cursor {
     shard: ShardId,
@@ -104,7 +101,7 @@ impl Reader {
         reader
     }
 
-    /// Reads the shards of the view. One that left has nothing more to give.
+    /// Follows the view's shards, including retired ones.
     fn follow_shards(&mut self) {
         let Some(view) = &self.entry.view else { return };
         self.cursors.retain(|cursor| view.holders(cursor.shard).is_some());
@@ -127,13 +124,12 @@ impl Reader {
         }
     }
 
-    /// Every position below it was read, or is not there any more.
+    /// Bound of the positions that were read or are gone.
     #[must_use]
     pub fn frontier(&self) -> Position {
         self.read_to
     }
 
-    /// These positions need not be read any more.
     fn note_read(&mut self, positions: impl IntoIterator<Item = Position>) {
         self.read.extend(positions);
         while let Some(position) = self.read.first().copied().filter(|position| *position <= self.read_to) {
@@ -142,25 +138,25 @@ impl Reader {
         }
     }
 
-    /// Whether a drain has all there is.
+    /// Whether a drain is complete.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.cursors.iter().all(|cursor| cursor.is_done)
     }
 
-    /// The highest trim point that it was told.
+    /// Highest trim point reported to it.
     #[must_use]
     pub fn trimmed(&self) -> Position {
         self.trimmed
     }
 
-    /// The register's entry, as far as it is known.
+    /// The latest known register entry.
     #[must_use]
     pub fn entry(&self) -> &LogEntry {
         &self.entry
     }
 
-    /// When [`Reader::timer`] is to be called at the latest.
+    /// Latest time for [`Reader::timer`].
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         let cursors = self.cursors.iter().filter(|cursor| !cursor.is_done).map(|cursor| match cursor.asked {
@@ -171,7 +167,7 @@ impl Reader {
         [cursors, self.look_up_at].into_iter().flatten().min()
     }
 
-    /// Asks what is due to be asked.
+    /// Sends the questions that are due.
     pub fn timer(&mut self, now: Time, history: &mut History, out: &mut Vec<(Address, AnyMessage)>) {
         if self.look_up_at.is_some_and(|at| now >= at) {
             self.look_up_at = Some(now + LOOK_UP_EVERY);
@@ -222,7 +218,7 @@ impl Reader {
         out.push((Address::Node(member.node, Endpoint::Shard(shard)), message.into()));
     }
 
-    /// The connection to a node is gone.
+    /// The connection to a node is closed.
     pub fn disconnected(&mut self, now: Time, node: NodeId) {
         for cursor in &mut self.cursors {
             if cursor.asked.is_some_and(|asked| asked.node == node) {
@@ -301,7 +297,7 @@ impl Reader {
         let Some(from) = delivered_from else {
             cursor.is_done = drains && upto <= cursor.next;
             if upto <= cursor.next {
-                // Maybe there is nothing, maybe this replica takes part no more.
+                // There are no records, or the replica has left the view.
                 self.look_up_at = self.look_up_at.or(Some(now));
             }
             cursor.next = cursor.next.max(upto);
@@ -310,7 +306,7 @@ impl Reader {
             return;
         };
         if from > cursor.next {
-            // Something was lost on the way: from here on this subscription is of no use.
+            // A message was lost: the subscription is useless from here on.
             cursor.asked = None;
             cursor.ask_at = now;
             return;
@@ -325,7 +321,6 @@ impl Reader {
         }
     }
 
-    /// A replica takes part no more.
     fn turned_away(&mut self, now: Time, shard: ShardId) {
         let Some(cursor) = self.cursors.iter_mut().find(|cursor| cursor.shard == shard) else { return };
         cursor.asked = None;
@@ -333,7 +328,6 @@ impl Reader {
         self.look_up_at = self.look_up_at.or(Some(now));
     }
 
-    /// A replica cannot give out what it was asked for.
     fn refused(&mut self, now: Time, shard: ShardId, error: &ReadError, history: &mut History) {
         let Some(cursor) = self.cursors.iter_mut().find(|cursor| cursor.shard == shard) else { return };
         cursor.asked = None;
@@ -345,9 +339,8 @@ impl Reader {
                 self.read_to = self.read_to.max(first);
                 self.note_read([]);
             }
-            // The application that reads here takes note, and goes on. A drain wants what this
-            // shard has, which below `end` is nothing; for others, another shard may hold the next
-            // position.
+            // The application notes the loss and continues. A drain skips to `end`: its shard has
+            // nothing below. For other readers another shard may hold the next position.
             ReadError::Lost { position, end } => {
                 history.was_told_lost(shard, position);
                 let passed = if matches!(self.style, Style::Drain { .. }) { end } else { position.next() };
@@ -355,14 +348,13 @@ impl Reader {
                 cursor.ask_at = now;
                 self.note_read([position]);
             }
-            // Maybe another view has somebody who holds it.
+            // A replica of another view may hold it.
             ReadError::Missing { .. } => self.look_up_at = self.look_up_at.or(Some(now)),
             _ => {}
         }
     }
 }
 
-/// The question that a message answers, if it says so.
 fn request_of(message: &Message) -> Option<u64> {
     match message {
         Message::Records { request, .. }
@@ -374,7 +366,7 @@ fn request_of(message: &Message) -> Option<u64> {
     }
 }
 
-/// The content of a replica's answer, and from where on it is if that is a part of a subscription.
+/// Contents of an answer, and its start in a subscription.
 fn found_in(message: Message) -> Option<(Option<Position>, Found)> {
     match message {
         Message::Records { records, upto, .. } => Some((None, Found { records, empty: vec![], upto })),

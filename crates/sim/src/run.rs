@@ -1,4 +1,4 @@
-//! One run: a plan, its world, its verdict.
+//! One run: plan, world, verdict.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -7,25 +7,25 @@ use crate::coverage::Coverage;
 use crate::plan::Plan;
 use crate::world::World;
 
-/// The outcome of a run.
+/// Outcome of a run.
 #[derive(Debug)]
 pub struct Outcome {
     /// The seed.
     pub seed: u64,
     /// The checkers' objections.
     pub objections: Vec<Objection>,
-    /// The situations that the run went through.
+    /// Coverage of the run.
     pub coverage: Coverage,
-    /// The number that tells this run from any other.
+    /// Hash of the run's events.
     pub hash: u64,
-    /// The events of the run, if they were wanted.
+    /// Events as text, if requested.
     pub trace: Vec<String>,
 }
 
-/// The name under which an assertion of the code itself objects.
+/// Checker name for failed assertions in the code.
 pub const ASSERTION: &str = "assertion";
 
-/// Lives through a plan, and judges it. With `readable`, the outcome has a trace.
+/// Runs and judges a plan. With `readable`, the outcome has a trace.
 #[must_use]
 pub fn run(plan: Plan, readable: bool) -> Outcome {
     let seed = plan.seed;

@@ -1,5 +1,4 @@
-//! Positions that are given in advance, as windows, committed cuts and primaries tell of them: by
-//! their own messages, whoever heard these.
+//! Positions given in advance, from the messages about windows, cuts and predictions.
 
 use std::collections::BTreeMap;
 
@@ -9,42 +8,41 @@ use seriatim_model::{Endpoint, Position, RecordId, ShardId, Span, ViewNumber};
 use seriatim_protocol::Message;
 use seriatim_protocol::shard::{self, Placed, Turns, Unplaced};
 
-/// Everything that was told of them in a run.
+/// All slots announced in a run.
 #[derive(Clone, Debug, Default)]
 pub struct Slots {
-    /// The windows of each view, by their numbers, as replicas of shards were told them.
+    /// Windows of each view by number, as sent to shard replicas.
     pub windows: BTreeMap<(ViewNumber, u32), Turns>,
-    /// Windows that were told in two ways.
+    /// Windows announced with different contents.
     pub conflicts: Vec<String>,
-    /// The cuts of each view that its leader said to be committed.
+    /// Committed cuts of each view, by its leader.
     pub cuts: BTreeMap<(ViewNumber, Position), Vec<Ordered>>,
-    /// The parts of the closing cuts of each claim.
+    /// Parts of each claim's closing cuts.
     pub closings: BTreeMap<(ViewNumber, Position), Vec<Ordered>>,
-    /// The local log of each shard in each view, by its primary's word. Padding has names of
-    /// nobody.
+    /// Each shard's local log per view, by its primary. Padding has ids of no session.
     pub names: BTreeMap<(ViewNumber, ShardId), Vec<RecordId>>,
-    /// The predictions of primaries.
+    /// The primaries' predictions.
     pub predictions: Vec<Prediction>,
 }
 
-/// A prediction that a primary told.
+/// A primary's prediction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prediction {
-    /// The view that it was told in.
+    /// Its view.
     pub view: ViewNumber,
-    /// The shard.
+    /// Its shard.
     pub shard: ShardId,
-    /// The first position that it tells of.
+    /// First position covered.
     pub from: Position,
-    /// The records.
+    /// Predicted records.
     pub records: Vec<(Position, RecordId)>,
-    /// The positions that it calls empty.
+    /// Positions predicted empty.
     pub empty: Vec<Span>,
-    /// The position after the last that it tells of.
+    /// Position after the last one covered.
     pub upto: Position,
 }
 
-/// How many positions the turns of a window have, and how many the shards without turns.
+/// Positions of a window's turns, and positions of shards without turns.
 #[must_use]
 pub fn sizes(window: &Turns) -> (u64, u64) {
     let in_cut = |cut: u32| {
@@ -58,7 +56,7 @@ pub fn sizes(window: &Turns) -> (u64, u64) {
 }
 
 impl Slots {
-    /// A message was sent that may tell of positions.
+    /// Notes the positions in a sent message.
     pub fn sent(&mut self, outgoing: &Outgoing) {
         if let Endpoint::Shard(shard) = outgoing.from {
             self.told_by(shard, &outgoing.message);
@@ -101,8 +99,7 @@ impl Slots {
         }
     }
 
-    /// The slots of a view below a position, as far as its windows are known: by writing down one
-    /// after the other.
+    /// A view's slots below `end`, from its known windows.
     #[must_use]
     pub fn of_view(&self, view: ViewNumber, end: Position) -> BTreeMap<Position, (ShardId, u64)> {
         let mut slots = BTreeMap::new();
@@ -134,8 +131,8 @@ impl Slots {
         slots
     }
 
-    /// Whether no shard has a turn at a position, as far as the windows of a view are known: it is
-    /// of a shard that has none, in a window without turns, or behind all windows.
+    /// Whether no shard has a turn at a position, by the known windows: it belongs to a shard or
+    /// window without turns, or lies above all windows.
     #[must_use]
     pub fn has_no_turn(&self, view: ViewNumber, position: Position) -> bool {
         let of_view = || self.windows.range((view, 0)..=(view, u32::MAX)).map(|(_, window)| window);
@@ -148,7 +145,7 @@ impl Slots {
         })
     }
 
-    /// Whether a cut of a view, or the closing cut behind it, passed over a record at a position.
+    /// Whether a cut of the view, or a closing cut after it, skipped the record at a position.
     #[must_use]
     pub fn was_passed_over(&self, view: ViewNumber, position: Position, id: RecordId) -> bool {
         let passes_over = |part: Option<(&(ViewNumber, Position), &Vec<Ordered>)>| {
@@ -167,7 +164,7 @@ impl Slots {
             || claims.into_iter().filter(|claim| *claim > view).any(|claim| passes_over(closing(claim)))
     }
 
-    /// The name at an index of a shard's local log, if its primary told it.
+    /// The id at an index of a shard's local log, if announced.
     #[must_use]
     pub fn name(&self, view: ViewNumber, shard: ShardId, index: u64) -> Option<RecordId> {
         let index = usize::try_from(index).ok()?;

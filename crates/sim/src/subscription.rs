@@ -1,5 +1,4 @@
-//! The reader of the client library: its subscriber, and an application that takes what it is
-//! given.
+//! Tests the client library's subscriber.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -18,42 +17,38 @@ use crate::history::{Foretelling, History};
 use crate::plan::Plan;
 use crate::random::Random;
 
-/// A subscription to the whole log, or to some of its shards.
+/// A subscription to the whole log or to some shards.
 #[derive(Debug)]
 pub struct Subscription {
-    /// The shards whose records are wanted, if not all are.
+    /// Wanted shards. `None`: all.
     shards: Option<BTreeSet<ShardId>>,
-    /// The index of its entry among the history's choices.
+    /// Its index in the history's choices.
     choice: usize,
     machine: Subscriber,
     random: Random,
-    /// The position that must come next.
+    /// Next position due.
     next: Position,
-    /// How many records the application still wants.
+    /// Records that the application still requests.
     wants: u64,
     has_ended: bool,
-    /// Whether it goes on after what is lost.
+    /// Whether it skips lost records.
     skips_lost: bool,
-    /// If it takes predictions.
     speculative: Option<Speculative>,
 }
 
-/// The state of an application that takes predictions.
 #[derive(Debug)]
 struct Speculative {
-    /// Which of those of the history.
+    /// Its number in the history.
     number: usize,
     /// Whether it wants all records.
     is_whole: bool,
-    /// The records that it was told and that are not confirmed.
+    /// Unconfirmed records.
     standing: VecDeque<Stored>,
-    /// Everything below was confirmed.
     confirmed: Position,
 }
 
-/// The shards whose records are wanted, if not all are: one, or some of those that the log has from
-/// the beginning if shards join and leave. They are drawn apart from what the plan's other choices
-/// go by.
+/// Wanted shards (`None`: all): one, or some initial ones if shards join and leave. Drawn
+/// separately, like predictions, so that known seeds keep their meaning.
 fn chosen_shards(plan: &Plan, is_speculative: bool) -> Option<BTreeSet<ShardId>> {
     let mut random = Random::new(plan.seed ^ 0x0054_A8D5);
     let is_chosen = random.percent(30) && plan.config.shards > 1;
@@ -67,14 +62,13 @@ fn chosen_shards(plan: &Plan, is_speculative: bool) -> Option<BTreeSet<ShardId>>
     is_chosen.then_some(shards)
 }
 
-/// Some of the `count` shards, and at least one.
+/// A random, nonempty subset of `count` shards.
 fn some_of(count: u32, random: &mut Random) -> BTreeSet<ShardId> {
     let one = ShardId(random.below(u64::from(count)) as u32);
     (0..count).map(ShardId).filter(|shard| *shard == one || random.percent(40)).collect()
 }
 
 impl Speculative {
-    /// Everything below `upto` is final.
     fn confirm(&mut self, upto: Position, history: &mut History) {
         let below = self.standing.partition_point(|stored| stored.position < upto);
         let records: Vec<Stored> = self.standing.drain(..below).collect();
@@ -86,8 +80,8 @@ impl Speculative {
 }
 
 impl Subscription {
-    /// Subscribes from the beginning of the log, with so many bytes on their way. In half of all
-    /// seeds it takes predictions.
+    /// Subscribes from the beginning of the log, in half of the seeds with predictions. `window` is
+    /// in bytes.
     #[must_use]
     pub fn new(
         control: NodeId,
@@ -97,15 +91,13 @@ impl Subscription {
         plan: &Plan,
         history: &mut History,
     ) -> Self {
-        // The plan's other choices are as they were before there were predictions.
         let speculative = Random::new(plan.seed ^ 0x5BEC).percent(50);
         let prefix = (plan.workload.keyed && speculative && random.percent(50)).then(|| b"k0".to_vec());
         let wanted = Wanted { prefix, shards: chosen_shards(plan, speculative) };
         Self::of((control, entry, window), random, (speculative, wanted), plan, history)
     }
 
-    /// Subscribes to a shard that is about to join, alone or with some of the others, or to others
-    /// alone, as the seed says.
+    /// Subscribes to a shard that will join, with or without others, or only to others.
     #[must_use]
     pub fn to_joining(
         control: NodeId,
@@ -127,8 +119,6 @@ impl Subscription {
         Self::of((control, entry, window), random, (speculative, wanted), plan, history)
     }
 
-    /// Subscribes to the wanted records with a window of `window` bytes. A `speculative`
-    /// subscription receives records before they are final.
     fn of(
         (control, entry, window): (NodeId, &LogEntry, u64),
         random: Random,
@@ -153,8 +143,8 @@ impl Subscription {
         Self { shards, choice, machine, random, next, wants: 0, has_ended: false, skips_lost, speculative }
     }
 
-    /// Everything below it was delivered, and is final, or is trimmed; an application that takes
-    /// predictions was told so.
+    /// Bound of the final positions that were delivered or trimmed; with predictions, of the
+    /// confirmed ones.
     #[must_use]
     pub fn next(&self) -> Position {
         self.speculative.as_ref().map_or(self.machine.confirmed(), |speculative| speculative.confirmed)
@@ -167,7 +157,7 @@ impl Subscription {
         shards.iter().all(|shard| view.holders(*shard).is_none())
     }
 
-    /// Whether no chosen shard takes part in the view, one at least is retired, and all records of
+    /// Whether all chosen shards have left the view, at least one is retired, and all records of
     /// the retired ones were delivered.
     fn has_read_its_retired_shards(&self) -> bool {
         let entry = self.machine.entry();
@@ -178,8 +168,8 @@ impl Subscription {
             && retired.all(|retired| self.next() >= retired.ends(&entry.history))
     }
 
-    /// Whether it has everything below `end` that it wants. Shards that are retired have nothing
-    /// from some position on.
+    /// Whether it has every wanted record below `end`. Retired shards have none above some
+    /// position.
     #[must_use]
     pub fn has_all_below(&self, end: Position) -> bool {
         let known = self.machine.entry().view.as_ref().zip(self.shards.as_ref());
@@ -191,13 +181,13 @@ impl Subscription {
         self.next() >= known.and_then(retired_until).map_or(end, |until| end.min(until))
     }
 
-    /// Whether it has heard of a view.
+    /// Whether it knows this view or a later one.
     #[must_use]
     pub fn knows(&self, view: ViewNumber) -> bool {
         self.machine.entry().view_number() >= view
     }
 
-    /// Its client is gone.
+    /// Its client has died.
     pub fn leave(&self, history: &mut History) {
         history.choices[self.choice].has_ended = true;
         if let Some(speculative) = &self.speculative {
@@ -205,13 +195,13 @@ impl Subscription {
         }
     }
 
-    /// Whether it came to what was lost, and ended.
+    /// Whether it ended.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.has_ended
     }
 
-    /// When [`Subscription::wake`] is to be called at the latest.
+    /// Latest time for [`Subscription::wake`].
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         match self.wants {
@@ -221,7 +211,7 @@ impl Subscription {
         }
     }
 
-    /// The application wants more, and the machine does what is due.
+    /// Requests more records, and wakes the machine.
     pub fn wake(&mut self, now: Time, history: &mut History, out: &mut Vec<(Address, Message)>) {
         if self.wants == 0 {
             self.wants = self.random.between(1, 40);
@@ -233,7 +223,7 @@ impl Subscription {
         }
     }
 
-    /// A message arrived.
+    /// Takes a message.
     pub fn receive(
         &mut self,
         now: Time,
@@ -245,7 +235,7 @@ impl Subscription {
         self.step(now, Input::Message { from, message }, history, out);
     }
 
-    /// The connection to a node is gone.
+    /// The connection to a node is closed.
     pub fn disconnected(
         &mut self,
         now: Time,
@@ -276,7 +266,6 @@ impl Subscription {
         (chosen.upto, chosen.has_ended) = (self.next(), self.has_ended);
     }
 
-    /// An application that takes predictions goes by what is confirmed.
     fn foretold(&mut self, event: &Event, history: &mut History) {
         let Some(speculative) = &mut self.speculative else { return };
         let number = speculative.number;
@@ -296,7 +285,7 @@ impl Subscription {
                 history.foretell(number, Foretelling::Lost(*from, *end));
                 speculative.confirm(*from, history);
                 speculative.confirmed = *end;
-                // Where what was told is void, nothing was told of what lies below.
+                // Predictions above may be void, with no report for positions below them.
                 self.next = self.next.min(*from);
             }
             Event::Fail { after } => {
@@ -344,7 +333,7 @@ impl Subscription {
                 self.next = upto;
             }
             Event::Trimmed { first } => self.next = first,
-            // Where what was told is void, nothing was told of what lies below.
+            // `next` may lie above void predictions, as for `Event::Lost`.
             Event::Failed(Failure::Lost { position, shard, .. })
                 if !self.skips_lost
                     && (position >= self.next || self.speculative.is_some() && position >= self.next()) =>
@@ -367,7 +356,7 @@ impl Subscription {
             {
                 self.has_ended = true;
             }
-            // A shard was retired, and all that it had is trimmed.
+            // A shard was retired and completely trimmed.
             Event::Failed(Failure::ShardsLeft(_)) if self.has_lost_its_shards() => self.has_ended = true,
             Event::Failed(Failure::ShardsRetired(_)) if self.has_read_its_retired_shards() => {
                 self.has_ended = true

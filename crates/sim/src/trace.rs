@@ -1,10 +1,10 @@
-//! A run's events, as a number that tells two runs apart, and on request as lines for a person.
+//! A hash of a run's events, and on request their text.
 
 use std::fmt;
 
 use seriatim_model::Time;
 
-/// Collects the events of a run.
+/// Collects a run's events.
 #[derive(Debug, Default)]
 pub struct Trace {
     hash: u64,
@@ -12,13 +12,13 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Keeps the lines, too, if `readable`.
+    /// Keeps text lines too, if `readable`.
     #[must_use]
     pub fn new(readable: bool) -> Self {
         Self { hash: 0xCBF2_9CE4_8422_2325, lines: readable.then(Vec::new) }
     }
 
-    /// Takes note of bytes that matter.
+    /// Hashes a time and bytes.
     pub fn bytes(&mut self, now: Time, bytes: &[u8]) {
         self.number(now.0);
         self.number(bytes.len() as u64);
@@ -29,12 +29,12 @@ impl Trace {
         }
     }
 
-    /// Takes note of a number that matters.
+    /// Hashes a number.
     pub fn number(&mut self, number: u64) {
         self.hash = (self.hash ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
     }
 
-    /// Adds a line, if lines are kept. It is formatted only then.
+    /// Formats and adds a line, if lines are kept.
     pub fn line(&mut self, now: Time, what: fmt::Arguments<'_>) {
         if let Some(lines) = &mut self.lines {
             lines.push(format!("{:>14} {what}", now.to_string()));
@@ -47,7 +47,7 @@ impl Trace {
         self.lines.is_some()
     }
 
-    /// The number that tells this run from others.
+    /// Hash of the run's events.
     #[must_use]
     pub fn hash(&self) -> u64 {
         self.hash

@@ -1,5 +1,4 @@
-//! A client that trims what its reader has read, now and then, by the machine that programs trim
-//! with.
+//! A client that trims read records, with the machine that programs use.
 
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use crate::history::{self, History};
 use crate::random::Random;
 use crate::reader::Reader;
 
-/// How long a trim may take before more is trimmed.
+/// Time until a further trim replaces a pending one.
 const FURTHER_AFTER: Duration = Duration::from_secs(3);
 
 /// Trims, one trim after another.
@@ -21,14 +20,14 @@ pub struct Trimmer {
     control: NodeId,
     options: Options,
     under_way: Option<Trim>,
-    /// When more is trimmed than that, if it is not confirmed.
+    /// When an unconfirmed trim is replaced.
     further_at: Time,
     next_at: Time,
     done: Position,
 }
 
 impl Trimmer {
-    /// One that asks the register of this node.
+    /// A trimmer that uses the register on `control`.
     #[must_use]
     pub fn new(control: NodeId, options: Options) -> Self {
         Self {
@@ -41,20 +40,20 @@ impl Trimmer {
         }
     }
 
-    /// One that trims a log below a position, and no more.
+    /// A trimmer that makes one trim.
     #[must_use]
     pub fn up_to(now: Time, control: NodeId, entry: LogEntry, position: Position, options: Options) -> Self {
         let under_way = Some(Trim::new(now, control, entry, position, options));
         Self { under_way, further_at: now + FURTHER_AFTER, ..Self::new(control, options) }
     }
 
-    /// Whether it waits for no replica.
+    /// Whether no trim is pending.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.under_way.is_none()
     }
 
-    /// When it wants to be woken, if it trims more than it does now, or does not.
+    /// When to wake it. With `trims_more`, it makes further trims.
     #[must_use]
     pub fn deadline(&self, trims_more: bool) -> Option<Time> {
         match (&self.under_way, trims_more) {
@@ -64,8 +63,7 @@ impl Trimmer {
         }
     }
 
-    /// Trims up to some position below what was read, now and then; without a reader, what it was
-    /// to trim and no more.
+    /// Trims at random below the reader's bound. Without a reader, only completes the pending trim.
     pub fn wake(
         &mut self,
         now: Time,
@@ -85,8 +83,7 @@ impl Trimmer {
     fn trim_more(&mut self, now: Time, reader: &Reader, random: &mut Random) {
         let read = reader.frontier();
         let goal = match &self.under_way {
-            // A trim that goes on for so long lacks room, and this is how an operator would make
-            // more.
+            // Such a trim lacks disk space. An operator would trim further too.
             Some(_) if now >= self.further_at => {
                 self.further_at = now + FURTHER_AFTER;
                 Some(read)
@@ -106,7 +103,7 @@ impl Trimmer {
         }
     }
 
-    /// A message arrived.
+    /// Takes a message.
     pub fn receive(
         &mut self,
         now: Time,
@@ -118,7 +115,7 @@ impl Trimmer {
         self.step(now, Input::Message { from, message }, history, out);
     }
 
-    /// The connection to a node is gone.
+    /// The connection to a node is closed.
     pub fn disconnected(
         &mut self,
         now: Time,
@@ -150,7 +147,6 @@ impl Trimmer {
                         history.trims.push(history::Trim { confirmed, first });
                     }
                 }
-                // A client has no disk.
                 _ => {}
             }
         }

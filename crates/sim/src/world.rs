@@ -1,14 +1,12 @@
 //! A whole cluster with its clients, in one thread and in virtual time.
 //!
-//! The machines, the store, the journal and the codec are those of the server. What is simulated is
-//! what surrounds them: when a message arrives and whether, when a sync ends, what a crash leaves
-//! on a disk, when a process dies and when it starts again.
+//! Machines, store, journal and codec are the server's. Simulated are messages, syncs, disk
+//! contents after crashes, and deaths and restarts of processes.
 //!
-//! A run takes place on a [`Scene`]: the plan, the time, chance, and the history for the checkers.
-//! On it is the cluster: the nodes, the wires between them, and a witness who tells the history
-//! what is true of them. Clients, faults, the operator, leavers and logs that come and go are each
-//! given the cluster when something of theirs happens; none of them knows the world, which only
-//! says whose turn it is.
+//! A run takes place on a [`Scene`]: plan, time, randomness and history. The cluster adds nodes,
+//! wires, and an observer of true states. Clients, faults, operator, leavers and other logs receive
+//! the cluster with each of their events. Only the world knows all of them, and dispatches the
+//! events.
 
 mod changing;
 mod clients;
@@ -61,42 +59,42 @@ use operator::OPERATOR;
 pub use scene::Scene;
 use scene::{Flight, Happening};
 
-/// The node of the register.
+/// Node of the register.
 const CONTROL: NodeId = NodeId(1);
-/// The client that creates the logs.
+/// Client that creates the logs.
 const FOUNDER: u32 = 10_000;
-/// The client that reads everything in the end.
+/// Client that reads everything in the end.
 const JUDGE: u32 = 10_001;
-/// The log that is tested.
+/// The tested log.
 const NAME: &str = "tested";
-/// How long the nodes have to find each other.
+/// Time for the nodes to find each other.
 const MEETING: Duration = Duration::from_millis(500);
-/// How long it takes to create a log.
+/// Time to create a log.
 const FOUNDING: Duration = Duration::from_millis(60);
-/// How long it takes until a log has its first view, where work takes time.
+/// Time for a log's first view, with a capacity.
 const FIRST_VIEW_WITHIN: Duration = Duration::from_secs(5);
-/// How long faults may last altogether.
+/// Longest time of all faults together.
 const BUSY_FOR: Duration = Duration::from_millis(2500);
-/// How long everything may take once nothing disturbs it any more.
+/// Longest time for everything to complete after calm returned.
 const TIMEOUT: Duration = Duration::from_secs(120);
-/// How many shards a log may ever have.
+/// Most shards that a log may ever have.
 const MOST_SHARDS: usize = 6;
 
-/// The cluster, its clients, and all that goes on around them.
+/// The cluster and everything around it.
 #[derive(Debug)]
 pub struct World {
     cluster: Cluster,
     clients: Clients,
     faults: Faults,
     operator: Operator,
-    /// The nodes that are leaving, or have left.
+    /// Nodes that leave or have left.
     leavers: Leavers,
-    /// The logs that come and go.
+    /// Logs that come and go.
     fleet: Fleet,
 }
 
 impl World {
-    /// A cluster that starts, as `plan` says.
+    /// A starting cluster for `plan`.
     #[must_use]
     pub fn new(plan: Plan, readable: bool) -> Self {
         Self {
@@ -109,14 +107,13 @@ impl World {
         }
     }
 
-    /// All that happened.
+    /// The scene with the history.
     #[must_use]
     pub fn into_scene(self) -> Scene {
         self.cluster.scene
     }
 
-    /// The whole run: the log is created, clients use it, faults strike, calm returns, everything
-    /// is read.
+    /// Runs the plan: creates the log, runs clients and faults, restores calm, reads everything.
     pub fn run(&mut self) {
         self.found();
         if self.cluster.scene.history.end != End::Running {
@@ -135,7 +132,6 @@ impl World {
         self.cluster.scene.coverage.count(&self.cluster.scene.history);
     }
 
-    /// Sees to it that operators want what the plan says.
     fn schedule_wishes(&mut self) {
         let scene = &mut self.cluster.scene;
         let began = scene.began;
@@ -153,8 +149,7 @@ impl World {
         }
     }
 
-    /// Lets time pass until clients are done and all faults have struck, but not longer than either
-    /// may take.
+    /// Runs until clients are done and faults are over, within their time limits.
     fn pass_faults(&mut self) {
         let Scene { plan, began, .. } = &self.cluster.scene;
         let end = *began + plan.capacity.and_then(|capacity| capacity.load_for).unwrap_or(BUSY_FOR);
@@ -177,7 +172,7 @@ impl World {
         self.create(NAME.to_owned(), config);
         self.found_second();
         if self.cluster.scene.plan.capacity.is_some() {
-            // The rest of the run is judged by how long it takes: the first view does not count.
+            // Later durations are judged; the first view's is not.
             self.run_until(FIRST_VIEW_WITHIN, |world| {
                 world.nodes_are_at_rest() && world.cluster.truth().second_is_at_rest()
             });
@@ -200,20 +195,19 @@ impl World {
         self.cluster.scene.now = end;
     }
 
-    /// The log's id is drawn: it is known as soon as there is an entry.
     fn learn_id(&mut self) {
         let found = self.cluster.entries().find(|entry| entry.name == NAME).map(|entry| entry.id);
         self.cluster.scene.log = found.unwrap_or(self.cluster.scene.log);
     }
 
-    /// Lets so much time pass.
+    /// Runs for `span`.
     pub fn run_for(&mut self, span: Duration) {
         let end = self.cluster.scene.now + span;
         while self.step_until(end) {}
         self.cluster.scene.now = end;
     }
 
-    /// Carries out what happens next, if that is not after `end`. Says whether there was something.
+    /// Runs the next event up to `end`. Returns whether there was one.
     fn step_until(&mut self, end: Time) -> bool {
         let next = self.cluster.scene.next_until(end);
         let is_due = next.is_some();
@@ -223,8 +217,7 @@ impl World {
         is_due
     }
 
-    /// Lets time pass until something is true, but not longer than `most`. Says whether it became
-    /// true.
+    /// Runs until a condition holds, for at most `most`. Returns whether it holds.
     pub fn run_until(&mut self, most: Duration, is_true: impl Fn(&Self) -> bool) -> bool {
         let end = self.cluster.scene.now + most;
         while !is_true(self) {
@@ -304,7 +297,6 @@ impl World {
         }
     }
 
-    /// A client's process takes a message.
     fn client_gets(&mut self, client: u32, flight: &Flight) {
         match client {
             OPERATOR => operator::hears(&mut self.operator, &mut self.cluster, flight),
@@ -313,14 +305,12 @@ impl World {
         }
     }
 
-    /// A party notices that a connection is gone.
     fn lost(&mut self, connection: Connection, at: Party, other: Party, incarnation: u64) {
         if let Some(client) = self.cluster.lost(connection, at, other, incarnation) {
             self.clients.loses(&mut self.cluster, client, other);
         }
     }
 
-    /// The fleet and the leavers look at the register after it may have changed.
     pub(super) fn look_at_register(&mut self) {
         if self.cluster.take_news() {
             self.fleet.look_at_register(&mut self.cluster);
@@ -329,7 +319,7 @@ impl World {
         }
     }
 
-    /// The operator wants other shards, and says so once.
+    /// Requests a change of shards, once.
     fn reshape(&mut self, reshape: Reshape) {
         let Some(entry) = self.cluster.entry() else { return };
         let (log, request) = (entry.id, self.cluster.scene.question());
@@ -347,7 +337,7 @@ impl World {
         self.cluster.ask_register(message);
     }
 
-    /// From now on nothing goes wrong any more, and what went wrong is put right.
+    /// Ends and repairs all faults.
     pub(super) fn calm(&mut self) {
         self.faults.end();
         for node in self.cluster.calm() {

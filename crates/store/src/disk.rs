@@ -1,6 +1,5 @@
-//! The disk as the store needs it, and three disks: one in memory that fails on request, and two
-//! around another disk, of which one forgets what was not synced when its process dies, and one has
-//! a bound. The disk of a server is the server's.
+//! The [`Disk`] trait, a disk in memory with injected faults, and two wrappers. The server has its
+//! own disk.
 
 mod bounded;
 mod faulty;
@@ -15,21 +14,19 @@ pub use bounded::BoundedDisk;
 pub use faulty::{DiskCounters, MemoryDisk};
 pub use volatile::VolatileDisk;
 
-/// A tree of files. Names are relative, their parts separated by `/`: `journal/0001`.
+/// A tree of files. Names are relative, with parts separated by `/`: `journal/0001`.
 ///
-/// Written bytes are visible to reads at once, and durable when [`Disk::sync`] of the file
-/// returned. Until then a crash may keep or lose any part of them, in any order, in units of 512
-/// aligned bytes.
+/// Reads see written bytes at once. [`Disk::sync`] makes them durable. Until then a crash may keep
+/// or lose any part of them, in any order, in aligned units of 512 bytes.
 pub trait Disk: fmt::Debug + Send + Sync {
-    /// The names of the files and directories in `dir`, without `dir`, in order; none if there is
-    /// no such directory.
+    /// The sorted names of the files and directories in `dir`, without `dir`. Empty if there is no
+    /// `dir`.
     ///
     /// # Errors
     /// If the disk fails.
     fn list(&self, dir: &str) -> io::Result<Vec<String>>;
 
-    /// Makes sure that there is a file, and the directories above it. A new file is empty; one that
-    /// exists stays as it is.
+    /// Creates an empty file and its parent directories. An existing file stays unchanged.
     ///
     /// # Errors
     /// If the disk fails or is full.
@@ -41,37 +38,35 @@ pub trait Disk: fmt::Debug + Send + Sync {
     /// [`io::ErrorKind::NotFound`] if there is no such file.
     fn len(&self, name: &str) -> io::Result<u64>;
 
-    /// Up to `len` bytes from `offset` on: fewer only where the file ends.
+    /// Reads `len` bytes from `offset`; fewer only at the file's end.
     ///
     /// # Errors
     /// [`io::ErrorKind::NotFound`] if there is no such file; others if the disk fails.
     fn read_at(&self, name: &str, offset: u64, len: usize) -> io::Result<Bytes>;
 
-    /// Writes the chunks one after another, the first at `offset`. A file grows as needed; a gap
-    /// reads as zeros.
+    /// Writes the chunks one after another from `offset`. The file grows as needed; a gap reads as
+    /// zeros.
     ///
     /// # Errors
-    /// [`io::ErrorKind::StorageFull`] if there is no room: part of the bytes may have been written.
+    /// [`io::ErrorKind::StorageFull`] if there is no room; part of the bytes may be written.
     /// [`io::ErrorKind::NotFound`] if there is no such file; others if the disk fails.
     fn write_at(&self, name: &str, offset: u64, chunks: &[Bytes]) -> io::Result<()>;
 
-    /// The same for what is going to be synced at once, and does not have to be copied before.
+    /// Like [`Disk::write_at`], for bytes that are synced next: the disk need not buffer a copy.
     ///
     /// # Errors
-    /// The errors of [`Disk::write_at`].
+    /// Those of [`Disk::write_at`].
     fn write_through(&self, name: &str, offset: u64, chunks: &[Bytes]) -> io::Result<()> {
         self.write_at(name, offset, chunks)
     }
 
-    /// How many bytes were written that the disk's own thread has yet to give to the operating
-    /// system, and how many there may be: above that whoever writes waits. Asking costs next to
-    /// nothing.
+    /// The backlog of written bytes that the disk's own thread has not passed to the operating
+    /// system. Above its limit writers wait. This call is cheap.
     fn behind(&self) -> BytesBehind {
         BytesBehind { bytes: 0, most: u64::MAX }
     }
 
-    /// How many bytes more would find room, as far as is known: nothing if there is no bound, or
-    /// nobody can tell. What the disk set aside for what it took already does not count.
+    /// Free bytes, except those reserved for accepted writes. `None`: unlimited or unknown.
     ///
     /// # Errors
     /// If the disk fails.
@@ -79,8 +74,7 @@ pub trait Disk: fmt::Debug + Send + Sync {
         Ok(None)
     }
 
-    /// How many bytes there are in all, the free ones and those in use by this process or others;
-    /// nothing if there is no bound, or it is not known.
+    /// Total bytes, free or used by any process. `None`: unlimited or unknown.
     ///
     /// # Errors
     /// If the disk fails.
@@ -88,8 +82,8 @@ pub trait Disk: fmt::Debug + Send + Sync {
         Ok(None)
     }
 
-    /// How long each file is, in bytes, as far as it was written out; nothing where that cannot be
-    /// told. Files may come and go meanwhile. It takes a while where there are many.
+    /// The written-out length of each file, in bytes. `None`: unknown. Files may appear and vanish
+    /// meanwhile. Slow with many files.
     ///
     /// # Errors
     /// If the disk fails.
@@ -97,37 +91,36 @@ pub trait Disk: fmt::Debug + Send + Sync {
         Ok(None)
     }
 
-    /// Cuts a file off, or extends it with zeros.
+    /// Truncates a file, or extends it with zeros.
     ///
     /// # Errors
     /// [`io::ErrorKind::NotFound`] if there is no such file; others if the disk fails.
     fn truncate(&self, name: &str, len: u64) -> io::Result<()>;
 
-    /// Makes the file's bytes, its length, and its name durable.
+    /// Makes the file's bytes, length and name durable.
     ///
     /// # Errors
-    /// Any error is final for what was written since the last sync: it may be lost, whatever a
-    /// later sync says. [`io::ErrorKind::NotFound`] if there is no such file.
+    /// Any error is final for the writes since the last sync: they may be lost even if a later sync
+    /// succeeds. [`io::ErrorKind::NotFound`] if there is no such file.
     fn sync(&self, name: &str) -> io::Result<()>;
 
-    /// Looks whether the files that are in use still have the names under which the next start
-    /// looks for them. A file, or a directory above it, may have been moved or removed behind the
-    /// disk's back. Of many files one call looks at a part, and the next calls at the others.
+    /// Checks that the names of the files in use still lead to them: another process may have moved
+    /// or removed a file or directory. With many files, each call checks some.
     ///
     /// # Errors
-    /// If a name leads to another file, or to none, or did when it was looked at before: nothing
-    /// that is written after that is found again.
+    /// If a name leads, or led earlier, to another file or to none: the next start would not find
+    /// later writes.
     fn verify(&self) -> io::Result<()> {
         Ok(())
     }
 
-    /// Removes a file, durably. One that is not there is no error.
+    /// Removes a file, durably. A missing file is no error.
     ///
     /// # Errors
     /// If the disk fails.
     fn delete(&self, name: &str) -> io::Result<()>;
 
-    /// Removes files, durably. Those that are not there are no error.
+    /// Removes files, durably. A missing file is no error.
     ///
     /// # Errors
     /// If the disk fails.
@@ -135,42 +128,40 @@ pub trait Disk: fmt::Debug + Send + Sync {
         names.iter().try_for_each(|name| self.delete(name))
     }
 
-    /// Removes a directory with all that is in it, durably. One that is not there is no error.
+    /// Removes a directory and its contents, durably. A missing directory is no error.
     ///
     /// # Errors
     /// If the disk fails.
     fn delete_dir(&self, dir: &str) -> io::Result<()>;
 
-    /// Gives a directory with all that is in it another name, durably. There must be nothing of
-    /// that name.
+    /// Renames a directory, durably. The new name must be free.
     ///
     /// # Errors
     /// If the disk fails.
     fn rename_dir(&self, from: &str, to: &str) -> io::Result<()>;
 }
 
-/// How far a disk is behind those who write to it.
+/// A disk's backlog of writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BytesBehind {
-    /// The number of bytes that are behind.
+    /// The backlog, in bytes.
     pub bytes: u64,
-    /// How much may be.
+    /// Its limit, in bytes.
     pub most: u64,
 }
 
 impl BytesBehind {
-    /// Whether the disk does not keep up: half of what may be behind is.
+    /// Whether the backlog is at least half of its limit.
     #[must_use]
     pub fn is_pressing(&self) -> bool {
         self.bytes >= self.most / 2
     }
 }
 
-/// Syncs the files that a checkpoint or an orderly close named. One that was deleted meanwhile
-/// needs no sync.
+/// Syncs the files that a checkpoint or an orderly close named, except those deleted meanwhile.
 ///
 /// # Errors
-/// The first sync that failed; it is final for the store that named the file.
+/// The first failed sync; it is final for that store.
 pub fn sync_files(disk: &dyn Disk, names: &[String]) -> io::Result<()> {
     for name in names {
         match disk.sync(name) {
@@ -181,7 +172,6 @@ pub fn sync_files(disk: &dyn Disk, names: &[String]) -> io::Result<()> {
     Ok(())
 }
 
-/// The names directly below `dir` among `names`, each once.
 fn children<'a>(dir: &str, names: impl Iterator<Item = &'a String>) -> std::collections::BTreeSet<String> {
     names
         .filter_map(|name| name.strip_prefix(dir)?.strip_prefix('/'))
@@ -189,12 +179,12 @@ fn children<'a>(dir: &str, names: impl Iterator<Item = &'a String>) -> std::coll
         .collect()
 }
 
-/// The name of what is called `name`, once `from`, which holds it, is called `to`.
+/// `name` after its directory `from` becomes `to`. `None` if it is elsewhere.
 fn renamed(name: &str, from: &str, to: &str) -> Option<String> {
     is_within(from, name).then(|| format!("{to}{}", &name[from.len()..]))
 }
 
-/// Whether the file or directory `name` lies in the directory `dir` or below it.
+/// Whether `name` lies in the directory `dir` or below it.
 #[must_use]
 pub fn is_within(dir: &str, name: &str) -> bool {
     name.strip_prefix(dir).is_some_and(|rest| rest.starts_with('/'))

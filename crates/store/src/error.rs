@@ -1,21 +1,21 @@
-//! Why files could not be opened. The journal and the shard store share these causes.
+//! Errors of opening a journal or a shard store.
 
 use std::io;
 
 use rustix::io::Errno;
 
-/// Why a journal or a shard store could not be opened. Nothing was changed by an open that failed,
-/// except that files may have been cut back to what was valid in them.
+/// Why a journal or a shard store could not be opened. A failed open at most cuts files back to
+/// their valid part.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Bytes that were durable are not what was written. They must come from a peer.
+    /// Durable bytes changed. A peer must supply them.
     #[error("{file} is damaged at byte {offset}: {what}")]
     Damaged {
         /// The file's name on its disk.
         file: String,
-        /// Where in the file, in bytes.
+        /// Offset in the file, in bytes.
         offset: u64,
-        /// The fault that was found there.
+        /// The fault.
         what: &'static str,
     },
     /// The file was written by another cluster, node, log or shard.
@@ -23,22 +23,22 @@ pub enum OpenError {
     Foreign {
         /// The file's name on its disk.
         file: String,
-        /// The owner that the file names.
+        /// The owner named in the file.
         found: String,
-        /// The owner that it was opened for.
+        /// The expected owner.
         expected: String,
     },
-    /// The file was written by a newer program.
+    /// A newer program wrote the file.
     #[error("{file} has format version {found}; this program knows versions up to {known}")]
     Version {
         /// The file's name on its disk.
         file: String,
         /// The file's version.
         found: u16,
-        /// The newest version that this program can read.
+        /// The newest readable version.
         known: u16,
     },
-    /// The file uses a feature that this program must not ignore and does not know.
+    /// The file uses an unknown critical feature.
     #[error("{file} uses features that this program does not know (critical flags {flags:#06x})")]
     Features {
         /// The file's name on its disk.
@@ -46,13 +46,13 @@ pub enum OpenError {
         /// Its critical flags.
         flags: u16,
     },
-    /// The disk had a journal, and has none any more.
+    /// The disk had a journal, and its files are missing.
     #[error(
         "the disk had a journal, and no file is left in the directory 'journal'; put the files back, or start the node with an \
          empty data directory, to which the other nodes copy"
     )]
     NoJournal,
-    /// The disk did not do what was asked.
+    /// The disk failed.
     #[error("{file}: {source}{}", advice(source))]
     Io {
         /// The file's name on its disk.
@@ -63,9 +63,8 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// Whether nothing is wrong with what the files hold, as far as is known, and they can be
-    /// opened when their surroundings are mended: there is no room, a limit of file sizes, no right
-    /// to read them, too much is open already, or the disk does not read.
+    /// Whether the cause is outside of the files' contents, such as lack of room, permissions or a
+    /// read error: once it is fixed, an open can succeed.
     #[must_use]
     pub fn is_of_the_surroundings(&self) -> bool {
         let Self::Io { source, .. } = self else { return false };
@@ -85,13 +84,12 @@ impl OpenError {
         Self::Damaged { file: file.to_owned(), offset, what }
     }
 
-    /// For `map_err`: the disk's error, with the file it is about.
     pub(crate) fn io(file: &str) -> impl FnOnce(io::Error) -> Self + '_ {
         move |source| Self::Io { file: file.to_owned(), source }
     }
 }
 
-/// The remedy for an error that the system's text does not tell how to mend.
+/// The remedy, where the system's error text names none.
 fn advice(source: &io::Error) -> &'static str {
     match Errno::from_io_error(source) {
         Some(Errno::IO) => {
@@ -102,7 +100,6 @@ fn advice(source: &io::Error) -> &'static str {
     }
 }
 
-/// The remedy for an error of a write, where the system's text does not tell one.
 pub(crate) fn write_advice(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::FileTooLarge => {

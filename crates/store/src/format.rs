@@ -1,48 +1,46 @@
-//! The format that all files have in common: how they start, and how appended entries are framed.
+//! Headers and frames of all files.
 //!
 //! A header is `magic (8) · version (2) · critical flags (2) · ignorable flags (2) · 0 (2) · body ·
 //! zeros · crc32c (4)`, the checksum over everything before it. A frame is `crc32c (4) · length (4)
 //! · body`, the checksum over the length and the body. Everything is little endian.
 //!
-//! Version 2 packs the entries of binding logs (`shard/packed.rs`); in version 1 each is a frame.
-//! Version 3 salts the files of the journal (`journal/secret.rs`), in version 4 their headers say
-//! to what batches are aligned, in version 5 the snapshots of a checkpoint stand where they were
-//! taken, and from version 6 on binding logs tell which position was reached when. Everything else
-//! is the same in all.
+//! | version | change |
+//! |---|---|
+//! | 1 | each entry of a binding log is a frame |
+//! | 2 | packed binding logs (`shard/packed.rs`) |
+//! | 3 | salts in journal files (`journal/secret.rs`) |
+//! | 4 | block size in journal headers |
+//! | 5 | snapshots describe the state at their own place in the journal |
+//! | 6 | binding logs record when positions were reached |
 
 use bytes::Bytes;
 use seriatim_model::wire::{Encoder, Wire, decode_one};
 
 use crate::error::OpenError;
 
-/// The format that this program writes, and the newest that it reads.
+/// Version of new files; newest readable version.
 pub(crate) const VERSION: u16 = 6;
 
-/// The first version with packed binding logs.
 pub(crate) const PACKED_BINDINGS: u16 = 2;
 
-/// The first version whose binding logs tell which position was reached when.
 pub(crate) const TIMED_BINDINGS: u16 = 6;
 
-/// The first version whose journal files have salts.
 pub(crate) const SALTED_JOURNALS: u16 = 3;
 
-/// Flags that a reader must know or refuse. There are none so far.
+/// Flags that a reader must know or refuse: none so far.
 const KNOWN_CRITICAL_FLAGS: u16 = 0;
 
 /// Bytes before a header's body.
 const PREFIX_BYTES: usize = 16;
 
-/// Bytes of a checksum.
 const CRC_BYTES: usize = 4;
 
 /// Bytes before a frame's body.
 pub(crate) const FRAME_PREFIX_BYTES: usize = 8;
 
-/// The kind of a file, in its first eight bytes.
 pub(crate) type Magic = [u8; 8];
 
-/// The first `size` bytes of a file.
+/// Encodes the header in exactly `size` bytes.
 pub(crate) fn encode_header<T: Wire>(magic: Magic, body: &T, size: usize) -> Bytes {
     let mut out = Vec::with_capacity(size);
     out.extend_from_slice(&magic);
@@ -58,7 +56,7 @@ pub(crate) fn encode_header<T: Wire>(magic: Magic, body: &T, size: usize) -> Byt
     out.into()
 }
 
-/// Reads what [`encode_header`] wrote; `header` holds exactly the header's bytes.
+/// Decodes exactly the output of [`encode_header`].
 pub(crate) fn decode_header<T: Wire>(file: &str, magic: Magic, header: &Bytes) -> Result<T, OpenError> {
     let damaged = |what| OpenError::damaged(file, 0, what);
     if header.len() < PREFIX_BYTES + CRC_BYTES {
@@ -84,12 +82,10 @@ pub(crate) fn decode_header<T: Wire>(file: &str, magic: Magic, header: &Bytes) -
     T::decode(&mut decoder).map_err(|_| damaged("the header is not readable"))
 }
 
-/// The version in a header that was decoded.
 pub(crate) fn version_of(header: &[u8]) -> u16 {
     u16_at(header, 8)
 }
 
-/// Appends `value` as a frame.
 #[cfg(test)]
 pub(crate) fn encode_frame<T: Wire>(value: &T, out: &mut Vec<u8>) {
     let mut encoder = Encoder::new();
@@ -102,7 +98,7 @@ pub(crate) fn encode_frame<T: Wire>(value: &T, out: &mut Vec<u8>) {
     out.extend_from_slice(&body);
 }
 
-/// The frame at the front of `bytes` and how many bytes it takes, if there is a valid one.
+/// The first frame of `bytes` and its length in bytes, if valid.
 pub(crate) fn decode_frame<T: Wire>(bytes: &Bytes) -> Option<(T, usize)> {
     let prefix = bytes.get(..FRAME_PREFIX_BYTES)?;
     let end = FRAME_PREFIX_BYTES.checked_add(u32_at(prefix, 4) as usize)?;
@@ -114,7 +110,7 @@ pub(crate) fn decode_frame<T: Wire>(bytes: &Bytes) -> Option<(T, usize)> {
     Some((value, end))
 }
 
-/// Whether all bytes are zero: a file whose creation never became durable.
+/// Whether all bytes are zero, as in a file whose creation never became durable.
 pub(crate) fn is_blank(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| *byte == 0)
 }

@@ -5,24 +5,21 @@
 //! (memory)                       (one at a time; run by a syncer)
 //! ```
 //!
-//! The journal itself never waits and never touches the disk after [`Journal::open`]: it hands out
-//! what is to be written and is told how that went. Because at most one batch is on its way to the
-//! disk, at most the last batch can be torn after a crash. Anything else that is unreadable is
-//! damage.
+//! After [`Journal::open`] the journal never waits and never touches the disk: it returns writes,
+//! and the caller reports their outcome. One batch at a time is on its way to the disk, so a crash
+//! can tear only the last batch. Any other unreadable byte is damage.
 //!
-//! **Files** are called `journal/NNNN` and used again and again. Each use has a *sequence* number,
-//! one higher than that of the file before, and a *salt*, which nobody but the node knows
-//! ([`Secret`]). Both stand in the file's header, and the salt in each batch, so neither what an
-//! earlier use left behind nor what a client put into a record is taken for a batch. Numbers of
-//! entries ([`Lsn`]) have no gaps, so a batch that is missing between two others is noticed.
-//! `journal/batch.rs` has the layout.
+//! **Files** are called `journal/NNNN` and recycled. Each use has a *sequence* number, one higher
+//! than the previous file's, and a *salt*, a secret of the node ([`Secret`]). The salt is in the
+//! file's header and in each batch, so recovery takes neither remains of an earlier use nor a
+//! client's payload for a batch. Entry numbers ([`Lsn`]) have no gaps, so recovery notices a
+//! missing batch. `journal/batch.rs` has the layout.
 //!
-//! **Checkpoints** bound what recovery reads, and go in pieces, between ordinary entries.
-//! `begin_checkpoint` fixes where entries start to count. `add_snapshot` appends what a role is at
-//! that instant: it stands for all that the role has appended before, and the role's later entries
-//! follow it. `finish_checkpoint` appends an end marker. When that is durable, files that hold only
-//! entries from before the beginning are free for their next use. Until then the checkpoint before
-//! counts, and everything since.
+//! **Checkpoints** bound the entries that recovery reads. They proceed in pieces between ordinary
+//! entries. `begin_checkpoint` fixes the first entry that counts. `add_snapshot` appends a role's
+//! present state, which replaces its earlier entries. `finish_checkpoint` appends an end marker;
+//! once that is durable, files with older entries only are free. Until then the previous checkpoint
+//! counts, with all entries since.
 
 mod batch;
 mod files;
@@ -47,11 +44,10 @@ use files::Files;
 pub use secret::Secret;
 pub use write::{Advance, JournalWrite, Preparation, WriteFailure};
 
-/// Says that the disk has a journal. It is not in the journal's directory, so that it does not go
-/// with that.
+/// Marks a disk with a journal. It is outside of the journal's directory, to survive its loss.
 const BEGUN_FILE: &str = "journal-begun";
 
-/// The number of an entry: from 1, without gaps, for the whole journal. 0 is before the first.
+/// An entry's number: from 1, without gaps. 0 is before the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lsn(pub u64);
 
@@ -61,18 +57,18 @@ impl fmt::Display for Lsn {
     }
 }
 
-/// The role that an entry belongs to.
+/// The role that owns an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RoleKey {
-    /// The log that the role works for.
+    /// The role's log.
     pub log: LogId,
-    /// Which of the log's roles on this node.
+    /// The role among the log's roles on this node.
     pub endpoint: Endpoint,
 }
 
 wire_struct! { RoleKey { log, endpoint } }
 
-/// The owner of a journal. Another cluster's or node's journal is refused.
+/// The owner of a journal. `open` refuses another owner's journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JournalIdentity {
     /// The cluster.
@@ -81,23 +77,21 @@ pub struct JournalIdentity {
     pub node: NodeId,
 }
 
-/// Sizes of a journal. They may differ from one opening to the next.
+/// Sizes of a journal. They may change between openings.
 #[derive(Clone, Copy, Debug)]
 pub struct JournalOptions {
-    /// How long a prewritten file is, in bytes. A batch that is larger gets a larger file.
+    /// Length of a prewritten file, in bytes. A larger batch gets a larger file.
     pub file_bytes: u64,
-    /// How many bytes of entries one write carries at most, unless a single entry is larger.
+    /// Most bytes of entries in one write, unless a single entry is larger.
     pub batch_bytes: usize,
-    /// After how many bytes a checkpoint is due at the earliest: those of the entries, and what
-    /// they are padded by.
+    /// Least bytes of entries and padding between two checkpoints.
     pub checkpoint_bytes: u64,
-    /// How many bytes of snapshots a checkpoint adds at once.
+    /// Most bytes of snapshots added at once.
     pub snapshot_bytes: usize,
-    /// How many files are kept for their next use; more are deleted.
+    /// Most recycled files kept.
     pub spare_files: usize,
-    /// Each write starts at a multiple of this in its file, in bytes, which is one of 512 itself
-    /// and at most 1 MiB. A disk that loses a sector as the power fails loses nothing that an
-    /// earlier write left, if its sectors are no larger.
+    /// Alignment of writes in a file, in bytes: a multiple of 512, at most 1 MiB. When a power loss
+    /// destroys a sector no larger than this, earlier writes survive.
     pub block_bytes: u64,
 }
 
@@ -114,19 +108,17 @@ impl Default for JournalOptions {
     }
 }
 
-/// The contents of a journal when it was opened.
+/// The contents of an opened journal.
 #[derive(Debug, Default)]
 pub struct Recovered {
-    /// For each role the bytes of its snapshot in the last complete checkpoint, in pieces whose
-    /// boundaries mean nothing.
+    /// The roles' snapshots in the last complete checkpoint, in arbitrary pieces.
     pub snapshots: Vec<(RoleKey, Vec<Bytes>)>,
-    /// The entries since that checkpoint began, in the order in which they were appended, without
-    /// those that a role appended before its snapshot was taken.
+    /// The entries since that checkpoint began, in order, except those covered by a snapshot.
     pub entries: Vec<(RoleKey, Bytes)>,
 }
 
-/// The journal does not work any more: what was not reported durable may or may not be. Only
-/// opening it again, after the cause is gone, brings it back.
+/// The journal failed: entries not reported durable may or may not be. It must be opened again once
+/// the cause is fixed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the journal failed: {cause}")]
 pub struct JournalError {
@@ -134,7 +126,7 @@ pub struct JournalError {
     pub cause: String,
 }
 
-/// Names a checkpoint that was begun.
+/// A begun checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a checkpoint counts when it is finished"]
 pub struct CheckpointId(Lsn);
@@ -144,9 +136,8 @@ pub struct CheckpointId(Lsn);
 pub struct Journal {
     options: JournalOptions,
     files: Files,
-    /// Batches that were not handed out yet, oldest first. None is empty but the last may be.
+    /// Batches waiting for [`Journal::next_write`], oldest first. Only the last may be empty.
     queue: VecDeque<PendingBatch>,
-    /// The batch that was handed out.
     offered: Option<Offered>,
     next: Lsn,
     durable: Lsn,
@@ -155,40 +146,37 @@ pub struct Journal {
     checkpoint: Checkpoint,
 }
 
-/// A batch on its way to the disk.
 #[derive(Debug)]
 struct Offered {
     write: JournalWrite,
     last: Lsn,
     bytes: usize,
-    /// Whether it was taken and not yet reported; false after the disk was full.
+    /// Whether the caller performs it now; false after the disk was full.
     in_flight: bool,
 }
 
 #[derive(Debug, Default)]
 struct Checkpoint {
-    /// Where the one in progress starts.
+    /// Start of the checkpoint in progress.
     begun: Option<Lsn>,
-    /// The end marker that is on its way, and where its checkpoint starts.
+    /// The end marker being written, and its checkpoint's start.
     ending: Option<(Lsn, Lsn)>,
-    /// Bytes of entries since the last one was begun.
+    /// Bytes of entries and padding since the last checkpoint's start.
     bytes_since: u64,
-    /// How much there was to be said when the last one was begun: it says no more than the one
-    /// before and all entries since.
+    /// Bound of its snapshots: the previous ones and the entries until its start, in bytes.
     before: u64,
-    /// Bytes of snapshots of the last one, as far as it came.
+    /// Bytes of its snapshots so far.
     said: u64,
-    /// Whether no file is to keep what was appended before the last one.
+    /// Whether it deletes all earlier files.
     forgets: bool,
 }
 
 impl Journal {
-    /// Opens the journal in the directory `journal` of `disk`, or starts one. What it accepts is
-    /// durable when it returns, and a torn last batch can never come back. Each opening has a
-    /// `secret` of its own.
+    /// Opens the journal in the directory `journal` of `disk`, or creates it. The recovered entries
+    /// are then durable, and a torn last batch cannot come back. Each opening needs a new `secret`.
     ///
     /// # Errors
-    /// If the journal is damaged, belongs to someone else, is of a newer format, or the disk fails.
+    /// If the journal is damaged, has another owner or a newer format, or if the disk fails.
     pub fn open(
         disk: &Arc<dyn Disk>,
         identity: JournalIdentity,
@@ -213,7 +201,7 @@ impl Journal {
         Ok((journal, found.recovered))
     }
 
-    /// Whether the disk had a journal, by [`Journal::note_begun`], and no file of it is left.
+    /// Whether the disk is marked by [`Journal::note_begun`] and all journal files are gone.
     ///
     /// # Errors
     /// If the disk fails.
@@ -225,8 +213,7 @@ impl Journal {
         Ok(!recovery::has_files(disk)?)
     }
 
-    /// Records on the disk that it has a journal, one file of which is durable. On a full disk this
-    /// does nothing.
+    /// Marks the disk, once a journal file is durable. Does nothing on a full disk.
     ///
     /// # Errors
     /// If the disk fails.
@@ -237,20 +224,18 @@ impl Journal {
         }
     }
 
-    /// Adds an entry, in memory. It becomes durable with a later write; entries do so in order.
+    /// Adds an entry in memory. Later writes make entries durable in order.
     pub fn append(&mut self, key: RoleKey, chunks: &[Bytes]) -> Lsn {
         let len: usize = chunks.iter().map(Bytes::len).sum();
         let batches = self.queue.len();
         let lsn = self.push(len, |out| Entry::encode_ordinary(key, len, chunks, out));
-        // A batch takes a block more than its entries, at most.
         let begun = (self.queue.len() - batches) as u64;
         self.checkpoint.bytes_since += len as u64 + begun * self.options.block_bytes;
         lsn
     }
 
-    /// The next write, if any: everything pending, up to the batch size. At most one write is out
-    /// at a time; [`Journal::written`] must follow before there is another. After the disk was
-    /// full, the same write is offered again.
+    /// The next write, if any: pending entries, up to the batch size. Only one write is out at a
+    /// time, until [`Journal::written`]. After the disk was full, returns the same write again.
     pub fn next_write(&mut self) -> Option<JournalWrite> {
         if self.failure.is_some() {
             return None;
@@ -270,11 +255,11 @@ impl Journal {
         is_free.then(|| offered.write.clone())
     }
 
-    /// Reports how the last write went, and returns the last entry that is durable. If there was no
-    /// room ([`Journal::is_full`]), nothing else changes and the write is offered again.
+    /// Reports the outcome of the last write and returns the last durable entry. If there was no
+    /// room ([`Journal::is_full`]), the write is offered again.
     ///
     /// # Errors
-    /// If the write failed otherwise, now or ever before: that is final.
+    /// If a write ever failed otherwise: that is final.
     ///
     /// # Panics
     /// If no write is out.
@@ -302,47 +287,46 @@ impl Journal {
         self.is_full
     }
 
-    /// Why the journal does not work any more, if it does not.
+    /// The failure of the journal, if it failed.
     #[must_use]
     pub fn failure(&self) -> Option<&JournalError> {
         self.failure.as_ref()
     }
 
-    /// The last entry that is durable. All before it are, too.
+    /// The last durable entry.
     #[must_use]
     pub fn durable(&self) -> Lsn {
         self.durable
     }
 
-    /// How many bytes were appended and are not durable yet, framing included.
+    /// Bytes of entries not durable yet, framing included.
     #[must_use]
     pub fn pending_bytes(&self) -> usize {
         let queued: usize = self.queue.iter().map(PendingBatch::bytes).sum();
         queued + self.offered.as_ref().map_or(0, |offered| offered.bytes)
     }
 
-    /// Whether enough was appended since the last checkpoint, and none is in progress: as much as
-    /// the last one took, at least. Where roles hold much for long, checkpoints then take no more
-    /// of the disk than what is appended.
+    /// Whether a checkpoint is due: none is in progress, and the entries since the last one reach
+    /// the configured bytes and twice the last snapshots. So checkpoints write no more than the
+    /// entries do.
     #[must_use]
     pub fn checkpoint_due(&self) -> bool {
         let most = self.options.checkpoint_bytes.max(2 * self.checkpoint.said);
         self.has_no_checkpoint() && self.checkpoint.bytes_since >= most
     }
 
-    /// Whether no checkpoint is in progress, nor its end on its way to the disk.
+    /// Whether no checkpoint, including its end marker, is in progress.
     #[must_use]
     pub fn has_no_checkpoint(&self) -> bool {
         self.checkpoint.begun.is_none() && self.checkpoint.ending.is_none()
     }
 
-    /// Gives room back: of the files that are ready for their next use so many stay.
+    /// Deletes recycled files above `most`, with the next write.
     pub fn keep_spares(&mut self, most: usize) {
         self.files.keep_spares(most);
     }
 
-    /// How many bytes the next checkpoint takes at most, or what is left to be said of the one in
-    /// progress.
+    /// Bound of the bytes that the next or present checkpoint still takes.
     #[must_use]
     pub fn checkpoint_needs(&self) -> u64 {
         let Checkpoint { begun, bytes_since, before, said, .. } = self.checkpoint;
@@ -352,48 +336,45 @@ impl Journal {
         bytes + pieces * (self.options.block_bytes + batch::MOST_FRAMING_BYTES)
     }
 
-    /// How many bytes find place in files that are ready for their next use.
+    /// Bytes that fit in the recycled files.
     #[must_use]
     pub fn ready_bytes(&self) -> u64 {
         self.files.ready() as u64 * self.options.file_bytes
     }
 
-    /// Whether so much was appended since the last checkpoint, none being in progress, that another
-    /// one makes [`checkpoint_needs`](Self::checkpoint_needs) much less.
+    /// Whether a checkpoint would much reduce [`checkpoint_needs`](Self::checkpoint_needs), and
+    /// none is in progress.
     #[must_use]
     pub fn checkpoint_pays(&self) -> bool {
         self.has_no_checkpoint() && self.checkpoint.bytes_since >= self.options.checkpoint_bytes / 8
     }
 
-    /// Whether files wait to be deleted, with the next write.
+    /// Whether the next write deletes files.
     #[must_use]
     pub fn has_superfluous_files(&self) -> bool {
         !self.files.doomed.is_empty()
     }
 
-    /// Whether files wait to be deleted because they hold forgotten records
-    /// ([`Journal::begin_forgetting`]).
+    /// Whether the next write deletes files with forgotten records ([`Journal::begin_forgetting`]).
     #[must_use]
     pub fn has_files_to_forget(&self) -> bool {
         self.checkpoint.forgets && self.has_superfluous_files()
     }
 
-    /// Whether a checkpoint would free a file, and the journal has no other for when the present
-    /// one is full. On a disk without room that is when one is due.
+    /// Whether only a checkpoint can free the next file: on a full disk one is then due.
     #[must_use]
     pub fn needs_file(&self) -> bool {
         self.has_no_checkpoint() && self.files.needs_file()
     }
 
-    /// Begins a checkpoint. One that is in progress is given up.
+    /// Begins a checkpoint. It replaces one in progress.
     pub fn begin_checkpoint(&mut self) -> CheckpointId {
         self.checkpoint.forgets = false;
         self.begin()
     }
 
-    /// Begins a checkpoint that leaves nothing in the journal's files of what is durable now: the
-    /// next write begins a file without a past, and when the checkpoint counts all files before
-    /// that one are deleted.
+    /// Begins a checkpoint that erases present entries: the next write starts a new file, and the
+    /// checkpoint deletes all files before it.
     ///
     /// # Panics
     /// If a checkpoint is in progress.
@@ -411,9 +392,8 @@ impl Journal {
         CheckpointId(self.next)
     }
 
-    /// Adds a piece of a role's snapshot to a checkpoint. The first one says where the snapshot was
-    /// taken: it holds what all entries that the role has appended so far did, and nothing of later
-    /// ones. The others follow, before any other role's.
+    /// Adds a piece of a role's snapshot. The snapshot covers the role's entries before its first
+    /// piece, and none after. The other pieces follow before any other role's.
     ///
     /// # Panics
     /// If another checkpoint was begun since.
@@ -424,9 +404,9 @@ impl Journal {
         self.push(len, |out| Entry::encode_snapshot(id.0, key, len, piece, out))
     }
 
-    /// Finishes a checkpoint which has a snapshot of every role that is to exist after a recovery,
-    /// unless the role's first entry is a later one. The files that the snapshots rely on must be
-    /// synced before. Returns the entry that, once durable, makes the checkpoint count.
+    /// Finishes a checkpoint, which must have a snapshot of each role, except roles with later
+    /// entries only. The snapshots' files must be synced before. Returns the entry that, once
+    /// durable, makes the checkpoint count.
     ///
     /// # Panics
     /// If another checkpoint was begun since.
@@ -438,7 +418,6 @@ impl Journal {
         end
     }
 
-    /// Adds an entry of about `len` bytes to the last batch of the queue that has room.
     fn push(&mut self, len: usize, encode: impl FnOnce(&mut seriatim_model::wire::Encoder)) -> Lsn {
         let lsn = self.next;
         self.next = Lsn(lsn.0 + 1);
@@ -450,7 +429,6 @@ impl Journal {
         lsn
     }
 
-    /// Frees the files that a checkpoint made superfluous when it became durable.
     fn release_files(&mut self) {
         if let Some((end, start)) = self.checkpoint.ending
             && end <= self.durable

@@ -1,67 +1,64 @@
 //! The record store of shard replicas and the journal of a node.
 //!
-//! Nothing here waits, asks the clock, draws a random number or starts a thread. Everything is done
-//! to a
-//! [`Disk`]: files in a server, one in memory that tears, loses and rots in the simulator.
+//! This crate never waits, reads the clock, draws random numbers or starts threads. Its state is on
+//! a [`Disk`]: files in a server, memory with injected faults in the simulator.
 //!
-//! # What is where
+//! # Modules
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`disk`] | the trait; [`MemoryDisk`] (faulty on request), [`VolatileDisk`] (a killed process loses what it did not sync), [`BoundedDisk`] |
-//! | [`journal`] | the node's one journal: group commit, recovery, checkpoints, recycled files |
+//! | [`disk`] | the trait; [`MemoryDisk`] (injects faults), [`VolatileDisk`] (a killed process loses unsynced writes), [`BoundedDisk`] |
+//! | [`journal`] | the node's journal: group commit, recovery, checkpoints, recycled files |
 //! | [`shard`] | one [`ShardStore`] per shard replica: segments, binding logs, index, reads, trim |
-//! | `format` | headers and frames that all files share |
+//! | `error` | why files cannot be opened |
+//! | `format` | headers and frames of all files |
 //!
 //! ```text
-//! lock                                    held by the process that uses the directory
-//! journal-begun                           empty: a start that finds no journal beside it refuses
-//! (a reserve of 34 MiB, without a name)   room for what is written behind
-//! journal/0001 …                          prewritten files, used again and again
+//! lock                                    held by the process
+//! journal-begun                           empty; with it, a start without journal files refuses
+//! (an unnamed reserve of 34 MiB)          room for deferred writes
+//! journal/0001 …                          prewritten files, recycled
 //! logs/<log, 16 hex digits>/shard-<n>/
 //!     seg-00000001.records                records in arrival order, without positions
-//!     seg-00000001.bindings               (view, positions) or ids → bytes of a segment; what else is remembered
-//!     seg-00000001.packed                 the same bindings rewritten, in their place once they are final
-//!     trim                                the trim point, the oldest segment, up to where packed logs count
+//!     seg-00000001.bindings               (view, positions) or ids → bytes of a segment; hard state
+//!     seg-00000001.packed                 final bindings, rewritten
+//!     trim                                trim point, oldest segment, end of the packed logs
 //! ```
 //!
-//! # How they work together
+//! # Data flow
 //!
 //! At durability `disk` the host executes each command of a shard replica on its [`ShardStore`]
-//! (buffered), appends the same command to the [`Journal`], and tells the replica that it is
-//! persisted when the journal is. So an append costs one sync, whatever the number of logs and
-//! shards. A command that finds everything there, because it was executed before, is not appended
-//! again ([`Kept`]). At a checkpoint the stores name their dirty files, a few stores at a time, and
-//! the journal gets their snapshots; once all of these files are synced, it may forget. After a
-//! crash each store goes back to its checkpoint, and the journal's later commands are executed
-//! again. At durability `memory` there is no journal for a shard's commands.
+//! (buffered), appends it to the [`Journal`], and reports it persisted when the journal is durable.
+//! So an append costs one sync for any number of logs and shards. A repeated command without effect
+//! is not appended again ([`Kept`]).
 //!
-//! # What holds
+//! At a checkpoint, a few stores at a time report their dirty files and add snapshots to the
+//! journal. Once these files are synced, the journal may drop older entries. After a crash each
+//! store returns to its checkpoint, and the host executes the journal's later commands again. At
+//! durability `memory` shard commands are not journaled.
 //!
-//! - **Invariant: files are appended to, never edited**, except for the trim point, which is
+//! # Invariants
+//!
+//! - **Invariant: files are appended to, never edited**, except the trim point, which is
 //!   overwritten within one sector so that a full disk can be trimmed.
-//! - **Invariant: nothing is believed without a checksum.** Below what was durable, each bit of a
-//!   file is covered: by its header's, frame's, batch's or footer's checksum, at start or at the
-//!   read that meets it. What was durable and is unreadable is an error that names file and offset
-//!   ([`OpenError`]), never skipped. The one exception cannot be told apart: a damaged last batch
-//!   of the journal looks like a torn one and is cut off.
-//! - **Invariant: no byte that a client sent is believed to be the store's own.** Recovery and
-//!   reads look for nothing inside of payloads; where they cannot tell what is one, a batch of the
-//!   journal has a salt that no client knows.
-//! - **Invariant: what recovery accepted is durable, and what it cut off cannot come back**, before
-//!   anything new is written (`journal/recovery.rs`).
-//! - **Invariant: a segment is deleted only when all positions it ever held are below a trim point
-//!   that is durable, and no record in it still waits for its position to be final.**
-//! - A failed sync is final. A full disk is not: the command or the write has no effect and can be
-//!   repeated.
+//! - **Invariant: nothing is believed without a checksum.** A checksum covers each durable bit, at
+//!   start or at the read that meets it. Unreadable durable bytes are an error ([`OpenError`]),
+//!   never skipped. One exception: a damaged last batch of the journal looks torn and is cut off.
+//! - **Invariant: client bytes are never taken for the store's own.** Recovery and reads do not
+//!   search payloads; a secret salt marks the journal's batches.
+//! - **Invariant: recovered state is durable, and cut-off bytes cannot come back**, before the next
+//!   write (`journal/recovery.rs`).
+//! - **Invariant: a segment is deleted only when all its positions are below a durable trim point
+//!   and none of its records still waits for its final position.**
+//! - A failed sync is final. On a full disk a command or write has no effect and can be repeated.
 //!
 //! # Formats
 //!
-//! Version 6; older files are read, and those that changed since get no more entries. Each file
-//! starts with magic, version, whose it is, critical flags (refused if unknown) and ignorable
-//! flags; see `format.rs`, `journal/batch.rs`, `shard/segment.rs`, `shard/binding.rs`,
-//! `shard/packed.rs`, `shard/rewriting.rs`. Values are encoded by [`seriatim_model::wire`].
-//! `golden/` holds files of each version, and `tests/golden.rs` says how to add the next.
+//! Version 6. Older files are readable; files of an older layout get no more entries. Each file
+//! starts with magic, version, owner, critical flags (refused if unknown) and ignorable flags; see
+//! `format.rs`, `journal/batch.rs`, `shard/segment.rs`, `shard/binding.rs`, `shard/packed.rs`,
+//! `shard/rewriting.rs`. [`seriatim_model::wire`] encodes values. `golden/` holds files of each
+//! version; `tests/golden.rs` explains how to add the next.
 
 pub mod disk;
 mod error;

@@ -3,34 +3,34 @@
 //! ```text
 //! execute(Bind) ─┬─ put ──▶ seg-N.records    records in arrival order, without positions
 //!                └─ bind ─▶ seg-N.bindings   (view, positions) → bytes of a segment
-//! read ──▶ history says which view is valid ──▶ index of that view ──▶ one read per stretch of bytes
+//! read ──▶ valid view by history ──▶ index of that view ──▶ one read per stretch of bytes
 //!
 //! execute(Put) ──┬────────▶ seg-N.records
 //!                └────────▶ seg-N.bindings   ids → bytes of a segment
-//! execute(Order) ─────────▶ seg-M.bindings   (view, positions) → shards, and of this one's ids → their bytes
+//! execute(Order) ─────────▶ seg-M.bindings   (view, positions) → shards; this shard's ids → bytes
 //! find ──▶ ids ──▶ one read per stretch of bytes
 //! ```
 //!
-//! Where records come before their positions (LazyLog §5), they are held *by id* until the position
-//! of their id is final. An order copies nothing: it binds positions to where the records were put.
+//! Records that arrive before their positions (LazyLog §5) are held *by id* until the positions are
+//! final. An order copies no record: it binds positions to stored bytes.
 //!
-//! The last segment is *active*; all others are *sealed*: they have footers and never change, but
-//! their binding logs are rewritten once, without what newer views hide, when all that they tell is
-//! final (`rewriting.rs`). Each binding log starts with what the store remembered when it was made,
-//! so old ones can go with their segments. A segment goes when all positions that its records ever
-//! had are trimmed, and all whose owner its binding log tells, when those whose ids it tells are
-//! final, and when no record is held by id in it or in one before it.
+//! The last segment is *active*; the others are *sealed*: they have footers and never change. A
+//! sealed segment's binding log is rewritten once, without hidden versions, when its entries are
+//! final (`rewriting.rs`). Each binding log starts with the hard state, so old logs can be deleted.
+//! A segment is deleted when all positions of its records and binding log are trimmed, its ids have
+//! final positions, and neither it nor an older segment holds a record by id.
 //!
-//! Writes are buffered; who makes them durable depends on the log's durability:
+//! Writes are buffered. The log's durability decides who makes them durable:
 //!
-//! - `disk`: the host writes each command to the node's journal. Files are synced at checkpoints
-//!   only ([`ShardStore::checkpoint`]). After a crash they are cut back to what the checkpoint
-//!   says, and the journal's later commands are executed again ([`OpenMode::Journaled`]).
-//! - `memory`: no journal. After a crash what is whole is kept ([`OpenMode::WriteBehind`]).
+//! - `disk`: the host appends each command to the node's journal and syncs files at checkpoints
+//!   only ([`ShardStore::checkpoint`]). After a crash files are cut back to the checkpoint, and the
+//!   host executes later commands again ([`OpenMode::Journaled`]).
+//! - `memory`: no journal. After a crash the store keeps the intact data
+//!   ([`OpenMode::WriteBehind`]).
 //!
-//! The trim point lives in a file of its own, overwritten in place: trimming must work on a full
-//! disk, and must be durable before the first segment goes. Segments go a few at a time, behind the
-//! store's back ([`ShardStore::next_removal`]): a long log is not trimmed in one step.
+//! The trim point has its own file, overwritten in place: trimming must work on a full disk, and be
+//! durable before the first segment is deleted. Another thread deletes segments, a few at a time
+//! ([`ShardStore::next_removal`]), so that no command takes long.
 
 mod bind;
 mod binding;
@@ -72,20 +72,20 @@ use segment::{ActiveSegment, Appended, Trusted, Written};
 pub use trim::Removal;
 use trim::TrimFile;
 
-/// Sizes of a store. They may differ from one opening to the next.
+/// Sizes of a store. They may change between openings.
 #[derive(Clone, Copy, Debug)]
 pub struct ShardOptions {
-    /// At which length a segment is sealed, in bytes. One command may exceed it.
+    /// Length at which a segment is sealed, in bytes. One command may exceed it.
     pub segment_bytes: u64,
-    /// A deliberate defect, to see the simulator's checkers catch it: to learn how long a new
-    /// binding log would be, the store encodes all that it holds. A server never wants it.
+    /// Deliberate defect for the simulator's checkers: encodes all state to measure a new binding
+    /// log.
     pub measures_by_encoding: bool,
-    /// Another one: the store keeps its active segment, however far it is trimmed.
+    /// Deliberate defect: keeps the active segment after any trim.
     pub keeps_newest: bool,
 }
 
 impl ShardOptions {
-    /// Segments of this length, in bytes, and no defect.
+    /// Segments of this length, in bytes; no defects.
     #[must_use]
     pub const fn new(segment_bytes: u64) -> Self {
         Self { segment_bytes, measures_by_encoding: false, keeps_newest: false }
@@ -98,26 +98,25 @@ impl Default for ShardOptions {
     }
 }
 
-/// Whether a journal has the store's commands, and how far the store's files are to be believed.
+/// How a store recovers, with or without a journal.
 #[derive(Clone, Debug)]
 pub enum OpenMode {
-    /// The commands are in the node's journal. The store is brought to the checkpoint's instant,
-    /// and the host executes the commands that follow. Without a checkpoint it starts empty.
+    /// The node's journal has the commands. The store returns to the checkpoint, or to empty
+    /// without one; the host executes later commands.
     Journaled {
-        /// The result of [`ShardStore::checkpoint`], from the journal's last complete checkpoint.
+        /// From [`ShardStore::checkpoint`], in the journal's last complete checkpoint.
         checkpoint: Option<Bytes>,
     },
-    /// There is no journal. What is whole is kept: the newest segment and its bindings are cut off
-    /// where they stop being whole, and anything else that is damaged is an error. What is
-    /// remembered as stable is believed up to the first position that is neither held nor known to
-    /// be lacking.
+    /// No journal. The newest segment is cut off at its first damaged entry; other damage is an
+    /// error. The stable bound is lowered to the first position neither held nor known to be
+    /// missing.
     WriteBehind,
 }
 
-/// Why a command was not carried out. Nothing of it is visible.
+/// Why a command failed. It has no visible effect.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// There is no room. The same command works when there is room.
+    /// There is no room. The command can be repeated.
     #[error("no room for {file}: {source}")]
     Full {
         /// The file's name on its disk.
@@ -125,7 +124,7 @@ pub enum StoreError {
         /// The disk's error.
         source: io::Error,
     },
-    /// The disk failed. The store takes no more commands.
+    /// The disk failed. The store rejects further commands.
     #[error("{file}: {source}{}", write_advice(source))]
     Failed {
         /// The file's name on its disk.
@@ -136,17 +135,17 @@ pub enum StoreError {
     /// The disk failed earlier.
     #[error("the store failed earlier: {0}")]
     FailedEarlier(String),
-    /// A record is to have a position, and is not held by its id. Whoever asks has lost track of
-    /// what is here: this replica must not go on as if it held the record.
+    /// An order names a record that the store lacks. The caller is wrong about the store's
+    /// contents: this replica must not act as a holder of the record.
     #[error("the record {0} is to have a position, and is not here")]
     Unheld(RecordId),
-    /// There are no such positions or ids.
+    /// The command's positions or ids are impossible.
     #[error("a command that cannot be meant: {0}")]
     Nonsense(&'static str),
 }
 
 impl StoreError {
-    /// The failure that the shard replica is told.
+    /// The failure to report to the shard replica.
     #[must_use]
     pub fn failure(&self) -> StorageFailure {
         match self {
@@ -156,7 +155,6 @@ impl StoreError {
         }
     }
 
-    /// For `map_err`: the disk's error, with the file it is about.
     fn at(file: &str) -> impl FnOnce(io::Error) -> Self + '_ {
         move |source| match source.kind() {
             io::ErrorKind::StorageFull => Self::Full { file: file.to_owned(), source },
@@ -165,20 +163,19 @@ impl StoreError {
     }
 }
 
-/// The part of an executed command that the journal has to keep, so that executing it again after a
-/// crash leads to the same.
+/// The command that the journal must keep, so that replay reaches the same state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// Nothing: the commands before it led there.
+    /// None: earlier commands have the same effect.
     Nothing,
-    /// The command.
+    /// The executed command.
     Command,
-    /// This one, which is shorter.
+    /// A shorter command with the same effect.
     Instead(StorageCommand),
 }
 
 impl Kept {
-    /// The command that the journal keeps, of one that was executed.
+    /// The command for the journal, given the executed one.
     #[must_use]
     pub fn of(self, command: &StorageCommand) -> Option<StorageCommand> {
         match self {
@@ -189,7 +186,6 @@ impl Kept {
     }
 }
 
-/// Which shard of which log a file belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Owner {
     log: LogId,
@@ -198,7 +194,6 @@ struct Owner {
 
 wire_struct! { Owner { log, shard } }
 
-/// Where the store's files are.
 #[derive(Clone, Debug)]
 struct Place {
     disk: Arc<dyn Disk>,
@@ -214,20 +209,20 @@ pub struct ShardStore {
     contents: Contents,
     active: ActiveSegment,
     trim: TrimFile,
-    /// Files that were written since they were last named to a syncer.
+    /// Files written since the last `take_unsynced`.
     unsynced: BTreeSet<String>,
     rewriting: Rewriting,
     removals: Removals,
-    /// Whether nothing is remembered of positions below the trim point.
+    /// Whether memory has no state of trimmed positions.
     forgot_trimmed: bool,
     failure: Option<String>,
-    /// Whether the active segment is left when it is trimmed, however little that frees.
+    /// Whether the next trim leaves the active segment even if that frees little.
     leaves_at_any_size: bool,
-    /// Where segments end because the log has a limit of bytes, as far as it was told.
+    /// Segment length set by the log's byte limit. `None`: no limit reported.
     segment_bytes: Option<u64>,
 }
 
-/// The state that is remembered besides records and the trim point.
+/// State besides records and the trim point.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Remembered {
     memory: Option<HardState>,
@@ -236,8 +231,8 @@ struct Remembered {
     times: TimeIndex,
 }
 
-/// The contents of a store's part of the journal's checkpoint: how far the files of the active
-/// segment are to be believed. All earlier segments are sealed.
+/// A store's part of the journal's checkpoint: the valid part of the active segment. Earlier
+/// segments are sealed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ShardCheckpoint {
     version: u16,
@@ -248,8 +243,8 @@ struct ShardCheckpoint {
     stable: Position,
     trim: Position,
     missing: Option<MissingRange>,
-    /// The ids of positions that are not final. The binding logs tell them, too, but a later trim
-    /// may take these before the journal has kept the commands that decided about the ids.
+    /// Ids of positions that are not final. Binding logs have them too, but a trim may delete those
+    /// logs before the journal has the commands that decide the ids.
     given: Vec<Binding>,
     times: TimeIndex,
 }
@@ -282,7 +277,7 @@ impl Wire for ShardCheckpoint {
             memory: Wire::decode(input)?,
             stable: Wire::decode(input)?,
             trim: Wire::decode(input)?,
-            // The first checkpoints ended here: nothing could be lacking.
+            // The first checkpoints end here.
             missing: if input.remaining() == 0 { None } else { Wire::decode(input)? },
             given: if input.remaining() == 0 { vec![] } else { Wire::decode(input)? },
             times: if input.remaining() == 0 { TimeIndex::default() } else { Wire::decode(input)? },
@@ -290,19 +285,15 @@ impl Wire for ShardCheckpoint {
     }
 }
 
-/// How many runs of trimmed positions a command forgets at most.
+/// Most runs that a command drops from memory below the trim point.
 const FORGOTTEN_AT_ONCE: usize = 1000;
 
-/// The directory that holds one for each log.
 const LOGS: &str = "logs";
 
-/// How the names of files with records end.
 const RECORDS_SUFFIX: &str = ".records";
 
-/// How the names of binding logs end.
 const BINDINGS_SUFFIX: &str = ".bindings";
 
-/// The directory of everything that a node keeps of a log besides its journal.
 fn log_directory(log: LogId) -> String {
     format!("{LOGS}/{:016x}", log.0)
 }
@@ -314,15 +305,14 @@ impl ShardStore {
         format!("{}/shard-{}", log_directory(log), shard.0)
     }
 
-    /// Which log a file belongs to, by its name, if it is one of a log's replicas or was put aside
-    /// from one.
+    /// The log that a file belongs to, by its name. `None` for other files.
     #[must_use]
     pub fn log_of(name: &str) -> Option<LogId> {
         let (log, _) = name.strip_prefix(LOGS)?.strip_prefix('/')?.split_once('/')?;
         u64::from_str_radix(log, 16).ok().map(LogId)
     }
 
-    /// Which shards of which logs have a store on the disk.
+    /// All shards with a store on the disk.
     ///
     /// # Errors
     /// If the disk fails.
@@ -331,7 +321,7 @@ impl ShardStore {
         for log in disk.list(LOGS)? {
             let Ok(id) = u64::from_str_radix(&log, 16).map(LogId) else { continue };
             for shard in disk.list(&format!("{LOGS}/{log}"))? {
-                // Others are not called like this: those that were set aside.
+                // Stores set aside do not parse.
                 let number = shard.strip_prefix("shard-").and_then(|number| number.parse().ok());
                 let shard = number.map(ShardId).filter(|shard| *shard != ShardId::NOBODY);
                 found.extend(shard.map(|shard| (id, shard)));
@@ -340,7 +330,7 @@ impl ShardStore {
         Ok(found)
     }
 
-    /// Whether there is any record in the store of a shard, readable or not.
+    /// Whether a shard's store has any record, readable or not.
     ///
     /// # Errors
     /// If the disk fails.
@@ -354,10 +344,10 @@ impl ShardStore {
         Ok(false)
     }
 
-    /// Opens the store in its [`ShardStore::directory`], or makes an empty one.
+    /// Opens the store in its [`ShardStore::directory`], or creates it.
     ///
     /// # Errors
-    /// If it is damaged, belongs to someone else, is of a newer format, or the disk fails.
+    /// If it is damaged, has another owner or a newer format, or if the disk fails.
     pub fn open(
         disk: Arc<dyn Disk>,
         log: LogId,
@@ -369,15 +359,14 @@ impl ShardStore {
         load::open(place, mode, options)
     }
 
-    /// Whether this is what [`ShardStore::checkpoint`] returned.
+    /// Whether [`ShardStore::checkpoint`] returned these bytes.
     #[must_use]
     pub fn is_checkpoint(state: &Bytes) -> bool {
         decode_one::<ShardCheckpoint>(state.clone())
             .is_ok_and(|found| (1..=crate::format::VERSION).contains(&found.version))
     }
 
-    /// Puts a store that cannot be opened, or is nobody's, out of the way, without removing
-    /// anything. Returns where it is, if there is anything.
+    /// Renames the directory of a damaged or orphaned store. Returns the new name.
     ///
     /// # Errors
     /// If the disk fails.
@@ -389,9 +378,8 @@ impl ShardStore {
         }
     }
 
-    /// Where what a shard's replica held is put when it is set aside, or what the sequencing
-    /// replica did. It goes with the log. `incarnation` tells it from what is set aside at another
-    /// time.
+    /// Directory for a shard store set aside, or with `None` for the sequencing replica's state. It
+    /// is deleted with the log. `incarnation` distinguishes repeated uses.
     #[must_use]
     pub fn aside(log: LogId, shard: Option<ShardId>, incarnation: u64) -> String {
         let role = shard
@@ -399,7 +387,7 @@ impl ShardStore {
         format!("{role}.damaged-{incarnation:016x}")
     }
 
-    /// Removes the store of one shard from the disk, if there is one.
+    /// Deletes a shard's store, if it exists.
     ///
     /// # Errors
     /// If the disk fails.
@@ -408,7 +396,7 @@ impl ShardStore {
         if disk.list(&log_directory(log))?.is_empty() { Self::destroy_all(disk, log) } else { Ok(()) }
     }
 
-    /// Removes the stores of all shards of a log from the disk, if there are any.
+    /// Deletes the stores of all shards of a log.
     ///
     /// # Errors
     /// If the disk fails.
@@ -416,7 +404,7 @@ impl ShardStore {
         disk.delete_dir(&log_directory(log))
     }
 
-    /// The state that a shard replica needs to go on.
+    /// The state with which the shard replica resumes.
     #[must_use]
     pub fn recovery(&self) -> ShardRecovery {
         let Remembered { memory, stable, missing, times } = self.contents.remembered.clone();
@@ -425,24 +413,22 @@ impl ShardStore {
         ShardRecovery { memory, stable, trim, missing, put, void, ends, times }
     }
 
-    /// How many entries it keeps in a block of what it holds in memory. To find or change one, it
-    /// may have to look at all entries of its block, of which there are twice as many at most.
+    /// Entries per in-memory block. An operation on one entry may visit its whole block, of at most
+    /// twice as many.
     pub const BLOCK_ENTRIES: usize = runs::BLOCK_ENTRIES;
 
-    /// How many entries of what it holds in memory the store has looked at since it was opened:
-    /// those that were found, those that were passed over in a block, and those of each block that
-    /// was unpacked or packed. Together with the bytes that it reads and writes that is its work,
-    /// of which no command has more because the log is long.
+    /// In-memory entries visited since the opening: found, skipped in a block, packed or unpacked.
+    /// No command may visit more because the log is long.
     #[must_use]
     pub fn visited(&self) -> u64 {
         self.contents.visited()
     }
 
-    /// Carries out a command. Executing one again is harmless, and writes nothing that is there.
+    /// Executes a command. Commands are idempotent; repeated ones write no record twice.
     ///
     /// # Errors
-    /// If there is no room, or the disk fails; the latter is final. Nothing of the command is
-    /// visible then, except that a trim point may have been raised.
+    /// If there is no room, or the disk fails; the latter is final. The command then has no visible
+    /// effect, but may have raised the trim point.
     pub fn execute(&mut self, command: &StorageCommand) -> Result<Kept, StoreError> {
         if let Some(cause) = &self.failure {
             return Err(StoreError::FailedEarlier(cause.clone()));
@@ -478,10 +464,9 @@ impl ShardStore {
         }
     }
 
-    /// A checkpoint of the store as of now, and the files to be synced before it counts
-    /// ([`sync_files`](crate::sync_files)); what is written to them meanwhile does no harm. With a
-    /// journal, the last checkpoint is durable when the next one is asked for, or the store does
-    /// not go on.
+    /// Takes a snapshot, and names the files to sync before it counts
+    /// ([`sync_files`](crate::sync_files)); they may grow meanwhile. With a journal, each
+    /// checkpoint must be durable before the next is taken.
     pub fn checkpoint(&mut self) -> (Bytes, Vec<String>) {
         if !self.removals.is_write_behind() {
             self.rewriting.note_checkpoint();
@@ -501,14 +486,12 @@ impl ShardStore {
         (encode_one(&checkpoint), self.take_unsynced())
     }
 
-    /// The files that were written since they were last named: what an orderly close, or a
-    /// background syncer at durability `memory`, has to sync.
+    /// Returns the files written since the last call, for a background sync or an orderly close.
     pub fn take_unsynced(&mut self) -> Vec<String> {
         std::mem::take(&mut self.unsynced).into_iter().collect()
     }
 
-    /// Seals the active segment and starts the next one if these records, or so many more bytes of
-    /// bindings, would make it too long.
+    /// Starts the next segment if the active one lacks room for these records and bindings.
     fn make_room(&mut self, parts: &[&[(RecordId, Record)]], binding_bytes: u64) -> Result<(), StoreError> {
         let bytes: u64 = parts.iter().map(|part| segment::records_bytes(part)).sum();
         let segment_bytes = self.segment_bytes();
@@ -531,8 +514,8 @@ impl ShardStore {
         Ok(())
     }
 
-    /// Writes records at the end of the active segment, in stretches of at most `most` bytes or one
-    /// record. They count once the returned end is committed.
+    /// Writes records to the active segment, in stretches of at most `most` bytes or one record.
+    /// They count once the returned end is committed.
     fn write(
         &mut self,
         parts: &[&[(RecordId, Record)]],
@@ -546,8 +529,7 @@ impl ShardStore {
         Ok((written, appended))
     }
 
-    /// Writes entries at the end of the active binding log. When they are there, they count, and
-    /// with them the records that they are about. Without any, nothing happens.
+    /// Appends entries to the active binding log and applies them; this commits `records`.
     fn note(&mut self, bindings: Vec<Binding>, records: Option<Appended>) -> Result<(), StoreError> {
         if bindings.is_empty() {
             return Ok(());
@@ -581,10 +563,9 @@ impl ShardStore {
         Ok(Kept::Command)
     }
 
-    /// Raises the trim point. The journal is told of one that is not above it, too: the file that
-    /// holds it may not be durable yet.
+    /// The journal keeps a repeated trim too: the trim file may not be durable yet.
     fn trim_below(&mut self, position: Position) -> Result<Kept, StoreError> {
-        // The same again, as what keeps a segment may have gone since.
+        // A segment may have become superfluous since.
         if position >= self.trim.position() {
             self.raise_trim(position)?;
             self.forgot_trimmed = false;
@@ -592,20 +573,17 @@ impl ShardStore {
         Ok(Kept::Command)
     }
 
-    /// Raises the trim point, and finds the oldest segments of which nothing is needed. With a
-    /// journal they are given up at once: a replica that loses what made ids final hears of it
-    /// again. Without one, a power cut may lose that and leave the trim point, so it is synced
-    /// before ([`ShardStore::next_removal`]).
+    /// Raises the trim point and abandons superfluous segments. With a journal at once: a replica
+    /// that loses the reason in a crash receives it again. Without one, a power loss could keep the
+    /// trim file and lose the reason, so the reason is synced first ([`ShardStore::next_removal`]).
     fn raise_trim(&mut self, position: Position) -> Result<(), StoreError> {
         let dead_to = self.removals.dead_to().max(self.contents.dead_to(self.active.number, position));
         let first_segment = if self.removals.is_write_behind() { self.trim.first_segment() } else { dead_to };
         self.give_up_below(first_segment, position)?;
-        // Now that the trim point says what of them is not needed.
         self.removals.note_dead(dead_to);
         Ok(())
     }
 
-    /// Raises the trim point, and gives up the segments below one.
     fn give_up_below(&mut self, first_segment: u32, position: Position) -> Result<(), StoreError> {
         let given_up = self.trim.first_segment()..first_segment;
         self.trim.raise(&self.place, position, first_segment)?;
@@ -619,9 +597,8 @@ impl ShardStore {
         Ok(())
     }
 
-    /// Whether there are files of which nothing is needed, or that have to be synced before others
-    /// can go. If [`ShardStore::next_removal`] has just returned nothing, the disk has no room for
-    /// the segment that takes the place of a trimmed one.
+    /// Whether there are files to delete, or to sync first. If [`ShardStore::next_removal`] has
+    /// just returned `None`, the disk lacks room for the successor of a trimmed active segment.
     #[must_use]
     pub fn has_removal(&self) -> bool {
         self.removals.has_next(&self.trim, &self.rewriting)
@@ -629,16 +606,15 @@ impl ShardStore {
             || leaving::has_dead(self)
     }
 
-    /// The files that are to be deleted next, a few at a time. When that is done,
-    /// [`ShardStore::removed`] is to be called. A removal that never was, or that a crash ended, is
-    /// repeated by the next incarnation of the store.
+    /// The next few files to delete. The caller then calls [`ShardStore::removed`]. A lost removal
+    /// is repeated after the next opening.
     #[must_use]
     pub fn next_removal(&mut self) -> Option<Removal> {
         leaving::give_up_trimmed(self);
         self.removals.next(&self.trim, &self.rewriting, &self.place, &self.unsynced)
     }
 
-    /// The removal that [`ShardStore::next_removal`] named last is done.
+    /// Reports that the last removal is done.
     pub fn removed(&mut self) {
         if let Some(Synced { written_to, dead_to }) = self.removals.done() {
             self.rewriting.note_synced(written_to);
@@ -647,14 +623,14 @@ impl ShardStore {
     }
 }
 
-/// Adds an id that is almost always there already.
+/// Avoids an allocation when the name is known.
 fn mark(unsynced: &mut BTreeSet<String>, name: &str) {
     if !unsynced.contains(name) {
         unsynced.insert(name.to_owned());
     }
 }
 
-/// The parts of `0..count` that are in `held`, and those that are not, in order.
+/// Splits `0..count` into ranges in and outside of `held`.
 fn stretches(count: u64, held: &BTreeSet<u64>) -> impl Iterator<Item = (Range<u64>, bool)> + use<> {
     let mut parts: Vec<(Range<u64>, bool)> = vec![];
     let mut next = 0;
@@ -691,13 +667,11 @@ impl Place {
         [self.records_file(segment), self.bindings_file(segment)]
     }
 
-    /// Also the one that may have taken the place of another.
     fn all_files(&self, segment: u32) -> [String; 3] {
         [self.records_file(segment), self.bindings_file(segment), self.packed_file(segment)]
     }
 
-    /// How many bytes each of these files has: 0 if it is not there, as one that is being replaced
-    /// may be gone.
+    /// Lengths in bytes; 0 for a missing file, such as a replaced log.
     fn all_lens(&self, segment: u32) -> [u64; 3] {
         self.all_files(segment).map(|name| self.disk.len(&name).unwrap_or_default())
     }

@@ -1,13 +1,13 @@
-//! Files of every released format version open for ever, and hold what was put into them.
+//! Files of every released format version open forever, with their contents.
 //!
-//! `golden/vN` holds the files of a node: a journal with a checkpoint, and the store of one shard
-//! that the checkpoint speaks of; `golden/vN-names` those of a log whose records are ordered after
-//! they were put; and `golden/v2-packed` the first once binding logs were rewritten, which the
-//! first version did not do; and `golden/v6-times` the first with marks of time, which begin with
-//! that version. A new format version gets new directories and leaves the old ones alone: raise the
-//! version in `format.rs`, add it to [`VERSIONS`], and run `SERIATIM_GOLDEN=write cargo test -p
-//! seriatim-store --test golden` once. It never overwrites files that exist: remove a directory
-//! that was not released yet to have it written again.
+//! - `golden/vN`: a node's journal, and the shard store that its checkpoint covers
+//! - `golden/vN-names`: the same for records that are put and then ordered
+//! - `golden/v2-packed`: `v2` with rewritten binding logs, which version 1 lacks
+//! - `golden/v6-times`: `v6` with time marks, which earlier versions lack
+//!
+//! To add a format version: raise the version in `format.rs`, add it to [`VERSIONS`], and run
+//! `SERIATIM_GOLDEN=write cargo test -p seriatim-store --test golden` once. It never overwrites
+//! files: to rewrite an unreleased version, remove its directory.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "golden files are real files")]
 
 use std::fs;
@@ -71,7 +71,7 @@ fn memory() -> HardState {
     HardState { incarnation: Incarnation(77), config, claim, view: None, history }
 }
 
-/// The commands before the checkpoint, and after it.
+/// Commands before and after the checkpoint.
 type Commands = (Vec<StorageCommand>, Vec<StorageCommand>);
 
 fn commands() -> Commands {
@@ -85,7 +85,7 @@ fn commands() -> Commands {
     (before, vec![bind(4, 65, 105..110), StorageCommand::Stable(Position(65))])
 }
 
-/// The number of the record at each position.
+/// Position and record number.
 fn expected() -> Vec<(u64, u64)> {
     (7..60).map(|n| (n, n)).chain((60..70).map(|n| (n, n + 40))).collect()
 }
@@ -100,7 +100,7 @@ fn write(directory: &Path, (before, after): Commands, checkpoints_before: usize)
         store.execute(command).unwrap();
     }
     for _ in 0..checkpoints_before {
-        // Logs are rewritten with each command, and count when a later checkpoint is durable.
+        // Commands rewrite logs, which become valid when a later checkpoint is durable.
         for _ in 0..100 {
             store.execute(&StorageCommand::Trim(Position(0))).unwrap();
         }
@@ -112,7 +112,7 @@ fn write(directory: &Path, (before, after): Commands, checkpoints_before: usize)
     }
     journal.append(SEQUENCER, &[Bytes::from_static(b"before")]);
     let id = journal.begin_checkpoint();
-    // An entry that its snapshot holds is not executed again.
+    // The snapshot covers this entry: it is not executed again.
     journal.append(SHARD_ROLE, &[encode_one(&before[0])]);
     let (checkpoint, files) = store.checkpoint();
     sync_files(&disk, &files).unwrap();
@@ -159,7 +159,7 @@ fn check_content(store: &ShardStore) {
     }
 }
 
-/// The same, with what tells which position was reached when.
+/// The same with time marks.
 fn timed_commands() -> Commands {
     let (mut before, mut after) = commands();
     let mark = |marks: &[u64], whole| {
@@ -180,7 +180,7 @@ fn time_mark(position: u64) -> TimeMark {
 
 fn check_times(store: &ShardStore) {
     check_content(store);
-    // Marks that only tell of trimmed positions are forgotten.
+    // Marks of trimmed positions are dropped.
     assert_eq!(store.recovery().times.marks(), [5, 30, 55, 62].map(time_mark));
 }
 
@@ -296,7 +296,6 @@ fn files_with_names_of_all_versions_open() {
     }
 }
 
-/// The version in a file's header.
 fn version_of(disk: &MemoryDisk, name: &str) -> u8 {
     disk.content(name).unwrap()[8]
 }
@@ -358,7 +357,7 @@ fn check_files(
     check_after_power_cuts(&disk, check);
 }
 
-/// The changes that an opening made to the files, such as to go on in a new one, may be lost.
+/// A power cut may lose the changes made by an opening, such as a new file.
 fn check_after_power_cuts(disk: &MemoryDisk, check: impl Fn(&ShardStore)) {
     sync_files(disk, &disk.files()).unwrap();
     for seed in 0..100 {

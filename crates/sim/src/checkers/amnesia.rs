@@ -1,4 +1,4 @@
-//! Only those incarnations of replicas that a registered view names speak for it.
+//! Only incarnations named by a registered view act as its members.
 
 use super::Finding;
 use crate::history::History;

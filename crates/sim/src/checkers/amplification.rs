@@ -1,15 +1,14 @@
-//! Nodes write and send each accepted record a bounded number of times, view changes included: only
-//! records that were in doubt are sent or written again, once.
+//! Nodes write and send each accepted record a bounded number of times. A view change repeats only
+//! records in doubt, once.
 
 use super::Finding;
 use crate::history::{History, Load, Outcome};
 
-/// How many times as much as the least possible.
+/// Allowed multiple of the least possible bytes.
 const TIMES: u64 = 2;
-/// The cost of each record besides its bytes, on each disk and each way, in bytes: names,
-/// positions, framing, and messages that carry no record.
+/// Bytes per copy besides the payload: ids, positions, framing, other messages.
 const OVERHEAD: u64 = 150;
-/// The bytes that a node writes and sends in a second, whatever clients ask for.
+/// Bytes that a node writes and sends per second without load.
 const IDLE: u64 = 50_000;
 
 pub(super) fn check(history: &History) -> Finding {
@@ -20,12 +19,12 @@ pub(super) fn check(history: &History) -> Finding {
     let whole = if config.order.keeps_records() { u64::from(config.sequencers) } else { 0 };
     let replicas = u64::from(config.replicas);
     within(load, "written", load.costs.disk_bytes, accepted, whole + 2 * replicas)?;
-    // From the leader to every replica of the shard where clients do not put them there themselves.
+    // The leader sends a record to every replica, unless clients put it there themselves.
     within(load, "sent", load.costs.sent_bytes, accepted, replicas)
 }
 
 fn within(load: &Load, what: &str, bytes: u64, accepted: u64, copies: u64) -> Finding {
-    // Each view change may send and write again what was on its way.
+    // Each view change may repeat the records in flight.
     let views = load.last_view.0.saturating_sub(load.view.0) * load.ring_bytes;
     let seconds = (load.ended - load.began).as_secs() + 2;
     let least =

@@ -1,5 +1,5 @@
-//! No append is in the log twice, under whatever name, also if it was appended again after its name
-//! became a no-op; and none that was refused is there.
+//! No append is in the log twice, under any id, even if it was appended again after its id became a
+//! no-op. No refused append is in the log.
 
 use std::collections::BTreeMap;
 

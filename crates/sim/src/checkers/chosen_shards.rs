@@ -1,5 +1,5 @@
-//! A subscription to chosen shards has, below the bound up to which it says to have everything,
-//! each record of these shards that any reader saw, and no other.
+//! A subscription to chosen shards has, below its bound, exactly those records of the shards that
+//! any reader saw.
 
 use std::collections::BTreeMap;
 
@@ -43,10 +43,10 @@ fn has_no_other(
 ) -> Finding {
     for (at, id) in chosen.given.range(..chosen.upto) {
         let is_foreign = match seen.get(at) {
-            // A reader of the whole log does not know which shard has what it saw.
+            // A reader of the whole log does not know the shard of a position.
             Some(seen) if !history.owners.contains_key(at) => seen.id != *id,
             Some(seen) => seen.id != *id || !history.wants(&chosen.wanted, *at, seen),
-            // Perhaps no other reader had it before it was trimmed.
+            // It may have been trimmed before another reader got it.
             None => *at >= trim,
         };
         if is_foreign && !history.excuse(Excuse::Overwritten, history.may_be_gone(*at)) {

@@ -1,5 +1,5 @@
-//! A subscription that takes predictions was told, below a bound that it was told to be confirmed,
-//! what the log has there, and all of it; and all of that was final at that moment.
+//! Below a confirmed bound, a subscription with predictions got exactly the log's records, and all
+//! of them were final at that moment.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::history::{End, Foretelling, History, Moment, Speculation};
 
 pub(super) fn check(history: &History) -> Finding {
     if history.accepted.is_some() {
-        // An operator may give up what was final.
+        // An operator may give up final records.
         return Ok(());
     }
     history.speculations.iter().try_for_each(|speculation| follow(history, speculation))
@@ -44,7 +44,8 @@ fn follow(history: &History, speculation: &Speculation) -> Finding {
     Ok(())
 }
 
-/// Where shards write at positions that they are told, each of them knows for itself what is final.
+/// Where shards write at given positions, each shard decides alone which of its positions are
+/// final.
 fn were_committed(
     history: &History,
     at: Moment,

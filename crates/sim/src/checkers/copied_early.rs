@@ -1,6 +1,4 @@
-//! An absence copies nothing: a replica that stands in for a node copies the shard only when the
-//! node has been away for longer than a replica may be. Where nodes are drained, others take over
-//! from them at once.
+//! A spare copies the shard only after the allowed absence. Drained nodes are replaced at once.
 
 use super::Finding;
 use crate::history::History;

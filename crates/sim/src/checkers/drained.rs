@@ -1,5 +1,5 @@
-//! When a log does without a node that is drained, as many others as it is to have hold everything:
-//! stopping that node for good costs no redundancy.
+//! When a log excludes a drained node, its full number of replicas hold everything: stopping the
+//! node costs no redundancy.
 
 use super::Finding;
 use crate::history::History;

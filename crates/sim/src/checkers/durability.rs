@@ -1,6 +1,5 @@
-//! Every acknowledged append is in the log at the end, or was there and lies below the trim point.
-//! What limits trimmed nobody may have seen: then there are as many positions of which nobody saw
-//! anything.
+//! Every acknowledged append is in the log at the end, or below the trim point. Limits may trim
+//! unread records: then as many trimmed positions were never read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,11 +11,10 @@ use crate::history::{End, History, Outcome};
 use crate::operator::Acceptance;
 
 pub(super) fn check(history: &History) -> Finding {
-    // A log that is unavailable shows only what was stable.
     let End::AtRest { trim, tail } = history.end else { return Ok(()) };
     let positions = history.positions();
     let mut there: BTreeMap<usize, u32> = BTreeMap::new();
-    // An append may be in the log again after an accepted loss, although it was not lost itself.
+    // After an accepted loss the log may hold an append again that was not lost.
     let mut certain: BTreeMap<usize, u32> = BTreeMap::new();
     for (position, (_, append)) in &history.last {
         if let Some(append) = append.filter(|_| *position >= trim && *position < tail) {
@@ -31,7 +29,7 @@ pub(super) fn check(history: &History) -> Finding {
             continue;
         }
         let position = positions.get(&index);
-        // An acknowledgement may come late, for what was lost before.
+        // An acknowledgement from before the loss may arrive late.
         let is_older = |loss: &Acceptance| loss.done.is_none_or(|done| append.invoked < done);
         let was_lost = history.accepted.as_ref().is_some_and(is_older);
         let is_again = was_lost && certain.get(&index) == Some(&1);
@@ -57,7 +55,6 @@ pub(super) fn check(history: &History) -> Finding {
     Ok(())
 }
 
-/// How many positions limits trimmed that nobody had read.
 fn unseen_below(history: &History, trim: Position) -> u64 {
     if history.retained.is_empty() {
         return 0;

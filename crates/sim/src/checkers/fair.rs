@@ -1,13 +1,12 @@
-//! A log of which little is asked does not wait for what others are asked for: its appends take no
-//! longer than the cluster does for what a single sequencing replica holds of another log, which is
-//! far less than clients of that wait for.
+//! A log with little load is independent of a loaded one: its appends take no longer than the
+//! cluster needs for one ring of the loaded log, far less than that log's own appends take.
 
 use super::Finding;
 use crate::history::History;
 
 pub(super) fn check(history: &History) -> Finding {
     let (Some(load), Some(second)) = (&history.load, &history.second) else { return Ok(()) };
-    // In a chain one replica writes after the other.
+    // In a chain the replicas write one after the other.
     let writes = if history.config.order.places_first() { history.config.replicas } else { 1 };
     let most = load.capacity.time_for(&history.config, load.record_bytes, load.ring_bytes) * writes;
     let is_late =

@@ -1,5 +1,4 @@
-//! Where the positions of records are given in advance, a cut has what its window says, and a
-//! primary predicts that: the slots of a window are written down one after the other, and compared.
+//! Where positions are given in advance, cuts and predictions match the slots of their window.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +27,7 @@ pub(super) fn check(history: &History) -> Finding {
     Ok(())
 }
 
-/// Each window begins where the one before ends, at positions and in local logs.
+/// Each window begins where the previous one ends, in positions and in local logs.
 fn follow_each_other(slots: &Slots, view: ViewNumber) -> Finding {
     let of_view: Vec<_> =
         slots.windows.range((view, 0)..=(view, u32::MAX)).map(|(_, window)| window).collect();
@@ -41,7 +40,7 @@ fn follow_each_other(slots: &Slots, view: ViewNumber) -> Finding {
             return Err(format!("in view {view}, {before:?} ends at {last:?}, and {window:?} follows"));
         }
         for (shard, _, index) in &window.shares {
-            // One that had no turns in between goes on where it is.
+            // A shard without turns in the previous window keeps its index.
             let had_turns = before.shares.iter().any(|(before, ..)| before == shard);
             let own = all.values().rev().find(|(of, _)| of == shard).filter(|_| had_turns);
             if own.is_some_and(|(_, last)| last + 1 != *index) {
@@ -52,7 +51,6 @@ fn follow_each_other(slots: &Slots, view: ViewNumber) -> Finding {
     Ok(())
 }
 
-/// The end of what was told of a view.
 fn end_of(slots: &Slots, view: ViewNumber) -> Position {
     let cuts = slots.cuts.range((view, Position::ZERO)..=(view, Position(u64::MAX)));
     let cuts = cuts.map(|((_, first), runs)| *first + runs.iter().map(|run| run.ids.count).sum::<u64>());
@@ -61,7 +59,7 @@ fn end_of(slots: &Slots, view: ViewNumber) -> Position {
     cuts.chain(predicted).max().unwrap_or_default()
 }
 
-/// Each cut gives each slot to the name that its shard's local log has there, or to nobody.
+/// Each cut gives each slot to the id at that index of the shard's local log, or leaves it empty.
 fn are_as_foretold(slots: &Slots, view: ViewNumber, of_view: &SlotsOfView) -> Finding {
     for ((_, first), runs) in slots.cuts.range((view, Position::ZERO)..=(view, Position(u64::MAX))) {
         let mut position = *first;
@@ -80,7 +78,7 @@ fn are_as_foretold(slots: &Slots, view: ViewNumber, of_view: &SlotsOfView) -> Fi
                     (Some((shard, _)), Some(name)) => {
                         name == id && (run.shard == *shard || run.shard == ShardId::NOBODY)
                     }
-                    // Nobody was told the window, or the name.
+                    // The window or the id is unknown.
                     (None, _) => slots.has_no_turn(view, position),
                     (Some(_), None) => true,
                 };
@@ -97,7 +95,7 @@ fn are_as_foretold(slots: &Slots, view: ViewNumber, of_view: &SlotsOfView) -> Fi
     Ok(())
 }
 
-/// Each prediction is of a slot of its shard, and of the name that is there.
+/// Each prediction names a slot of its shard and the id at that index.
 fn are_foretold_there(slots: &Slots, view: ViewNumber, of_view: &SlotsOfView) -> Finding {
     for prediction in slots.predictions.iter().filter(|prediction| prediction.view == view) {
         let shard = prediction.shard;

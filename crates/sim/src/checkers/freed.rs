@@ -1,4 +1,4 @@
-//! A log that is trimmed to its tail gives back the room that its records took.
+//! A log trimmed to its tail frees the disk space of its records.
 
 use super::Finding;
 use crate::history::History;

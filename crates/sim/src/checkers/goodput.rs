@@ -1,7 +1,6 @@
-//! More load than there is capacity slows a log down, and no more: while it lasts, at least half of
-//! what the slowest disk, processor or link could take becomes stable. Where a second log is
-//! appended to less waits for each journal, for its sake, and a disk that stands still for longer
-//! than that takes has nothing to do: two fifths are enough then.
+//! Under overload at least half of the capacity of the slowest disk, processor or link becomes
+//! stable. Beside a second log two fifths suffice: for its sake less waits for each journal, so
+//! that long pauses leave a disk idle.
 
 use super::Finding;
 use crate::history::{History, Outcome};

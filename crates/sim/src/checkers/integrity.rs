@@ -1,4 +1,4 @@
-//! A record that is read is one that was appended, under the name that its client was told.
+//! Every record read was appended, under the id that its client received.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,7 @@ use crate::excuses::Excuse;
 use crate::history::{History, Moment};
 
 pub(super) fn check(history: &History) -> Finding {
-    // How many appends of an application came before number 0 of a session: an application that is
-    // restarted may go on in another one.
+    // Appends of an application before number 0 of a session: it may restart in another session.
     let mut earlier = BTreeMap::new();
     for append in &history.appends {
         if append.ids.len() > 1 {
@@ -19,7 +18,7 @@ pub(super) fn check(history: &History) -> Finding {
                 append.payload, append.ids
             ));
         }
-        // In one session every record that is appended again moves those after it up.
+        // In one session each resubmission raises the numbers of later appends.
         let mut is_right = |id: &RecordId| {
             if history.unordered {
                 return id.number >= append.number + u64::from(append.again);
@@ -38,7 +37,7 @@ pub(super) fn check(history: &History) -> Finding {
     }
     for seen in &history.observations {
         if seen.is_void {
-            // Other checkers judge whose name it was: no acknowledged append is missing.
+            // Other checkers find out whose id it was: no acknowledged append is missing.
             continue;
         }
         let Some(append) = seen.append else {

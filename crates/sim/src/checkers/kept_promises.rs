@@ -1,5 +1,5 @@
-//! A replica that answered a seal or a fence confirms nothing of an older view any more, and
-//! remembers that in all of its incarnation.
+//! A replica that answered a seal or a fence confirms nothing of older views, throughout its
+//! incarnation.
 
 use super::Finding;
 use crate::history::History;

@@ -1,5 +1,4 @@
-//! A log that nothing disturbs keeps to its limits in the end; and marks of time reach all that is
-//! final.
+//! An undisturbed log is within its limits in the end, and time marks cover all final records.
 
 use super::Finding;
 use crate::history::History;

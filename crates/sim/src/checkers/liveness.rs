@@ -1,6 +1,5 @@
-//! Once nothing goes wrong any more, everything comes to an end in bounded time: each append is
-//! acknowledged, each question answered, each member takes part, everything is readable. A log that
-//! lost more than it can bear says so instead.
+//! After the last fault everything completes in bounded time: appends, questions, membership,
+//! reads. A log that lost more than it can bear reports that.
 
 use super::Finding;
 use crate::excuses::Excuse;

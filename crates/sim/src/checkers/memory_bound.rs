@@ -1,12 +1,10 @@
-//! Nodes hold a bounded amount in memory, whatever clients send: rings, queues, bytes that were not
-//! taken yet, and bytes that wait for the journal.
+//! Nodes hold bounded memory under any load.
 
 use super::Finding;
 use crate::history::History;
 
-/// How many times what a sequencing replica holds at most a cluster may hold in memory. A ring of
-/// 64 MiB and 768 MiB for three nodes are twelve; two more are what was seen here, where rings are
-/// a thousandth and messages are not.
+/// Memory of three nodes, in rings. A ring of 64 MiB and 768 MiB for three nodes make twelve. Two
+/// more were measured here, since rings are a thousandth of that size, but messages are not.
 const RINGS: u64 = 14;
 
 pub(super) fn check(history: &History) -> Finding {

@@ -1,5 +1,5 @@
-//! A subscription that still runs at the end has the records of the log up to its position, and no
-//! others, also where an operator accepted a loss and other records got the positions of lost ones.
+//! A subscription that runs at the end has exactly the log's records below its position, even after
+//! an accepted loss gave positions of lost records to others.
 
 use seriatim_model::{Position, RecordId};
 
@@ -23,7 +23,7 @@ fn has_the_log(history: &History, chosen: &Chosen, trim: Position) -> Finding {
         }
     }
     for (at, given) in chosen.given.range(trim..upto) {
-        // A gap of a shard lies where the log has no record.
+        // In a shard's gap the log has no record.
         let there = history.last.get(at).map(|(id, _)| id);
         if there.is_some_and(|id| id != given) {
             return Err(objection(chosen, *at, Some(given), there));

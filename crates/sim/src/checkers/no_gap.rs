@@ -1,7 +1,6 @@
-//! A shard gives out each of its positions: an answer for a range holds all of the shard's
-//! positions in that range, in order, and no others. A position that anybody calls empty is never
-//! given out. A subscription delivers one position after the other, and so does a read of the whole
-//! log. A client that is told which shard has a position is told the truth.
+//! A shard's answer for a range holds exactly its positions there, in order. An empty position
+//! never has a record. Subscriptions and reads of the whole log deliver every position in order.
+//! The reported shard of a position owns it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,8 +16,7 @@ pub(super) fn check(history: &History) -> Finding {
     }
     if history.config.order.places_by_position() {
         let placement = history.placement();
-        // The shard that had a position which was given again later may not be the one to have it
-        // now.
+        // A position given again after a loss may belong to another shard.
         let last = |served: &Served| Position(served.upto.0.saturating_sub(1));
         let was_lost = |served: &Served| history.was_lost(last(served), served.at, Moment::MAX);
         history.served.iter().try_for_each(|served| {
@@ -35,8 +33,7 @@ pub(super) fn check(history: &History) -> Finding {
     stays_empty(history, &empty)?;
     delivered_in_order(history, &empty)?;
     let End::AtRest { trim, tail } = history.end else { return Ok(()) };
-    // The record at a position counts, also if the position was empty until an operator accepted a
-    // loss.
+    // A record counts even if its position was empty before an operator accepted a loss.
     let pass = |mut position: Position, end: Position| {
         let is_passed =
             |position| empty.has(position) || history.excuse(Excuse::Gap, history.is_in_gap(position));
@@ -60,9 +57,8 @@ pub(super) fn check(history: &History) -> Finding {
     Ok(())
 }
 
-/// The positions that readers were told are empty.
 struct Empty {
-    /// In order, and none touches another.
+    /// In order, none adjacent to another.
     spans: Vec<Span>,
 }
 
@@ -81,7 +77,6 @@ impl Empty {
         Self { spans }
     }
 
-    /// The first position from this one on that is not empty.
     fn pass(&self, position: Position) -> Position {
         let next = self.spans.partition_point(|span| span.end() <= position);
         self.spans.get(next).filter(|span| span.contains(position)).map_or(position, |span| span.end())
@@ -92,7 +87,7 @@ impl Empty {
     }
 }
 
-/// An answer calls positions empty in its own range, and none of them was ever given out.
+/// Empty positions lie within the answer's range, and none of them ever had a record.
 fn stays_empty(history: &History, empty: &Empty) -> Finding {
     for served in &history.served {
         let is_outside = |span: &&Span| span.first < served.from || span.end() > served.upto;
@@ -115,8 +110,7 @@ fn stays_empty(history: &History, empty: &Empty) -> Finding {
     Ok(())
 }
 
-/// A reader of the whole log gets every position but the no-ops and the empty ones, one after the
-/// other.
+/// A reader of the whole log gets every position in order, except no-ops and empty ones.
 fn delivered_in_order(history: &History, empty: &Empty) -> Finding {
     let end = match history.end {
         End::AtRest { trim, .. } => trim,
@@ -125,7 +119,7 @@ fn delivered_in_order(history: &History, empty: &Empty) -> Finding {
     let voids = history.observations.iter().filter(|seen| seen.is_void).map(|seen| seen.position);
     let voids: BTreeSet<Position> = voids.collect();
     let may_be_void = |position: Position| {
-        // No reader can look any more at a position that is trimmed or was given up.
+        // Readers cannot check a trimmed or abandoned position any more.
         let is_gone = position < end || history.may_be_gone(position);
         let may_have_voids = !history.config.order.keeps_records();
         voids.contains(&position) || empty.has(position) || may_have_voids && is_gone
@@ -154,7 +148,6 @@ fn delivered_in_order(history: &History, empty: &Empty) -> Finding {
     Ok(())
 }
 
-/// Which shard gave out which position.
 fn owners(history: &History) -> Result<BTreeMap<Position, ShardId>, String> {
     let mut owners = BTreeMap::new();
     for served in &history.served {
@@ -172,12 +165,12 @@ fn owners(history: &History) -> Result<BTreeMap<Position, ShardId>, String> {
     Ok(owners)
 }
 
-/// An answer holds every position that its shard ever gave out, in order.
+/// An answer holds every position that its shard ever served in the range, in order.
 fn gave_its_own(history: &History, owners: &BTreeMap<Position, ShardId>, served: &Served) -> Finding {
     let range = owners.range(served.from..served.upto.max(served.from));
     let own = range.filter(|(_, owner)| **owner == served.shard).map(|(position, _)| *position);
     let given = history.observations[served.records.clone()].iter().map(|seen| seen.position);
-    // A lost record may have been given out before, or by another shard.
+    // A lost record may have been served before, or by another shard.
     let is_certain = |position: &Position| !history.may_be_gone(*position);
     let is_excused = || own.clone().filter(is_certain).eq(given.clone().filter(is_certain));
     match own.clone().eq(given.clone()) || history.excuse(Excuse::Disowned, is_excused()) {
@@ -194,7 +187,7 @@ fn gave_its_own(history: &History, owners: &BTreeMap<Position, ShardId>, served:
     }
 }
 
-/// No shard but the one that is said to have a position ever gave it out.
+/// Only the reported owner of a position ever served it.
 fn is_true(history: &History, owners: &BTreeMap<Position, ShardId>, told: &MapTold) -> Finding {
     let mut first = told.from;
     for owned in &told.owned {

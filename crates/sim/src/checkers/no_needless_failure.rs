@@ -1,5 +1,5 @@
-//! Load is no reason to refuse, and neither is the death of a node: as long as nothing else fails
-//! and connections of clients stand, every append is in the log, at the first attempt.
+//! While only nodes fail and clients stay connected, every append is in the log at the first
+//! attempt, under any load.
 
 use super::Finding;
 use crate::history::{Append, History, Load, Outcome};

@@ -1,5 +1,5 @@
-//! A record that a shard's replicas have durably when a view ends, and keep into the next, is in
-//! the log when that begins: its client need not submit it again.
+//! A record durable on a shard's replicas when a view ends, and kept into the next view, is in the
+//! log when that starts: its client need not submit it again.
 
 use std::collections::BTreeMap;
 
@@ -19,11 +19,11 @@ pub(super) fn check(history: &History) -> Finding {
         let kept = of_session.get(&id.session).into_iter().flatten();
         let had = kept.filter(|kept| kept.ids.first <= id.number && id.number < kept.ids.end());
         let again = had.into_iter().find(|kept| *position >= kept.start);
-        // Its place below the view's start was one of those that an operator gave up.
+        // An operator gave up its position below the view's start.
         let is_lost =
             |kept: &Kept| kept.start > Position::ZERO && history.may_be_gone(Position(kept.start.0 - 1));
-        // The record is there, and here once more: with the memory that an operator gave up went
-        // the duplicate filter.
+        // The record is in the log twice: the duplicate filter was lost with the memory that an
+        // operator gave up.
         let is_again = |kept: &Kept| {
             let mut below = history.last.range(..kept.start);
             history.may_be_again(*position, Moment::MAX)

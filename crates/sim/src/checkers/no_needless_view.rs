@@ -1,5 +1,5 @@
-//! A busy node is not a dead one: as long as nothing fails, no load and no slow disk changes a
-//! view, or makes anybody try.
+//! Busy nodes are not suspected: while nothing fails, no load and no slow disk changes a view or
+//! makes a node claim one.
 
 use super::Finding;
 use crate::history::History;

@@ -1,7 +1,6 @@
-//! Nothing is given out before it is final. A position is final when it lies below the start of a
-//! registered view, or when every sequencing replica of a registered view has ordered it; in a log
-//! that is ordered first, when every replica of its shard has it and all positions of the shard
-//! below.
+//! Only final positions are served: below the start of a registered view, or ordered by all of its
+//! sequencing replicas. In a log that is ordered first: written by all replicas of the shard, with
+//! all its lower positions.
 
 use super::Finding;
 use crate::history::History;

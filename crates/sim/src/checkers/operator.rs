@@ -1,6 +1,5 @@
-//! An operator is told nothing that is not so: a log's status says of no replica that it has what
-//! it has not, and counts each once; the view with which a log is said to go on is one that the
-//! register has; and of what nodes know of the log it is told the newest.
+//! The operator gets true answers: a status counts each replica once and credits it only with its
+//! records; reported views are registered; reported entries are the newest.
 
 use seriatim_model::ViewNumber;
 use seriatim_protocol::control::LogEntry;
@@ -70,7 +69,6 @@ fn check_known(
     }
 }
 
-/// The view that a text begins with.
 fn named(text: &str) -> Option<ViewNumber> {
     let number = text.strip_prefix("view ")?.split_whitespace().next()?;
     number.parse().ok().map(ViewNumber)

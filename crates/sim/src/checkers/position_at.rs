@@ -1,5 +1,5 @@
-//! Nothing that was appended at a time that is asked for, or later, lies below the answer:
-//! everything below it was final before, by the true time and as far as clocks were behind.
+//! No record appended at or after the given time lies below the answer: lower positions were final
+//! before, by true time plus the lag of clocks.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::Finding;
 use crate::history::{History, Sought};
 use crate::operator::Told;
 
-/// The error of clocks that show whole milliseconds.
+/// Error of clocks with millisecond resolution.
 const MILLIS: u64 = 3;
 
 pub(super) fn check(history: &History) -> Finding {

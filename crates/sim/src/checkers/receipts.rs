@@ -1,5 +1,5 @@
-//! Where records get their positions first, every receipt has a position, and that is where the
-//! record is read.
+//! Where records get their positions first, every receipt has the position at which the record is
+//! read.
 
 use super::Finding;
 use crate::excuses::Excuse;

@@ -1,13 +1,11 @@
-//! A second after a load has ended, or as soon after that as what is on its way can be done with,
-//! everything that was asked for is acknowledged or refused. A view change may bring over what the
-//! sequencing replicas held, once more.
+//! All appends have an outcome one second after the load, plus the time for the work in flight and,
+//! per fault, one ring: a view change may repeat it.
 
 use std::time::Duration;
 
 use super::Finding;
 use crate::history::History;
 
-/// How long it may take beyond what the work takes.
 const WITHIN: Duration = Duration::from_secs(1);
 
 pub(super) fn check(history: &History) -> Finding {

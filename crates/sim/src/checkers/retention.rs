@@ -1,8 +1,6 @@
-//! Limits trim nothing that is younger than they allow, by the true time, and nothing that is not
-//! final.
+//! Limits trim no record younger than the limit in true time, and none that is not final.
 //!
-//! The slack that is stated: a record may go when ten elevenths of its age have truly passed; and
-//! by a limit of bytes when what is kept and one part of a segment of each shard are more than it.
+//! The slack: ten elevenths of the age, and one part of a segment per shard.
 
 use std::time::Duration;
 
@@ -12,12 +10,12 @@ use seriatim_model::{Position, Retention, Time};
 use super::Finding;
 use crate::history::{History, Retained};
 
-/// For how long limits may still be applied that were changed: whoever applies them asked before.
+/// Limits apply for this long after their change: the node read them before.
 const APPLIED_LATE: Duration = Duration::from_secs(5);
-/// The bytes that go with the last position that has to go, on each shard: one part of a segment at
-/// most. A store divides its segments into parts of 1 KiB or a 32nd of where they end, and long
-/// writes into pieces of less than twice that; segments here are no longer than 50,000 bytes and
-/// one write, of 100,000 in a burst. A quarter more is for what binding logs say of it.
+/// Bytes trimmed along with the last due position, per shard: one part of a segment. A part is 1
+/// KiB or a 32nd of the segment; longer writes are split into less than twice that. Segments here
+/// hold at most 50,000 bytes and one write, of 100,000 in a burst. A quarter more is for binding
+/// logs.
 const PART_BYTES: u64 = 12_288;
 
 pub(super) fn check(history: &History) -> Finding {
@@ -50,18 +48,15 @@ fn allows(history: &History, limits: &Retention, trimmed: &Retained) -> bool {
     by_records || by_age || by_bytes
 }
 
-/// The error of clocks that show whole milliseconds.
 const MILLIS: u64 = 3;
-/// Bytes that may have come or gone between the look at a disk and the trim.
+/// Bytes that may change between the disk measurement and the trim.
 const SMALL: u64 = 2048;
 
-/// The bound below which everything was final at an instant.
 fn final_at(history: &History, at: Time) -> Position {
     let index = history.final_at.partition_point(|(then, _)| *then <= at);
     index.checked_sub(1).map_or(Position::ZERO, |index| history.final_at[index].1)
 }
 
-/// The limits that may be applied at an instant.
 fn limits_at(history: &History, at: Time) -> impl Iterator<Item = Retention> {
     let limits = &history.limits;
     limits.iter().enumerate().filter_map(move |(index, (since, limits_then))| {

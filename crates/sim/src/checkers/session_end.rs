@@ -1,4 +1,4 @@
-//! Nothing of a session is in the log from the number on at which all members of a view ended it.
+//! The log holds no append of a session from the number at which all members of a view ended it.
 
 use super::Finding;
 use crate::excuses::Excuse;
@@ -8,7 +8,7 @@ use crate::operator::Acceptance;
 pub(super) fn check(history: &History) -> Finding {
     for seen in &history.observations {
         let Some((end, told)) = history.ended.get(&seen.id.session) else { continue };
-        // Which numbers were bound, and where sessions ended, may have been lost.
+        // The loss may include which numbers were bound and where sessions ended.
         let is_forgotten = |loss: &Acceptance| *told > loss.at || history.may_be_gone(seen.position);
         let is_excused = || history.accepted.as_ref().is_some_and(is_forgotten);
         if seen.id.number >= *end && !history.excuse(Excuse::SessionForgotten, is_excused()) {

@@ -1,5 +1,5 @@
-//! A session's appends are in the log in the order in which they were submitted, without gaps. One
-//! that is appended again was submitted when it got its last name.
+//! A session's appends are in the log in submission order, without gaps. A resubmitted append
+//! counts as submitted when it got its last id.
 
 use std::collections::BTreeMap;
 
@@ -17,13 +17,13 @@ pub(super) fn check(history: &History) -> Finding {
         let is_there = history.last.get(&position).is_some_and(|(_, there)| *there == Some(append));
         let is_again = history.may_be_again(position, seen);
         if is_again || history.may_be_gone(position) && !is_there {
-            // It may be repeated, or its client was told this position before it was lost.
+            // It may be a repetition, or the client learned this position before it was lost.
             history.excuse(Excuse::Reordered, true);
             continue;
         }
         let append = &history.appends[append];
         let number = if history.unordered {
-            // Without an acknowledgement nobody knows its last name.
+            // The last id is unknown without an acknowledgement.
             let Some(id) = append.ids.first() else { continue };
             id.number
         } else {
@@ -39,7 +39,7 @@ pub(super) fn check(history: &History) -> Finding {
         return numbers_rise(history, trim);
     }
     let mut of_log: BTreeMap<SessionId, Vec<(Position, u64)>> = BTreeMap::new();
-    // The shards need not be trimmed to the same point; and a session may have ended at a position.
+    // Shards may be trimmed to different points, and a session may have ended.
     for (position, (id, _)) in history.last.range(trim..).filter(|(_, (id, _))| !is_junk(*id)) {
         of_log.entry(id.session).or_default().push((*position, id.number));
     }
@@ -60,8 +60,8 @@ pub(super) fn check(history: &History) -> Finding {
     Ok(())
 }
 
-/// Where a record takes its position first, those may be missing whose clients were told so, or do
-/// not know.
+/// Where records get positions first, appends may be missing if their clients know of the failure,
+/// or do not know the outcome.
 fn numbers_rise(history: &History, trim: Position) -> Finding {
     let mut of_log: BTreeMap<SessionId, Vec<(Position, u64)>> = BTreeMap::new();
     for (position, (id, _)) in history.last.range(trim..).filter(|(_, (id, _))| !is_junk(*id)) {
@@ -74,8 +74,7 @@ fn numbers_rise(history: &History, trim: Position) -> Finding {
     })
 }
 
-/// Whether something of a session may be missing before this position, or be there again: a part of
-/// it was lost.
+/// Whether a loss may have removed or repeated records of a session before this position.
 fn is_part_lost(history: &History, position: Position) -> bool {
     let is_so = |loss: &Acceptance| position >= loss.certain || !loss.gaps.is_empty();
     history.excuse(Excuse::SessionForgotten, history.accepted.as_ref().is_some_and(is_so))

@@ -1,5 +1,5 @@
-//! A reader that skips what is lost skips nothing else: no record that is in the log in the end
-//! lies there, unless more was given up later, and other records were given these positions.
+//! A reader that skips a lost range skips no record that is in the log in the end, unless a later
+//! loss gave these positions to other records.
 
 use seriatim_model::Position;
 

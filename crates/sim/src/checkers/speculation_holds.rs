@@ -1,14 +1,12 @@
-//! A prediction of an ordering that orders later fails only with the view's leader: not if its
-//! process goes on to lead the next view, and, where clients put records on the shards themselves,
-//! the primaries' go on as well. A process that comes back with its memory is the same member, and
-//! does not know what it had bound. A leader that is cut off while its view is sealed goes on
-//! without what it had bound: another member is chosen, and if that is not there for the new view,
-//! the old leader may lead it. One that chose shards is also told that a record fails if the next
-//! view gives its position to another shard.
+//! Where records are ordered later, a prediction fails only with the view's leader: it holds if the
+//! leader's process leads the next view and, where clients put records on shards, the primaries'
+//! processes stay too. Exceptions: a process that restarts with its memory is the same member, but
+//! forgot its bindings; a leader cut off during the seal may lead the next view without its
+//! bindings, if the chosen member is missing there; a reader of chosen shards loses a record whose
+//! position the next view gives to another shard.
 //!
-//! Where positions are given in advance it fails only with all of its shard: not if the process of
-//! one of its replicas goes on into the next view. But a name that a cut passes over keeps its
-//! position, without a record.
+//! Where positions are given in advance, a prediction holds if the process of any replica of its
+//! shard stays into the next view. But a skipped id keeps its position, without a record.
 
 use seriatim_model::{Announced, Member, NodeId, Position, ShardId, View, ViewNumber};
 
@@ -23,13 +21,13 @@ pub(super) fn check(history: &History) -> Finding {
     for speculation in &history.speculations {
         for (index, told) in speculation.told.iter().enumerate() {
             let Foretelling::Fail(after) = told.what else { continue };
-            // A prediction below a trim point can never be told right: nothing more comes of it.
+            // Predictions below a trim point get no outcome.
             let next = speculation.told.get(index + 1).map(|next| &next.what);
             if matches!(next, Some(Foretelling::Trimmed(first)) if *first > after) {
                 continue;
             }
-            // The record that failed was told in this view, or by a primary of the one before that
-            // had not heard of it.
+            // The failed record was predicted in this view, or by a primary of the previous view
+            // before it knew this one.
             let earlier = speculation.told[..index].iter().rev();
             let since = earlier.filter_map(|earlier| match earlier.what {
                 Foretelling::Record { position, .. } if position >= after => Some(earlier.at),
@@ -55,8 +53,7 @@ fn holds(
         history.views.values().filter(|registered| registered.at <= at).collect();
     let before = history.views.values().filter(|registered| registered.at <= since).count();
     let from = before.saturating_sub(2);
-    // A record that was predicted stays at its position, and another shard may have that in the
-    // next view.
+    // A predicted record keeps its position, which may belong to another shard in the next view.
     let moves = |before: &View, next: &View| {
         speculation.wanted.shards.is_some() && before.open_shards() != next.open_shards()
     };
@@ -71,8 +68,7 @@ fn holds(
     ))
 }
 
-/// Judges a failure where positions are given in advance: of what was predicted at its position, or
-/// in vain to be empty.
+/// Judges a failure where positions are given in advance, of a record or of an empty position.
 fn holds_with_its_shard(
     history: &History,
     speculation: &Speculation,
@@ -101,12 +97,12 @@ fn holds_with_its_shard(
         true => {
             Err(format!("{after} failed at moment {at}, and the shard that predicted {told:?} there goes on"))
         }
-        // It was said to be empty by what was told of the positions around it.
+        // Neighboring positions implied that it was empty.
         false => Ok(()),
     }
 }
 
-/// Whether no process of a shard's replicas of a view goes on into the next, or there is none.
+/// Whether no process of the shard stays into the next view, or none follows.
 fn loses_shard(history: &History, view: ViewNumber, shard: ShardId) -> bool {
     let Some(old) = history.views.get(&view) else { return true };
     let Some(next) = history.views.range(view.next()..).next().map(|(_, next)| next) else { return true };
@@ -123,7 +119,7 @@ fn loses_shard(history: &History, view: ViewNumber, shard: ShardId) -> bool {
     !replicas.iter().any(|member| goes_on(&member))
 }
 
-/// Whether what was predicted in a view may fail in the next, before a moment.
+/// Whether predictions of a view may fail in the next one, before this moment.
 fn loses(history: &History, registered: &RegisteredView, next: &RegisteredView, before: Moment) -> bool {
     let (view, next) = (&registered.view, &next.view);
     let stopped = |node: NodeId| {

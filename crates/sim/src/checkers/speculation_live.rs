@@ -1,4 +1,4 @@
-//! In the end nothing is unconfirmed that was told.
+//! In the end every prediction is confirmed or has failed.
 
 use seriatim_model::Position;
 

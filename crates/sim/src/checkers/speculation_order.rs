@@ -1,6 +1,5 @@
-//! A subscription that takes predictions is told records in order, each once unless it was taken
-//! back; no no-op; and nothing is taken back below what was confirmed, nor at a position where
-//! nothing turned out different.
+//! A subscription with predictions receives records in order, each once unless it failed, and no
+//! no-op. Nothing fails below the confirmed bound, or where the final record was predicted.
 
 use std::collections::BTreeMap;
 
@@ -51,8 +50,8 @@ fn follow(history: &History, speculation: &Speculation) -> Finding {
                     ));
                 }
                 turned_out_different(history, speculation, at, (after, void.get(&after).copied()))?;
-                // Below it a record may come where none was predicted, as long as all that stands
-                // comes before.
+                // Below it a record may arrive where none was predicted, if it follows all standing
+                // predictions.
                 next = standing.keys().next_back().map_or(confirmed, |last| last.next()).min(after);
             }
             Foretelling::Trimmed(first) => {
@@ -79,8 +78,8 @@ fn follow(history: &History, speculation: &Speculation) -> Finding {
     Ok(())
 }
 
-/// Nothing that is in the log in the end was taken back, unless a view began below it: then nobody
-/// could know yet that it would come there again.
+/// No record of the final log failed, unless a view began at or below it: then its return was not
+/// yet known.
 fn turned_out_different(
     history: &History,
     speculation: &Speculation,

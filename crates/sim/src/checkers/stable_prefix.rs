@@ -1,5 +1,5 @@
-//! A record that was read at a position is there for every reader after, and in the end. Once one
-//! reader was told that a position is lost, no reader that asks later gets it.
+//! A record stays at the position where it was first read. A position once reported lost is never
+//! served to a later request.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::Finding;
 use crate::excuses::Excuse;
 use crate::history::{End, History, Observation};
 
-/// How long a log may take, at durability `memory`, to write behind what is stable.
+/// Longest time to write final records behind, at durability `memory`.
 const WRITTEN_WITHIN: Duration = Duration::from_millis(10);
 
 pub(super) fn check(history: &History) -> Finding {
@@ -55,12 +55,11 @@ pub(super) fn check(history: &History) -> Finding {
     Ok(())
 }
 
-/// A record that was read from a log that lost memory, and no disk, stays readable: also while the
-/// log is unavailable, and whatever is accepted. A prediction may be confirmed by the word of
-/// another shard, before its own shard knows that it is final; and a replica writes behind only
-/// what it knows to be final. A replica that gave it out may be left behind by a view whose
-/// replicas hear only then that it is final. Killed processes lose nothing here that they wrote: so
-/// what a view wrote anew is kept from the first, and not only after [`WRITTEN_WITHIN`].
+/// After a loss of memory, but of no disk, every record that was read stays readable, even while
+/// the log is unavailable or after an accepted loss. Exceptions: predictions, which another shard
+/// may confirm before their own shard knows that they are final; and records that no replica in the
+/// lost view knew as final early enough to write them behind. Killed processes keep all their
+/// writes here, so rewritten records survive at once, not only after [`WRITTEN_WITHIN`].
 fn still_readable(history: &History, first: &BTreeMap<Position, &Observation>) -> Finding {
     if history.disks_failed {
         return Ok(());
@@ -97,9 +96,8 @@ fn still_readable(history: &History, first: &BTreeMap<Position, &Observation>) -
     }
 }
 
-/// Whether a replica of the position's shard, in the view whose memory was lost, had it and knew it
-/// to be final early enough to write it behind. Where it is not known whose position it is, one of
-/// each shard.
+/// Whether a replica of the position's shard, in the view whose memory was lost, knew the record as
+/// final early enough to write it behind. If the shard is unknown: a replica of each.
 fn was_known(history: &History, position: Position) -> bool {
     let Some(registered) = history.views.get(&history.lost_in) else { return true };
     let by = history.lost_at.before(WRITTEN_WITHIN);

@@ -1,4 +1,4 @@
-//! The tail lies above the position of every append that was acknowledged before it was asked for.
+//! The tail lies above every append acknowledged before the question.
 
 use super::Finding;
 use crate::excuses::Excuse;
@@ -26,7 +26,7 @@ pub(super) fn check(history: &History) -> Finding {
             highest = highest.max(Some((position, completed, payload)));
         }
         let given_up = |((position, known), completed, _): &_| {
-            // A lost record may have been appended again: the position is that of the second time.
+            // A lost record may have been appended again, at this position.
             let is_so = history.was_given_up(*position, *completed, returned.max(*known));
             history.excuse(Excuse::Reordered, is_so)
         };

@@ -1,4 +1,4 @@
-//! No two records at one position, and no record at two positions, ever.
+//! No position ever has two records, and no record two positions.
 
 use std::collections::BTreeMap;
 

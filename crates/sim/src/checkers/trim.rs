@@ -1,7 +1,6 @@
-//! Nothing below the trim point is given out to who asked after every replica had confirmed it.
-//! Only a log that lost more than its durability can bear may have forgotten its trim point, and a
-//! replica that the view does without, or names in another incarnation, may never have heard of it.
-//! One that the view counts on again asks the others as soon as it has heard of that view.
+//! After all replicas confirmed a trim, requests get nothing below it. Exceptions: a log that lost
+//! more than it can bear, and replicas outside the view or in another incarnation. A replica that
+//! rejoins asks the others once it knows the view.
 
 use seriatim_model::View;
 
@@ -28,8 +27,7 @@ pub(super) fn check(history: &History) -> Finding {
     Ok(())
 }
 
-/// Whether a view counts on the replica that answered, in the incarnation that it had all the
-/// while, and which had heard of that view when it was asked.
+/// Whether the replica was a member throughout, and knew the view when it was asked.
 fn takes_part(history: &History, view: &View, served: &Served) -> bool {
     let Served { node, shard, asked, at, .. } = served;
     let members = view.shard(*shard).map(|members| &members.replicas);

@@ -1,16 +1,14 @@
-//! The cost of a view change is bounded by the bytes that were on their way when it began, not by
-//! how long it takes: however many attempts it needs, each replica of a shard writes and journals
-//! those once. Each attempt may send again at most what a sequencing replica holds.
+//! A view change costs at most the bytes in flight when it began, for any number of attempts: each
+//! replica of a shard writes and journals them once. Each attempt may resend one ring.
 //!
-//! Where only heartbeats pass between nodes, and nobody knows that yet, a claim gets nowhere while
-//! the view that it is to replace goes on: the appends of that time are no cost of it, and cannot
-//! be told from it. Such runs are not judged.
+//! Runs with mute links are not judged: until the muteness is noticed, claims fail while the old
+//! view continues, and its appends look like costs.
 
 use super::Finding;
 use crate::history::History;
 
-/// How often a replica writes what it keeps: to its store, and to the journal; and as much again
-/// for checkpoints that fall into a view change, and what sequencing replicas journal.
+/// Writes per replica and record: store and journal, doubled for checkpoints and sequencing
+/// replicas' journals.
 const COPIES: u64 = 2 * 2;
 
 pub(super) fn check(history: &History) -> Finding {
@@ -18,7 +16,7 @@ pub(super) fn check(history: &History) -> Finding {
     let changes = &load.costs.changes;
     let replicas = u64::from(history.config.replicas);
     let kept = COPIES * changes.count * replicas * load.in_flight_bytes;
-    // The bytes that were on their way when a view change began are sent besides.
+    // Besides the attempts, the bytes in flight at the start of each view change.
     let sent = (changes.count + changes.attempts) * replicas * load.ring_bytes;
     for (what, bytes, most) in
         [("written and journaled", changes.kept_bytes, kept), ("sent", changes.sent_bytes, sent)]

@@ -1,5 +1,5 @@
-//! Plans in which a part of what one disk holds is gone, clients append what disks hold, messages
-//! come back late, other logs come and go, and what goes wrong lasts.
+//! Harder plans: partial disk losses, payloads of disk contents, late messages, other logs, long
+//! faults.
 
 use seriatim_model::Durability;
 
@@ -8,8 +8,7 @@ use crate::coverage::FaultKind;
 use crate::plan::{Plan, Reshape, Target, Trigger, Workload};
 use crate::random::Random;
 
-/// A node comes back without its journal, or without one file of its stores, and later another is
-/// killed, or a connection breaks.
+/// A node returns without its journal or one store file. Later another fault strikes.
 pub(super) fn part_losses(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x9A47);
     let mut plan = disk_losses(seed);
@@ -18,8 +17,8 @@ pub(super) fn part_losses(seed: u64) -> Plan {
     plan
 }
 
-/// A disk says for a while that it has synced, and has not; then its node loses power. All others
-/// saw more of it than it has, and are there to tell it.
+/// A disk falsely reports syncs, then its node loses power. All other nodes saw the lost state and
+/// notice.
 pub(super) fn lying_disks(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x11E5);
     let mut plan = disk_losses(seed);
@@ -30,8 +29,8 @@ pub(super) fn lying_disks(seed: u64) -> Plan {
     plan
 }
 
-/// Clients append what the disks of nodes hold: headers and whole batches of journals, frames,
-/// segments. Nodes restart, and read all of that.
+/// Clients append pieces of disks: journal headers and batches, frames, segments. Restarting nodes
+/// read them.
 pub(super) fn own_bytes(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x0B17);
     let mut plan = quiet(seed);
@@ -54,8 +53,8 @@ pub(super) fn own_bytes(seed: u64) -> Plan {
     plan
 }
 
-/// Connections between nodes break again and again, nodes restart, and many messages come a second
-/// time: up to 600 ms later, over another connection, or to another incarnation.
+/// Connections between nodes break, nodes restart, and messages arrive again up to 600 ms later,
+/// over another connection or at another incarnation.
 pub(super) fn echoes(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xEC40);
     let mut plan = quiet(seed);
@@ -77,8 +76,7 @@ pub(super) fn echoes(seed: u64) -> Plan {
     plan
 }
 
-/// Other logs are created and deleted on the same nodes, several at a time, while nodes restart,
-/// connections break, and messages come late and twice.
+/// [`echoes`] with other logs created and deleted on the same nodes.
 pub(super) fn fleeting_logs(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xF1EE);
     let mut plan = echoes(seed);
@@ -99,9 +97,8 @@ pub(super) fn fleeting_logs(seed: u64) -> Plan {
     plan
 }
 
-/// Clients die and go on with their sessions, which end, while more memory is lost than the log can
-/// bear: what an ended session was given may be gone after that, and its positions are given out
-/// again.
+/// Clients resume sessions, which end, while more memory is lost than the log can bear: an ended
+/// session's positions may be lost and given again.
 pub(super) fn resumed_losses(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x5E10);
     let mut plan = accepted_losses(seed);
@@ -116,15 +113,14 @@ pub(super) fn resumed_losses(seed: u64) -> Plan {
     plan
 }
 
-/// Pauses and cuts that last for 1 to 20 s, in any plan, while there is work all the time.
+/// Any plan with faults of 1 to 20 s and continuous work.
 pub(super) fn long_faults(seed: u64) -> Plan {
     Plan::from_seed(seed).lengthened()
 }
 
-/// Shards join and leave a log that keeps its records in memory. Then every process is killed at
-/// once, up to three times: the log has lost more memory than it can bear. Each shard, also one
-/// that joined late, still has all records that were stable for long enough before the first of
-/// these kills.
+/// Shards join and leave a log in memory. Then all processes are killed at once, up to three times:
+/// more than the log can bear. Each shard still has the records that were stable early enough
+/// before the first kill.
 pub(super) fn reshaped_losses(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x4A11);
     let mut plan = reshaped(seed);

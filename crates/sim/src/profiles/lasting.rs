@@ -1,5 +1,4 @@
-//! Plans with one thing that goes wrong early and stays so, or for seconds: what clients want is
-//! done all the same.
+//! Plans with one early, lasting fault: clients' requests complete nevertheless.
 
 use std::time::Duration;
 
@@ -12,9 +11,8 @@ use crate::coverage::FaultKind;
 use crate::plan::{Clocks, Departure, DiskPlan, Fault, Plan, Reshape, Target, Workload};
 use crate::random::Random;
 
-/// A node is cut off from all other nodes for good, but not from the clients: connections stand
-/// while nothing passes, or are reset. It has little room, so that it is soon full of what it
-/// cannot get rid of. Everything that clients want is done without it.
+/// A node is permanently cut off from all nodes, but not from clients: connections stall or break.
+/// It soon fills up. All requests complete without it.
 pub(super) fn cut_off(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xC07);
     let mut plan = quiet(seed);
@@ -39,9 +37,7 @@ pub(super) fn cut_off(seed: u64) -> Plan {
     plan
 }
 
-/// One node is lost for good, in any of the ways in which a node is lost, while most of the work is
-/// still to be done: a disk that is full for good is one of them. Everything that clients want is
-/// done without it.
+/// One node is lost permanently, in any way (a full disk is one). All requests complete without it.
 pub(super) fn lost_for_good(seed: u64) -> Plan {
     let kinds = [
         FaultKind::Kill,
@@ -57,7 +53,7 @@ pub(super) fn lost_for_good(seed: u64) -> Plan {
     for_good(seed, &kinds)
 }
 
-/// The disk of one node is full for good.
+/// One disk is full permanently.
 pub(super) fn full_for_good(seed: u64) -> Plan {
     for_good(seed, &[FaultKind::DiskFull])
 }
@@ -74,14 +70,14 @@ fn for_good(seed: u64, kinds: &[FaultKind]) -> Plan {
     plan
 }
 
-/// An operator looks how far the log is, and replicas of shards are away for longer than it takes
-/// to find that they do not answer; most of them are the only ones of their shards.
+/// An operator polls the status while shard replicas, mostly without backups, are down for longer
+/// than a timeout.
 pub(super) fn absent_primaries(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xAB57);
     let mut plan = quiet(seed);
     (plan.has_operator, plan.asks_nodes) = (true, true);
     plan.network.noise_permille = (if random.percent(30) { 100 } else { 0 }, 20, 20);
-    // Clocks that are right, so that the operator can look where a time begins.
+    // Correct clocks, so that the operator can search by time.
     plan.clocks = Some(Clocks::default());
     plan.config =
         LogConfig { shards: random.between(1, 3) as u32, replicas: random.pick(&[1, 1, 2]), ..plan.config };
@@ -97,9 +93,8 @@ pub(super) fn absent_primaries(seed: u64) -> Plan {
     plan
 }
 
-/// All disks are small and full again and again, while what was read is trimmed, other logs come
-/// and go, and nodes restart. Nobody makes room but by trims and deletions, and everything that
-/// clients want is done all the same.
+/// All disks are small and repeatedly full, while read records are trimmed, other logs come and go,
+/// and nodes restart. Only trims and deletions make room. All requests complete.
 pub(super) fn small_disks(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x5D15);
     let mut plan = quiet(seed);
@@ -111,7 +106,7 @@ pub(super) fn small_disks(seed: u64) -> Plan {
         durability: random.pick(&[Durability::Disk, Durability::Disk, Durability::Disk, Durability::Memory]),
         ..plan.config
     };
-    // In proportion to what a server has.
+    // In proportion to a server's.
     plan.journal = JournalOptions {
         file_bytes: FILE_BYTES,
         batch_bytes: FILE_BYTES as usize / 2,
@@ -150,8 +145,7 @@ pub(super) fn small_disks(seed: u64) -> Plan {
     plan
 }
 
-/// A log has small limits, which are changed, while nodes' clocks differ and jump, replicas come
-/// and go, and nodes restart.
+/// A log with small, changing limits, while wall clocks jump, and nodes restart or are absent.
 pub(super) fn limited(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x11A1);
     let mut plan = quiet(seed);
@@ -197,7 +191,7 @@ pub(super) fn limited(seed: u64) -> Plan {
         let by = random.pick(&[-3_600_000, 3_600_000, 3_600_000, 100_000_000]);
         clocks.jumps.push((random.millis(0, 2500), lasting, node, by));
     }
-    // No more than one of a node's clocks is wrong.
+    // At most one of a node's clocks is wrong.
     let jump = if clocks.jumps.is_empty() { FaultKind::ClockJump } else { FaultKind::Pause };
     plan.clocks = Some(clocks);
     for round in 0..random.below(5) {
@@ -219,9 +213,9 @@ pub(super) fn limited(seed: u64) -> Plan {
     plan
 }
 
-/// Nodes leave, one after the other or two at once: they are drained, or replaced when they are
-/// lost already, and then are gone for good and removed; or they stay after all. Meanwhile other
-/// nodes restart, are cut off or lose messages.
+/// Nodes leave, in turn or two at once: they are drained, or replaced if already lost, then stop
+/// permanently and are removed; or their departure is revoked. Other nodes restart, are cut off or
+/// lose messages.
 pub(super) fn departures(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xDE9A);
     let mut plan = quiet(seed);
@@ -271,10 +265,9 @@ pub(super) fn departures(seed: u64) -> Plan {
     plan
 }
 
-/// How long a journal's file is where disks are small.
 const FILE_BYTES: u64 = 16_384;
 
-/// A single fault, early: of each kind in turn, for a moment or for seconds.
+/// A single early fault, of each kind in turn, for a moment or for seconds.
 pub(super) fn one_fault(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x01F);
     let mut plan = quiet(seed);

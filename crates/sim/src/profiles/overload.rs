@@ -1,4 +1,4 @@
-//! Plans that ask a cluster for more than it can do.
+//! Plans with more load than capacity.
 
 use std::time::Duration;
 
@@ -13,29 +13,25 @@ use crate::history::STAYS_AWAY;
 use crate::plan::{Fault, NetworkPlan, Plan, Target, Workload};
 use crate::random::Random;
 
-/// A hundredth of a disk has small sectors, too. A piece of a checkpoint is some of them long: it
-/// is padded to a whole one.
+/// Scaled with the disk: a checkpoint piece takes several blocks and is padded to a whole one.
 const BLOCK_BYTES: u64 = 512;
-/// How long clients ask for more.
+/// Duration of the load.
 const LOAD_FOR: Duration = Duration::from_millis(2500);
-/// After how long without a sign a way is probed, and how long it may be mute then, where it is.
+/// Silence after which a link is probed, and longest muteness after that.
 const PROBE_AFTER: Duration = Duration::from_millis(50);
 const UNHEARD_FOR: Duration = Duration::from_millis(400);
-/// How long an attempt at a view goes on without progress, where one takes much longer in all.
+/// Time without progress that ends an attempt at a view, where whole attempts take longer.
 const ATTEMPT_FOR: Duration = Duration::from_millis(100);
 
-/// How long the thread of heartbeats is not scheduled now and then. A plan's other choices do not
-/// depend on it.
+/// Pauses of the heartbeat thread, drawn separately.
 fn beats_stall(seed: u64) -> Duration {
     Random::new(seed ^ 0xBEA7).pick(&[0, 150].map(Duration::from_millis))
 }
 
-/// Three nodes with everything on each of them, as `seriatim dev` has them, at about a hundredth of
-/// what they can do and of what they may hold.
+/// Three nodes with all roles, as in `seriatim dev`, at about a hundredth of real rates and limits.
 fn small(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x10AD);
-    // Either the disk or the processor is what there is too little of. A ring is some tenths of a
-    // second's work.
+    // The bottleneck is the disk or the processor. A ring is some tenths of a second of work.
     let (disk_bytes, byte_ns, message_ns, ring_bytes) = random.pick(&[
         (500_000, 30, 5_000, 64 << 10),
         (2_000_000, 30, 10_000, 256 << 10),
@@ -86,7 +82,7 @@ fn small(seed: u64) -> Plan {
         clients: 4,
         sessions: 2,
         appends: u32::MAX,
-        // Two rings and a little more are on their way.
+        // Slightly more than two rings in flight.
         window: (ring_bytes as u64 * 2 / payload_bytes / 8 + 8) as u32,
         burst: 64,
         think_us: 2000,
@@ -100,12 +96,11 @@ fn small(seed: u64) -> Plan {
     plan
 }
 
-/// The journal of a node with rings of so many bytes.
 fn small_journal(ring_bytes: usize) -> JournalOptions {
     JournalOptions {
         file_bytes: ring_bytes as u64 / 4,
         batch_bytes: ring_bytes / 8,
-        // As a node has them beside its rings.
+        // In a node's usual proportion to its rings.
         checkpoint_bytes: 2 * ring_bytes as u64,
         snapshot_bytes: ring_bytes / 16,
         spare_files: 8,
@@ -113,9 +108,8 @@ fn small_journal(ring_bytes: usize) -> JournalOptions {
     }
 }
 
-/// All faults, on nodes whose processors, disks and links take their time, and that are not
-/// scheduled now and then: messages queue, and what comes in one order without that comes in
-/// another.
+/// All faults, on nodes with limited resources that also pause: messages queue, and their order
+/// changes.
 pub(super) fn taking_time(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x7173);
     let mut plan = Plan::from_seed(seed);
@@ -140,7 +134,7 @@ pub(super) fn taking_time(seed: u64) -> Plan {
     plan
 }
 
-/// Clients ask for as much as the cluster can do, and wait for it.
+/// Load within the capacity: clients wait for answers.
 pub(super) fn within_capacity(seed: u64) -> Plan {
     let mut plan = small(seed);
     plan.workload.window = 6;
@@ -148,12 +142,12 @@ pub(super) fn within_capacity(seed: u64) -> Plan {
     plan
 }
 
-/// Clients ask for more than the cluster can do, all the time.
+/// Continuous overload.
 pub(super) fn overload(seed: u64) -> Plan {
     small(seed)
 }
 
-/// Clients ask for far more than the cluster can hold at once, and then for nothing for a while.
+/// Bursts far above what the cluster can hold, with pauses between.
 pub(super) fn burst(seed: u64) -> Plan {
     let mut plan = small(seed);
     plan.workload.window *= 4;
@@ -163,15 +157,14 @@ pub(super) fn burst(seed: u64) -> Plan {
     plan
 }
 
-/// Clients that are not scheduled for most of a second now and then, with records that have
-/// positions already, or that have links over which a record takes as long. Nothing failed, so they
-/// are waited for.
+/// Clients pause for most of a second while they hold positions, or have slow links. No node
+/// failed: the cluster waits for them.
 pub(super) fn slow_clients(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x510C);
     let mut plan = within_capacity(seed);
     let client_stall = random.pick(&[300, 900].map(Duration::from_millis));
     let client_message_ns = random.pick(&[5_000, 500_000]);
-    // A batch takes half a second, or a quarter of one.
+    // A batch takes half or a quarter of a second.
     let batch_bytes = plan.options.limits.batch_bytes as u64;
     let client_link_bytes = random.pick(&[None, Some(batch_bytes * 2), Some(batch_bytes * 4)]);
     plan.config.shards = 2;
@@ -184,15 +177,14 @@ pub(super) fn slow_clients(seed: u64) -> Plan {
     plan
 }
 
-/// A node dies while records are on their way from clients to several shards, over links on which
-/// that takes a while.
+/// A node dies while clients write to several shards over slow links.
 pub(super) fn death_amid_writes(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xDEAD);
     let mut plan = within_capacity(seed);
     let batch_bytes = plan.options.limits.batch_bytes as u64;
     let client_link_bytes = Some(batch_bytes * random.between(8, 32));
     (plan.config.shards, plan.config.stripe) = (2, random.pick(&[1, 2, 8]));
-    // The others go on without it: it does not have the register.
+    // The cluster continues without it: the register is elsewhere.
     (plan.config.replicas, plan.config.min_replicas) = (3, 2);
     plan.nodes = 4;
     plan.capacity = plan.capacity.map(|capacity| Capacity { client_link_bytes, ..capacity });
@@ -202,8 +194,7 @@ pub(super) fn death_amid_writes(seed: u64) -> Plan {
     plan
 }
 
-/// One session asks for more than there is, where each sync takes long: what it does one after the
-/// other shows.
+/// One session overloads a log with slow syncs: sequential work shows.
 pub(super) fn one_session(seed: u64) -> Plan {
     let mut plan = small(seed);
     let ring_bytes = plan.options.limits.ring_bytes as u64;
@@ -211,12 +202,12 @@ pub(super) fn one_session(seed: u64) -> Plan {
     (plan.workload.clients, plan.workload.sessions) = (1, 1);
     plan.workload.window = (ring_bytes * 2 / plan.workload.payload_bytes) as u32;
     plan.sync_us = (2_000, 10_000);
-    // A session of some orders is at one shard at a time, and leaves the other's disks idle.
+    // In some orderings a session uses one shard at a time and leaves other disks idle.
     plan.capacity = plan.capacity.map(|capacity| Capacity { saturates: false, ..capacity });
     plan
 }
 
-/// The same as [`overload`], and one node dies and comes back.
+/// [`overload`]; one node dies and returns.
 pub(super) fn overload_crash(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xC4A5);
     let mut plan = small(seed);
@@ -226,7 +217,7 @@ pub(super) fn overload_crash(seed: u64) -> Plan {
     plan
 }
 
-/// Between some nodes nothing passes any more but heartbeats, until long after the load.
+/// Only heartbeats pass between some nodes, until long after the load.
 pub(super) fn mute(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x307E);
     let mut plan = within_capacity(seed);
@@ -238,8 +229,7 @@ pub(super) fn mute(seed: u64) -> Plan {
     plan
 }
 
-/// A sequencing replica dies when so much is on its way that to bring it over into the next view
-/// takes seconds.
+/// A sequencing replica dies with many bytes in flight: the view change takes seconds.
 pub(super) fn long_view_change(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x51F);
     let mut plan = small(seed);
@@ -256,9 +246,8 @@ pub(super) fn long_view_change(seed: u64) -> Plan {
     plan
 }
 
-/// The same as [`overload`], and clients lose their connections all the time: they send again
-/// whatever they do not know to be held. How much comes of it is not judged: half of the time
-/// clients wait before they connect anew.
+/// [`overload`] with clients that lose their connections and resend everything unacknowledged.
+/// Goodput is not judged: clients spend half of the time reconnecting.
 pub(super) fn overload_resets(seed: u64) -> Plan {
     let mut plan = small(seed);
     plan.capacity = plan.capacity.map(|capacity| Capacity { saturates: false, ..capacity });
@@ -266,7 +255,7 @@ pub(super) fn overload_resets(seed: u64) -> Plan {
     plan
 }
 
-/// The same as [`overload`], and one node's disk is ten times slower than the others'.
+/// [`overload`] with one disk ten times slower.
 pub(super) fn overload_slow_disk(seed: u64) -> Plan {
     let mut plan = small(seed);
     let slow = NodeId((seed % u64::from(plan.nodes)) as u32 + 1);
@@ -274,21 +263,19 @@ pub(super) fn overload_slow_disk(seed: u64) -> Plan {
     plan
 }
 
-/// The same as [`overload`], and a second log on the same nodes is asked for ten appends a second.
+/// [`overload`] with ten appends per second to a second log.
 pub(super) fn two_logs(seed: u64) -> Plan {
     let mut plan = small(seed);
     plan.second_log_every = Some(Duration::from_millis(100));
-    // The note that another file follows takes a block of each journal file. The logs share what is
-    // left as before.
+    // The note that another file follows takes one block per file.
     plan.journal.file_bytes += BLOCK_BYTES;
     plan
 }
 
-/// Many small records, of which few are on their way at once: a log that is long beside everything
-/// that is bounded.
+/// Many small records, few in flight: the log is long compared with everything bounded.
 pub(super) fn long_log(seed: u64) -> Plan {
     let mut plan = small(seed);
-    // Each record is a run of its own, in all that replicas of shards keep of positions.
+    // Each record is a run of its own in the shards' position maps.
     (plan.config.shards, plan.config.stripe) = (2, 1);
     plan.workload.payload_bytes = 64;
     (plan.workload.sessions, plan.workload.window) = (8, 8);
@@ -304,7 +291,7 @@ pub(super) fn long_log(seed: u64) -> Plan {
     plan
 }
 
-/// Each record is as large as a batch, and a few of them are a ring.
+/// Records as large as a batch; a few fill a ring.
 pub(super) fn large_records(seed: u64) -> Plan {
     let mut plan = small(seed);
     let ring_bytes = plan.options.limits.ring_bytes as u64;

@@ -1,5 +1,4 @@
-//! Every profile by its name, with the property of an ordering that it needs, and how many seeds of
-//! it each ordering that has it must pass.
+//! All profiles, with the needed property of an ordering and the number of seeds to pass.
 
 use std::time::Duration;
 
@@ -11,60 +10,58 @@ use crate::plan::Plan;
 /// A kind of plans.
 #[derive(Clone, Copy, Debug)]
 pub struct Profile {
-    /// Its name, on the command line.
+    /// Its name on the command line.
     pub name: &'static str,
-    /// Makes the plan of a seed, for a log of any ordering.
+    /// Makes a seed's plan, for any ordering.
     pub make: fn(u64) -> Plan,
-    /// The property that an ordering needs for such plans to say something about it.
+    /// Property needed for these plans to be useful.
     pub needs: Option<Need>,
-    /// How many seeds, from 0, each such ordering must pass before a change goes in. A profile
-    /// whose plans take longer has fewer.
+    /// Seeds, from 0, to pass before a merge; fewer for slow plans.
     pub seeds: u64,
 }
 
-/// A property that not all orderings have.
+/// A property of some orderings.
 #[derive(Clone, Copy, Debug)]
 pub struct Need {
     /// Whether an ordering has it.
     pub is_met: fn(&Properties) -> bool,
-    /// The reason why the others have no use for such plans.
+    /// Why other orderings have no use for the plans.
     pub why_not: &'static str,
 }
 
-/// How long after a trim or a deletion nodes remove what is left of it from their files, by turns
-/// of the seed.
+/// Delay until nodes remove trimmed or deleted records, by seed.
 const FORGET_AFTER: [Duration; 3] =
     [Duration::from_millis(20), Duration::from_millis(300), Duration::from_secs(5)];
 
 impl Profile {
-    /// The plan of a seed, for a log of this ordering.
+    /// A seed's plan for this ordering.
     ///
     /// # Panics
-    /// If the ordering lacks what the profile needs.
+    /// If the ordering lacks the needed property.
     #[must_use]
     pub fn plan(&self, seed: u64, order: Order) -> Plan {
         assert_eq!(self.unfit(order), None, "{} is not for {order}", self.name);
         let mut plan = (self.make)(seed).ordered(order);
-        // A run lasts seconds: some nodes forget what was trimmed while much else happens, and some
-        // not before the end.
+        // A run lasts seconds: some nodes remove trimmed records during it, some not before its
+        // end.
         let limits = &mut plan.options.limits;
         limits.forget_after = FORGET_AFTER[(seed % FORGET_AFTER.len() as u64) as usize];
         limits.forget_every = 4 * limits.forget_after;
         plan
     }
 
-    /// The reason why the profile says nothing about an ordering, if it does not.
+    /// Why the profile is useless for an ordering, if it is.
     #[must_use]
     pub fn unfit(&self, order: Order) -> Option<&'static str> {
         self.needs.filter(|need| !(need.is_met)(&order.properties())).map(|need| need.why_not)
     }
 
-    /// The orderings that it is for.
+    /// Orderings with the needed property.
     pub fn orders(&self) -> impl Iterator<Item = Order> {
         Order::ALL.into_iter().filter(|order| self.unfit(*order).is_none())
     }
 
-    /// The profile of a name.
+    /// The profile with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         ALL.iter().copied().find(|profile| profile.name == name)
@@ -97,7 +94,6 @@ const SHARDS_CHOSEN: Need = Need {
     why_not: "a position says which shard to ask, so there is nothing to look up",
 };
 
-/// Makes a constant of each row, and the list of all.
 macro_rules! profiles {
     ($($constant:ident: $name:literal, $make:path, $seeds:literal $(, $needs:ident)?;)*) => {
         $(
@@ -106,7 +102,7 @@ macro_rules! profiles {
                 Profile { name: $name, make: $make, needs: profiles!(@needs $($needs)?), seeds: $seeds };
         )*
 
-        /// All of them.
+        /// All profiles.
         pub const ALL: &[Profile] = &[$($constant),*];
     };
     (@needs) => { None };

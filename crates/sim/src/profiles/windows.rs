@@ -1,5 +1,4 @@
-//! Plans for logs whose shards have quotas: load that comes in bursts, and shards that others wait
-//! for.
+//! Plans for logs with quotas: bursts of load, and shards that others wait for.
 
 use std::time::Duration;
 
@@ -8,8 +7,7 @@ use crate::coverage::FaultKind;
 use crate::plan::{Fault, Plan, Target, Trigger, Workload};
 use crate::random::Random;
 
-/// One shard is busy and others are not, in turn, so that quotas never fit, while views change now
-/// and then.
+/// Shards are busy in turn, so that quotas never fit, while views sometimes change.
 pub(super) fn bursts(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xB5_57);
     let mut plan = quiet(seed);
@@ -33,8 +31,7 @@ pub(super) fn bursts(seed: u64) -> Plan {
     plan
 }
 
-/// Bursts of all clients together with long pauses in between: windows have quotas, and have none,
-/// and have some again.
+/// Bursts of all clients with long pauses: windows with and without quotas alternate.
 pub(super) fn waves(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x3A_7E);
     let mut plan = bursts(seed);
@@ -50,9 +47,9 @@ pub(super) fn waves(seed: u64) -> Plan {
     plan
 }
 
-/// All replicas of a shard die at once, or are cut off, and come back when the log has gone on
-/// without them, or a little before; or much later. In the end all are back, and everything can be
-/// read; or their disks are gone, and an operator has to give up what they had.
+/// All replicas of a shard die or are cut off, and return shortly before or after the log continues
+/// without them, or much later. In the end everything is readable; or their disks are lost and an
+/// operator accepts the loss.
 pub(super) fn lost_shards(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x10_57_5A);
     let mut plan = quiet(seed);
@@ -94,8 +91,7 @@ pub(super) fn lost_shards(seed: u64) -> Plan {
     plan
 }
 
-/// The replicas of one shard after the other are slow, for so long that the shard loses its turns,
-/// while now and then a node dies.
+/// Replicas of one shard after the other are slow until the shard loses its turns. Some nodes die.
 pub(super) fn slow_shards(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x51_0A);
     let mut plan = quiet(seed);

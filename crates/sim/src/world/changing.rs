@@ -1,5 +1,5 @@
-//! The cost of view changes: all that nodes send, write and journal while a view is claimed and not
-//! registered.
+//! Costs of view changes: what nodes send, write and journal between a view's claim and its
+//! registration.
 
 use super::scene::Scene;
 use super::truth::{Nodes, Truth};
@@ -10,7 +10,7 @@ fn changes(scene: &mut Scene) -> Option<&mut Changes> {
     Some(&mut load.costs.changes)
 }
 
-/// Looks at the register after it did something: a view was claimed, or registered, or neither.
+/// Counts claims and view changes.
 pub(super) fn note_claims(scene: &mut Scene, nodes: &Nodes) {
     let truth = Truth { nodes, scene };
     let Some(claimed) = truth.entry().map(|entry| entry.claimed) else { return };
@@ -24,7 +24,7 @@ pub(super) fn note_claims(scene: &mut Scene, nodes: &Nodes) {
     changes.is_under_way = is_changing;
 }
 
-/// Charges a view change with a node's work in a step, for another node or its disk.
+/// Charges a view change with a node's work.
 pub(super) fn charge(scene: &mut Scene, nodes: &Nodes, sent: u64, kept: u64) {
     if !(Truth { nodes, scene }).is_changing() {
         return;

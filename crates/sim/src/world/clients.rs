@@ -1,4 +1,4 @@
-//! Clients: what they send and get, how they die and come back.
+//! Clients: their messages, deaths and restarts.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,22 +21,19 @@ use crate::reader::{Reader, Style};
 use crate::subscription::Subscription;
 use crate::trimmer::Trimmer;
 
-/// Clients that live on have numbers above.
+/// Clients with higher numbers never die: survivors of killed programs, and late subscribers.
 const SURVIVORS: u32 = 20_000;
 
-/// All clients: those whose processes run, those that died and start again, and what their
-/// processes have to do.
+/// All clients and the messages that their processes have not taken.
 #[derive(Debug, Default)]
 pub(super) struct Clients {
     up: BTreeMap<u32, Client>,
     dead: BTreeMap<u32, BTreeMap<u64, Legacy>>,
     desks: Desks,
-    /// How many shards the log had when the register was looked at last.
     shards: usize,
 }
 
 impl Clients {
-    /// Starts the clients that the plan wants.
     pub(super) fn begin(&mut self, cluster: &mut Cluster) {
         let entry = cluster.entry().expect("the log exists").clone();
         for number in 0..cluster.scene.plan.workload.clients {
@@ -84,7 +81,6 @@ impl Clients {
         self.enter(cluster, client);
     }
 
-    /// A client's process starts.
     pub(super) fn enter(&mut self, cluster: &mut Cluster, client: Client) {
         let number = client.number;
         cluster.client_comes(number);
@@ -100,7 +96,6 @@ impl Clients {
         }
     }
 
-    /// A client is woken: it does what is due.
     pub(super) fn wakes(&mut self, cluster: &mut Cluster, number: u32) {
         let now = cluster.scene.now;
         let Some(client) = self.up.get_mut(&number).filter(|client| client.wake_at == Some(now)) else {
@@ -121,7 +116,6 @@ impl Clients {
         self.send(cluster, number, out);
     }
 
-    /// Sends what a client wants to send, and sees to it that it is woken.
     fn send(&mut self, cluster: &mut Cluster, number: u32, out: Vec<Post>) {
         for (machine, to, message) in out {
             let Address::Node(node, endpoint) = to else { continue };
@@ -134,7 +128,6 @@ impl Clients {
         self.wake(cluster, number, at.max(cluster.scene.now));
     }
 
-    /// A client gets a message.
     pub(super) fn receives(&mut self, cluster: &mut Cluster, number: u32, from: Party, bytes: &Bytes) {
         let (_, sender, to, message) = open(bytes.clone()).expect("what was encoded is decoded");
         let text = Brief(&message);
@@ -147,7 +140,6 @@ impl Clients {
         self.send(cluster, number, out);
     }
 
-    /// A client loses its connection to a node.
     pub(super) fn loses(&mut self, cluster: &mut Cluster, number: u32, other: Party) {
         let Party::Node(node) = other else { return };
         let Some(client) = self.up.get_mut(&number) else { return };
@@ -161,7 +153,6 @@ impl Clients {
         self.send(cluster, number, out);
     }
 
-    /// A client's process dies. It is started again later.
     pub(super) fn kill(&mut self, cluster: &mut Cluster, number: u32, down_for: Duration) {
         let workload = &cluster.scene.plan.workload;
         let remembers = cluster.scene.random.percent(workload.resume_percent) && !workload.unordered;
@@ -188,12 +179,11 @@ impl Clients {
         }
     }
 
-    /// The clients that may die: those that nobody took for dead before.
     pub(super) fn mortal(&self) -> Vec<u32> {
         self.up.keys().copied().filter(|number| *number <= SURVIVORS).collect()
     }
 
-    /// For each shard that is about to join, a program subscribes to it while it joins.
+    /// Adds a subscriber for each shard that is about to join.
     pub(super) fn look_at_register(&mut self, cluster: &mut Cluster) {
         let Some(entry) = cluster.entry().cloned() else { return };
         let known = std::mem::replace(&mut self.shards, entry.shards.len());
@@ -211,12 +201,11 @@ impl Clients {
         }
     }
 
-    /// A number of a client that does not die.
     fn free_number(&self) -> u32 {
         self.up.keys().last().copied().unwrap_or_default().max(SURVIVORS) + 1
     }
 
-    /// A process that was taken for dead lives, and finds that its connections broke.
+    /// A program believed dead lives on; its connections are broken.
     fn add_survivors(&mut self, cluster: &mut Cluster, producers: BTreeMap<u64, Producer>) {
         let number = self.free_number();
         let client = Client::new(number, producers);
@@ -234,11 +223,10 @@ impl Clients {
         self.wake(cluster, number, cluster.scene.now);
     }
 
-    /// A client that died starts again.
     pub(super) fn starts(&mut self, cluster: &mut Cluster, number: u32) {
         let Some(legacies) = self.dead.remove(&number) else { return };
         let known = cluster.scene.history.views.values().last().map(|known| known.view.clone());
-        // The first entry that a client finds may be out of date.
+        // A client's first entry may be outdated.
         let mut entry =
             cluster.entry().cloned().or_else(|| cluster.scene.first_entry.clone()).expect("the log exists");
         entry.view = known.or(entry.view);
@@ -259,7 +247,7 @@ impl Clients {
         self.add(cluster, number, producers, &entry);
     }
 
-    /// Nothing goes wrong any more: the dead start again, and nobody makes pauses.
+    /// Restarts dead clients and ends all pauses.
     pub(super) fn calm(&mut self, cluster: &mut Cluster) {
         for number in self.dead() {
             self.starts(cluster, number);
@@ -272,7 +260,6 @@ impl Clients {
         }
     }
 
-    /// Every session of every client asks for the tail.
     pub(super) fn ask_tails(&mut self, cluster: &mut Cluster) {
         for number in self.numbers() {
             let mut out = vec![];
@@ -284,7 +271,6 @@ impl Clients {
         }
     }
 
-    /// The clients end.
     pub(super) fn end(&mut self, cluster: &mut Cluster) {
         let clients = std::mem::take(&mut self.up);
         clients.keys().for_each(|number| cluster.client_goes(*number));
@@ -292,8 +278,7 @@ impl Clients {
         cluster.scene.coverage.expired += producers.map(Producer::expired).sum::<u64>();
     }
 
-    /// Whether every subscription has delivered everything below `end`, and every read through the
-    /// log too.
+    /// Whether every subscription and every sequential read has reached `end`, or ended.
     pub(super) fn have_delivered(&self, end: Position) -> bool {
         let subscriptions = self.up.values().filter_map(|client| client.subscription.as_ref());
         let mut lookups = self.up.values().filter_map(|client| client.lookups.as_ref());
@@ -303,13 +288,11 @@ impl Clients {
             && lookups.all(|lookups| lookups.has_ended() || lookups.next() >= end)
     }
 
-    /// Whether every subscription that runs knows this view.
     pub(super) fn know(&self, view: ViewNumber) -> bool {
         let mut subscriptions = self.up.values().filter_map(|client| client.subscription.as_ref());
         subscriptions.all(|subscription| subscription.has_ended() || subscription.knows(view))
     }
 
-    /// Whether every client is up and has nothing left to do.
     pub(super) fn are_done(&self) -> bool {
         let done = |client: &Client| {
             client.producers.values().all(Producer::is_done)
@@ -318,79 +301,69 @@ impl Clients {
         self.dead.is_empty() && self.up.values().all(done)
     }
 
-    /// The connections of a client's process are gone, with all that it had not taken.
+    /// Closes a client's connections and drops its unread messages.
     fn hang_up(&mut self, cluster: &mut Cluster, number: u32) {
         cluster.hang_up(Party::Client(number));
         self.desks.clear(number);
     }
 
-    /// A client with nothing but a reader.
     pub(super) fn add_reader(&mut self, cluster: &mut Cluster, number: u32, reader: Reader) {
         let client = Client { reader: Some(reader), ..Client::new(number, BTreeMap::new()) };
         self.enter(cluster, client);
     }
 
-    /// Whether such a client has read everything.
     pub(super) fn has_read(&self, number: u32) -> bool {
         self.up[&number].reader.as_ref().is_some_and(Reader::is_done)
     }
 
-    /// Such a client ends.
     pub(super) fn end_reader(&mut self, cluster: &mut Cluster, number: u32) -> Reader {
         let client = self.end_one(cluster, number);
         client.reader.unwrap_or_else(|| unreachable!("machine {READER} is a reader"))
     }
 
-    /// A client ends, and no other part of the run waits for it.
+    /// Ends a client for which nothing waits.
     pub(super) fn end_one(&mut self, cluster: &mut Cluster, number: u32) -> Client {
         self.hang_up(cluster, number);
         cluster.client_goes(number);
         self.up.remove(&number).expect("it is there")
     }
 
-    /// A client with nothing but a trimmer.
     pub(super) fn add_trimmer(&mut self, cluster: &mut Cluster, number: u32, trimmer: Trimmer) {
         let client = Client { trimmer: Some(trimmer), ..Client::new(number, BTreeMap::new()) };
         self.enter(cluster, client);
     }
 
-    /// Whether such a client has trimmed what it was to trim.
     pub(super) fn has_trimmed(&self, number: u32) -> bool {
         self.up[&number].trimmer.as_ref().is_some_and(Trimmer::is_done)
     }
 
-    /// Whether no client's process runs.
     pub(super) fn is_empty(&self) -> bool {
         self.up.is_empty()
     }
 
-    /// Every client whose process runs.
+    /// Clients with a running process.
     pub(super) fn numbers(&self) -> Vec<u32> {
         self.up.keys().copied().collect()
     }
 
-    /// Every client whose process died, and starts again.
+    /// Clients waiting for a restart.
     pub(super) fn dead(&self) -> Vec<u32> {
         self.dead.keys().copied().collect()
     }
 
-    /// Whether somebody waits for an append.
     pub(super) fn are_appending(&self) -> bool {
         let mut producers = self.up.values().flat_map(|client| client.producers.values());
         producers.any(Producer::is_appending)
     }
 
-    /// Nobody trims any more.
     pub(super) fn trim_no_more(&mut self) {
         self.up.values_mut().for_each(|client| client.trimmer = None);
     }
 
-    /// When each is to be woken, and for what, for a person.
     pub(super) fn deadlines(&self) -> Vec<String> {
         self.up.values().map(Client::deadlines).collect()
     }
 
-    /// All that they wait for, for a person.
     pub(super) fn state(&self) -> Vec<String> {
         let mut lines = vec![];
         for client in self.up.values() {
@@ -416,7 +389,7 @@ impl Clients {
         cluster.scene.schedule(cluster.scene.now + after, Happening::ClientLosesAll(client));
     }
 
-    /// A client's connections break, again and again until the load ends.
+    /// Breaks a client's connections, repeatedly until the load ends.
     pub(super) fn loses_all(cluster: &mut Cluster, client: u32) {
         if cluster.scene.history.load.as_ref().is_none_or(|load| load.ended <= cluster.scene.now) {
             return;
@@ -425,20 +398,18 @@ impl Clients {
         Self::schedule_reset(cluster, client);
     }
 
-    /// A message waits until a client's process gets to it.
     pub(super) fn queue(&mut self, cluster: &mut Cluster, number: u32, flight: Flight) {
         if let Some(at) = self.desks.put(number, flight) {
             cluster.scene.schedule(at, Happening::ClientReads(number));
         }
     }
 
-    /// Until when a client's process is not scheduled, if it is not at present.
+    /// End of the present pause of a client's process. `None` if it runs.
     fn stalls_until(&self, cluster: &Cluster, number: u32) -> Option<Time> {
         self.desks.stalls_until(number, cluster.scene.now)
     }
 
-    /// A client's process gets to what it was sent. Gives the message that it takes, unless it is
-    /// not scheduled at present.
+    /// The next message, unless the process pauses.
     pub(super) fn takes(&mut self, cluster: &mut Cluster, number: u32) -> Option<Flight> {
         if let Some(until) = self.stalls_until(cluster, number) {
             cluster.scene.schedule(until, Happening::ClientReads(number));
@@ -450,14 +421,13 @@ impl Clients {
         Some(flight)
     }
 
-    /// A client's process is done with a message, and goes on to the next.
     pub(super) fn go_on(&mut self, cluster: &mut Cluster, number: u32) {
         if let Some(at) = self.desks.go_on(number) {
             cluster.scene.schedule(at, Happening::ClientReads(number));
         }
     }
 
-    /// A client's processor is busy with a message. Returns when that is over.
+    /// Occupies a client's processor with a message. Returns when it is free.
     fn works(&mut self, cluster: &mut Cluster, number: u32, bytes: usize) -> Time {
         let Some(capacity) = &cluster.scene.plan.capacity else { return cluster.scene.now };
         let takes = Duration::from_nanos(capacity.client_message_ns + bytes as u64 * capacity.byte_ns / 2);
@@ -475,7 +445,6 @@ impl Clients {
         cluster.scene.schedule(free_at.max(cluster.scene.now) + after, Happening::ClientStalls(client));
     }
 
-    /// A client's process is not scheduled for a while.
     pub(super) fn stalls(&mut self, cluster: &mut Cluster, client: u32) {
         if cluster.scene.history.load.as_ref().is_none_or(|load| load.ended <= cluster.scene.now) {
             return;
@@ -487,7 +456,6 @@ impl Clients {
         self.schedule_stall(cluster, client);
     }
 
-    /// Clients begin to ask for more than usual.
     pub(super) fn begin_load(&mut self, cluster: &mut Cluster) {
         for client in self.numbers() {
             Self::schedule_reset(cluster, client);
@@ -495,7 +463,7 @@ impl Clients {
         }
     }
 
-    /// Clients ask for nothing more than they have asked for.
+    /// Clients make no new requests.
     pub(super) fn end_load(&mut self) {
         for client in self.up.values_mut() {
             client.producers.values_mut().for_each(Producer::stop);
@@ -503,7 +471,6 @@ impl Clients {
     }
 }
 
-/// A session of a client as the plan wants it.
 fn producer(scene: &mut Scene, client: u32, machine: u64, entry: &LogEntry) -> Producer {
     let config = machine_config(scene, None);
     let start = scene.now + scene.random.micros(0, scene.plan.workload.think_us);
@@ -511,13 +478,12 @@ fn producer(scene: &mut Scene, client: u32, machine: u64, entry: &LogEntry) -> P
     Producer::new(machine, client, session, scene.plan.workload.appends, (config, entry.clone()), start)
 }
 
-/// The configuration of a session: a new one, or one that goes on after so many appends.
+/// Configuration of a session. `resume`: the session to resume and its next number.
 pub(super) fn machine_config(scene: &mut Scene, resume: Option<(SessionId, u64)>) -> LogClientConfig {
     LogClientConfig { control: CONTROL, random: scene.random.draw(), resume, options: scene.plan.options }
 }
 
-/// Somebody looks at a disk: from a block, or from a byte that is the journal's or a store's own
-/// on.
+/// Copies a piece of a random disk, for payloads.
 fn take_a_piece(cluster: &mut Cluster) {
     let node = cluster.scene.random.pick(&cluster.ids());
     let disk = cluster.node(node).disk.clone();

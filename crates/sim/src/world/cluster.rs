@@ -1,5 +1,4 @@
-//! The cluster: its nodes, the wires between them and to their clients, and what is seen of all
-//! that.
+//! The cluster: nodes, wires and observers.
 
 mod heartbeats;
 mod processes;
@@ -33,12 +32,10 @@ use crate::pipes::Way;
 use crate::plan::Plan;
 use crate::random::Random;
 
-/// For how long nothing has gone wrong any more when an operator is called who is not there from
-/// the beginning.
+/// Calm time after which an operator joins a run without one.
 const CALLED_AFTER: Duration = Duration::from_secs(5);
 
-/// The nodes of a run on their scene. Clients, faults and operators do to it what they want, from
-/// outside.
+/// The nodes of a run. Clients, faults and operators act on them from outside.
 #[derive(Debug)]
 pub(super) struct Cluster {
     pub(super) scene: Scene,
@@ -46,12 +43,11 @@ pub(super) struct Cluster {
     wires: Wires,
     disks: Disks,
     witness: Witness,
-    /// The clients whose processes run.
+    /// Clients with a running process.
     callers: BTreeSet<u32>,
 }
 
 impl Cluster {
-    /// All nodes of `plan` start.
     pub(super) fn new(plan: Plan, readable: bool) -> Self {
         let mut random = Random::new(plan.seed).fork();
         let network = Network::new(plan.network, random.fork());
@@ -75,28 +71,24 @@ impl Cluster {
         cluster
     }
 
-    /// Every node, whether it runs or not.
     pub(super) fn ids(&self) -> Vec<NodeId> {
         self.nodes.keys().copied().collect()
     }
 
-    /// A node. It is an error to ask for one that the plan does not have.
     pub(super) fn node(&self, id: NodeId) -> &Node {
         &self.nodes[&id]
     }
 
-    /// The same, for a fault that changes it.
     pub(super) fn node_mut(&mut self, id: NodeId) -> &mut Node {
         self.nodes.get_mut(&id).expect("the node exists")
     }
 
-    /// The network, for a fault that strikes it.
     pub(super) fn network_faults(&mut self) -> NetworkFaults<'_> {
         let (nodes, clients) = (self.ids(), self.scene.plan.workload.clients);
         NetworkFaults { network: &mut self.wires.network, random: &mut self.scene.random, nodes, clients }
     }
 
-    /// A party reaches no node for `lasting`, and no node reaches it.
+    /// Cuts a party off from all nodes for `lasting`.
     pub(super) fn cut_off(&mut self, party: Party, lasting: Duration) {
         let nodes = self.ids().into_iter().map(Party::Node);
         let links = nodes.flat_map(|node| [(party, node), (node, party)]).collect();
@@ -104,48 +96,42 @@ impl Cluster {
         self.scene.schedule(self.scene.now + lasting, Happening::Mend(mend));
     }
 
-    /// A fault of the network is over.
     pub(super) fn mend_network(&mut self, mend: NetworkMend) {
         mend.mend(&mut self.wires.network, self.scene.history.calm_since.is_some());
     }
 
-    /// The truth as of now.
     pub(super) fn truth(&self) -> Truth<'_> {
         Truth { nodes: &self.nodes, scene: &self.scene }
     }
 
-    /// The logs that the register knows, while its node is up.
+    /// Empty while the register's node is down.
     pub(super) fn entries(&self) -> impl Iterator<Item = &LogEntry> {
         truth::entries(&self.nodes)
     }
 
-    /// The register's entry of the log, while its node is up.
+    /// `None` while the register's node is down.
     pub(super) fn entry(&self) -> Option<&LogEntry> {
         truth::entry(&self.nodes, self.scene.log)
     }
 
-    /// A client's process starts.
     pub(super) fn client_comes(&mut self, client: u32) {
         self.callers.insert(client);
     }
 
-    /// A client's process is gone. Its connections are until they are reset.
+    /// The process ended; its connections remain until they are reset.
     pub(super) fn client_goes(&mut self, client: u32) {
         self.callers.remove(&client);
     }
 
-    /// An operator asks the register for something.
     pub(super) fn ask_register(&mut self, message: control::Message) {
         let frame = frame(LogId(0), Endpoint::Client(0), Endpoint::Register, &message.into());
         self.transmit(Party::Client(FOUNDER), Party::Node(CONTROL), frame);
     }
 
-    /// Puts a frame onto the connection between two parties.
     pub(super) fn transmit(&mut self, from: Party, to: Party, frame: Bytes) {
         self.transmit_at(self.scene.now, Lane::Bulk, from, to, frame);
     }
 
-    /// The same, for a frame that is ready at `ready`.
     pub(super) fn transmit_at(&mut self, ready: Time, lane: Lane, from: Party, to: Party, frame: Bytes) {
         if !self.is_up(to) {
             return self.wires.refuse(&mut self.scene, from, to);
@@ -163,7 +149,7 @@ impl Cluster {
         }
     }
 
-    /// A message arrives. Gives it back if it is for a client.
+    /// Delivers a message, or returns it if it is for a client.
     pub(super) fn arrive(&mut self, flight: Flight) -> Option<Flight> {
         let flight = self.wires.arrives(&mut self.scene, flight)?;
         let Flight { connection, from, to, .. } = flight;
@@ -174,12 +160,12 @@ impl Cluster {
         None
     }
 
-    /// The receiver took bytes that came over a connection: there is room for more.
+    /// The receiver read `bytes`: the connection has room for more.
     pub(super) fn took(&mut self, way: Way, bytes: usize) {
         self.wires.took(&mut self.scene, way, bytes);
     }
 
-    /// A party notices that a connection is gone. Gives the client that does.
+    /// A party notices a closed connection. Returns the party if it is a client.
     pub(super) fn lost(
         &mut self,
         connection: Connection,
@@ -198,7 +184,7 @@ impl Cluster {
         }
     }
 
-    /// Breaks a connection; both ends notice it a little later.
+    /// Breaks a connection; both ends notice it slightly later.
     pub(super) fn reset(&mut self, connection: Connection, a: Party, b: Party) {
         let incarnation = |party| match party {
             Party::Node(node) => self.nodes[&node].incarnation,
@@ -207,45 +193,39 @@ impl Cluster {
         self.wires.reset(&mut self.scene, connection, [(a, incarnation(a)), (b, incarnation(b))]);
     }
 
-    /// Breaks all connections of a party.
     pub(super) fn reset_all(&mut self, party: Party) {
         for (connection, other) in self.wires.network.connections_of(party) {
             self.reset(connection, party, other);
         }
     }
 
-    /// A process is gone, and its connections with it.
     pub(super) fn hang_up(&mut self, party: Party) {
         self.reset_all(party);
         self.wires.network.died(party);
     }
 
-    /// Judges subscriptions that ended because nobody gave out a record.
     pub(super) fn judge_withheld(&mut self) {
         let damaged = self.disks.damaged_node();
         self.witness.damage.judge_withheld(&mut self.scene, &self.nodes, damaged);
     }
 
-    /// Whether a run may end without what is damaged, because that is nowhere else among the
-    /// members.
+    /// Whether a run may end without damaged records, which no other member has.
     pub(super) fn excuses_damage(&mut self) -> bool {
         let damaged = self.disks.damaged_node();
         self.witness.damage.excuses_end(&mut self.scene, &self.nodes, damaged)
     }
 
-    /// The fate of its disks.
     pub(super) fn disks(&self) -> &Disks {
         &self.disks
     }
 
-    /// The log did not bear the loss of a disk if that came in the middle of a view change.
+    /// Excuses a disk lost during a view change as more than the log can bear.
     pub(super) fn excuse_spoiled(&mut self) {
         self.disks.excuse(&mut self.scene, &self.nodes);
     }
 
-    /// Whether a shard that is retired waits for what went with a disk in the middle of a view
-    /// change, and nobody is there to give that up. The log goes on without it, and so does not say
-    /// that it has lost something.
+    /// Whether a retired shard waits for records lost with a disk during a view change, without an
+    /// operator to accept the loss. The log continues and so reports no loss.
     pub(super) fn misses_operator(&self) -> bool {
         let scene = &self.scene;
         let is_due = scene.history.calm_since.is_some_and(|since| scene.now >= since + CALLED_AFTER);
@@ -264,8 +244,7 @@ impl Cluster {
         self.disks.spoil(&mut self.scene, Spoiled { node, incarnations, kind });
     }
 
-    /// From now on nothing goes wrong any more, and what went wrong is put right. Gives the nodes
-    /// that are down.
+    /// Ends all faults. Returns the nodes that are down.
     pub(super) fn calm(&mut self) -> Vec<NodeId> {
         self.scene.tell(format_args!("calm"));
         self.scene.history.calm_since = Some(self.scene.now);
@@ -279,26 +258,23 @@ impl Cluster {
         down
     }
 
-    /// A node's disk is gone. It has an empty one, or its own as that was some time ago, if the
-    /// plan wants that.
+    /// A lost disk is replaced by an empty one or, if planned, by an earlier state.
     pub(super) fn replace_disk(&mut self, id: NodeId) {
         let goes_back = self.scene.plan.disk_goes_back;
         let disk = if goes_back { self.disks.past_of(&mut self.scene, id) } else { MemoryDisk::new() };
         self.node_mut(id).disk = disk;
     }
 
-    /// Whether the register may have changed since the last call.
     pub(super) fn take_news(&mut self) -> bool {
         self.witness.take_news()
     }
 
-    /// Whether nodes have done all that they have to do, apart from those that have left.
+    /// Whether the nodes' work is done, except for nodes that have left.
     pub(super) fn is_at_rest(&self, leavers: &Leavers) -> bool {
         self.truth().is_at_rest(leavers, &self.witness.copies)
     }
 
-    /// The state of all nodes, for a person, and which stores are there although their replicas
-    /// were dismissed.
+    /// State of all nodes, and stores of dismissed replicas, for a person.
     pub(super) fn state(&self) -> Vec<String> {
         let (truth, scene) = (self.truth(), &self.scene);
         let nodes = self.nodes.values().flat_map(|node| node.state(scene.log, scene.history.shards()));
@@ -307,7 +283,6 @@ impl Cluster {
         nodes.chain(kept).collect()
     }
 
-    /// Which limit the log does not keep to, if there is one.
     pub(super) fn exceeds(&self) -> Option<String> {
         self.witness.limits.exceeds(self.truth())
     }

@@ -1,12 +1,11 @@
-//! Records that are damaged on one disk, and when the log may be without them.
+//! Records damaged on one disk, and when the log may lack them.
 //!
-//! The log bears damage on one disk because others hold the same. It does not bear that, of the
-//! others, some lose their memory or are too slow for a view, and are left out of it: a replica
-//! that is left out cannot know whether what it has beyond its stable bound became final, and
-//! counts for nothing there until it has copied it, which only the damaged one could give it. Nor
-//! does it bear damage that is found only when the others are being copied to. But damage that was
-//! found while a member had the record is mended from there, and not waited with until a view does
-//! without that member.
+//! A view may exclude other replicas with the same records, because they lost their memory or are
+//! slow. An excluded replica cannot know whether its records beyond its stable bound became final.
+//! They count for nothing until it copies them, and only the damaged replica could provide them.
+//! The log does not bear that. Nor does it bear damage found only while others copy. But damage
+//! found while another member has the record must be repaired from there before a view excludes
+//! that member.
 
 use std::collections::BTreeSet;
 
@@ -16,27 +15,24 @@ use super::scene::Scene;
 use super::truth::{Nodes, Truth};
 use crate::excuses::Excuse;
 
-/// Where else the records are that a replica said are damaged.
+/// Other copies of the records that a replica reported as damaged.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Damage {
-    /// Replicas that have such a record, and were members when or after that was said.
+    /// Replicas that have such a record, and were members at or after the report.
     whole: BTreeSet<(NodeId, ShardId, Position)>,
-    /// Such records of replicas that were dismissed.
+    /// Such records of dismissed replicas.
     thrown_away: BTreeSet<(ShardId, Position)>,
-    /// Records among the thrown away ones that a replica said again to be damaged: it had not
-    /// mended them.
+    /// Thrown away records reported again: the replica had not repaired them.
     missed: BTreeSet<(ShardId, Position)>,
 }
 
 impl Damage {
-    /// A replica says that a record is damaged.
     pub(super) fn was_told(&mut self, shard: ShardId, position: Position) {
         if self.thrown_away.contains(&(shard, position)) {
             self.missed.insert((shard, position));
         }
     }
 
-    /// A replica was dismissed, with all that it had.
     pub(super) fn was_dismissed(&mut self, node: NodeId, shard: ShardId) {
         let of_it = (node, shard, Position::ZERO)..=(node, shard, Position(u64::MAX));
         let had: Vec<Position> = self.whole.range(of_it).map(|(.., position)| *position).collect();
@@ -46,7 +42,7 @@ impl Damage {
         }
     }
 
-    /// Notes what a node has whole, as a member, of what is damaged on another.
+    /// Notes which damaged records a member has intact.
     pub(super) fn look(&mut self, scene: &Scene, nodes: &Nodes, damaged: Option<NodeId>, id: NodeId) {
         if scene.history.damaged.is_empty() || damaged == Some(id) {
             return;
@@ -65,7 +61,7 @@ impl Damage {
         }
     }
 
-    /// Judges subscriptions that ended because nobody gave out a record.
+    /// Judges subscriptions that ended at a record no replica served.
     pub(super) fn judge_withheld(&self, scene: &mut Scene, nodes: &Nodes, damaged: Option<NodeId>) {
         for (shard, position, told) in std::mem::take(&mut scene.history.withheld) {
             let is_borne = Self::is_alone_at(Truth { nodes, scene }, damaged, shard, position);
@@ -77,8 +73,7 @@ impl Damage {
         }
     }
 
-    /// Whether a run may end without what is damaged, because that is nowhere else among the
-    /// members.
+    /// Whether a run may end without damaged records, which no other member has.
     pub(super) fn excuses_end(&self, scene: &mut Scene, nodes: &Nodes, damaged: Option<NodeId>) -> bool {
         let (Some(node), Some(view)) = (damaged, scene.latest_view()) else { return false };
         let is_alone = !(Truth { nodes, scene }).is_complete_without(view, &[node]);
@@ -90,8 +85,7 @@ impl Damage {
         scene.history.excuse(Excuse::DamagedEnd, is_excused)
     }
 
-    /// Whether a record was told to be damaged, and every other member of its shard runs and lacks
-    /// it.
+    /// Whether a record was reported damaged, and every other member runs and lacks it.
     fn is_alone_at(truth: Truth<'_>, damaged: Option<NodeId>, shard: ShardId, position: Position) -> bool {
         let (Some(node), Some(view)) = (damaged, truth.scene.latest_view()) else {
             return false;

@@ -1,4 +1,4 @@
-//! The messages that clients' processes have not taken yet, where work takes time.
+//! Messages that clients have not read, in plans with a capacity.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -7,7 +7,6 @@ use seriatim_model::Time;
 
 use super::scene::Flight;
 
-/// Each client's process: what it has not taken, and until when it is busy or not scheduled.
 #[derive(Debug, Default)]
 pub(super) struct Desks(BTreeMap<u32, Desk>);
 
@@ -16,55 +15,51 @@ struct Desk {
     inbox: VecDeque<Flight>,
     free_at: Time,
     is_reading: bool,
-    /// Until when it is not scheduled.
+    /// End of its pause.
     stalled_until: Time,
 }
 
 impl Desks {
-    /// A message waits until the process gets to it. Says when it begins to read, unless it does
-    /// already.
+    /// Returns when the process starts reading, unless it already does.
     pub(super) fn put(&mut self, client: u32, flight: Flight) -> Option<Time> {
         let desk = self.0.entry(client).or_default();
         desk.inbox.push_back(flight);
         (!std::mem::replace(&mut desk.is_reading, true)).then_some(desk.free_at)
     }
 
-    /// The message that the process takes next.
     pub(super) fn take(&mut self, client: u32) -> Option<Flight> {
         self.0.get_mut(&client)?.inbox.pop_front()
     }
 
-    /// The process is done with a message. Says when it reads the next one, if there is one.
+    /// The process is done with a message. Returns when it reads the next, if any.
     pub(super) fn go_on(&mut self, client: u32) -> Option<Time> {
         let desk = self.0.get_mut(&client)?;
         desk.is_reading = !desk.inbox.is_empty();
         desk.is_reading.then_some(desk.free_at)
     }
 
-    /// The process works for so long. Says when that is over.
+    /// Occupies the process. Returns when it is free.
     pub(super) fn work(&mut self, client: u32, now: Time, takes: Duration) -> Time {
         let desk = self.0.entry(client).or_default();
         desk.free_at = desk.free_at.max(now) + takes;
         desk.free_at
     }
 
-    /// The process is not scheduled for so long.
     pub(super) fn stall(&mut self, client: u32, now: Time, takes: Duration) {
         self.work(client, now, takes);
         self.0.entry(client).or_default().stalled_until = now + takes;
     }
 
-    /// Until when the process is not scheduled, if it is not at present.
+    /// End of the present pause. `None` if the process runs.
     pub(super) fn stalls_until(&self, client: u32, now: Time) -> Option<Time> {
         self.0.get(&client).map(|desk| desk.stalled_until).filter(|until| *until > now)
     }
 
-    /// Until when the process works.
     pub(super) fn free_at(&mut self, client: u32) -> Time {
         self.0.entry(client).or_default().free_at
     }
 
-    /// Messages that a process had not taken are gone with it.
+    /// Drops the messages of a dead process.
     pub(super) fn clear(&mut self, client: u32) {
         self.0.remove(&client);
     }

@@ -1,4 +1,4 @@
-//! The disks that faults lose, spoil or set back, and how they were before.
+//! Disks that faults lose, damage or set back, and their earlier states.
 
 use std::time::Duration;
 
@@ -11,24 +11,22 @@ use super::truth::{Nodes, Truth};
 use crate::coverage::FaultKind;
 use crate::excuses::Excuse;
 
-/// How often a disk's state is kept.
+/// Interval between saved states.
 const KEPT_EVERY: Duration = Duration::from_millis(20);
-/// How far a disk goes back at least: by then others have seen what was written since.
+/// A disk goes back at least this far: others have seen the later writes by then.
 const BACK_BY: Duration = Duration::from_millis(100);
-/// How many states of each disk are kept.
+/// Saved states per disk.
 const KEPT: usize = 20;
 
-/// A node whose disk was lost or damaged.
 #[derive(Debug)]
 pub(super) struct Spoiled {
     pub(super) node: NodeId,
-    /// The incarnations that its roles had.
+    /// Incarnations of its roles at that time.
     pub(super) incarnations: Incarnations,
-    /// How.
+    /// The fault.
     pub(super) kind: FaultKind,
 }
 
-/// A disk as it was.
 #[derive(Debug)]
 struct Past {
     node: NodeId,
@@ -36,18 +34,15 @@ struct Past {
     disk: MemoryDisk,
 }
 
-/// The fate of the disks of a run.
 #[derive(Debug, Default)]
 pub(super) struct Disks {
-    /// The nodes whose disks were lost, or may have been damaged. That happens to one node of a
-    /// run, or to all that have a retired shard.
+    /// Nodes with lost or possibly damaged disks: one per run, or all nodes of a retired shard.
     spoiled: Vec<Spoiled>,
-    /// How the disks were, where one of them goes back.
+    /// Earlier states, if the plan sets disks back.
     pasts: Vec<Past>,
 }
 
 impl Disks {
-    /// Whether the disk of a node was lost or damaged by now.
     pub(super) fn are_spoiled(&self) -> bool {
         !self.spoiled.is_empty()
     }
@@ -58,24 +53,23 @@ impl Disks {
         scene.history.disks_failed = true;
     }
 
-    /// The node whose records were damaged.
+    /// The node with damaged records.
     pub(super) fn damaged_node(&self) -> Option<NodeId> {
         self.spoiled.iter().find(|spoiled| spoiled.kind == FaultKind::BitRot).map(|spoiled| spoiled.node)
     }
 
-    /// Whether a node may find that a part of what it held is missing.
+    /// Whether a node may miss a part of its contents.
     pub(super) fn lost_a_part(&self, node: NodeId) -> bool {
         self.spoiled.iter().any(|spoiled| spoiled.node == node && spoiled.kind.loses_disk())
     }
 
-    /// Whether a node's disk went back.
+    /// Whether a node's disk was set back.
     pub(super) fn was_set_back(&self, scene: &Scene, node: NodeId) -> bool {
         let is_so = |kind| kind == FaultKind::LyingDisk || scene.plan.disk_goes_back;
         self.spoiled.iter().any(|spoiled| spoiled.node == node && is_so(spoiled.kind))
     }
 
-    /// A disk may be lost while a view is being formed that counts on it alone: then the log did
-    /// not bear as much as it seemed to.
+    /// Excuses a disk lost while a view was formed that relied on it alone.
     pub(super) fn excuse(&self, scene: &mut Scene, nodes: &Nodes) {
         let is_too_much = !scene.history.lost_too_much && self.are_too_many(scene, nodes);
         if scene.history.excuse(Excuse::SpoiledInViewChange, is_too_much) {
@@ -83,8 +77,7 @@ impl Disks {
         }
     }
 
-    /// Whether the latest view, or a shard that is retired in it, counts on a disk that was lost,
-    /// and on nobody else.
+    /// Whether the latest view, or a shard retired in it, relies on a lost disk alone.
     pub(super) fn are_too_many(&self, scene: &Scene, nodes: &Nodes) -> bool {
         let ([spoiled], Some(view)) = (&self.spoiled[..], scene.latest_view()) else {
             return false;
@@ -103,7 +96,6 @@ impl Disks {
         is_lost && !(Truth { nodes, scene }).survives(view, &[node])
     }
 
-    /// A node wrote to its journal, and its disk is like this now.
     pub(super) fn keep(&mut self, scene: &Scene, node: NodeId, disk: &MemoryDisk) {
         if !scene.plan.disk_goes_back || self.are_spoiled() {
             return;
@@ -120,8 +112,7 @@ impl Disks {
         }
     }
 
-    /// A disk as it was some time ago, and as if the power had failed then: an empty one, if
-    /// nothing is known of it.
+    /// An earlier state, as after a power loss; an empty disk if none is known.
     pub(super) fn past_of(&self, scene: &mut Scene, node: NodeId) -> MemoryDisk {
         let now = scene.now;
         let is_old = |past: &&Past| past.node == node && past.at + BACK_BY <= now;

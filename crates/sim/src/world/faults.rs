@@ -1,4 +1,4 @@
-//! Faults: what each kind does, and how it ends.
+//! Effects and ends of all kinds of faults.
 
 use std::time::Duration;
 
@@ -14,10 +14,9 @@ use super::truth::Truth;
 use crate::coverage::{FaultKind, Step};
 use crate::plan::{Fault, Target, Trigger};
 
-/// How long a run goes on when a node is back that was missed.
+/// Running time after a node's return.
 const BACK_FOR: Duration = Duration::from_millis(800);
 
-/// The end of a fault that lasts.
 #[derive(Debug)]
 pub(super) enum Mend {
     Network(NetworkMend),
@@ -28,17 +27,15 @@ pub(super) enum Mend {
     Lie(NodeId, Duration),
 }
 
-/// The faults of a run: those that wait for their step, and how long it takes until those that
-/// struck are over.
+/// Pending faults, and the duration of active ones.
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     pending: Vec<Fault>,
-    /// A node stays away until then, and time is given to it to come back.
+    /// Absent nodes return, and catch up, until then.
     busy_until: Time,
 }
 
 impl Faults {
-    /// Sees to it that the faults of the plan strike.
     pub(super) fn schedule(&mut self, cluster: &mut Cluster) {
         let (loss, duplication, reordering) = cluster.scene.plan.network.noise_permille;
         cluster.network_faults().network.disturb(loss, duplication, reordering);
@@ -52,17 +49,15 @@ impl Faults {
         }
     }
 
-    /// Until when the run goes on for what struck, at least.
     pub(super) fn busy_until(&self) -> Time {
         self.busy_until
     }
 
-    /// Faults that have not struck do not strike any more.
     pub(super) fn end(&mut self) {
         self.pending.clear();
     }
 
-    /// Whether no fault is to strike any more.
+    /// Whether all faults struck and are over.
     pub(super) fn are_over(&self, scene: &Scene) -> bool {
         let strikes = |fault: &Fault| match fault.trigger {
             Trigger::At(after) => scene.now <= scene.began + after + fault.lasting,
@@ -71,7 +66,6 @@ impl Faults {
         scene.now > self.busy_until && self.pending.is_empty() && !scene.plan.faults.iter().any(strikes)
     }
 
-    /// Lets the faults strike that wait for the step at which the protocol is now.
     pub(super) fn strike_at_step(&mut self, cluster: &mut Cluster, clients: &mut Clients) {
         if self.pending.is_empty() {
             return;
@@ -88,14 +82,13 @@ impl Faults {
         }
     }
 
-    /// Where the protocol is.
     fn step(cluster: &Cluster, clients: &Clients) -> Step {
         let truth = cluster.truth();
         let step = truth.view_change_step().or_else(|| truth.ordering_step());
         step.or_else(|| clients.are_appending().then_some(Step::Append)).unwrap_or(Step::Idle)
     }
 
-    /// A fault strikes, unless the log could not bear it and need not.
+    /// Strikes with a fault, unless the log could not bear it and need not.
     pub(super) fn strike(&mut self, cluster: &mut Cluster, clients: &mut Clients, fault: Fault) {
         if cluster.scene.history.calm_since.is_some() {
             return;
@@ -173,7 +166,7 @@ impl Faults {
         broken.into_iter().for_each(|(connection, a, b)| cluster.reset(connection, a, b));
     }
 
-    /// The nodes that are meant, in the order in which they are hit.
+    /// In the order of being hit.
     fn victims(cluster: &mut Cluster, fault: Fault) -> Vec<NodeId> {
         if matches!(fault.target, Target::WholeShard | Target::RetiredShard) {
             let Some(view) = cluster.scene.latest_view().cloned() else { return vec![] };
@@ -188,7 +181,7 @@ impl Faults {
             return members.replicas.iter().map(|member| member.node).collect();
         }
         let mut nodes = cluster.ids();
-        // Any order, but the nodes that host the log's sequencing replicas more often first.
+        // Random order, but often nodes with sequencing replicas first.
         for index in (1..nodes.len()).rev() {
             nodes.swap(index, cluster.scene.random.below(index as u64 + 1) as usize);
         }
@@ -204,7 +197,7 @@ impl Faults {
                 return vec![CONTROL];
             }
             FaultKind::DoubleKill | FaultKind::KillInTurn | FaultKind::OneWay => 2,
-            // The register's disk is the only one of its kind.
+            // The register's disk is unique.
             kind if kind.loses_disk() => {
                 nodes.retain(|node| *node != CONTROL);
                 1
@@ -218,11 +211,10 @@ impl Faults {
         nodes
     }
 
-    /// Whether a fault of this kind may strike these nodes: they are there for it, and the log
-    /// bears it.
+    /// Whether the victims are up as needed and the log bears the fault.
     pub(super) fn may_strike(cluster: &Cluster, kind: FaultKind, victims: &[NodeId]) -> bool {
-        // Loss and damage together are more than anybody was told to expect, also of an operator. A
-        // view that is formed without the other replicas is left with the damaged ones.
+        // Loss and damage together are too much, even for an operator: a view without the other
+        // replicas would rely on the damaged ones.
         let is_damaged = cluster.disks().damaged_node().is_some();
         let bears_it = !kind.loses_memory()
             || !is_damaged && (cluster.scene.history.is_on_disk() || cluster.scene.plan.may_lose_too_much)
@@ -236,8 +228,8 @@ impl Faults {
         };
         let spared = match kind {
             kind if kind.loses_disk() || kind == FaultKind::BitRot => {
-                // A replica that goes away before it knows the view counts for nothing when it is
-                // back.
+                // A replica that goes down before it knows the view counts for nothing when it
+                // returns.
                 Self::may_spoil(cluster, kind, victims, |truth, view| {
                     truth.survives_knowing(view, victims, view.number)
                 })
@@ -247,15 +239,13 @@ impl Faults {
         bears_it && reachable && spared
     }
 
-    /// Whether all replicas of a retired shard may lose their disks: everything else is there
-    /// without them.
+    /// Whether all replicas of a retired shard may lose their disks: everything else survives that.
     fn may_lose_retired(cluster: &Cluster, victims: &[NodeId]) -> bool {
         let survives = |truth: &Truth<'_>, view: &View| truth.survives_losing_retired(view, victims);
         !victims.contains(&CONTROL) && Self::may_spoil(cluster, FaultKind::DiskLoss, victims, survives)
     }
 
-    /// Whether what these nodes' disks hold may be lost or damaged, if the log `survives` without
-    /// it.
+    /// Whether these disks may be lost or damaged, if the log `survives` that.
     fn may_spoil(
         cluster: &Cluster,
         kind: FaultKind,
@@ -271,7 +261,6 @@ impl Faults {
         !cluster.disks().are_spoiled() && cluster.scene.latest_view().is_some_and(bears_it)
     }
 
-    /// Whether the log has everything that these nodes hold elsewhere, too, and undamaged.
     fn does_without(cluster: &Cluster, nodes: &[NodeId]) -> bool {
         let damaged = cluster.disks().damaged_node();
         let nodes: Vec<NodeId> = nodes.iter().copied().chain(damaged).collect();
@@ -288,14 +277,14 @@ impl Faults {
         }
     }
 
-    /// How long a node stays away that is to be missed. The run waits for it.
+    /// Duration of an absence, for which the run waits.
     fn stay_away(&mut self, cluster: &mut Cluster) -> Duration {
         let down_for = cluster.scene.random.millis(3000, 6000);
         self.busy_until = self.busy_until.max(cluster.scene.now + down_for + BACK_FOR);
         down_for
     }
 
-    /// The second is killed while the others are still busy with the first.
+    /// The second node dies while the others react to the first death.
     fn kill_in_turn(cluster: &mut Cluster, fault: Fault, nodes: &[NodeId]) {
         Self::kill_all(cluster, &nodes[..1], false, fault.lasting);
         let next = Fault { kind: FaultKind::Kill, target: Target::Node(nodes[1]), ..fault };
@@ -303,7 +292,6 @@ impl Faults {
         cluster.scene.schedule(cluster.scene.now + pause, Happening::Strike(next));
     }
 
-    /// One node loses its disk, or all that have a retired shard.
     fn lose_disks(&mut self, cluster: &mut Cluster, fault: Fault, victims: &[NodeId]) {
         if fault.target != Target::RetiredShard {
             return self.lose_disk(cluster, fault, victims[0]);
@@ -329,7 +317,6 @@ impl Faults {
         cluster.node_mut(id).asleep = None;
     }
 
-    /// Removes files of a disk: all that are meant, or one of them.
     fn lose_files(cluster: &mut Cluster, id: NodeId, is_meant: impl Fn(&String) -> bool, one: bool) {
         let disk = cluster.node(id).disk.clone();
         let mut files: Vec<String> = disk.files().into_iter().filter(is_meant).collect();
@@ -342,15 +329,14 @@ impl Faults {
         }
     }
 
-    /// From now on a disk says that it has synced, and has not, until the power fails.
     fn begin_to_lie(cluster: &mut Cluster, fault: Fault, id: NodeId) {
         cluster.node(id).disk.lie(true);
         let end = Mend::Lie(id, fault.lasting);
         cluster.scene.schedule(cluster.scene.now + fault.lasting, Happening::Mend(end));
     }
 
-    /// The power fails that uncovers what a disk did not sync; all of its journal since then is
-    /// lost, and any part of the rest. If the log could not bear that by now, it was all true.
+    /// A power loss reveals the false syncs: the whole journal since then is lost, and any part of
+    /// the rest. If the log could not bear that by now, the syncs count as true.
     fn end_to_lie(cluster: &mut Cluster, id: NodeId, down_for: Duration) {
         cluster.node(id).disk.lie(false);
         let is_calm = cluster.scene.history.calm_since.is_some();
@@ -363,7 +349,7 @@ impl Faults {
         cluster.node_mut(id).asleep = None;
     }
 
-    /// Flips bits in the files of one replica of one shard, and makes sectors bad.
+    /// Flips bits in a node's segment files and makes sectors bad.
     fn damage(cluster: &mut Cluster, id: NodeId) {
         cluster.spoil(id, FaultKind::BitRot);
         let disk = cluster.node(id).disk.clone();

@@ -11,15 +11,14 @@ use super::{CONTROL, JUDGE, TIMEOUT, World};
 use crate::history::End;
 use crate::reader::{Reader, Style};
 
-/// How long it may take until others have the places of a node that has been away for long enough:
-/// views that only grow have pauses between them.
+/// Time to replace a node after the allowed absence: views that add replicas have pauses between
+/// them.
 const WHOLE_WITHIN: Duration = Duration::from_secs(60);
-/// How long reading one replica may take.
+/// Time to read one replica.
 const READING_FOR: Duration = Duration::from_secs(20);
 
 impl World {
-    /// Where the plan wants that, everything that clients asked for has its answer, and they have
-    /// read everything, although what went wrong stays so.
+    /// If planned, clients get all answers and records while the faults last.
     pub(super) fn come_to_an_end_before_calm(&mut self) {
         let Some(within) = self.cluster.scene.plan.done_without_calm else { return };
         let is_served = |world: &Self| {
@@ -33,8 +32,8 @@ impl World {
         self.become_whole();
     }
 
-    /// Where a node is dead for good and the others are enough, they have its roles in the end: the
-    /// next loss is borne, too.
+    /// If a node is permanently dead and enough others live, they must get its roles, to bear the
+    /// next loss.
     fn become_whole(&mut self) {
         let alive = self.cluster.truth().nodes.values().filter(|node| node.host.is_some()).count();
         let Some(config) = self.cluster.entry().map(|entry| entry.config.clone()) else { return };
@@ -50,7 +49,6 @@ impl World {
         }
     }
 
-    /// Waits until everything is at rest, asks for the tail once more, and reads the log.
     pub(super) fn drain(&mut self) {
         let rested = self.come_to_rest();
         self.cluster.close_load();
@@ -89,8 +87,7 @@ impl World {
         }
     }
 
-    /// Waits until everything is at rest, or the log says that it has lost too much. Says whether
-    /// one of these came in time.
+    /// Returns whether everything came to rest, or the log reported its loss, in time.
     fn come_to_rest(&mut self) -> bool {
         let is_over = |world: &Self| world.is_at_rest() || world.cluster.truth().has_given_up();
         let misses_operator = |world: &Self| world.cluster.misses_operator();
@@ -105,7 +102,6 @@ impl World {
         self.run_until(TIMEOUT, is_over)
     }
 
-    /// Whether every client has all its answers, every member takes part, and everything is stable.
     fn is_at_rest(&self) -> bool {
         self.clients.are_done()
             && self.nodes_are_at_rest()
@@ -114,8 +110,8 @@ impl World {
             && self.leavers.are_over(&self.cluster)
     }
 
-    /// Whether the nodes are done, and clients have read everything that they were to. Where an
-    /// operator accepted a loss, no reader is still in a view before it.
+    /// Whether nodes are done and clients have read everything. After an accepted loss, readers
+    /// must know the latest view.
     pub(super) fn nodes_are_at_rest(&self) -> bool {
         let truth = self.cluster.truth();
         let has_lost = self.cluster.scene.history.accepted.is_some();
@@ -125,7 +121,7 @@ impl World {
             && truth.leader_ordered().is_some_and(|ordered| self.clients.have_delivered(ordered))
     }
 
-    /// The state of everything that may be the reason, for a person.
+    /// Possible reasons for a delay, for a person.
     pub(super) fn what_is_missing(&self) -> String {
         let mut lines = self.clients.state();
         lines.extend(self.fleet.remains(&self.cluster));
@@ -145,15 +141,13 @@ impl World {
         lines.join("\n  ")
     }
 
-    /// Reads every replica of every shard from the beginning. Returns the trim point, and whether
-    /// every one could be read to the end.
+    /// Returns the trim point, and whether every replica was read to the end.
     fn read_everything(&mut self) -> Option<(Position, bool)> {
         let entry = self.cluster.entry()?.clone();
         let shards = self.cluster.scene.history.shards().collect();
         self.read_log(JUDGE, &entry, shards)
     }
 
-    /// The same of one log.
     pub(super) fn read_log(
         &mut self,
         judge: u32,
@@ -166,8 +160,8 @@ impl World {
         for shard in shards {
             let mut replicas = self.cluster.truth().stored_to_read(entry.id, &view, shard);
             if let Some(retired) = view.retired(shard).filter(|_| replicas.len() > 1) {
-                // Replicas of a retired shard do not mend each other: what one cannot read another
-                // gives out.
+                // Replicas of a retired shard do not repair each other: another one serves what
+                // this one cannot.
                 let damaged = self.cluster.disks().damaged_node();
                 replicas.retain(|place| Some(retired.copies().replicas[*place].node) != damaged);
             }
@@ -196,8 +190,7 @@ impl World {
         Some((trim, complete))
     }
 
-    /// Lets a client with nothing but a reader read, until that has all, but not longer than
-    /// `most`.
+    /// Runs a reader until it is done, for at most `most`.
     fn read_with(&mut self, number: u32, reader: Reader, most: Duration) -> Reader {
         self.clients.add_reader(&mut self.cluster, number, reader);
         self.run_until(most, |world| world.clients.has_read(number));

@@ -1,5 +1,5 @@
-//! Logs that come and go beside the tested one: once their deletion is confirmed they are gone, on
-//! every node and for good.
+//! Other logs, created and deleted. After a confirmed deletion a log is permanently gone from every
+//! node.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,29 +12,25 @@ use super::cluster::Cluster;
 use super::frames::open;
 use super::scene::{Happening, Scene};
 
-/// How long whoever creates or deletes waits for an answer before asking again.
+/// Wait before a request is repeated.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
-/// The numbers of questions about such logs: no other questions of the founder have them.
+/// First request number, distinct from the founder's other requests.
 const FIRST_REQUEST: u64 = 1 << 50;
 
-/// One such log.
 #[derive(Clone, Copy, Debug, Default)]
 struct Fleeting {
-    /// Which it is, once its creation is confirmed.
+    /// Its id, once its creation is confirmed.
     log: Option<LogId>,
-    /// It is to go.
     is_unwanted: bool,
-    /// Its deletion is confirmed.
+    /// Whether its deletion is confirmed.
     is_gone: bool,
 }
 
-/// All of them, by number: which are there, which are to go, and what the register is asked for
-/// them until it has confirmed that.
+/// Such logs by number.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fleet(BTreeMap<u64, Fleeting>);
 
 impl Fleet {
-    /// Sees to it that the plan's logs come and go.
     pub(super) fn schedule(cluster: &mut Cluster) {
         for (number, (comes, goes)) in cluster.scene.plan.fleeting.clone().into_iter().enumerate() {
             let number = number as u64;
@@ -43,28 +39,26 @@ impl Fleet {
         }
     }
 
-    /// Asks for a log, again and again until it is there.
+    /// Repeats the request until the log exists.
     pub(super) fn log_comes(&mut self, cluster: &mut Cluster, number: u64) {
         let Some(message) = self.comes(number, &cluster.scene.plan.config) else { return };
         cluster.ask_register(message);
         cluster.scene.schedule(cluster.scene.now + AGAIN_AFTER, Happening::LogComes(number));
     }
 
-    /// Wants a log to be gone, as soon as it is there, and asks again and again until it is.
+    /// Repeats the request, once the log exists, until its deletion is confirmed.
     pub(super) fn log_goes(&mut self, cluster: &mut Cluster, number: u64) {
         let Some(message) = self.goes(number) else { return };
         message.into_iter().for_each(|message| cluster.ask_register(message));
         cluster.scene.schedule(cluster.scene.now + AGAIN_AFTER, Happening::LogGoes(number));
     }
 
-    /// The founder of logs is answered.
     pub(super) fn hears(&mut self, scene: &mut Scene, bytes: &Bytes) {
         let (.., message) = open(bytes.clone()).expect("what was encoded is decoded");
         let Message::Control(control::Message::Done { request, log }) = message else { return };
         scene.coverage.deletions += u64::from(self.confirmed(request, log));
     }
 
-    /// The register did something: it is to know none that is gone.
     pub(super) fn look_at_register(&self, cluster: &mut Cluster) {
         let back = self.gone().find(|log| cluster.entries().any(|entry| entry.id == *log));
         if let Some(log) = back {
@@ -73,7 +67,6 @@ impl Fleet {
         }
     }
 
-    /// The remains of logs that were deleted, or were to be.
     pub(super) fn remains(&self, cluster: &Cluster) -> Vec<String> {
         let mut remains: Vec<String> = self.unwanted().collect();
         for log in self.gone() {
@@ -91,7 +84,7 @@ impl Fleet {
         remains
     }
 
-    /// A log is to come. The register is asked again and again until it is there.
+    /// The request to create a log. `None` once it exists.
     fn comes(&mut self, number: u64, config: &LogConfig) -> Option<control::Message> {
         if self.0.entry(number).or_default().log.is_some() {
             return None;
@@ -100,8 +93,8 @@ impl Fleet {
         Some(control::Message::Create { request, name, config: config.clone() })
     }
 
-    /// A log is to go, as soon as it is there. Says whether it has not gone yet, and what the
-    /// register is asked for that.
+    /// Marks a log for deletion. `None` once it is deleted; otherwise the request to send, if the
+    /// log exists.
     fn goes(&mut self, number: u64) -> Option<Option<control::Message>> {
         let fleeting = self.0.entry(number).or_default();
         fleeting.is_unwanted = true;
@@ -112,7 +105,7 @@ impl Fleet {
         (!fleeting.is_gone).then(|| fleeting.log.map(delete))
     }
 
-    /// The register confirmed something. Says whether a log has gone by that.
+    /// Returns whether the register newly confirms a deletion.
     fn confirmed(&mut self, request: u64, log: LogId) -> bool {
         let question = request.checked_sub(FIRST_REQUEST);
         let known = question.and_then(|question| Some((question, self.0.get_mut(&(question / 2))?)));
@@ -128,7 +121,6 @@ impl Fleet {
         self.0.values().filter(|fleeting| fleeting.is_gone).filter_map(|fleeting| fleeting.log)
     }
 
-    /// The logs that are to go and have not, for a person.
     fn unwanted(&self) -> impl Iterator<Item = String> {
         let unwanted = self.0.iter().filter(|(_, fleeting)| fleeting.is_unwanted && !fleeting.is_gone);
         unwanted.map(|(number, fleeting)| format!("{} is not deleted: {fleeting:?}", name_of(*number)))

@@ -1,4 +1,4 @@
-//! Messages as they travel, and as they are told.
+//! Encoded messages, and messages in the trace.
 
 use std::fmt;
 
@@ -7,7 +7,6 @@ use seriatim_model::wire::{Decoder, Encoder, Wire, WireError};
 use seriatim_model::{Endpoint, LogId};
 use seriatim_protocol::Message;
 
-/// A message as it travels.
 pub(super) fn frame(log: LogId, from: Endpoint, to: Endpoint, message: &Message) -> Bytes {
     let mut out = Encoder::new();
     log.encode(&mut out);
@@ -17,7 +16,6 @@ pub(super) fn frame(log: LogId, from: Endpoint, to: Endpoint, message: &Message)
     out.finish_contiguous()
 }
 
-/// The opposite of [`frame`].
 pub(super) fn open(frame: Bytes) -> Result<(LogId, Endpoint, Endpoint, Message), WireError> {
     let mut decoder = Decoder::new(frame);
     let log = LogId::decode(&mut decoder)?;
@@ -30,7 +28,7 @@ pub(super) fn open(frame: Bytes) -> Result<(LogId, Endpoint, Endpoint, Message),
     }
 }
 
-/// The beginning of a message, for a trace. Written out only if somebody reads it.
+/// The beginning of a message, formatted only if the trace is kept.
 pub(super) struct Brief<'a>(pub(super) &'a Message);
 
 impl fmt::Display for Brief<'_> {

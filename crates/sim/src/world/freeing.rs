@@ -1,5 +1,4 @@
-//! Where disks are small the whole log is trimmed in the end, and each of its replicas gives its
-//! room back.
+//! With small disks, the whole log is trimmed in the end and each replica frees its space.
 
 use std::time::Duration;
 
@@ -7,16 +6,15 @@ use super::cluster::Cluster;
 use super::{CONTROL, JUDGE, World};
 use crate::trimmer::Trimmer;
 
-/// How long it may take until every replica has confirmed the trim.
+/// Time for every replica to confirm the trim.
 const TRIMMED_WITHIN: Duration = Duration::from_secs(20);
-/// How long the replicas may take from then on to delete their files.
+/// Time for the replicas to delete their files afterwards.
 const FREED_WITHIN: Duration = Duration::from_secs(5);
-/// Which part of a segment the store of a trimmed replica takes at most.
+/// A trimmed store takes at most this fraction (1/N) of a segment.
 const PART_OF_A_SEGMENT: u64 = 4;
 
 impl World {
-    /// Trims the log to its tail, and waits until its stores are small. Notes what stands in the
-    /// way if they are not.
+    /// Trims the log to its tail and notes stores that remain too large.
     pub(super) fn free_everything(&mut self) {
         let plan = &self.cluster.scene.plan;
         if plan.disk.most.is_none() || !plan.workload.trims {
@@ -42,7 +40,6 @@ impl World {
 }
 
 impl Cluster {
-    /// The replica of the latest view that takes more than a trimmed one may, and how much.
     fn keeps_room(&self) -> Option<String> {
         let most = self.scene.plan.shard_options.segment_bytes / PART_OF_A_SEGMENT;
         let shards = self.scene.latest_view().into_iter().flat_map(|view| &view.shards);

@@ -1,4 +1,4 @@
-//! Nodes that leave the cluster: others take over, and then they are lost for good, and removed.
+//! Nodes leave the cluster: others take over, then the node is permanently lost and removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,59 +16,56 @@ use super::scene::Happening;
 use crate::coverage::FaultKind;
 use crate::plan::Departure;
 
-/// How often an operator looks how far it is, and asks again.
+/// Interval at which the operator checks and repeats its requests.
 const LOOKS_EVERY: Duration = Duration::from_millis(50);
 /// Longer than any run.
 const FOR_GOOD: Duration = Duration::from_secs(100_000);
 
-/// A node that leaves.
 #[derive(Debug)]
 struct Leaver {
     by: Option<NodeId>,
     stage: Stage,
-    /// When it is to stay after all.
+    /// When its departure is revoked.
     stays_at: Option<Time>,
-    /// It does not run any more, and never will.
+    /// Whether it is permanently down.
     is_gone: bool,
-    /// The shards of the tested log that it has, or is meant to have, replicas of.
+    /// Shards of the tested log that it has or is assigned.
     had: BTreeSet<ShardId>,
-    /// The views that did without it first, where it was drained.
+    /// First views without it as a drained node, by shard.
     left: Vec<(ShardId, ViewNumber)>,
 }
 
-/// How far it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Others are to take over.
+    /// Others must take over.
     Drained,
-    /// It has nothing any more, and is to be removed.
+    /// It has no roles left and must be removed.
     Removed,
     /// It is removed, or stays.
     Done,
 }
 
-/// The nodes that are leaving, or have left, and the operator who wants that.
+/// Nodes that leave or have left, and their operator.
 #[derive(Debug, Default)]
 pub(super) struct Leavers(BTreeMap<NodeId, Leaver>);
 
 impl Leavers {
-    /// Whether a node will never be there again.
     pub(super) fn is_gone(&self, id: NodeId) -> bool {
         self.0.get(&id).is_some_and(|leaver| leaver.is_gone)
     }
 
-    /// Whether no operator waits for a node to leave, of those that can.
+    /// Whether every departure that can complete is complete.
     pub(super) fn are_over(&self, cluster: &Cluster) -> bool {
         let there = cluster.ids().iter().filter(|node| !self.0.contains_key(node)).count();
         let config = &cluster.scene.plan.config;
         let can_leave = there >= config.sequencers.max(config.replicas) as usize;
-        // An earlier log has one replica of everything: what that one forgot holds it up, for an
-        // operator to say what is lost.
+        // An earlier log has one replica of everything: if that lost its memory, the departure
+        // waits for an operator to accept the loss.
         let is_held_up = |node: NodeId| {
             let mut has = cluster.entries().filter(|entry| !parting::is_rid_of(entry, node));
             has.any(|entry| entry.id != cluster.scene.log && entry.unavailable.is_some())
         };
-        // The records of a retired shard stay where they are until they are trimmed.
+        // Records of a retired shard stay where they are until trimmed.
         let has_retired =
             |node: NodeId| cluster.entries().any(|entry| parting::retired_shard_on(entry, node).is_some());
         self.0.iter().all(|(node, leaver)| {
@@ -77,7 +74,6 @@ impl Leavers {
         })
     }
 
-    /// How far all of them are, and which logs they still have something of, for a person.
     pub(super) fn state(&self, cluster: &Cluster) -> Vec<String> {
         let tell = |(node, leaver): (&NodeId, &Leaver)| {
             let left = cluster.entries().filter(|entry| !parting::is_rid_of(entry, *node));
@@ -96,7 +92,6 @@ impl Leavers {
         self.0.iter().map(tell).collect()
     }
 
-    /// A node is to leave.
     pub(super) fn departs(&mut self, cluster: &mut Cluster, departure: Departure) {
         let may_leave = |leavers: &Self, id: NodeId| id != CONTROL && !leavers.0.contains_key(&id);
         let mut nodes: Vec<NodeId> = cluster.ids().into_iter().filter(|id| may_leave(self, *id)).collect();
@@ -109,10 +104,10 @@ impl Leavers {
             *other != node && entries.all(|entry| parting::is_rid_of(entry, *other))
         };
         let by = nodes.iter().copied().filter(|_| departure.has_successor).find(is_free);
-        // Of an earlier log there is one replica.
+        // An earlier log has only one replica.
         let bears_it = |entry: &LogEntry| entry.id == cluster.scene.log || parting::is_rid_of(entry, node);
-        // Without enough others a node keeps what it has; but what a lost one had, nobody could
-        // have.
+        // Without enough other nodes a node keeps its roles; those of a lost node could not be
+        // placed.
         let config = &cluster.scene.plan.config;
         let suffice = cluster.ids().len() > self.0.len() + config.sequencers.max(config.replicas) as usize;
         if !suffice && self.0.values().any(|leaver| leaver.is_gone) {
@@ -135,7 +130,6 @@ impl Leavers {
         self.go_on(cluster);
     }
 
-    /// Looks how far all of them are.
     pub(super) fn go_on(&mut self, cluster: &mut Cluster) {
         cluster.scene.schedule(cluster.scene.now + LOOKS_EVERY, Happening::DeparturesGoOn);
         for node in self.0.keys().copied().collect::<Vec<_>>() {
@@ -144,9 +138,9 @@ impl Leavers {
         }
     }
 
-    /// In the view that first does without a drained node as many of the others as the log is to
-    /// have hold everything. What they lack they find out when they start it. One that is drained,
-    /// too, and still there counts.
+    /// In the first view without a drained node, the log's full number of replicas must hold
+    /// everything. Members discover their missing ranges when they start the view. A drained member
+    /// that is still up counts.
     fn note_left(&self, cluster: &mut Cluster, node: NodeId) {
         for (shard, view) in self.0[&node].left.clone() {
             let registered =
@@ -164,8 +158,7 @@ impl Leavers {
         }
     }
 
-    /// The positions below the start of its view that a member lacks. What a drained node held is
-    /// below it.
+    /// Positions below its view's start that a member lacks. The drained node's records lie there.
     fn missing_in(
         cluster: &Cluster,
         member: Member,
@@ -174,7 +167,7 @@ impl Leavers {
     ) -> Option<MissingRange> {
         let role = cluster.truth().nodes.get(&member.node)?.replica(cluster.scene.log, shard)?;
         let known = role.memory().view.as_ref().filter(|known| known.number == view)?;
-        // One that lost its memory since then is no member of it.
+        // A replica that lost its memory since then is no member.
         let is_member = role.memory().incarnation == member.incarnation;
         role.missing().filter(|missing| is_member && missing.from < missing.end.min(known.start))
     }
@@ -206,7 +199,7 @@ impl Leavers {
         }
     }
 
-    /// The operator is told that the node can be stopped, and does worse.
+    /// The operator may stop the node now; this kills it and erases its disk.
     fn stop_drained(&mut self, cluster: &mut Cluster, node: NodeId) {
         cluster.scene.tell(format_args!("node {node} has nothing any more"));
         cluster.scene.coverage.drained += 1;
@@ -222,7 +215,6 @@ impl Leavers {
         cluster.ask_register(message);
     }
 
-    /// The register may have another view, without a node that leaves.
     pub(super) fn look_at_register(&mut self, cluster: &Cluster) {
         let Some(entry) = cluster.entry().filter(|_| !self.0.is_empty()) else { return };
         let entry = entry.clone();

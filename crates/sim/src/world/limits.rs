@@ -1,5 +1,4 @@
-//! A log with limits: clocks on walls that differ and jump, changes of the limits, and what truly
-//! became of them.
+//! A log with limits: differing wall clocks, changes of the limits, and their true effects.
 
 use std::time::Duration;
 
@@ -12,15 +11,13 @@ use super::scene::Scene;
 use super::truth::{Nodes, Truth};
 use crate::history::{Retained, Sought};
 
-/// The time by a clock that is right when the world begins, in milliseconds since 1970.
+/// Correct time at the start of a run, in milliseconds since 1970.
 pub(crate) const BEGAN_MS: u64 = 1_700_000_000_000;
-/// How often somebody asks for the position of a time.
+/// Interval between searches by time.
 const SEEK_EVERY: Duration = Duration::from_millis(150);
-/// How long it may take until a log keeps to its limits once nothing disturbs it any more: what
-/// clocks lost they catch up with by a tenth.
+/// Time for a calm log to reach its limits: slow clocks catch up at one tenth of the speed.
 const KEPT_WITHIN: Duration = Duration::from_secs(120);
 
-/// The last that was seen, for those who only look now and then.
 #[derive(Debug, Default)]
 pub(super) struct Limits {
     trim: Position,
@@ -28,7 +25,6 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// Notes what is final, what is trimmed, and which limits there are.
     pub(super) fn look(&mut self, scene: &mut Scene, nodes: &Nodes, id: NodeId) {
         if scene.plan.clocks.is_none() {
             return;
@@ -62,7 +58,7 @@ impl Limits {
         }
     }
 
-    /// Somebody asks where a time begins, as a client does.
+    /// Searches the position for a time, as a client does.
     fn seek(scene: &mut Scene, nodes: &Nodes, right_ms: u64) {
         if let Some(answer) = Self::position_at(Truth { nodes, scene }, BEGAN_MS + right_ms) {
             scene.history.sought.push(Sought { right_ms, answer });
@@ -80,19 +76,18 @@ impl Limits {
         Some(times.position_at(wall_ms))
     }
 
-    /// How many bytes of files the log takes that nothing written before keeps, one replica of each
-    /// shard counted, the one that has least.
+    /// Bytes of the log's files, without trimmed bytes that stay because an earlier part is needed:
+    /// for each shard, the replica with the least.
     fn used_bytes(&self, truth: Truth<'_>) -> u64 {
         Self::least_bytes(truth, |usage| usage.bytes - usage.held_bytes(self.trim))
     }
 
-    /// How many bytes records from a position on keep, counted so.
+    /// Bytes of records from a position on, counted likewise.
     fn kept_bytes(truth: Truth<'_>, trim: Position) -> u64 {
         Self::least_bytes(truth, |usage| usage.kept_bytes(trim))
     }
 
-    /// A part of what the stores of each shard's replicas take, summed up over shards: of replicas
-    /// the least.
+    /// Sums a part of store usage over shards, taking the least replica of each.
     fn least_bytes(truth: Truth<'_>, part: impl Fn(&StoreUse) -> u64) -> u64 {
         let shards = truth.scene.latest_view().into_iter().flat_map(|view| &view.shards);
         let of_shard = |members: &ShardMembers| {
@@ -104,14 +99,13 @@ impl Limits {
         shards.map(of_shard).sum()
     }
 
-    /// How many bytes a log may have beyond its limit: on each shard the segment that is written
-    /// to, one of which a part is trimmed, and what binding logs start with.
+    /// Bytes allowed beyond the limit: per shard the segment being written, one partly trimmed
+    /// segment, and the headers of binding logs.
     fn slack_bytes(truth: Truth<'_>) -> u64 {
         u64::from(truth.scene.history.shard_count)
             * (2 * truth.scene.plan.shard_options.segment_bytes + 16_384)
     }
 
-    /// Which limit the log does not keep to, if there is one.
     pub(super) fn exceeds(&self, truth: Truth<'_>) -> Option<String> {
         let limits = truth.entry()?.config.retention;
         let stable = truth.scene.history.final_at.last().map_or(Position::ZERO, |(_, stable)| *stable);
@@ -131,7 +125,6 @@ impl Limits {
 }
 
 impl World {
-    /// Waits until the log keeps to its limits. What stands in the way if it does not.
     pub(super) fn drain_limits(&mut self) {
         if self.cluster.scene.plan.clocks.is_none() {
             return;
@@ -141,7 +134,6 @@ impl World {
         }
     }
 
-    /// An operator wants other limits, and says so once.
     pub(super) fn set_limits(&mut self, change: RetentionChange) {
         let Some(entry) = self.cluster.entry() else { return };
         let (log, request) = (entry.id, self.cluster.scene.question());

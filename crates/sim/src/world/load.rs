@@ -1,4 +1,4 @@
-//! Load: for a while clients ask for more than usual, and what that costs is counted.
+//! Load: clients send more than usual for a while, and the costs are counted.
 
 use seriatim_model::{Position, Time, ViewNumber};
 
@@ -11,14 +11,12 @@ use crate::history::{Costs, Load, STAYS_AWAY};
 use crate::plan::Fault;
 
 impl World {
-    /// Clients begin to ask for more than usual, if the plan wants that.
     pub(super) fn begin_load(&mut self) {
         if self.cluster.begin_load() {
             self.clients.begin_load(&mut self.cluster);
         }
     }
 
-    /// Clients ask for nothing more than they have asked for.
     pub(super) fn load_ends(&mut self) {
         self.clients.end_load();
         self.cluster.scene.end_load();
@@ -26,8 +24,7 @@ impl World {
 }
 
 impl Cluster {
-    /// Where work takes time, nodes are not scheduled now and then, and a load may begin. Says
-    /// whether one does.
+    /// Starts pauses of nodes and the load, if planned. Returns whether a load starts.
     fn begin_load(&mut self) -> bool {
         let Some(capacity) = self.scene.plan.capacity else { return false };
         self.ids().into_iter().for_each(|node| self.schedule_stall(node));
@@ -39,7 +36,7 @@ impl Cluster {
         true
     }
 
-    /// Everything that was asked for has come to an end, or does not.
+    /// All requests have completed, or never will.
     pub(super) fn close_load(&mut self) {
         let last_view = self.scene.view_number();
         let last_claim = self.entry().map_or(last_view, |entry| entry.claimed);
@@ -51,7 +48,7 @@ impl Cluster {
 }
 
 impl Scene {
-    /// The load is over, but for what was asked for by now.
+    /// Ends the load; requests in flight continue.
     fn end_load(&mut self) {
         self.tell(format_args!("the load ends"));
         let stable = self.history.stable.last().map_or(Position::ZERO, |(_, stable)| *stable);
@@ -60,7 +57,6 @@ impl Scene {
     }
 }
 
-/// The load that the plan wants, as it begins.
 fn load(scene: &Scene, capacity: Capacity) -> Load {
     let plan = &scene.plan;
     let (workload, limits) = (plan.workload, plan.options.limits);

@@ -1,20 +1,19 @@
-//! A node's work, as far as it was charged for.
+//! A node's uncharged work.
 
 use seriatim_store::MemoryDisk;
 
-/// How far a node's counters were looked at: what they count beyond is work that it is to be
-/// charged for.
+/// Counter values at the last charge.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
-    /// How much was written to its disk, and given to its journal.
+    /// Bytes written to disk, and given to the journal.
     disk: u64,
     journal: u64,
-    /// How much was read from its disk, and looked at by its stores.
+    /// Bytes read from disk, and entries visited by stores.
     read: u64,
     visits: u64,
 }
 
-/// The work of a node since it was charged last, in bytes and in entries that were visited.
+/// Work since the last charge, in bytes and entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Work {
     pub(super) journaled: u64,
@@ -24,33 +23,32 @@ pub(super) struct Work {
 }
 
 impl Meter {
-    /// The work since the last call, of a node with so many bytes on their way to its journal,
-    /// whose stores have visited so many entries.
+    /// `journal`: bytes pending for the journal; `visits`: entries visited so far.
     pub(super) fn work(&mut self, journal: u64, visits: u64, disk: &MemoryDisk) -> Work {
         let counters = disk.counters();
         Work {
             journaled: journal.saturating_sub(std::mem::replace(&mut self.journal, journal)),
-            // Visits of a store that is gone are not counted any more.
+            // Visits of a removed store are no longer counted.
             visited: visits.saturating_sub(std::mem::replace(&mut self.visits, visits)),
             read: counters.bytes_read - std::mem::replace(&mut self.read, counters.bytes_read),
             stored: counters.bytes_written - std::mem::replace(&mut self.disk, counters.bytes_written),
         }
     }
 
-    /// The bytes of a write of the journal that ended, which left so many on their way.
+    /// Bytes of a finished journal write. `journal` bytes are still pending.
     pub(super) fn wrote(&mut self, journal: u64, disk: &MemoryDisk) -> u64 {
         let written = disk.counters().bytes_written;
         self.journal = journal;
         written - std::mem::replace(&mut self.disk, written)
     }
 
-    /// A process began or ended: what was written before is charged to nobody.
+    /// A process began or ended: earlier writes are not charged.
     pub(super) fn forget_writes(&mut self, disk: &MemoryDisk) {
         self.disk = disk.counters().bytes_written;
         self.journal = 0;
     }
 
-    /// A process has started: what it read for that is no step.
+    /// A process has started: its initial reads are no step.
     pub(super) fn forget_reads(&mut self, visits: u64, disk: &MemoryDisk) {
         (self.read, self.visits) = (disk.counters().bytes_read, visits);
     }

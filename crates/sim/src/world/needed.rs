@@ -10,16 +10,15 @@ use seriatim_protocol::{Message, shard};
 use super::scene::Scene;
 use super::truth::Nodes;
 
-/// For how long after an answer to another replica one is needed: less than the replicas themselves
-/// say, whose clocks differ.
+/// A replica is needed for this long after an answer: less than the replicas' own limit, since
+/// clocks differ.
 const NEEDED_FOR: Duration = Duration::from_secs(2);
 
-/// When each replica outside the view last answered another replica that reads of it.
+/// When each replica outside the view last answered a reading replica.
 #[derive(Debug, Default)]
 pub(super) struct Needed(BTreeMap<(NodeId, ShardId), Time>);
 
 impl Needed {
-    /// A replica may answer another one.
     pub(super) fn sent(&mut self, scene: &Scene, nodes: &Nodes, id: NodeId, outgoing: &Outgoing) {
         let (Endpoint::Shard(shard), Endpoint::Shard(_), Peer::Node(_)) =
             (outgoing.from, outgoing.to, outgoing.peer)
@@ -35,7 +34,6 @@ impl Needed {
         }
     }
 
-    /// A node dismissed a replica.
     pub(super) fn was_dismissed(&mut self, scene: &mut Scene, id: NodeId, shard: ShardId) {
         let Some(answered) = self.0.remove(&(id, shard)) else { return };
         if scene.now - answered < NEEDED_FOR {
@@ -46,7 +44,7 @@ impl Needed {
         }
     }
 
-    /// A node was killed: its next process knows nothing of who read.
+    /// The next process of a killed node does not know its readers.
     pub(super) fn lose_sight_of(&mut self, id: NodeId) {
         self.0.retain(|(node, _), _| *node != id);
     }

@@ -1,4 +1,4 @@
-//! Faults of the network: which links each kind is about, and how it ends.
+//! Network faults: affected links, and how each fault ends.
 
 use seriatim_model::NodeId;
 
@@ -8,30 +8,25 @@ use crate::network::{Connection, Network, Party};
 use crate::plan::{Fault, Target};
 use crate::random::Random;
 
-/// How many of a hundred links a partial partition leaves as they are.
+/// Percentage of links that a partial partition spares.
 const SPARED_PERCENT: u64 = 30;
 
 type Link = (Party, Party);
 
-/// Strikes the network, and nothing else: chooses the links that are cut, slow or mute, or how much
-/// is lost.
 pub(super) struct NetworkFaults<'a> {
     pub(super) network: &'a mut Network,
     pub(super) random: &'a mut Random,
     pub(super) nodes: Vec<NodeId>,
-    /// How many clients there are, apart from those with duties of their own.
+    /// Number of ordinary clients.
     pub(super) clients: u32,
 }
 
-/// The outcome of a fault of the network.
 pub(super) struct Struck {
-    /// Its end.
     pub(super) mend: NetworkMend,
-    /// The connections that break by it.
+    /// Connections that it breaks.
     pub(super) broken: Vec<(Connection, Party, Party)>,
 }
 
-/// The end of a fault of the network.
 #[derive(Debug)]
 pub(super) enum NetworkMend {
     Links(Vec<Link>),
@@ -41,7 +36,7 @@ pub(super) enum NetworkMend {
 }
 
 impl NetworkMend {
-    /// Puts right what went wrong. Once all is calm, noise has ended already.
+    /// Once calm has returned, noise is already over.
     pub(super) fn mend(self, network: &mut Network, is_calm: bool) {
         match self {
             Self::Links(links) => links.into_iter().for_each(|(from, to)| network.mend(from, to)),
@@ -54,14 +49,13 @@ impl NetworkMend {
 }
 
 impl NetworkFaults<'_> {
-    /// A fault strikes, which is one of the network.
     pub(super) fn strike(&mut self, fault: Fault, victims: &[NodeId]) -> Struck {
         let mut broken = vec![];
         let mend = match fault.kind {
             FaultKind::Partition | FaultKind::PartialPartition | FaultKind::ControlPartition => {
                 let links = self.partition(fault, victims);
                 let cut = self.cut(links);
-                // Some partitions are noticed.
+                // Half of the partitions break connections, so that nodes notice them.
                 if self.random.percent(50) {
                     broken = self.cut_connections();
                 }
@@ -86,7 +80,6 @@ impl NetworkFaults<'_> {
         Struck { mend, broken }
     }
 
-    /// A share of all connections.
     pub(super) fn some_connections(&mut self) -> Vec<(Connection, Party, Party)> {
         let share = self.random.pick(&[20, 50, 100]);
         let mut some = vec![];
@@ -115,13 +108,13 @@ impl NetworkFaults<'_> {
         NetworkMend::Links(links)
     }
 
-    /// The parties that are on the side of `nodes`, and the others. A client may be on both.
+    /// Parties with `nodes`, and the others. A client may be on both sides.
     fn sides(&mut self, nodes: &[NodeId], targeted: bool) -> (Vec<Party>, Vec<Party>) {
         let (mut ours, mut others) = (vec![], vec![]);
         for node in &self.nodes {
             if nodes.contains(node) { &mut ours } else { &mut others }.push(Party::Node(*node));
         }
-        // A node that is cut off on purpose is so from the nodes only.
+        // A targeted node is cut off only from nodes.
         let clients = if targeted { 0 } else { self.clients };
         for client in 0..clients {
             match self.random.below(3) {

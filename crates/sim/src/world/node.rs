@@ -1,4 +1,4 @@
-//! A node: its process while that runs, its disk, and what waits for either.
+//! A node: its process while it runs, its disk, and their pending work.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -15,50 +15,45 @@ use super::pulse::Pulse;
 use crate::capacity::Capacity;
 use crate::pipes::Way;
 
-/// A node and its disk.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) id: NodeId,
     pub(super) disk: MemoryDisk,
     pub(super) host: Option<Host>,
     pub(super) pulse: Pulse,
-    /// Counts its starts and ends, so that what belongs to an earlier incarnation is recognised.
+    /// Counts starts and ends, to recognize events of earlier processes.
     pub(super) incarnation: u64,
     pub(super) inbox: VecDeque<Waiting>,
-    /// Events that are taken before the inbox, where work takes time: what the disk did, and what
-    /// became of nodes.
+    /// With a capacity, events taken before the inbox: disk results and liveness.
     pub(super) urgent: VecDeque<Waiting>,
-    /// It works until then, and its disk until then, and it is not scheduled until then, where work
-    /// takes time.
+    /// Ends of the node's work and pause, with a capacity; `disk_free` is that of its disk's work.
     pub(super) busy_until: Time,
     pub(super) stalled_until: Time,
-    /// The thread of its heartbeats is not scheduled until then, whatever the others do.
+    /// End of the heartbeat thread's own pause.
     pub(super) beats_stalled_until: Time,
     pub(super) disk_free: Time,
     pub(super) meter: Meter,
-    /// How much it holds in memory of what is on its way to disks and positions, in bytes.
+    /// Bytes in memory on their way to disks and positions.
     pub(super) held_bytes: u64,
     pub(super) wake_at: Option<Time>,
     pub(super) write: Option<JournalWrite>,
     pub(super) syncing: Option<FileWork>,
-    /// How many times as long as usual a sync takes.
+    /// Factor on the duration of disk work.
     pub(super) slowness: u32,
-    /// How much later than it could it does anything.
+    /// Delay of everything it does.
     pub(super) lag: Duration,
-    /// It does nothing until it is told to go on.
     pub(super) is_paused: bool,
-    /// How far its clock is ahead of the world's. It never decreases.
+    /// How far its clock is ahead of virtual time. Never decreases.
     pub(super) clock_ahead: Duration,
-    /// Its disk lost what was not synced, or had no room, at some time.
+    /// Whether its disk ever lost unsynced writes or was full.
     pub(super) has_torn_disk: bool,
-    /// The incarnations of its roles, if it was ended in an orderly way.
+    /// Incarnations of its roles after an orderly shutdown.
     pub(super) asleep: Option<Incarnations>,
-    /// Why it does not start, if it does not.
     pub(super) start_failure: Option<String>,
 }
 
-/// The incarnations of the tested log's roles on one node, apart from replicas that lack something.
-/// Of replicas of shards also the latest view that they know.
+/// Incarnations of the tested log's roles on a node, except replicas that lack records; for shard
+/// replicas also their latest known view.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Incarnations {
     pub(super) sequencer: Option<Incarnation>,
@@ -66,7 +61,7 @@ pub(super) struct Incarnations {
 }
 
 impl Incarnations {
-    /// Whether all these incarnations are among the later ones.
+    /// Whether all these incarnations persist in `later`.
     pub(super) fn go_on_in(&self, later: &Self) -> bool {
         let incarnation = |incarnations: &Self, shard| {
             incarnations.replicas.get(shard).map(|(incarnation, _)| *incarnation)
@@ -77,7 +72,6 @@ impl Incarnations {
 }
 
 impl Node {
-    /// When the thread of its heartbeats goes on.
     pub(super) fn beats_at_the_earliest(&self) -> Time {
         self.stalled_until.max(self.beats_stalled_until)
     }
@@ -122,17 +116,15 @@ impl Node {
         }
     }
 
-    /// The sequencing role of the log, if the node is up and hosts it.
     pub(super) fn sequencer(&self, log: LogId) -> Option<&dyn SequencingRole> {
         self.host.as_ref()?.sequencer(log)
     }
 
-    /// Its replica of a shard, if it runs.
     pub(super) fn replica(&self, log: LogId, shard: ShardId) -> Option<&Replica> {
         self.host.as_ref()?.replica(log, shard)
     }
 
-    /// The incarnation of one of its roles, and the highest claim that this obeys, if it runs.
+    /// Incarnation of a role, and the highest claim that it obeys, if it runs.
     pub(super) fn incarnation_and_claim(
         &self,
         log: LogId,
@@ -164,7 +156,6 @@ impl Node {
         self.is_paused = false;
     }
 
-    /// Its state, and that of its roles of a log with these shards, for a person.
     pub(super) fn state(&self, log: LogId, shards: impl Iterator<Item = ShardId>) -> Vec<String> {
         let id = self.id;
         let mut lines = vec![];
@@ -217,7 +208,7 @@ impl Node {
         lines
     }
 
-    /// It and its disk, which has room for `most` bytes, work as they should.
+    /// Ends all faults. The disk has room for `most` bytes.
     pub(super) fn heal(&mut self, most: Option<u64>) {
         self.disk.set_capacity(most);
         self.disk.fail_syncs(0);
@@ -225,37 +216,34 @@ impl Node {
         (self.lag, self.slowness) = (Duration::ZERO, 1);
     }
 
-    /// The event that comes next.
     pub(super) fn next_waiting(&mut self) -> Option<Waiting> {
         self.urgent.pop_front().or_else(|| self.inbox.pop_front())
     }
 
-    /// How long its disk takes for so many bytes.
     pub(super) fn disk_takes(&self, capacity: &Capacity, bytes: u64) -> Duration {
         let takes = bytes as u128 * 1_000_000_000 / u128::from(capacity.disk_bytes_of(self.id));
         Duration::from_nanos(takes as u64) * self.slowness
     }
 
-    /// The time that the node's own clock shows.
     pub(super) fn clock(&self, now: Time) -> Time {
         now + self.clock_ahead
     }
 
-    /// When the node's own clock shows `at`.
+    /// When its clock shows `at`.
     pub(super) fn when(&self, at: Time) -> Time {
         Self::shows(self.clock_ahead, at)
     }
 
-    /// When a clock that is so far ahead shows `at`.
+    /// When a clock that is `ahead` shows `at`.
     pub(super) fn shows(ahead: Duration, at: Time) -> Time {
         Time::ZERO + at.since(Time::ZERO + ahead)
     }
 }
 
-/// Something that waits for a node's processor.
+/// An event for a node's processor.
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) event: Event,
-    /// Over which connection it came, if that has a bound, and how long it is.
+    /// Its connection and length, where connections are limited.
     pub(super) came: Option<(Way, usize)>,
 }

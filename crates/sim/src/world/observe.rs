@@ -1,5 +1,5 @@
-//! The true events inside the nodes, for the checkers: which views are registered, how far each
-//! member got, and for which view it speaks.
+//! Records true events in the nodes, for the checkers: registered views, each member's progress,
+//! and the views for which it acts.
 
 use std::collections::BTreeMap;
 
@@ -22,27 +22,23 @@ use super::truth::{self, Nodes, Truth};
 use super::{CONTROL, changing};
 use crate::history::{Claimed, RegisteredView};
 
-/// The witness of everything that nodes do and say. It tells the history, and nobody of those that
-/// it looks at.
+/// Observes everything that nodes do and send. It writes to the history only.
 #[derive(Debug, Default)]
 pub(super) struct Witness {
     promises: Promises,
     reached: Reached,
     pub(super) copies: Copies,
-    /// Damage that was told, and what became of the other copies.
     pub(super) damage: Damage,
     pub(super) limits: Limits,
     survivors: Survivors,
     standing_in: StandingIn,
     pub(super) needed: Needed,
-    /// The nodes that each took for gone when that was written down.
+    /// Nodes that each node suspected when that was last traced.
     suspected: BTreeMap<NodeId, Vec<NodeId>>,
-    /// The register may have changed since it was asked for last whether it did.
     has_news: bool,
 }
 
 impl Witness {
-    /// Notes what a message claims for its sender.
     pub(super) fn sent(&mut self, scene: &mut Scene, nodes: &Nodes, id: NodeId, outgoing: &Outgoing) {
         if outgoing.log != scene.log {
             return;
@@ -80,14 +76,13 @@ impl Witness {
         }
     }
 
-    /// Shards that are told where a session ended rely on that.
+    /// Notes a session end reported to a shard, which relies on it.
     fn note_end(scene: &mut Scene, outgoing: &Outgoing) {
         let Some((session, end)) = outgoing.message.ends_session() else { return };
         scene.coverage.ended_for_orphans += 1;
         scene.history.end_session(session, end);
     }
 
-    /// Looks at a node after it did something.
     pub(super) fn acted(&mut self, scene: &mut Scene, nodes: &Nodes, damaged: Option<NodeId>, id: NodeId) {
         Self::note_chosen(scene, nodes, id);
         if id == CONTROL {
@@ -100,7 +95,6 @@ impl Witness {
         self.limits.look(scene, nodes, id);
     }
 
-    /// Notes with whose state a node forms a view.
     fn note_chosen(scene: &mut Scene, nodes: &Nodes, id: NodeId) {
         let controller = nodes[&id].host.as_ref().and_then(|host| host.controller(scene.log));
         if let Some((view, member)) = controller.and_then(Controller::chosen) {
@@ -108,7 +102,6 @@ impl Witness {
         }
     }
 
-    /// Writes down for whoever reads the trace whom a node takes for gone.
     fn note_suspicions(&mut self, scene: &mut Scene, nodes: &Nodes, id: NodeId) {
         if !scene.trace.is_readable() {
             return;
@@ -122,7 +115,7 @@ impl Witness {
         }
     }
 
-    /// Notes how far a sequencing replica is, and what is final by that.
+    /// Notes a sequencing replica's progress, and the positions that it makes final.
     pub(super) fn note_ordered(&mut self, scene: &mut Scene, nodes: &Nodes, id: NodeId) {
         if scene.plan.config.order.places_first() {
             return self.note_written(scene, nodes, id);
@@ -133,7 +126,7 @@ impl Witness {
         }
     }
 
-    /// Notes how far the chains of a node's shards are written, and what is final by that.
+    /// Notes the progress of a node's chains, and the positions that it makes final.
     fn note_written(&mut self, scene: &mut Scene, nodes: &Nodes, id: NodeId) {
         for shard in scene.history.shards() {
             let Some(replica) = nodes[&id].replica(scene.log, shard) else { continue };
@@ -143,7 +136,6 @@ impl Witness {
         }
     }
 
-    /// Counts the copies that are complete, and the replicas that are not needed any more.
     fn note_replicas(&mut self, scene: &mut Scene, nodes: &Nodes, id: NodeId) {
         let Some(host) = &nodes[&id].host else { return };
         for shard in scene.history.shards() {
@@ -171,7 +163,6 @@ impl Witness {
         }
     }
 
-    /// Looks at the register after it did something.
     pub(super) fn look_at_register(&mut self, scene: &mut Scene, nodes: &Nodes) {
         changing::note_claims(scene, nodes);
         self.has_news = true;
@@ -183,7 +174,7 @@ impl Witness {
             return;
         }
         let view = entry.view.clone();
-        // A view that the register wrote and forgot in a crash was never told to anybody.
+        // A view that the register lost in a crash was never reported to any node.
         scene.history.views.retain(|number, _| *number <= latest);
         scene.history.kept.retain(|kept| kept.view <= latest);
         if let Some(view) = view.filter(|view| !scene.history.views.contains_key(&view.number)) {
@@ -199,7 +190,6 @@ impl Witness {
         Self::check_losses(scene, nodes);
     }
 
-    /// Notes when more memory is lost than the log can bear.
     pub(super) fn check_losses(scene: &mut Scene, nodes: &Nodes) {
         if scene.history.is_on_disk() || scene.history.lost_too_much {
             return;
@@ -210,13 +200,11 @@ impl Witness {
         }
     }
 
-    /// A node started: its roles remember what they promised, or do not.
     pub(super) fn started(&mut self, scene: &mut Scene, nodes: &Nodes, id: NodeId) {
         self.promises.started(scene, nodes, id);
         self.survivors.started(id);
     }
 
-    /// Whether the register may have changed since the last call.
     pub(super) fn take_news(&mut self) -> bool {
         std::mem::take(&mut self.has_news)
     }

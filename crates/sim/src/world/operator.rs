@@ -1,4 +1,4 @@
-//! The operator of the log, in the world: when it asks, and what it is told.
+//! The operator in the world: its questions, and the answers beside the true state.
 
 use std::time::Duration;
 
@@ -15,13 +15,11 @@ use super::scene::{Flight, Happening};
 use crate::network::Party;
 use crate::operator::{Asked, FirstAsked, Operator, Outcome, Sends, Told};
 
-/// For how long nothing has to go wrong before the operator asks about shards that are retired.
+/// Calm time before the operator asks about retired shards.
 const CALM_FOR: Duration = Duration::from_secs(1);
 
-/// The operator, as a client.
 pub(super) const OPERATOR: u32 = 10_002;
 
-/// The operator looks how far the log is, and whether it needs anybody.
 pub(super) fn looks(operator: &mut Operator, cluster: &mut Cluster, clients: &mut Clients) {
     if cluster.scene.now < operator.look_at {
         return;
@@ -33,8 +31,7 @@ pub(super) fn looks(operator: &mut Operator, cluster: &mut Cluster, clients: &mu
     take_outcomes(operator, cluster, sends, outcomes);
 }
 
-/// Asks what is lost if the log says so, or if a shard has been retired for as long as nothing goes
-/// wrong any more; then the operator accepts what it was told.
+/// Asks for losses if the log reports one, or if a shard is retired in calm; then accepts them.
 fn recovers(operator: &mut Operator, cluster: &mut Cluster, clients: &mut Clients) {
     let Some(entry) = cluster.entry().cloned() else { return };
     let says_so = entry.unavailable.as_ref().is_some_and(|why| why.contains("admin recover"));
@@ -46,7 +43,7 @@ fn recovers(operator: &mut Operator, cluster: &mut Cluster, clients: &mut Client
     }
     if operator.told.is_some() && cluster.scene.history.accepted.is_none() {
         cluster.excuse_spoiled();
-        // Records that were read before say nothing of what is there after.
+        // Records read before prove nothing about the log afterwards.
         clients.trim_no_more();
         let accepted = operator.accept(&mut cluster.scene.history);
         cluster.scene.tell(format_args!("the operator accepts to lose {accepted:?}"));
@@ -55,7 +52,6 @@ fn recovers(operator: &mut Operator, cluster: &mut Cluster, clients: &mut Client
     operator.recover(scene.now, &entry, scene.history.calm_since.is_some(), scene.plan.options);
 }
 
-/// The operator is answered.
 pub(super) fn hears(operator: &mut Operator, cluster: &mut Cluster, flight: &Flight) {
     let (_, sender, to, message) = open(flight.frame.clone()).expect("what was encoded is decoded");
     let (Party::Node(node), Endpoint::Client(machine)) = (flight.from, to) else { return };
@@ -93,7 +89,6 @@ fn take_outcomes(
     }
 }
 
-/// Asks how far the log is, and where a time begins, unless that is asked already.
 fn begin_questions(operator: &mut Operator, cluster: &mut Cluster) {
     let Some(entry) = cluster.entry().cloned() else { return };
     if let Some(view) = entry.view.clone().filter(|_| !operator.is_polling()) {
@@ -115,14 +110,13 @@ fn begin_questions(operator: &mut Operator, cluster: &mut Cluster) {
     }
 }
 
-/// The replicas of a view that are asked now.
 fn asked(cluster: &Cluster, view: View) -> Asked {
     let there = primaries(cluster, &view).map(|(shard, who, _)| (shard, who)).collect();
     let absent = absent_primaries(cluster, &view).collect();
     Asked { view, there, absent }
 }
 
-/// A status that is told now, beside the truth.
+/// A status with the true state at its arrival.
 fn judged(cluster: &Cluster, asked: &Asked, status: Status) -> Told {
     let Asked { view, there, absent } = asked;
     let same = primaries(cluster, view).filter(|(shard, who, _)| there.get(shard) == Some(who));
@@ -136,14 +130,13 @@ fn judged(cluster: &Cluster, asked: &Asked, status: Status) -> Told {
     }
 }
 
-/// The node that is asked first, as it is now.
 fn first_asked(cluster: &Cluster) -> FirstAsked {
     let node = cluster.node(CONTROL);
     let entry = node.host.as_ref().and_then(|host| host.controller(cluster.scene.log)?.entry());
     FirstAsked { version: entry.map(|entry| entry.version), incarnation: node.incarnation }
 }
 
-/// The account of nodes that is told now, beside the truth.
+/// The nodes' knowledge with the true state at its arrival.
 fn known_beside_truth(cluster: &Cluster, first: FirstAsked, known: Known) -> Told {
     let log = cluster.scene.log;
     let is_same = cluster.node(CONTROL).incarnation == first.incarnation;
@@ -154,8 +147,7 @@ fn known_beside_truth(cluster: &Cluster, first: FirstAsked, known: Known) -> Tol
     }
 }
 
-/// The primaries of a view that are there, each with its incarnation and with how often its node
-/// was started and ended.
+/// Running primaries, with incarnation and their node's number of starts and ends.
 fn primaries<'a>(
     cluster: &'a Cluster,
     view: &'a View,
@@ -167,7 +159,7 @@ fn primaries<'a>(
     })
 }
 
-/// The primaries of a view whose process does not run, with how often it was started and ended.
+/// Primaries that are down, with their node's number of starts and ends.
 fn absent_primaries<'a>(cluster: &'a Cluster, view: &'a View) -> impl Iterator<Item = (ShardId, u64)> + 'a {
     view.shards.iter().filter_map(|members| {
         let node = cluster.node(members.primary().node);

@@ -1,8 +1,7 @@
-//! The promises that replicas gave to controllers, and whether they keep them.
+//! Promises of replicas to controllers, and whether they are kept.
 //!
-//! An answer to a seal or a fence promises to obey no older view any more, in all of this
-//! incarnation of the replica: also after a restart, if it comes back as the same. Others than
-//! controllers are only told.
+//! An answer to a seal or a fence promises to obey no older view in this incarnation of the
+//! replica, also after a restart with the same incarnation. Answers to others promise nothing.
 
 use std::collections::BTreeMap;
 
@@ -13,21 +12,19 @@ use seriatim_protocol::{Message, control, shard};
 use super::scene::Scene;
 use super::truth::Nodes;
 
-/// The highest claim that each incarnation of a replica of the tested log said yes to.
+/// Highest claim accepted by each incarnation.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Promises {
     given: BTreeMap<(NodeId, Endpoint, Incarnation), ViewNumber>,
 }
 
 impl Promises {
-    /// Notes what a message promises, and whether it breaks what was promised before.
     pub(super) fn heard(&mut self, scene: &mut Scene, nodes: &Nodes, id: NodeId, outgoing: &Outgoing) {
         let role = nodes[&id].incarnation_and_claim(scene.log, outgoing.from);
         let broken = role.and_then(|(incarnation, _)| self.say(id, incarnation, outgoing));
         scene.history.broken_promises.extend(broken);
     }
 
-    /// Whether the roles of a node that just started remember what they promised.
     pub(super) fn started(&self, scene: &mut Scene, nodes: &Nodes, id: NodeId) {
         let shards = scene.history.shards().map(Endpoint::Shard);
         let roles: Vec<Endpoint> = shards.chain([Endpoint::Sequencer]).collect();
@@ -38,13 +35,11 @@ impl Promises {
         }
     }
 
-    /// The highest claim that an incarnation promised to obey.
     fn of(&self, node: NodeId, role: Endpoint, incarnation: Incarnation) -> ViewNumber {
         self.given.get(&(node, role, incarnation)).copied().unwrap_or(ViewNumber::NONE)
     }
 
-    /// Notes what a message of an incarnation of a replica promises. Says so if it breaks what was
-    /// promised before.
+    /// Returns a text if the message breaks an earlier promise.
     fn say(&mut self, node: NodeId, incarnation: Incarnation, outgoing: &Outgoing) -> Option<String> {
         let confirmed = match &outgoing.message {
             Message::Control(
@@ -66,8 +61,7 @@ impl Promises {
         })
     }
 
-    /// An incarnation of a replica remembers a claim after a restart. Says so if it promised a
-    /// higher one.
+    /// Returns a text if the replica forgot a promise in a restart.
     fn remember(
         &self,
         node: NodeId,

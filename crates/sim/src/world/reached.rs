@@ -1,4 +1,4 @@
-//! How far replicas truly are, in each view and shard.
+//! True progress of replicas in each view and shard.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,18 +10,18 @@ use crate::history::RegisteredView;
 
 type Views = BTreeMap<ViewNumber, RegisteredView>;
 
-/// How far members got in each view, and what all of them reached: that is final.
+/// Each member's progress per view. The minimum over all members is final.
 #[derive(Debug, Default)]
 pub(super) struct Reached {
     ordered: BTreeMap<(ViewNumber, NodeId), Position>,
-    /// How far each replica of a shard is written in each view, in a log that is ordered first.
+    /// Written bound of each shard replica per view, in a log that is ordered first.
     written: BTreeMap<(ViewNumber, ShardId, NodeId), Position>,
-    /// In which view each member took part when it was seen last.
+    /// View of each member, when last observed open.
     open: BTreeMap<NodeId, ViewNumber>,
 }
 
 impl Reached {
-    /// Notes how far a sequencing replica is. Says what is final, if it got further.
+    /// Returns the final bound if it advanced.
     pub(super) fn note_ordered(
         &mut self,
         node: NodeId,
@@ -31,7 +31,7 @@ impl Reached {
         let (view, ordered) = (role.view_number(), role.ordered());
         let is_open = role.is_open();
         let was_open = if is_open { self.open.insert(node, view) } else { self.open.remove(&node) };
-        // Positions that it ordered before it was sealed just now count.
+        // Positions ordered just before a seal count.
         if !is_open && was_open != Some(view) {
             return None;
         }
@@ -44,8 +44,7 @@ impl Reached {
         Some(views.get(&view)?.view.sequencers.iter().map(reached).min().unwrap_or_default())
     }
 
-    /// Notes how far a shard's chain is written at a replica. Says what is final, if it got
-    /// further.
+    /// Returns the final bound if it advanced.
     pub(super) fn note_written(
         &mut self,
         node: NodeId,
@@ -67,27 +66,26 @@ impl Reached {
     }
 }
 
-/// The replicas that exist, and those that did.
 #[derive(Debug, Default)]
 pub(super) struct Copies {
-    /// Whether each of them lacks something.
+    /// Whether each existing replica lacks records.
     replicas: BTreeMap<(NodeId, ShardId), bool>,
-    /// The replicas that were dismissed: their stores go, too.
+    /// Dismissed replicas, whose stores must disappear.
     dismissed: BTreeSet<(NodeId, ShardId)>,
 }
 
-/// The news of a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum News {
     None,
     /// It lacks nothing any more.
     Complete,
-    /// It is not needed any more.
+    /// It was dismissed.
     Dismissed,
 }
 
 impl Copies {
-    /// A node that runs has a replica that lacks something, one that does not, or none.
+    /// Notes a running node's replica: `Some(true)` if it lacks records, `None` if there is no
+    /// replica.
     pub(super) fn note(&mut self, node: NodeId, shard: ShardId, missing: Option<bool>) -> News {
         let before = match missing {
             Some(missing) => self.replicas.insert((node, shard), missing),
@@ -102,12 +100,10 @@ impl Copies {
         if before == Some(true) && missing == Some(false) { News::Complete } else { News::None }
     }
 
-    /// A node does not run any more: nothing is known of its replicas.
     pub(super) fn lose_sight_of(&mut self, node: NodeId) {
         self.replicas.retain(|(of, _), _| *of != node);
     }
 
-    /// The replicas that were dismissed.
     pub(super) fn dismissed(&self) -> impl Iterator<Item = (NodeId, ShardId)> {
         self.dismissed.iter().copied()
     }

@@ -1,4 +1,4 @@
-//! Whether everything that nodes have to do for the log is done.
+//! Whether all work of the nodes for the log is done.
 
 use std::time::Duration;
 
@@ -11,21 +11,19 @@ use super::reached::Copies;
 use super::truth::Truth;
 use crate::coverage::Step;
 
-/// How long a log must have been saying that it is unavailable.
+/// Time for which a log must report itself unavailable.
 const UNAVAILABLE_FOR: Duration = Duration::from_secs(5);
-/// And where work takes time: it says so until a view is registered, and forming one may take that
-/// long.
+/// With a capacity, forming a view takes longer.
 const UNAVAILABLE_UNDER_LOAD_FOR: Duration = Duration::from_secs(60);
 
 impl Truth<'_> {
-    /// How far the leader has ordered the log.
+    /// Bound of the positions that the leader has ordered.
     pub(super) fn leader_ordered(&self) -> Option<Position> {
         let view = self.scene.latest_view()?;
         Some(self.nodes[&view.leader].sequencer(self.scene.log)?.ordered())
     }
 
-    /// Whether the latest view has as many members as the log is meant to have, none of them on a
-    /// node that is dead.
+    /// Whether the latest view has its full number of members, all on running nodes.
     pub(super) fn is_restored(&self) -> bool {
         let (Some(entry), Some(view)) = (self.entry(), self.scene.latest_view()) else {
             return false;
@@ -38,8 +36,7 @@ impl Truth<'_> {
             && view.shards.iter().all(|members| is_full(&members.replicas, entry.config.replicas))
     }
 
-    /// Whether the log has been saying for a while that it is unavailable, and no view is being
-    /// made: it says so until one is registered.
+    /// Whether the log has been unavailable for a while, and no view is about to end that.
     pub(super) fn has_given_up(&self) -> bool {
         let calm = self.scene.history.calm_since.unwrap_or(Time(u64::MAX));
         let says_so = self.entry().is_some_and(|entry| entry.unavailable.is_some());
@@ -48,14 +45,14 @@ impl Truth<'_> {
         is_over && !self.is_view_being_made()
     }
 
-    /// Whether a controller has found everything that its view needs, and is past asking for it.
+    /// Whether a controller has found everything for its view and is past its questions.
     fn is_view_being_made(&self) -> bool {
         let mut steps = self.nodes.keys().filter_map(|id| self.controller_step(*id));
         steps.any(|step| step >= Step::Flush)
     }
 
-    /// Whether every member of the latest view takes part, all of them have everything, and nodes
-    /// have no roles but theirs, apart from those that have left for good.
+    /// Whether the latest view's members all take part and have everything, and no other roles
+    /// exist, except on nodes that left permanently.
     pub(super) fn is_at_rest(&self, leavers: &Leavers, copies: &Copies) -> bool {
         let (Some(view), Some(ordered)) = (self.scene.latest_view(), self.leader_ordered()) else {
             return false;
@@ -81,13 +78,12 @@ impl Truth<'_> {
             && copies.dismissed().all(|(node, shard)| leavers.is_gone(node) || !self.has_store(node, shard))
     }
 
-    /// Whether a node's disk has a store of a shard, in use or not.
+    /// Whether a node's disk has a store of a shard, used or not.
     pub(super) fn has_store(&self, id: NodeId, shard: ShardId) -> bool {
         let directory = format!("{}/", ShardStore::directory(self.scene.log, shard));
         self.nodes[&id].disk.files().iter().any(|file| file.starts_with(&directory))
     }
 
-    /// Whether a shard has all the replicas that it is to have, and all of them lack nothing.
     fn is_whole(&self, members: &ShardMembers, ordered: Position) -> bool {
         let replica = |node: NodeId| self.nodes[&node].replica(self.scene.log, members.shard);
         let primary = members.primary().node;
@@ -105,8 +101,8 @@ impl Truth<'_> {
             && members.replicas.iter().all(is_whole)
     }
 
-    /// Whether every copy of a retired shard whose node is there has everything that the shard has,
-    /// unless a part was given up.
+    /// Whether every running copy of a retired shard has all of its records, unless a part was
+    /// given up.
     fn is_kept(&self, retired: &RetiredShard, leavers: &Leavers) -> bool {
         let back = self.that_are_back(self.scene.log, retired);
         let is_given_up = self.entry().is_some_and(|entry| retired.given_up(&entry.history).is_some());
@@ -115,7 +111,7 @@ impl Truth<'_> {
         !back.is_empty() && (is_given_up || copies.all(|(place, _)| back.contains(&place)))
     }
 
-    /// Which of a retired shard's copies have everything that it has, by their places.
+    /// Places of a retired shard's copies that have all of its records.
     fn that_are_back(&self, log: LogId, retired: &RetiredShard) -> Vec<usize> {
         let is_back = |member: &Member| {
             let role = self.nodes[&member.node].replica(log, retired.shard);
@@ -130,7 +126,7 @@ impl Truth<'_> {
         replicas.filter(|(_, member)| is_back(member)).map(|(place, _)| place).collect()
     }
 
-    /// Which replicas of a shard are to give out everything that it has, by their places.
+    /// Places of the replicas from which a shard must be readable completely.
     pub(super) fn stored_to_read(&self, log: LogId, view: &View, shard: ShardId) -> Vec<usize> {
         match view.retired(shard) {
             Some(retired) => self.that_are_back(log, retired),
@@ -138,7 +134,6 @@ impl Truth<'_> {
         }
     }
 
-    /// Whether a node has only those roles of the log that the view names.
     fn hosts_its_roles_only(&self, id: NodeId, view: &View) -> bool {
         let Some(host) = &self.nodes[&id].host else { return false };
         let names = |members: &[Member]| members.iter().any(|member| member.node == id);

@@ -1,5 +1,4 @@
-//! The scene of a run: its plan, its time and what is going to happen, its chance, and the record
-//! of what happened.
+//! The scene of a run: plan, time, scheduled events, randomness and records.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -19,13 +18,11 @@ use crate::plan::{Clocks, Departure, Fault, Plan, Reshape};
 use crate::random::Random;
 use crate::trace::Trace;
 
-/// How many events a run may have, apart from what clients want by themselves: more is a storm of
-/// messages.
+/// Most events of a run without clients' own wakeups: more are a storm of messages.
 const MOST_EVENTS: u64 = 1_000_000;
-/// How many a run may have in all.
+/// Most events in total.
 const MOST_EVENTS_AND_WAKES: u64 = 5_000_000;
 
-/// Something that is going to happen.
 #[derive(Debug)]
 pub(super) enum Happening {
     Arrive(Flight),
@@ -53,14 +50,13 @@ pub(super) enum Happening {
     LogGoes(u64),
 }
 
-/// A message on its way.
 #[derive(Debug)]
 pub(super) struct Flight {
     pub(super) connection: Connection,
     pub(super) from: Party,
     pub(super) to: Party,
     pub(super) frame: Bytes,
-    /// Its connection broke, and it arrives nevertheless.
+    /// Whether it arrives although its connection broke.
     pub(super) straggles: bool,
 }
 
@@ -91,35 +87,31 @@ impl Ord for Scheduled {
     }
 }
 
-/// Everything about a run that is not a part of what is simulated.
+/// Everything of a run that is not simulated itself.
 #[derive(Debug)]
 pub struct Scene {
     pub(super) plan: Plan,
     pub(super) now: Time,
-    /// Counts what was scheduled.
     sequence: u64,
     queue: BinaryHeap<Reverse<Scheduled>>,
     pub(super) random: Random,
-    /// The tested log.
     pub(super) log: LogId,
-    /// The log beside it, if there is one.
+    /// The second log, if any.
     pub(super) second: Option<LogId>,
-    /// The register's entry of the tested log when that was new.
+    /// First register entry of the tested log.
     pub(super) first_entry: Option<LogEntry>,
-    /// When the logs were there.
     pub(super) began: Time,
-    /// Something went wrong that makes it pointless to go on.
+    /// Whether a problem makes it pointless to continue.
     pub(super) is_over: bool,
-    /// The history of the run, for the checkers.
+    /// History for the checkers.
     pub history: History,
-    /// The situations that the run went through.
+    /// Coverage of the run.
     pub coverage: Coverage,
-    /// The events.
+    /// Trace of the events.
     pub trace: Trace,
 }
 
 impl Scene {
-    /// Nothing has happened, and nothing is going to.
     pub(super) fn new(plan: Plan, random: Random, readable: bool) -> Self {
         let mut history = History::new(plan.config.clone());
         history.keyed = plan.workload.keyed;
@@ -142,13 +134,12 @@ impl Scene {
         }
     }
 
-    /// Something is going to happen, at once if its time is past.
     pub(super) fn schedule(&mut self, at: Time, what: Happening) {
         self.sequence += 1;
         self.queue.push(Reverse(Scheduled { at: at.max(self.now), sequence: self.sequence, what }));
     }
 
-    /// Takes what happens next, if that is not after `end`: it is that late then.
+    /// Takes the next event up to `end`, and advances the time to it.
     pub(super) fn next_until(&mut self, end: Time) -> Option<Happening> {
         self.queue.peek().filter(|Reverse(next)| next.at <= end)?;
         let Reverse(Scheduled { at, what, .. }) = self.queue.pop()?;
@@ -157,7 +148,7 @@ impl Scene {
         Some(what)
     }
 
-    /// Counts an event. Says whether there are so many that they are a storm.
+    /// Returns whether the events are a storm.
     pub(super) fn count(&mut self, what: &Happening) -> bool {
         self.coverage.events += 1;
         self.coverage.wakes += u64::from(matches!(what, Happening::ClientWakes(_)));
@@ -165,36 +156,31 @@ impl Scene {
         of_protocols > MOST_EVENTS || self.coverage.events > MOST_EVENTS_AND_WAKES
     }
 
-    /// The number of a question to the register, which is not that of an earlier one unless both
-    /// are asked at once.
+    /// A new number for a question to the register, unless two are asked at once.
     pub(super) fn question(&self) -> u64 {
         self.sequence
     }
 
-    /// Writes a line into the trace.
     pub(super) fn tell(&mut self, what: fmt::Arguments<'_>) {
         self.trace.line(self.now, what);
     }
 
-    /// Something was seen that may not be, whatever checkers say.
+    /// Notes a violation that needs no checker.
     pub(super) fn note_problem(&mut self, problem: String) {
         self.history.problems.push(problem);
     }
 
-    /// The latest registered view, as far as anybody knows.
     pub(super) fn latest_view(&self) -> Option<&View> {
         self.history.views.values().next_back().map(|registered| &registered.view)
     }
 
-    /// The time by a node's clock on the wall, in milliseconds since 1970, if the plan has such
-    /// clocks.
+    /// In milliseconds since 1970, if the plan has wall clocks.
     pub(super) fn wall_ms(&self, node: NodeId) -> Option<u64> {
         let clocks = self.plan.clocks.as_ref()?;
         let right = BEGAN_MS + (self.now - Time::ZERO).as_millis() as u64;
         Some(right.saturating_add_signed(clocks.ahead_ms(node, self.now - self.began)))
     }
 
-    /// Its number.
     pub(super) fn view_number(&self) -> ViewNumber {
         self.latest_view().map_or(ViewNumber::NONE, |view| view.number)
     }

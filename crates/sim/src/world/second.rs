@@ -1,5 +1,4 @@
-//! A second log beside the tested one, of which little is asked: what the first is asked for must
-//! not be felt there.
+//! A second log with little load, which must not suffer from the load on the tested one.
 
 use std::collections::BTreeMap;
 
@@ -15,16 +14,12 @@ use crate::client::{Client, Producer};
 use crate::history::{End, History};
 use crate::plan::{Plan, Workload};
 
-/// The name of the second log.
 pub(super) const NAME: &str = "second";
-/// The client that appends to the second log.
 const APPENDER: u32 = 10_003;
-/// The client that reads all of it in the end.
 const JUDGE: u32 = 10_004;
-/// How many of its appends may be on their way: it asks for the next whatever became of the last.
+/// Appends in flight: it does not wait for earlier ones.
 const WINDOW: u32 = 64;
 
-/// The history of the log that a client uses.
 pub(super) fn history_of(history: &mut History, client: u32) -> &mut History {
     match client {
         APPENDER | JUDGE => history.second.as_mut().expect("there is a second log"),
@@ -32,10 +27,9 @@ pub(super) fn history_of(history: &mut History, client: u32) -> &mut History {
     }
 }
 
-/// The workload of a client.
 pub(super) fn workload_of(plan: &Plan, client: u32) -> Workload {
     match plan.second_log_every.filter(|_| client == APPENDER) {
-        // Pauses are between a quarter and the whole of the longest.
+        // Pauses are between a quarter and the whole of `think_us`.
         Some(every) => {
             Workload { window: WINDOW, burst: 1, think_us: every.as_micros() as u64 * 8 / 5, ..plan.workload }
         }
@@ -43,7 +37,6 @@ pub(super) fn workload_of(plan: &Plan, client: u32) -> Workload {
     }
 }
 
-/// The log that a client uses.
 pub(super) fn log_of(scene: &Scene, client: u32) -> LogId {
     match client {
         APPENDER | JUDGE => scene.second.unwrap_or_default(),
@@ -52,12 +45,11 @@ pub(super) fn log_of(scene: &Scene, client: u32) -> LogId {
 }
 
 impl Truth<'_> {
-    /// The register's entry of the second log.
     fn second_entry(&self) -> Option<&LogEntry> {
         truth::entry(self.nodes, self.scene.second?)
     }
 
-    /// Whether everything that was appended to the second log is final.
+    /// Whether all appends to the second log are final.
     pub(super) fn second_is_at_rest(&self) -> bool {
         let Some(log) = self.scene.second else { return true };
         let Some(view) = self.second_entry().and_then(|entry| entry.view.as_ref()) else { return false };
@@ -74,7 +66,6 @@ impl Truth<'_> {
 }
 
 impl Clients {
-    /// Starts the client of the second log.
     pub(super) fn begin_second(&mut self, cluster: &mut Cluster) {
         let Some(entry) = cluster.truth().second_entry().cloned() else { return };
         let config = machine_config(&mut cluster.scene, None);
@@ -86,7 +77,6 @@ impl Clients {
 }
 
 impl World {
-    /// Creates the second log, if the plan wants one.
     pub(super) fn found_second(&mut self) {
         if self.cluster.scene.plan.second_log_every.is_none() {
             return;
@@ -98,7 +88,6 @@ impl World {
             Some(Box::new(History::new(self.cluster.scene.plan.config.clone())));
     }
 
-    /// Reads the second log from its beginning to its end.
     pub(super) fn read_second(&mut self) {
         let Some(entry) = self.cluster.truth().second_entry().cloned() else { return };
         let leader = entry.view.as_ref().and_then(|view| self.cluster.node(view.leader).sequencer(entry.id));

@@ -1,4 +1,4 @@
-//! Replicas that stand in for members which are away, and when they copy what these hold.
+//! Spares that stand in for absent members, and when they copy records.
 
 use std::collections::BTreeMap;
 
@@ -10,17 +10,16 @@ use seriatim_protocol::{Message, shard};
 use super::scene::Scene;
 use super::truth::Nodes;
 
-/// The nodes to which the log assigns each shard, by the register.
+/// Nodes assigned to each shard, by the register.
 #[derive(Debug, Default)]
 pub(super) struct StandingIn {
     view: ViewNumber,
     assigned: BTreeMap<ShardId, Vec<NodeId>>,
-    /// Since when the views do without each of these nodes that the present view does without.
+    /// Since when the views lack each assigned node that the present view lacks.
     away_since: BTreeMap<(ShardId, NodeId), Time>,
 }
 
 impl StandingIn {
-    /// The register's entry may be new.
     pub(super) fn look(&mut self, now: Time, entry: &LogEntry) {
         if entry.view_number() == self.view {
             return;
@@ -41,8 +40,8 @@ impl StandingIn {
         self.assigned.get(&shard).is_none_or(|nodes| nodes.contains(&node))
     }
 
-    /// Whether nodes of a shard are away, and none of them for longer than a replica may be. Others
-    /// take over from a drained node at once, also where a third one is away.
+    /// Whether nodes of a shard are absent, none for longer than allowed. Never with departures: a
+    /// drained node is replaced at once, even while a third one is absent.
     fn is_soon_back(&self, scene: &Scene, shard: ShardId) -> bool {
         let away = self.away_since.iter().filter(|((of, _), _)| *of == shard);
         let longest = away.map(|(_, since)| scene.now - *since).max();
@@ -50,9 +49,8 @@ impl StandingIn {
         scene.plan.departures.is_empty() && longest.is_some_and(|longest| longest < patience)
     }
 
-    /// A replica may ask another for records. One that stands in for a node copies its shard only
-    /// when that node has been away for longer than a replica may be. A question for one position
-    /// may be about a record that is damaged.
+    /// A spare copies the shard only after the allowed absence. A request for one position may be a
+    /// repair.
     pub(super) fn sent(&self, scene: &mut Scene, nodes: &Nodes, id: NodeId, outgoing: &Outgoing) {
         let (Endpoint::Shard(shard), Endpoint::Shard(_)) = (outgoing.from, outgoing.to) else { return };
         let Message::Shard(shard::Message::Read { from, end, .. }) = &outgoing.message else { return };

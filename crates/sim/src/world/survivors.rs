@@ -1,5 +1,5 @@
-//! The records that replicas of shards have durably when a view ends, by their own word to the
-//! leader: what survives of them is in the log when the next view begins.
+//! Records durable on shard replicas when a view ends, as reported to the leader: survivors are in
+//! the log when the next view starts.
 
 use std::collections::BTreeMap;
 
@@ -10,18 +10,16 @@ use seriatim_protocol::shard::Unplaced;
 use super::scene::Scene;
 use crate::kept::Kept;
 
-/// The word of replicas of all views.
 #[derive(Debug, Default)]
 pub(super) struct Survivors {
-    /// How many records each replica has of a view, and how often its process had started by then.
+    /// Number of records of each replica in a view, and starts of its process by then.
     lengths: BTreeMap<(ViewNumber, ShardId, NodeId), (u64, u64)>,
-    /// The names of these, from the first on.
+    /// Ids of these records, from the first on.
     names: BTreeMap<(ViewNumber, ShardId), Vec<IdRun>>,
     starts: BTreeMap<NodeId, u64>,
 }
 
 impl Survivors {
-    /// A replica may say how much it has.
     pub(super) fn sent(&mut self, id: NodeId, outgoing: &Outgoing) {
         let Endpoint::Shard(shard) = outgoing.from else { return };
         let Some(Unplaced { view, length, from, names }) = outgoing.message.unplaced() else { return };
@@ -40,7 +38,6 @@ impl Survivors {
         }
     }
 
-    /// The process of a node starts.
     pub(super) fn started(&mut self, id: NodeId) {
         *self.starts.entry(id).or_default() += 1;
     }
@@ -49,9 +46,9 @@ impl Survivors {
         self.starts.get(&id).copied().unwrap_or_default()
     }
 
-    /// A view is registered after `old`: notes what its shards have kept of that. As much counts as
-    /// all replicas of a shard had that are in both views, if the process of one of them took part
-    /// in the old one; what an operator gave up, or a disk had no room for, does not.
+    /// Notes the records that a new view's shards kept from `old`: those that all replicas in both
+    /// views had, if the process of one of them took part in the old view. Not judged after an
+    /// accepted loss or a disk failure.
     pub(super) fn registered(&mut self, scene: &mut Scene, old: &View, view: &View) {
         if scene.history.accepted.is_none() && !scene.history.disks_failed {
             for members in &view.shards {

@@ -1,4 +1,4 @@
-//! The truth about the nodes, which none of them knows.
+//! The true state of the nodes, which no node knows.
 
 use std::collections::BTreeMap;
 
@@ -12,35 +12,32 @@ use super::{CONTROL, Node};
 use crate::coverage::Step;
 use crate::plan::Target;
 
-/// All nodes, with their disks and their processes.
 pub(super) type Nodes = BTreeMap<NodeId, Node>;
 
-/// All that is so just now, of the tested log unless said otherwise: what the register knows, where
-/// a view change is, and what would be left if nodes lost what they have.
+/// The present state, of the tested log unless stated otherwise.
 #[derive(Clone, Copy)]
 pub(super) struct Truth<'a> {
     pub(super) nodes: &'a Nodes,
     pub(super) scene: &'a Scene,
 }
 
-/// The logs that the register knows, while its node is up.
+/// Empty while the register's node is down.
 pub(super) fn entries(nodes: &Nodes) -> impl Iterator<Item = &LogEntry> {
     let register = nodes[&CONTROL].host.as_ref().and_then(|host| host.register());
     register.into_iter().flat_map(|register| register.entries())
 }
 
-/// The register's entry of a log, while its node is up.
+/// `None` while the register's node is down.
 pub(super) fn entry(nodes: &Nodes, log: LogId) -> Option<&LogEntry> {
     entries(nodes).find(|entry| entry.id == log)
 }
 
 impl<'a> Truth<'a> {
-    /// The register's entry of the log, while its node is up.
     pub(super) fn entry(&self) -> Option<&'a LogEntry> {
         entry(self.nodes, self.scene.log)
     }
 
-    /// The nodes that the register knows to be leaving, while its node is up.
+    /// Leaving nodes known to the register.
     pub(super) fn partings(&self) -> Option<&'a Partings> {
         Some(self.nodes[&CONTROL].host.as_ref()?.register()?.partings())
     }
@@ -49,24 +46,24 @@ impl<'a> Truth<'a> {
         self.scene.plan.config.order
     }
 
-    /// Whether somebody is at work on a new view of the log, as the register knows.
+    /// Whether a view change is claimed at the register.
     pub(super) fn is_changing(&self) -> bool {
         self.entry().is_some_and(|entry| entry.claimed > entry.view_number())
     }
 
-    /// Whether a view would still have a sequencing replica, and a replica of each shard, that did
-    /// not lose its memory, if these nodes lost theirs.
+    /// Whether a sequencing replica of a view, and one of each shard, would keep its memory if
+    /// these nodes lost theirs.
     pub(super) fn survives(&self, view: &View, without: &[NodeId]) -> bool {
-        // A node that was no member of the view before has to learn first what it lacks. A shard
-        // that joins lacks nothing.
+        // A node outside the previous view must first learn its missing range. A joining shard
+        // lacks nothing.
         let before =
             self.scene.history.views.range(..view.number).next_back().map(|(_, before)| &before.view);
         let least = |shard| before.filter(|before| before.shard(shard).is_some()).map(|before| before.number);
         self.survives_each(view, without, |shard| least(shard).unwrap_or(ViewNumber::NONE))
     }
 
-    /// Whether the log survives without these nodes, but for what the retired shard has of which
-    /// they are replicas.
+    /// Whether the log survives without these nodes, except the retired shard whose replicas they
+    /// are.
     pub(super) fn survives_losing_retired(&self, view: &View, without: &[NodeId]) -> bool {
         let mut view = view.clone();
         let is_theirs = |retired: &RetiredShard| {
@@ -77,12 +74,12 @@ impl<'a> Truth<'a> {
         view.retired.len() < before && self.survives_knowing(&view, without, view.number)
     }
 
-    /// The same, where only those replicas of shards count that know a view not below `least`.
+    /// [`Truth::survives`], but only shard replicas that know a view at or above `least` count.
     pub(super) fn survives_knowing(&self, view: &View, without: &[NodeId], least: ViewNumber) -> bool {
         self.survives_each(view, without, |_| least)
     }
 
-    /// The same, with such a `least` view for each shard.
+    /// The same with a separate `least` for each shard.
     fn survives_each(&self, view: &View, without: &[NodeId], least: impl Fn(ShardId) -> ViewNumber) -> bool {
         let (log, shards) = (self.scene.log, self.scene.history.shard_count);
         let incarnations = |node: NodeId| {
@@ -100,7 +97,7 @@ impl<'a> Truth<'a> {
                 })
             })
         };
-        // Nobody else will ever have the records of a retired shard.
+        // No other node will ever have the records of a retired shard.
         let retired = |retired: &RetiredShard| {
             retired.members().replicas.iter().any(|member| {
                 let known = incarnations(member.node).replicas.get(&retired.shard).copied();
@@ -113,8 +110,8 @@ impl<'a> Truth<'a> {
             && view.retired.iter().all(retired)
     }
 
-    /// Whether what is flushed for a view that is being formed reaches a replica on another node:
-    /// where the flush went, only its versions count once the view is registered.
+    /// Whether the flush for a view being formed reaches another node: once that view is
+    /// registered, only flushed versions count.
     pub(super) fn flush_survives(&self, without: &[NodeId]) -> bool {
         let controllers =
             self.nodes.values().filter_map(|node| node.host.as_ref()?.controller(self.scene.log));
@@ -135,10 +132,10 @@ impl<'a> Truth<'a> {
         })
     }
 
-    /// Where records are bound where they were put, a flush brings none: who misses it, because it
-    /// is away or only slow, has none of what it binds afterwards. If what is damaged stays a
-    /// member, somebody else is to have all of it with its positions already. Where cuts order,
-    /// somebody else is to be there, whatever is lost.
+    /// Whether others have what these nodes hold, where a flush sends only the records' binding. A
+    /// replica that misses the flush does not have the records bound after it. So if a damaged node
+    /// stays a member, another must already have all its records with positions. Where cuts order,
+    /// another replica must be up, after any loss.
     pub(super) fn is_all_elsewhere(&self, is_damaged: bool, view: &View, victims: &[NodeId]) -> bool {
         let order = self.order();
         if !order.has_cuts() && (order.places_by_position() || !is_damaged) {
@@ -173,13 +170,11 @@ impl<'a> Truth<'a> {
         view.sequencers.iter().any(is_behind).then_some(Step::Start)
     }
 
-    /// The step of a view change that the node's controller is at.
     pub(super) fn controller_step(&self, id: NodeId) -> Option<Step> {
         let controller = self.nodes[&id].host.as_ref()?.controller(self.scene.log)?;
         Step::of_controller(controller.step_name()?)
     }
 
-    /// The step at which records are ordered, if the leader is at one.
     pub(super) fn ordering_step(&self) -> Option<Step> {
         let leader =
             self.scene.latest_view().and_then(|view| self.nodes[&view.leader].sequencer(self.scene.log));
@@ -189,7 +184,6 @@ impl<'a> Truth<'a> {
         }
     }
 
-    /// Whether a node is one of those that a fault or an operator aims at.
     pub(super) fn is_meant(&self, id: NodeId, target: Target) -> bool {
         let view = self.scene.latest_view();
         let leads = view.is_some_and(|view| view.leader == id);
@@ -203,7 +197,6 @@ impl<'a> Truth<'a> {
             Target::Leader => leads,
             Target::Follower => orders && !leads,
             Target::Shard => holds && !orders,
-            // A fault that strikes one node has any of them.
             Target::WholeShard => holds,
             Target::RetiredShard => {
                 view.is_some_and(|view| view.retired.iter().any(|retired| is_replica(retired.members(), id)))

@@ -1,5 +1,4 @@
-//! The wires between processes: what goes over a connection, how long that takes, and what is lost
-//! with it.
+//! Wires between processes: delays and losses of frames on connections.
 
 use std::time::Duration;
 
@@ -11,8 +10,7 @@ use crate::capacity::Capacity;
 use crate::network::{Connection, Lane, Network, Party};
 use crate::pipes::{Bounds, Pipes, Way};
 
-/// The network, and the frames that are on their way within the bounds of connections, where the
-/// plan has a capacity.
+/// The network and, with a capacity, frames within the limits of connections.
 #[derive(Debug)]
 pub(super) struct Wires {
     pub(super) network: Network,
@@ -24,9 +22,7 @@ impl Wires {
         Self { network, pipes: Pipes::default() }
     }
 
-    /// Puts a frame that is ready at `ready` onto the connection between two parties. Gives that
-    /// connection if it is to be broken, because too much waits there for a client that does not
-    /// read.
+    /// Returns the connection if it must be broken, because its queue for a client is full.
     pub(super) fn send(
         &mut self,
         scene: &mut Scene,
@@ -46,11 +42,10 @@ impl Wires {
             return None;
         }
         scene.coverage.overflows += 1;
-        // It does not read what it asked for.
+        // The client does not read the requested records.
         matches!((from, to), (Party::Node(_), Party::Client(_))).then_some(connection)
     }
 
-    /// Lets everything leave that has room at the receiver.
     fn pump(&mut self, scene: &mut Scene, capacity: &Capacity, way: (Connection, Party, Party)) {
         let (connection, from, to) = way;
         loop {
@@ -64,7 +59,7 @@ impl Wires {
         }
     }
 
-    /// A frame's last byte leaves at `at`.
+    /// The frame's last byte leaves at `at`.
     fn fly(&mut self, scene: &mut Scene, at: Time, way: (Connection, Party, Party), frame: Bytes) {
         let (connection, from, to) = way;
         let arrivals = self.network.arrivals(at, connection, from, to);
@@ -81,8 +76,7 @@ impl Wires {
         }
     }
 
-    /// A message is about to arrive. Gives it back if it does: its connection stands, or broke too
-    /// late for it.
+    /// Returns the message if it arrives: its connection is open, or broke too late.
     pub(super) fn arrives(&mut self, scene: &mut Scene, flight: Flight) -> Option<Flight> {
         if flight.straggles || self.network.stands(flight.connection) {
             return Some(flight);
@@ -92,7 +86,6 @@ impl Wires {
         None
     }
 
-    /// The receiver took bytes that came over a connection: there is room for more.
     pub(super) fn took(&mut self, scene: &mut Scene, way: Way, bytes: usize) {
         let Some(capacity) = scene.plan.capacity else { return };
         self.pipes.taken(way, bytes);
@@ -102,7 +95,7 @@ impl Wires {
         }
     }
 
-    /// A party that dials a process that is not there is told so, if it is a client.
+    /// Notifies a client that dials a process that is down.
     pub(super) fn refuse(&mut self, scene: &mut Scene, dialler: Party, absent: Party) {
         if let (Party::Client(_), Party::Node(_)) = (dialler, absent) {
             let at = scene.now + self.network.notice();
@@ -112,7 +105,7 @@ impl Wires {
         }
     }
 
-    /// Breaks a connection; both ends, in these incarnations of theirs, notice it a little later.
+    /// Breaks a connection; both ends, in these incarnations, notice it slightly later.
     pub(super) fn reset(&mut self, scene: &mut Scene, connection: Connection, ends: [(Party, u64); 2]) {
         if !self.network.reset(connection) {
             return;
@@ -125,7 +118,7 @@ impl Wires {
         }
     }
 
-    /// The bytes that nodes hold of what they send, and of what they have not taken yet.
+    /// Bytes queued at nodes or not yet read by them.
     pub(super) fn held_at_nodes(&self) -> u64 {
         self.pipes.held_at_nodes() as u64
     }

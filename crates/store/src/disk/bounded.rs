@@ -1,4 +1,4 @@
-//! A disk that takes no more than so many bytes, as a file system of that size would.
+//! A disk of limited size.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,8 +8,8 @@ use bytes::Bytes;
 
 use super::{BytesBehind, Disk, is_within, renamed};
 
-/// A disk with a bound: a file that would grow beyond it is refused with
-/// [`io::ErrorKind::StorageFull`]. What is written over bytes that are there needs no room.
+/// A disk that rejects file growth beyond its limit with [`io::ErrorKind::StorageFull`].
+/// Overwriting needs no room.
 #[derive(Debug)]
 pub struct BoundedDisk<D> {
     below: D,
@@ -42,7 +42,8 @@ impl Files {
 }
 
 impl<D: Disk> BoundedDisk<D> {
-    /// Bounds a disk, whose files and their lengths are given, to `most` bytes.
+    /// Limits the disk `below` to `most` bytes. `lengths` names its files with their lengths, in
+    /// bytes.
     #[must_use]
     pub fn new(below: D, most: u64, lengths: BTreeMap<String, u64>) -> Self {
         let files = Mutex::new(Files { used: lengths.values().sum(), lengths });
@@ -53,7 +54,6 @@ impl<D: Disk> BoundedDisk<D> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets a write happen if what it adds finds room.
     fn grow(&self, name: &str, end: u64, write: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let before = {
             let mut files = self.files();
@@ -187,7 +187,6 @@ mod tests {
         assert_eq!(disk.free().unwrap(), Some(100));
         let refused = disk.write_at("a/new", 450, &zeros(151)).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::StorageFull);
-        // Bytes that are there can be written over, and room that is left be used.
         disk.write_through("a/new", 100, &zeros(400)).unwrap();
         disk.write_at("a/new", 450, &zeros(150)).unwrap();
         assert_eq!(disk.free().unwrap(), Some(0));

@@ -1,4 +1,4 @@
-//! A disk in memory for simulations: it knows what was synced, and fails when told to.
+//! A disk in memory for simulations, with injected faults.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use super::{Disk, children, is_within, renamed};
 
-/// The unit that a crash keeps or loses, in bytes.
+/// Unit that a crash keeps or loses, in bytes.
 const SECTOR_BYTES: u64 = 512;
 
 /// A deterministic disk in memory. Clones share one disk; [`MemoryDisk::fork`] copies it.
@@ -18,7 +18,7 @@ pub struct MemoryDisk {
     state: Arc<Mutex<State>>,
 }
 
-/// How often what was done, since the disk was made.
+/// Counts of operations since the disk was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskCounters {
     /// Calls of [`Disk::read_at`].
@@ -27,9 +27,9 @@ pub struct DiskCounters {
     pub writes: u64,
     /// Calls of [`Disk::sync`].
     pub syncs: u64,
-    /// Bytes that were read.
+    /// Bytes read.
     pub bytes_read: u64,
-    /// Bytes that were written.
+    /// Bytes written.
     pub bytes_written: u64,
 }
 
@@ -46,14 +46,12 @@ struct State {
 
 #[derive(Clone, Debug, Default)]
 struct MemoryFile {
-    /// The bytes that reads see.
     content: Vec<u8>,
-    /// The bytes that a crash cannot take.
+    /// Bytes that survive any crash.
     synced: Vec<u8>,
-    /// The changes since the last sync.
     unsynced: Vec<Change>,
     name_is_durable: bool,
-    /// Sectors that cannot be read.
+    /// Unreadable sectors.
     bad: BTreeSet<u64>,
 }
 
@@ -70,15 +68,14 @@ impl MemoryDisk {
         Self::default()
     }
 
-    /// An independent copy of everything, faults included.
+    /// An independent copy, faults included.
     #[must_use]
     pub fn fork(&self) -> Self {
         Self { state: Arc::new(Mutex::new(self.lock().clone())) }
     }
 
-    /// The power fails: each sector of each unsynced write is kept or lost, and each file whose
-    /// name is not durable may vanish, as `seed` says. Requested failures of writes and syncs are
-    /// forgotten.
+    /// Simulates a power loss: `seed` decides which sectors of unsynced writes survive, and which
+    /// files without a durable name. Cancels requested failures of writes and syncs.
     pub fn crash(&self, seed: u64) {
         let mut state = self.lock();
         let mut random = SplitMix(seed);
@@ -94,27 +91,27 @@ impl MemoryDisk {
         });
     }
 
-    /// The next `count` syncs fail, and what they should have made durable never will be.
+    /// The next `count` syncs fail, and the writes before them never become durable.
     pub fn fail_syncs(&self, count: u64) {
         self.lock().failing_syncs = count;
     }
 
-    /// The next `count` writes fail with an error that is not about room.
+    /// The next `count` writes fail, not for lack of room.
     pub fn fail_writes(&self, count: u64) {
         self.lock().failing_writes = count;
     }
 
-    /// Whether syncs say that they are done, and do nothing.
+    /// With `lies`, syncs succeed without effect.
     pub fn lie(&self, lies: bool) {
         self.lock().lies = lies;
     }
 
-    /// Everything that was written is durable.
+    /// Makes all writes durable.
     pub fn keep_all(&self) {
         self.lock().files.values_mut().for_each(MemoryFile::sync);
     }
 
-    /// All files of a directory lose what was not synced.
+    /// Drops all unsynced changes in a directory.
     pub fn lose_unsynced(&self, dir: &str) {
         let mut state = self.lock();
         state.files.retain(|name, file| !is_within(dir, name) || file.name_is_durable);
@@ -125,8 +122,8 @@ impl MemoryDisk {
             .for_each(|(_, file)| file.crash(|| false));
     }
 
-    /// Limits the sum of all file lengths, in bytes. A write that does not fit is done in part,
-    /// then fails with [`io::ErrorKind::StorageFull`].
+    /// Limits the sum of all file lengths, in bytes. A larger write is done in part, then fails
+    /// with [`io::ErrorKind::StorageFull`].
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.lock().capacity = bytes;
     }
@@ -135,7 +132,7 @@ impl MemoryDisk {
         self.lock().capacity
     }
 
-    /// Whether reads of a file fail, and how.
+    /// Makes reads of a file fail with the given error, or succeed again with `None`.
     pub fn set_unreadable(&self, name: &str, how: Option<io::ErrorKind>) {
         let mut state = self.lock();
         match how {
@@ -144,7 +141,7 @@ impl MemoryDisk {
         };
     }
 
-    /// Flips one bit (0 to 7) of the byte at `offset`, durably. Does nothing beyond the file's end.
+    /// Flips bit `bit` (0 to 7) of the byte at `offset`, durably. No effect beyond the file's end.
     pub fn flip_bit(&self, name: &str, offset: u64, bit: u8) {
         if let Some(file) = self.lock().files.get_mut(name) {
             for bytes in [&mut file.content, &mut file.synced] {
@@ -155,8 +152,8 @@ impl MemoryDisk {
         }
     }
 
-    /// Makes the sector with the byte at `offset` bad: reads of it fail with `EIO` until it is
-    /// written again. Does nothing beyond the file's end.
+    /// Makes reads of the sector at `offset` fail with `EIO` until it is written again. No effect
+    /// beyond the file's end.
     pub fn spoil_sector(&self, name: &str, offset: u64) {
         if let Some(file) = self.lock().files.get_mut(name)
             && offset < file.content.len() as u64
@@ -165,8 +162,7 @@ impl MemoryDisk {
         }
     }
 
-    /// Puts other sectors, which hold zeros, in place of the bad ones, as an operator has a disk do
-    /// it. Returns how many.
+    /// Replaces bad sectors with zeros, as an operator does. Returns their number.
     pub fn replace_bad_sectors(&self) -> usize {
         let mut state = self.lock();
         let mut replaced = 0;
@@ -189,25 +185,25 @@ impl MemoryDisk {
         self.lock().used()
     }
 
-    /// How often what was done.
+    /// The counts of operations.
     #[must_use]
     pub fn counters(&self) -> DiskCounters {
         self.lock().counters
     }
 
-    /// The names of all files, in order.
+    /// The names of all files, sorted.
     #[must_use]
     pub fn files(&self) -> Vec<String> {
         self.lock().files.keys().cloned().collect()
     }
 
-    /// The bytes that reads of a file see, if there is such a file.
+    /// A file's bytes as reads see them. `None` if there is no such file.
     #[must_use]
     pub fn content(&self, name: &str) -> Option<Vec<u8>> {
         self.lock().files.get(name).map(|file| file.content.clone())
     }
 
-    /// Puts a durable file onto the disk, in place of one of that name.
+    /// Adds a durable file, or replaces the file of that name.
     pub fn put(&self, name: &str, content: Vec<u8>) {
         let file = MemoryFile {
             synced: content.clone(),
@@ -233,7 +229,6 @@ impl State {
         self.files.get_mut(name).ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no such file"))
     }
 
-    /// How far the file may reach, in bytes.
     fn longest(&mut self, name: &str) -> io::Result<u64> {
         let free = self.capacity.map_or(u64::MAX, |capacity| capacity.saturating_sub(self.used()));
         Ok((self.file(name)?.content.len() as u64).saturating_add(free))
@@ -269,7 +264,6 @@ impl MemoryFile {
     }
 }
 
-/// The sectors of which a range has a part.
 fn sectors_of(offset: u64, len: u64) -> std::ops::Range<u64> {
     offset / SECTOR_BYTES..offset.saturating_add(len).div_ceil(SECTOR_BYTES)
 }
@@ -288,7 +282,7 @@ impl Change {
         }
     }
 
-    /// The parts that are kept or lost separately.
+    /// The parts that a crash keeps or loses separately.
     fn sectors(self) -> Vec<Self> {
         let Self::Write(mut offset, mut data) = self else { return vec![self] };
         let mut parts = Vec::new();

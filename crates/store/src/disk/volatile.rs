@@ -1,5 +1,5 @@
-//! A disk that keeps unsynced writes in the memory of its process, so that `kill -9` loses them.
-//! The page cache of the operating system survives a killed process and would hide a missing sync.
+//! A disk that keeps unsynced writes in its process, so that `kill -9` loses them. The operating
+//! system's page cache survives `kill -9` and would hide a missing sync.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,21 +9,19 @@ use bytes::Bytes;
 
 use super::{BytesBehind, Disk, children, is_within, renamed};
 
-/// The unit in which unsynced bytes are kept.
 const PAGE_BYTES: u64 = 4096;
 
-/// A test aid: what was not synced exists only as long as this value.
+/// A test aid: unsynced writes live in this value.
 #[derive(Debug)]
 pub struct VolatileDisk<D> {
     below: D,
     unsynced: Mutex<BTreeMap<String, Overlay>>,
 }
 
-/// The state of a file, where it differs from the one below.
 #[derive(Debug)]
 struct Overlay {
     len: u64,
-    /// How much of the file below still counts.
+    /// Valid length of the file below, in bytes.
     below_len: u64,
     pages: BTreeMap<u64, Vec<u8>>,
 }
@@ -39,7 +37,7 @@ impl<D: Disk> VolatileDisk<D> {
         self.unsynced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The overlay of a file, made if there is none; an error if there is no such file.
+    /// The file's overlay, created if needed.
     fn overlay<'a>(
         &self,
         unsynced: &'a mut BTreeMap<String, Overlay>,
@@ -54,7 +52,7 @@ impl<D: Disk> VolatileDisk<D> {
 }
 
 impl Overlay {
-    /// The bytes of one page, as reads see them.
+    /// One page as reads see it.
     fn page(&self, below: &dyn Disk, name: &str, number: u64) -> io::Result<Vec<u8>> {
         if let Some(page) = self.pages.get(&number) {
             return Ok(page.clone());

@@ -2,21 +2,20 @@
 //!
 //! A file is a header (512 bytes, see `format.rs`, with [`FileIdentity`] as its body) and batches.
 //! A batch starts at a multiple of the file's block and is padded with zeros to the next. A block
-//! is 4096 bytes, so that no sector of any disk holds parts of two batches: one that the power
-//! fails under may be lost as a whole.
+//! is 4096 bytes, so that no disk sector holds parts of two batches: a power loss may destroy the
+//! sector being written.
 //!
 //! ```text
 //! magic (4) · 0 (4) · mark (8) · first lsn (8) · entries (4) · body length (4) · body crc (4) ·
 //! crc of the 36 bytes before (4) · body · padding
 //! ```
 //!
-//! A batch without entries says that the journal continues in another file, which was durable
-//! before. It is the last of its file, and not there if the node was killed between the two.
+//! A batch without entries notes that another file, already durable, continues the journal. It is
+//! the last of its file, and missing if the node was killed before writing it.
 //!
-//! The body checksum covers the padding too, so every bit of a batch is checked. The mark says of
-//! which use of the file the batch is: it is the salt in the file's header (`secret.rs`), and in
-//! files of the versions before [`SALTED_JOURNALS`](crate::format::SALTED_JOURNALS), which have
-//! none, the sequence number.
+//! The body checksum covers the padding too, so every bit is checked. The mark identifies the use
+//! of the file: the salt (`secret.rs`), or in versions before
+//! [`SALTED_JOURNALS`](crate::format::SALTED_JOURNALS) the sequence number.
 
 use bytes::Bytes;
 use seriatim_model::NodeId;
@@ -25,56 +24,44 @@ use seriatim_model::wire::{Decoder, Encoder, Wire, WireError, wire_enum, wire_st
 use super::{Lsn, RoleKey};
 use crate::format::{Magic, u32_at, u64_at};
 
-/// The block of files whose headers name none, which were written before format version 4; every
-/// other one is a multiple.
+/// The block of files before version 4, whose headers name none. All other blocks are multiples.
 pub(super) const LEAST_BLOCK_BYTES: u64 = 512;
 
-/// The first bytes of a journal file.
 pub(super) const FILE_MAGIC: Magic = *b"SERIAJNL";
 
-/// How long a file's header is, in bytes.
 pub(super) const FILE_HEADER_BYTES: u64 = 512;
 
-/// The first bytes of a batch.
 const BATCH_MAGIC: u32 = u32::from_le_bytes(*b"SJBT");
 
-/// How long a batch's header is, in bytes.
 const BATCH_HEADER_BYTES: usize = 40;
 
-/// How much an entry that is alone in its batch takes besides its bytes and padding at most: both
-/// headers.
+/// Most bytes of both headers of an entry alone in its batch.
 pub(super) const MOST_FRAMING_BYTES: u64 = 128;
 
-/// The contents of a journal file's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FileIdentity {
     pub(super) cluster: u128,
     pub(super) node: NodeId,
-    /// Which use of a file this is; one higher than that of the file before.
+    /// Number of this use, one higher than the previous file's.
     pub(super) sequence: u64,
-    /// The first entry of the file's first batch.
     pub(super) first: u64,
-    /// The mark of the file's batches. The headers of versions that had none have zeros there.
+    /// The mark of batches; 0 before version 3.
     pub(super) salt: u64,
-    /// The batches start at multiples of this, in bytes. The headers of versions that had none have
-    /// zeros there.
+    /// Alignment of batches, in bytes; 0 before version 4.
     pub(super) block: u64,
 }
 
 wire_struct! { FileIdentity { cluster, node, sequence, first, salt, block } }
 
-/// An entry of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Entry {
-    /// The bytes that a role appended.
     Ordinary { key: RoleKey, bytes: Bytes },
-    /// A piece of a role's snapshot, of the checkpoint that starts at `start`: as the role was
-    /// there. Versions before the fifth wrote it.
+    /// A piece of a role's snapshot, with its state at the checkpoint's start. Written before
+    /// version 5.
     SnapshotOfStart { start: u64, key: RoleKey, bytes: Bytes },
-    /// All snapshots of the checkpoint that starts at `start` stand before this.
+    /// The end of the checkpoint's snapshots.
     End { start: u64 },
-    /// A piece of a role's snapshot, of the checkpoint that starts at `start`: as the role was
-    /// where its first piece stands.
+    /// A piece of a role's snapshot, with its state at the snapshot's first piece.
     Snapshot { start: u64, key: RoleKey, bytes: Bytes },
 }
 
@@ -91,15 +78,13 @@ wire_enum! {
 }
 
 impl Entry {
-    /// Appends an ordinary entry whose bytes, `len` in all, are in `chunks`: the same as encoding
-    /// an [`Entry::Ordinary`], without joining them first.
+    /// Encodes an [`Entry::Ordinary`] from `chunks` of `len` bytes in all, without joining them.
     pub(super) fn encode_ordinary(key: RoleKey, len: usize, chunks: &[Bytes], out: &mut Encoder) {
         TAG_ORDINARY.encode(out);
         key.encode(out);
         put_chunks(len, chunks, out);
     }
 
-    /// The same for an [`Entry::Snapshot`].
     pub(super) fn encode_snapshot(start: Lsn, key: RoleKey, len: usize, chunks: &[Bytes], out: &mut Encoder) {
         TAG_SNAPSHOT.encode(out);
         start.0.encode(out);
@@ -115,7 +100,6 @@ fn put_chunks(len: usize, chunks: &[Bytes], out: &mut Encoder) {
     }
 }
 
-/// Entries that will be written together.
 #[derive(Debug)]
 pub(super) struct PendingBatch {
     first: Lsn,
@@ -141,18 +125,14 @@ impl PendingBatch {
         Lsn(self.first.0 + u64::from(self.entries) - 1)
     }
 
-    /// How many bytes its entries take.
     pub(super) fn bytes(&self) -> usize {
         self.body.len()
     }
 
-    /// How many bytes it takes on disk, in blocks of that size.
     pub(super) fn padded_bytes(&self, block: u64) -> u64 {
         padded(self.body.len(), block)
     }
 
-    /// The bytes that go to the disk, as a part of the file whose batches have this mark and start
-    /// at multiples of `block`.
     pub(super) fn seal(self, mark: u64, block: u64) -> Vec<Bytes> {
         let header = BatchHeader {
             mark,
@@ -196,7 +176,6 @@ impl BatchHeader {
         out.into()
     }
 
-    /// Reads a header, without its batch's body.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes = bytes.get(..BATCH_HEADER_BYTES)?;
         let is_valid = u32_at(bytes, 0) == BATCH_MAGIC
@@ -210,8 +189,7 @@ impl BatchHeader {
         })
     }
 
-    /// How many bytes the batch takes on disk, in a file whose batches start at multiples of
-    /// `block`.
+    /// Length on disk, in bytes.
     pub(super) fn padded_bytes(&self, block: u64) -> u64 {
         padded(self.body_len as usize, block)
     }
@@ -221,7 +199,6 @@ impl BatchHeader {
     }
 }
 
-/// A whole batch, as it was read.
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) header: BatchHeader,
@@ -229,8 +206,6 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// The batch at `offset` of a file's bytes, if a whole and valid one is there. Batches start at
-    /// multiples of `block`.
     pub(super) fn at(file: &Bytes, offset: u64, block: u64) -> Option<Self> {
         let start = usize::try_from(offset).ok()?;
         let header = BatchHeader::decode(file.get(start..)?)?;
@@ -243,12 +218,11 @@ impl Batch {
         Some(Self { header, body: file.slice(body..body + header.body_len as usize) })
     }
 
-    /// Whether the journal continues in another file.
+    /// Whether it only notes that another file follows.
     pub(super) fn is_note_of_follower(&self) -> bool {
         self.header.entries == 0
     }
 
-    /// The number after its last entry.
     pub(super) fn end(&self) -> Lsn {
         Lsn(self.header.first.0.saturating_add(u64::from(self.header.entries)))
     }

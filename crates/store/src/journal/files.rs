@@ -1,4 +1,4 @@
-//! Which file a batch goes to: the end of the current one, or the start of the next.
+//! Places batches: at the end of the current file, or at the start of the next.
 
 use std::collections::VecDeque;
 
@@ -9,68 +9,58 @@ use super::write::{JournalWrite, PREPARED_FROM, Preparation, Step};
 use super::{JournalIdentity, Lsn, Secret};
 use crate::format::encode_header;
 
-/// The directory of the journal.
 pub(super) const DIRECTORY: &str = "journal";
 
-/// The name of the file with this number.
 pub(super) fn file_name(number: u32) -> String {
     format!("{DIRECTORY}/{number:04}")
 }
 
-/// A file in use.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LiveFile {
     pub(super) number: u32,
     pub(super) sequence: u64,
-    /// The mark of its batches. A file of a version without salts has none.
+    /// `None` in versions without salts.
     pub(super) salt: Option<u64>,
-    /// Its batches start at multiples of this, in bytes; the first behind the header.
+    /// Alignment of its batches, in bytes.
     pub(super) block: u64,
-    /// The first entry of its first batch.
     pub(super) first: Lsn,
-    /// Whether its header says that it is of the newest version, as every entry in it must be.
+    /// Whether it has the newest version, which further entries require.
     pub(super) is_newest: bool,
 }
 
 impl LiveFile {
-    /// The mark in each of its batches.
     pub(super) fn mark(&self) -> u64 {
         self.salt.unwrap_or(self.sequence)
     }
 
-    /// The mark of the next batch, unless the file has other blocks or is of an older version and
-    /// takes no more.
+    /// The mark of the next batch. `None` if the file takes no more: its block or version differs.
     fn takes_batches(&self, block: u64) -> Option<u64> {
         self.salt.filter(|_| self.is_newest && self.block == block)
     }
 }
 
-/// A file that waits for its next use.
 #[derive(Clone, Debug)]
 pub(super) struct SpareFile {
     pub(super) number: u32,
-    /// How its blocks come to be there; nothing if they all are.
+    /// How to write its zeros. `None` if it has its full length.
     pub(super) preparation: Option<Preparation>,
 }
 
-/// The files of a journal.
 #[derive(Debug)]
 pub(super) struct Files {
     pub(super) identity: JournalIdentity,
     pub(super) secret: Secret,
     pub(super) file_bytes: u64,
-    /// Batches of new files start at multiples of this, in bytes.
+    /// Alignment in new files, in bytes.
     pub(super) block: u64,
-    /// In the order of their sequence numbers, which have no gaps. The last takes the next batch.
+    /// By sequence number, without gaps. The last takes the next batch.
     pub(super) live: VecDeque<LiveFile>,
     pub(super) spare: Vec<SpareFile>,
-    /// Files to be deleted with the next write.
     pub(super) doomed: Vec<u32>,
-    /// Where the next batch goes in the last live file, in bytes.
+    /// End of the last live file's batches, in bytes.
     pub(super) end: u64,
-    /// The number that the next new file gets.
     pub(super) next_number: u32,
-    /// Whether the next batch begins a file, which has nothing of an earlier use.
+    /// Whether the next batch must start a new, unrecycled file.
     begins_anew: bool,
 }
 
@@ -90,12 +80,11 @@ impl Files {
         }
     }
 
-    /// Gives a batch its place, and says what is to be done to write it there.
     pub(super) fn place(&mut self, batch: PendingBatch) -> JournalWrite {
         let mut steps = self.deletions();
         let (block, bytes) = (self.block, batch.padded_bytes(self.block));
         match self.live.back().and_then(|file| Some((file.number, file.takes_batches(block)?))) {
-            // A block is left for the note that another file follows.
+            // A block stays free for the note that another file follows.
             Some((number, mark)) if !self.begins_anew && self.end + bytes + block <= self.file_bytes => {
                 let name = file_name(number);
                 let chunks = batch.seal(mark, block);
@@ -112,16 +101,13 @@ impl Files {
         self.doomed.drain(..).map(|number| Step::Delete { name: file_name(number) }).collect()
     }
 
-    /// Deletes what is superfluous, where no batch is to be written; nothing if there is no such
-    /// file.
     pub(super) fn delete_doomed(&mut self) -> Option<JournalWrite> {
         let steps = self.deletions();
         (!steps.is_empty()).then_some(JournalWrite { steps, next_file: None })
     }
 
-    /// The file that is needed when this one is full. Zeros that are written when a batch waits for
-    /// them hold up everyone; so another file is thought of early in one, and grows as this one
-    /// fills.
+    /// Zeros written when a batch needs them would delay all writers: preparation starts early and
+    /// proceeds as this file fills.
     fn next_file(&mut self) -> Option<Preparation> {
         if self.spare.is_empty() && self.end > self.file_bytes / PREPARED_FROM {
             let file = self.new_file();
@@ -132,18 +118,15 @@ impl Files {
         Some(preparation.clone())
     }
 
-    /// Whether files could be used again that are needed.
     pub(super) fn needs_file(&self) -> bool {
         self.live.len() > 1 && self.ready() == 0
     }
 
-    /// How many files are ready for their next use.
     pub(super) fn ready(&self) -> usize {
         self.spare.iter().filter(|file| file.preparation.is_none()).count()
     }
 
-    /// Keeps so many of the files that are ready for their next use, and deletes the others with
-    /// the next write.
+    /// Keeps `most` of the ready files; the next write deletes the others.
     pub(super) fn keep_spares(&mut self, most: usize) {
         let mut ready = 0;
         let doomed = &mut self.doomed;
@@ -157,8 +140,7 @@ impl Files {
         });
     }
 
-    /// Has the next batch begin a file without an earlier use, and deletes the files that are ready
-    /// for another one.
+    /// Makes the next batch start a new file, and deletes the recycled ones.
     pub(super) fn begin_anew(&mut self) {
         self.begins_anew = true;
         self.keep_spares(0);
@@ -170,7 +152,6 @@ impl Files {
         SpareFile { number, preparation: Some(Preparation::new(file_name(number), self.file_bytes)) }
     }
 
-    /// Places a batch at the start of the next file, together with the file's header.
     fn start_file(&mut self, batch: PendingBatch, steps: &mut Vec<Step>) {
         self.begins_anew = false;
         let spare = self.spare.pop().unwrap_or_else(|| self.new_file());
@@ -193,11 +174,10 @@ impl Files {
         steps.extend(note);
     }
 
-    /// Notes at the end of the last file that another file follows, whose first entry is `first`.
-    /// The journal writes the note when the new file is durable: a recovery that finds the note and
-    /// no next file knows that files are missing. No sync waits for the note: a power loss may take
-    /// it, and recovery then judges by the files alone. A file that has no room for the note, or
-    /// takes no batches, gets none.
+    /// Notes at the end of the last file that another one follows, starting with entry `first`.
+    /// Written when the new file is durable: a recovery that finds the note without the next file
+    /// knows that files are missing. The note is not synced; without it recovery judges by the
+    /// files alone. A file without room, or which takes no batches, gets none.
     fn note_of_follower(&self, first: Lsn) -> Option<Step> {
         let file = self.live.back()?;
         let mark = file.takes_batches(self.block).filter(|_| self.end + self.block <= self.file_bytes)?;
@@ -205,8 +185,7 @@ impl Files {
         Some(Step::Write { name, offset: self.end, chunks })
     }
 
-    /// Frees the files whose entries are all below `start`: `spares` of them stay for their next
-    /// use.
+    /// Recycles up to `spares` of the freed files.
     pub(super) fn release_below(&mut self, start: Lsn, spares: usize) {
         while self.live.get(1).is_some_and(|second| second.first <= start) {
             let file = self.live.pop_front().expect("there are two");

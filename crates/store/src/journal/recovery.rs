@@ -1,24 +1,24 @@
-//! The contents of a journal after a crash.
+//! Recovery of the journal after a crash.
 //!
-//! The files with the highest sequence numbers, without a gap, are read in order. Entry numbers
-//! must have no gap either:
+//! Recovery reads the gapless run of files with the highest sequence numbers, in order. Entry
+//! numbers must have no gap either:
 //!
-//! - The last batch may be torn: then nothing with a higher entry number follows it, in its file or
-//!   in a later one, because one batch was on its way at a time. It is cut off.
-//! - The last file must not say that another one follows.
-//! - Anything else that is missing is damage, unless a checkpoint has made it superfluous.
+//! - The last batch may be torn: then no higher entry number follows it in any file, because one
+//!   batch was on its way at a time. It is cut off.
+//! - The last file must not note that another one follows.
+//! - Any other missing entry is damage, unless a checkpoint replaces it.
 //!
-//! An accepted batch must not disappear later, and a batch that was cut off must not come back:
+//! An accepted batch must not disappear later, and a cut-off batch must not come back:
 //!
-//! - The last batch is written again and synced. Its bytes may so far exist in the page cache
-//!   alone, even without being marked for writing (after a sync that failed).
-//! - The start of what was cut off is overwritten with zeros, so that its header cannot meet
-//!   fitting remains of its body when a later batch at that place is torn.
+//! - The last batch is written again and synced. Its bytes may exist in the page cache alone, and
+//!   after a failed sync even as clean pages.
+//! - Zeros overwrite the start of the cut-off bytes. Otherwise their header could match remains of
+//!   their body when a later batch at that place is torn.
 //!
-//! The bytes read may have come from a client: behind the last batch lie the remains of an earlier
-//! use, or of a torn batch. Recovery believes none of them without the salt of the file's use. So
-//! remains in a file whose header never became durable are harmless, too: the next use has another
-//! salt, if with the same sequence number.
+//! Bytes behind the last batch may come from a client: they remain from an earlier use or a torn
+//! batch. Recovery accepts none without the salt of the file's use. Remains in a file whose header
+//! never became durable are harmless too: the next use has another salt, if with the same sequence
+//! number.
 
 use std::collections::BTreeMap;
 
@@ -34,28 +34,24 @@ use crate::disk::Disk;
 use crate::error::OpenError;
 use crate::format::{SALTED_JOURNALS, VERSION, decode_header, is_blank, version_of};
 
-/// No file has larger blocks.
 const MOST_BLOCK_BYTES: u64 = 1 << 20;
 
-/// A role's snapshot.
 #[derive(Debug)]
 struct Snapshot {
     key: RoleKey,
-    /// Where it stands for everything that the role appended before.
+    /// Covers the role's entries before this one.
     at: Lsn,
     pieces: Vec<Bytes>,
 }
 
-/// A journal as it was found.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) files: Files,
-    /// The number of the next entry.
     pub(super) next: Lsn,
     pub(super) recovered: Recovered,
 }
 
-/// Reads the journal, and makes durable what it accepts and what it cuts off.
+/// Reads the journal, and makes the accepted entries and the cut durable.
 pub(super) fn recover(
     disk: &dyn Disk,
     identity: JournalIdentity,
@@ -75,7 +71,7 @@ pub(super) fn recover(
     Ok(Found { files, next: contents.next, recovered: contents.recovered(start) })
 }
 
-/// Whether there is a file that was ever used, whoever wrote it.
+/// Whether any file was ever used, by any owner.
 pub(super) fn has_files(disk: &dyn Disk) -> Result<bool, OpenError> {
     for entry in disk.list(DIRECTORY).map_err(OpenError::io(DIRECTORY))? {
         let name = format!("{DIRECTORY}/{entry}");
@@ -87,7 +83,6 @@ pub(super) fn has_files(disk: &dyn Disk) -> Result<bool, OpenError> {
     Ok(false)
 }
 
-/// Finds the files and the run of the latest ones, from their headers.
 fn survey(disk: &dyn Disk, mut files: Files) -> Result<Files, OpenError> {
     let Files { identity, file_bytes, .. } = files;
     let mut used = Vec::new();
@@ -115,7 +110,7 @@ fn survey(disk: &dyn Disk, mut files: Files) -> Result<Files, OpenError> {
     Ok(files)
 }
 
-/// A file, as its header says; nothing if it never came into use.
+/// A file as its header describes it. `None` if never used.
 fn read_header(
     disk: &dyn Disk,
     number: u32,
@@ -148,27 +143,23 @@ fn spare(disk: &dyn Disk, number: u32, file_bytes: u64) -> Result<SpareFile, Ope
     Ok(SpareFile { number, preparation })
 }
 
-/// Overwrites the header of a batch.
 fn clear_header(disk: &dyn Disk, name: &str, offset: u64) -> Result<(), OpenError> {
     let zeros = Bytes::from_static(&[0; LEAST_BLOCK_BYTES as usize]);
     disk.write_at(name, offset, &[zeros]).map_err(OpenError::io(name))
 }
 
-/// The contents read so far.
 #[derive(Debug)]
 struct Contents {
-    /// The number that the next entry must have.
+    /// Number of the next entry.
     next: Lsn,
     entries: Vec<(Lsn, RoleKey, Bytes)>,
-    /// The snapshots of a checkpoint whose end was not seen yet.
+    /// The checkpoint without an end marker yet.
     building: (Lsn, Vec<Snapshot>),
-    /// The last complete checkpoint.
     complete: Option<(Lsn, Vec<Snapshot>)>,
-    /// Entries that are missing before others that are there.
     missing: Vec<Missing>,
-    /// The file that was read last, its bytes, and where its last valid batch starts.
+    /// The last file's name and bytes, and the start of its last valid batch.
     last: Option<(String, Bytes, u64)>,
-    /// Where the valid batches of that file end.
+    /// End of its valid batches.
     end: u64,
 }
 
@@ -176,7 +167,6 @@ struct Contents {
 struct Missing {
     file: String,
     offset: u64,
-    /// The number after the last missing entry.
     end: Lsn,
 }
 
@@ -193,7 +183,6 @@ impl Contents {
         }
     }
 
-    /// Reads a file's batches. `next_first` is where the next file starts, if there is one.
     fn read_file(
         &mut self,
         disk: &dyn Disk,
@@ -258,7 +247,6 @@ impl Contents {
         Ok(())
     }
 
-    /// Takes a piece of a role's snapshot. The first one says where it stands.
     fn take_snapshot(&mut self, start: Lsn, key: RoleKey, at: Lsn, piece: Bytes) {
         if self.building.0 != start {
             self.building = (start, vec![]);
@@ -278,7 +266,7 @@ impl Contents {
         self.entries.retain(|(lsn, key, _)| lsn >= held.get(key).unwrap_or(&start));
     }
 
-    /// Where ordinary entries start to count, if all from there on are there.
+    /// The first entry that counts. Fails if a later entry is missing.
     fn check_complete(&self, files: &Files) -> Result<Lsn, OpenError> {
         let start = self.complete.as_ref().map_or(Lsn(1), |(start, _)| *start);
         if let Some(file) = files.live.front().filter(|file| file.first > start) {
@@ -293,7 +281,6 @@ impl Contents {
         }
     }
 
-    /// Makes the last batch durable for sure, and the torn one after it harmless.
     fn complete_recovery(&self, disk: &dyn Disk) -> Result<(), OpenError> {
         let Some((name, bytes, last)) = &self.last else { return Ok(()) };
         if *last < self.end {
@@ -316,7 +303,7 @@ impl Contents {
     }
 }
 
-/// Whether a later batch of this use of the file follows after `offset`.
+/// Whether this use of the file has a later batch after `offset`.
 fn has_later_batch(bytes: &Bytes, offset: u64, file: LiveFile, next: Lsn) -> bool {
     let blocks = bytes.get(offset as usize..).unwrap_or_default().chunks(file.block as usize);
     let mut headers = blocks.skip(1).filter_map(BatchHeader::decode);

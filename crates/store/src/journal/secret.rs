@@ -1,28 +1,24 @@
-//! The salt that makes a batch the journal's own: a number that nobody else knows.
+//! The salt that identifies the journal's own batches.
 //!
-//! Appended bytes stand in the journal's files as the client sent them, and stay there when a file
-//! is used again. So bytes that a client can guess say nothing of their writer. A salt does: it is
-//! new for each use of a file, stands in the file's header and in each of its batches, and is sent
-//! to nobody.
+//! Journal files hold bytes as clients sent them, even after a file is recycled. So guessable bytes
+//! do not identify their writer. A salt does: it is new for each use of a file, stands in the
+//! header and in each batch, and is never sent.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// From what the salts of one opening of a journal are derived: drawn for each opening, told to
-/// nobody.
+/// Source of the salts of one opening. Drawn for each opening, never sent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Secret(u128);
 
 impl Secret {
-    /// A secret is as good as `drawn` is hard to guess: a server takes it from a generator made for
-    /// secrets.
+    /// `drawn` must be hard to guess: a server uses a cryptographic generator.
     #[must_use]
     pub fn new(drawn: u128) -> Self {
         Self(drawn)
     }
 
-    /// The salt of a file's use. It is only ever compared with what was written, so any way to
-    /// derive it will do.
+    /// The salt of a file's use. Only compared with written salts, so any derivation will do.
     pub(super) fn salt(self, sequence: u64) -> u64 {
         let mut hasher = DefaultHasher::new();
         (self.0, sequence).hash(&mut hasher);

@@ -1,4 +1,4 @@
-//! The journal against crashes, full disks, damage, what clients send, and a simple model.
+//! The journal against crashes, full disks, damage, clients' payloads, and a simple model.
 
 mod payloads;
 
@@ -24,7 +24,6 @@ const OPTIONS: JournalOptions = JournalOptions {
 const KEY: RoleKey = RoleKey { log: LogId(1), endpoint: Endpoint::Sequencer };
 const OTHER: RoleKey = RoleKey { log: LogId(2), endpoint: Endpoint::Shard(seriatim_model::ShardId(4)) };
 
-/// Each opening has another one.
 fn secret() -> Secret {
     thread_local! {
         static OPENINGS: Cell<u128> = const { Cell::new(0) };
@@ -50,14 +49,12 @@ fn append(journal: &mut Journal, bytes: &[u8]) -> Lsn {
     journal.append(KEY, &[Bytes::copy_from_slice(bytes)])
 }
 
-/// Writes everything that is pending.
 fn drain(journal: &mut Journal, disk: &MemoryDisk) {
     while let Some(write) = journal.next_write() {
         journal.written(write.perform(disk)).unwrap();
     }
 }
 
-/// Appends and writes one entry.
 fn store(journal: &mut Journal, disk: &MemoryDisk, bytes: &[u8]) {
     append(journal, bytes);
     drain(journal, disk);
@@ -67,13 +64,12 @@ fn bytes_of(recovered: &Recovered) -> Vec<Vec<u8>> {
     recovered.entries.iter().map(|(_, bytes)| bytes.to_vec()).collect()
 }
 
-/// The file that was written last, and where its last batch starts and ends.
+/// The last file, and its last batch's start and end.
 fn last_batch(journal: &Journal, len: u64) -> (String, u64, u64) {
     let name = files::file_name(journal.files.live.back().unwrap().number);
     (name, journal.files.end - len, journal.files.end)
 }
 
-/// The files of the journal that have these bytes somewhere.
 fn files_with(disk: &MemoryDisk, bytes: &[u8]) -> Vec<String> {
     let has_it = |name: &String| {
         let content = disk.read_at(name, 0, usize::MAX).unwrap();
@@ -90,8 +86,7 @@ fn a_journal_that_forgets_has_nothing_in_any_file_of_what_was_before() {
     for _ in 0..30 {
         store(&mut journal, &disk, &secret);
     }
-    // An ordinary checkpoint frees files and keeps some of them as they are, and the one that is
-    // written to.
+    // An ordinary checkpoint keeps some freed files unchanged.
     let id = journal.begin_checkpoint();
     journal.add_snapshot(id, KEY, &[Bytes::from_static(b"before")]);
     journal.finish_checkpoint(id);
@@ -99,7 +94,6 @@ fn a_journal_that_forgets_has_nothing_in_any_file_of_what_was_before() {
     assert!(files_with(&disk, b"SECRET").len() > 2);
     let id = journal.begin_forgetting();
     journal.add_snapshot(id, KEY, &[Bytes::from_static(b"state")]);
-    // An entry that is appended meanwhile stays.
     store(&mut journal, &disk, b"after");
     journal.finish_checkpoint(id);
     drain(&mut journal, &disk);
@@ -126,7 +120,6 @@ fn a_journal_that_forgets_survives_a_power_cut_at_any_write() {
     while let Some(write) = journal.next_write() {
         for seed in 0..20 {
             let disk = disk.fork();
-            // Its outcome is not known when the power fails.
             let _ = write.perform(&disk);
             disk.crash(seed);
             let (_, recovered) = open(&disk);
@@ -185,7 +178,6 @@ fn the_next_file_is_made_before_it_is_needed_by_whoever_has_time() {
         let write = journal.next_write().unwrap();
         if let Some(file) = write.take_preparation() {
             assert!(write.take_preparation().is_none(), "it is given out once");
-            // Some are made in time, and some are not.
             if number % 3 > 0 {
                 while file.advance(&disk) != Advance::Ended {}
                 assert_eq!(file.advance(&disk), Advance::Ended);
@@ -251,7 +243,7 @@ fn a_torn_last_batch_is_cut_off_at_every_byte_and_stays_gone() {
     store(&mut journal, &disk, &[7; 1200]);
     let (name, start, _) = last_batch(&journal, BLOCK_BYTES);
     let (old, new) = (before.content(&name).unwrap(), disk.content(&name).unwrap());
-    // The padding is zeros, as the prewritten file was: the batch is whole without it.
+    // The padding is zeros like the prewritten file.
     for cut in start..start + 1236 {
         let torn = before.fork();
         let mut content = old.clone();
@@ -272,7 +264,7 @@ fn remains_of_a_cut_off_batch_do_not_come_back() {
     let (mut journal, _) = open(&disk);
     store(&mut journal, &disk, b"first");
     let before = disk.fork();
-    // A batch of three blocks whose last one is lost; then one that has just that last block.
+    // A batch of three blocks loses the last one; then that block comes back alone.
     store(&mut journal, &disk, &[7; 9000]);
     let (name, start, end) = last_batch(&journal, 3 * BLOCK_BYTES);
     let whole = Bytes::from(disk.content(&name).unwrap());
@@ -295,7 +287,7 @@ fn a_sector_that_the_power_failed_under_takes_nothing_durable_with_it() {
     let durable = disk.fork();
     store(&mut journal, &disk, &[5; 300]);
     let (name, start, end) = last_batch(&journal, BLOCK_BYTES);
-    // All of the largest sectors that were being written are garbage.
+    // The largest sectors being written become garbage.
     let first = start - start % 4096;
     let garbage = vec![0xa5; (end.next_multiple_of(4096) - first) as usize];
     durable.write_at(&name, first, &[garbage.into()]).unwrap();
@@ -311,13 +303,13 @@ fn remains_of_a_batch_in_a_file_that_never_came_to_be_do_not_come_back() {
     }
     append(&mut journal, &[9; 700]);
     let mut write = journal.next_write().unwrap();
-    // The power fails before the first file says that another one follows.
+    // The power fails before the first file notes its follower.
     write.steps.truncate(3);
     journal.written(write.perform(&disk)).unwrap();
     assert_eq!(journal.files.live.len(), 2);
     let (name, ..) = last_batch(&journal, BLOCK_BYTES);
     let remains = disk.read_at(&name, BLOCK_BYTES, BLOCK_BYTES as usize).unwrap();
-    // The batch reached the disk, the sector with the file's header did not.
+    // The batch reached the disk; the sector with the file's header did not.
     disk.write_at(&name, 0, &[Bytes::from(vec![0; 512])]).unwrap();
     let (mut journal, recovered) = open(&disk);
     assert_eq!(recovered.entries.len(), 6);
@@ -354,8 +346,8 @@ fn damage_before_the_last_batch_is_named() {
     assert!(journal.files.live.len() >= 3);
     let last = files::file_name(journal.files.live.back().unwrap().number);
     for name in disk.files() {
-        // Each file holds six batches of one block behind its header. Where another file follows,
-        // no recovery needs the note that says so.
+        // Six batches of one block behind each header. In a file with a follower, recovery does not
+        // need the note.
         let end = if name == last { journal.files.end } else { OPTIONS.file_bytes } - BLOCK_BYTES;
         for offset in (0..batch::FILE_HEADER_BYTES).step_by(7).chain((BLOCK_BYTES..end).step_by(97)) {
             let damaged = disk.fork();
@@ -423,7 +415,7 @@ fn a_failed_sync_is_final() {
     append(&mut journal, b"later");
     assert!(journal.next_write().is_none());
     assert_eq!(journal.durable(), Lsn(1));
-    // The batch is in the page cache, but never reached the disk: what recovery accepts, it keeps.
+    // The batch is only in the page cache: recovery must make it durable.
     let (_, recovered) = open(&disk);
     assert_eq!(bytes_of(&recovered), [&b"first"[..], b"lost"]);
     disk.crash(0);
@@ -503,17 +495,15 @@ fn files_are_used_again() {
     assert!(disk.used() <= 6 * OPTIONS.file_bytes + 4096);
 }
 
-/// Drives a journal with random appends, checkpoints and crashes, next to a model.
 struct Soak {
     disk: MemoryDisk,
     random: u64,
     journal: Journal,
-    /// The entries that the last complete or possibly complete checkpoint stands for, then all
-    /// entries in order.
+    /// In order, since the last complete or possibly complete checkpoint.
     entries: Vec<Vec<u8>>,
-    /// How many of them a snapshot must or may cover, and the entry that completes it.
+    /// Number of entries that a certain or possible checkpoint covers, and its end marker.
     checkpoints: Vec<(usize, Lsn)>,
-    /// The one in progress: what it covers, once its first piece is there, and the other pieces.
+    /// The checkpoint in progress, the entries that it covers, and its other pieces.
     under_way: Option<(CheckpointId, Option<usize>, Vec<Bytes>)>,
     first: u64,
 }
@@ -553,7 +543,7 @@ impl Soak {
         }
     }
 
-    /// Somebody keeps what the journal's files hold in a log: a piece of one follows.
+    /// A client appends a piece of a journal file.
     fn keep_a_copy(&mut self, bytes: &mut Vec<u8>) {
         let names = self.disk.files();
         if names.is_empty() || self.below(4) > 0 {
@@ -564,8 +554,7 @@ impl Soak {
         bytes.extend_from_slice(&self.disk.read_at(name, offset, 1500).unwrap());
     }
 
-    /// The snapshot is the number of entries that it stands for. Its pieces come between others'
-    /// entries.
+    /// A snapshot is the number of entries that it covers.
     fn checkpoint_goes_on(&mut self) {
         match self.under_way.take() {
             None => {
@@ -588,7 +577,7 @@ impl Soak {
         }
     }
 
-    /// Power fails, in the middle of a write or between two; recovery may be interrupted as well.
+    /// Power fails during or between writes, and again during recovery.
     fn crash(&mut self) {
         if let Some(write) = self.journal.next_write() {
             let steps = self.below(write.steps.len() as u64 + 1) as usize;
@@ -738,7 +727,7 @@ fn a_journal_that_is_gone_is_told_from_one_that_never_was() {
     store(&mut journal, &disk, b"a");
     Journal::note_begun(&disk).unwrap();
     assert!(!Journal::is_missing(&disk).unwrap());
-    // A file that was made ready and never used is not a journal.
+    // Prepared but unused.
     disk.put("journal/0002", vec![0; 8192]);
     disk.delete("journal/0001").unwrap();
     assert!(Journal::is_missing(&disk).unwrap());

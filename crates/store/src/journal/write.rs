@@ -1,5 +1,4 @@
-//! One write of the journal: the steps that make a batch durable; and what can be done before there
-//! is a batch.
+//! A write of the journal, and the preparation of files for later writes.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,35 +9,31 @@ use bytes::Bytes;
 use crate::disk::Disk;
 use crate::error::write_advice;
 
-/// Zeros are written in pieces of this size, in bytes.
+/// Most zeros per write, in bytes.
 const ZEROS: usize = 1 << 20;
 
-/// The work that makes a batch durable. It can be performed anywhere, and again after the disk was
-/// full.
+/// The steps that make a batch durable. Any thread may perform them, and repeat them after the disk
+/// was full.
 #[derive(Clone, Debug)]
 pub struct JournalWrite {
     pub(super) steps: Vec<Step>,
-    /// The file that a later write starts with, unless it is there already.
     pub(super) next_file: Option<Preparation>,
 }
 
-/// Steps are performed in order.
+/// Performed in order.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
-    /// Remove a file that is not needed any more.
     Delete { name: String },
-    /// Make a file with this many zeros, so that later syncs find its blocks in place.
+    /// Creates a file of zeros.
     Prewrite(Preparation),
-    /// Write bytes.
     Write { name: String, offset: u64, chunks: Vec<Bytes> },
-    /// Make what was written durable.
     Sync { name: String },
 }
 
-/// Why a batch did not become durable.
+/// Why a batch is not durable.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteFailure {
-    /// There was no room. The same write may be performed again.
+    /// There was no room. The caller may perform the same write again.
     #[error("no room for {file}: {source}")]
     Full {
         /// The file's name on its disk.
@@ -46,7 +41,7 @@ pub enum WriteFailure {
         /// The disk's error.
         source: io::Error,
     },
-    /// The disk failed. The journal is not to be used any more.
+    /// The disk failed. The journal must not be used again.
     #[error("{file}: {source}{}", write_advice(source))]
     Failed {
         /// The file's name on its disk.
@@ -57,7 +52,7 @@ pub enum WriteFailure {
 }
 
 impl JournalWrite {
-    /// Performs the write. It blocks until the batch is durable.
+    /// Performs the write and returns when the batch is durable.
     ///
     /// # Errors
     /// If there is no room, or if the disk fails; a failed sync is always the latter.
@@ -65,50 +60,46 @@ impl JournalWrite {
         self.steps.iter().try_for_each(|step| step.perform(disk))
     }
 
-    /// How many bytes it writes at most, zeros that a new file is made of included.
+    /// Most bytes that it writes, zeros of a new file included.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.steps.iter().map(Step::bytes).sum()
     }
 
-    /// A file that will be needed soon, for whoever has time to make it ready; each is given out
-    /// once.
+    /// The preparation of the next file, for a thread with time. Returned once per file.
     #[must_use]
     pub fn take_preparation(&self) -> Option<Preparation> {
         self.next_file.clone().filter(|file| !file.is_taken.swap(true, Ordering::Relaxed))
     }
 }
 
-/// The next file is prepared from the first of so many parts of a file on, so that a node that
+/// Preparation starts when the file before is full to this fraction (1/4), so that a node that
 /// writes little has one file.
 pub(super) const PREPARED_FROM: u64 = 4;
-/// It is there once one of so many parts more is full: what is left of the file is room for its
-/// sync.
+/// Preparation ends when a further fraction (1/2) is full. The rest leaves time for its sync.
 const PREPARED_WITHIN: u64 = 2;
 
-/// How far a [`Preparation`] is.
+/// Progress of a [`Preparation`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advance {
-    /// It grows more slowly than the file before it fills: the next piece is due.
+    /// The file before it fills faster: write the next piece now.
     Behind,
     /// The next piece has time.
     Ahead,
-    /// There is no more to do.
+    /// Finished or failed.
     Ended,
 }
 
-/// A file of zeros, so that syncs of what is written over them find the file's blocks in place.
-/// Whoever needs it waits for whoever makes it.
+/// A file of zeros: later syncs find its blocks in place. A write that needs the file waits for the
+/// preparing thread.
 #[derive(Clone, Debug)]
 pub struct Preparation {
     pub(super) name: String,
     len: u64,
-    /// Whether somebody was asked to make it.
     is_taken: Arc<AtomicBool>,
-    /// How long it should be by now, in bytes: it grows as the file before it fills.
+    /// Length due by now, in bytes.
     wanted: Arc<AtomicU64>,
-    /// Held by whoever writes a piece of it. Why it is not to be used, once a sync has failed: that
-    /// is final.
+    /// Held while a piece is written. The cause of a failed sync: the file is then unusable.
     failure: Arc<Mutex<Option<String>>>,
 }
 
@@ -117,16 +108,15 @@ impl Preparation {
         Self { name, len, is_taken: Arc::default(), wanted: Arc::default(), failure: Arc::default() }
     }
 
-    /// The file before it is filled to `end` of `len` bytes: once it is nearly full, this one
-    /// should be there.
+    /// The file before it is filled to `end` of `len` bytes.
     pub(super) fn keep_up_with(&self, end: u64, len: u64) {
         let within = len / PREPARED_WITHIN;
         let filled = end.saturating_sub(len / PREPARED_FROM).min(within);
         self.wanted.store(self.len * filled / within.max(1), Ordering::Relaxed);
     }
 
-    /// Writes the next piece of the file, or syncs it if that was the last. What fails shows when
-    /// the file is needed.
+    /// Writes the next piece of the file, or syncs it after the last one. An error shows when the
+    /// file is needed.
     #[must_use]
     pub fn advance(&self, disk: &dyn Disk) -> Advance {
         let mut failure = self.failure();
@@ -145,7 +135,6 @@ impl Preparation {
         Advance::Ended
     }
 
-    /// Extends the file as far as it is not long enough.
     fn make(&self, disk: &dyn Disk) -> io::Result<()> {
         if let Some(cause) = &*self.failure() {
             return Err(io::Error::other(cause.clone()));
@@ -154,8 +143,7 @@ impl Preparation {
         Ok(())
     }
 
-    /// Extends the file with zeros that are written, not implied, and says how long it is then.
-    /// Nothing if it is long enough.
+    /// Extends the file by written zeros (no hole). Returns the new length; `None` if long enough.
     fn write_piece(&self, disk: &dyn Disk) -> io::Result<Option<u64>> {
         let offset = match disk.len(&self.name) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => disk.create(&self.name).map(|()| 0)?,

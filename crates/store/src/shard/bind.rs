@@ -1,9 +1,9 @@
-//! Records that come with their positions.
+//! Records that arrive with their positions.
 //!
-//! Records that the view has already are not written again. Records that another view has at the
-//! same positions, one for one, are not either: the store binds them where they are, and the
-//! journal keeps which view has them ([`StorageCommand::Rebind`]). So the attempts of a view
-//! change, each of which pushes again what is not stable, cost a few bytes for each run.
+//! The store writes no record that the view has. If another view has the same records at the same
+//! positions, the store binds their bytes, and the journal keeps a reference to that view
+//! ([`StorageCommand::Rebind`]). So each attempt of a view change, which pushes unstable records
+//! again, costs a few bytes per run.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -18,13 +18,12 @@ use super::read::spans;
 use super::runs::Stretch;
 use super::{Kept, ShardStore, StoreError, stretches};
 
-/// In how many views that may still be registered a record is looked for.
+/// Most unregistered views searched for a record.
 const CLAIMS_COMPARED: usize = 8;
 
-/// How many bytes an entry takes at most that binds a run where it is.
+/// Most bytes of an entry that binds existing bytes.
 const REFERENCE_BYTES: u64 = 64;
 
-/// Consecutive records of a run.
 #[derive(Clone, Copy, Debug)]
 struct BindPart<'a> {
     first: Position,
@@ -42,7 +41,7 @@ impl<'a> BindPart<'a> {
     }
 }
 
-/// Positions at which another view has the very same records, and where these are.
+/// Positions at which view `of` has the same records.
 #[derive(Clone, Copy, Debug)]
 struct Same {
     of: ViewNumber,
@@ -51,14 +50,13 @@ struct Same {
 }
 
 impl ShardStore {
-    /// Holds the records at their positions that are not held there yet.
+    /// Stores the records that the view lacks.
     pub(super) fn bind_runs(&mut self, view: ViewNumber, runs: &[Run]) -> Result<Kept, StoreError> {
         let fresh = self.fresh_parts(view, runs)?;
         if self.binds_ids() {
             return self.bind_named(view, runs, &fresh);
         }
-        // Where runs overlap, the last one counts, and how much of a run counts is not known
-        // before.
+        // In overlapping runs the last one wins, so a run's valid part is unknown here.
         let is_plain = runs.windows(2).all(|pair| pair[0].end() <= pair[1].first);
         let (fresh, same) = if is_plain { self.compare(view, fresh) } else { (fresh, vec![]) };
         if fresh.is_empty() && same.is_empty() {
@@ -80,14 +78,14 @@ impl ShardStore {
         }))
     }
 
-    /// The same for a log whose records may be held by id: what they are called is noted as well.
+    /// The same for logs whose records may be held by id: also notes the ids.
     fn bind_named(
         &mut self,
         view: ViewNumber,
         runs: &[Run],
         fresh: &[BindPart<'_>],
     ) -> Result<Kept, StoreError> {
-        // An id that has its position below the trim point is waiting for none.
+        // An id whose position is trimmed no longer waits for one.
         let trimmed = runs.iter().flat_map(|run| name_bindings(view, self.split(run).0));
         let mut bindings: Vec<Binding> = trimmed.filter(|binding| !self.knows(binding)).collect();
         bindings.extend(fresh.iter().flat_map(|part| name_bindings(view, *part)));
@@ -98,8 +96,8 @@ impl ShardStore {
         Ok(Kept::Command)
     }
 
-    /// Binds runs where another view has them, and the rest anew: what [`ShardStore::bind_runs`]
-    /// left for the journal.
+    /// Replays the command that [`ShardStore::bind_runs`] left for the journal: binds runs to
+    /// another view's bytes and stores the rest.
     pub(super) fn rebind(
         &mut self,
         view: ViewNumber,
@@ -123,7 +121,6 @@ impl ShardStore {
         Ok(Kept::Command)
     }
 
-    /// Writes the parts' records, with the entries that bind them and some more.
     fn write_parts(
         &mut self,
         view: ViewNumber,
@@ -146,13 +143,12 @@ impl ShardStore {
         self.note(bindings, Some(appended))
     }
 
-    /// Whether records may be held by id, and need to be told which of them got positions.
+    /// Whether records may be held by id, so that their ids must be noted.
     fn binds_ids(&self) -> bool {
         let memory = self.contents.remembered.memory.as_ref();
         memory.is_some_and(|memory| memory.config.order.announces() == Announced::Id)
     }
 
-    /// Whether an entry tells the ids of positions, and they are known.
     fn knows(&self, binding: &Binding) -> bool {
         match *binding {
             Binding::Ids { view, first, ids, is_void } => {
@@ -162,7 +158,7 @@ impl ShardStore {
         }
     }
 
-    /// The parts of `runs` that are neither trimmed nor held already.
+    /// The parts of `runs` neither trimmed nor stored.
     fn fresh_parts<'a>(&self, view: ViewNumber, runs: &'a [Run]) -> Result<Vec<BindPart<'a>>, StoreError> {
         let mut fresh = Vec::new();
         for (index, run) in runs.iter().enumerate() {
@@ -175,7 +171,7 @@ impl ShardStore {
             if !held.is_empty()
                 && runs[..index].iter().any(|earlier| earlier.first < run.end() && run.first < earlier.end())
             {
-                // An earlier run of this very command is going to replace the held records.
+                // An earlier run of this command replaces the stored records.
                 held.clear();
             }
             let rest = stretches(part.records.len() as u64, &held).filter(|(_, is_held)| !is_held);
@@ -184,7 +180,7 @@ impl ShardStore {
         Ok(fresh)
     }
 
-    /// The part of a run below the trim point, and the rest.
+    /// The trimmed part of a run, and the rest.
     fn split<'a>(&self, run: &'a Run) -> (BindPart<'a>, BindPart<'a>) {
         let count = run.records.len() as u64;
         let whole = BindPart { first: run.first, records: &run.records };
@@ -192,7 +188,7 @@ impl ShardStore {
         (whole.within(0..trimmed), whole.within(trimmed..count))
     }
 
-    /// Tells apart what another view has and what has to be written.
+    /// Separates records to write from those in another view.
     fn compare<'a>(&self, view: ViewNumber, parts: Vec<BindPart<'a>>) -> (Vec<BindPart<'a>>, Vec<Same>) {
         let (mut fresh, mut same) = (vec![], vec![]);
         for part in parts {
@@ -210,8 +206,7 @@ impl ShardStore {
         (fresh, same)
     }
 
-    /// The views whose versions may be the same, and where: the latest that may still be
-    /// registered, and those that decide already.
+    /// The views to compare with, and where: the latest unregistered ones, and the deciding ones.
     fn candidates(&self, view: ViewNumber, part: BindPart<'_>) -> Vec<(ViewNumber, Position, Position)> {
         let Some(history) = self.contents.history() else { return vec![] };
         let claims = self.contents.index.views_after(history.latest()).filter(|claim| *claim != view);
@@ -220,8 +215,7 @@ impl ShardStore {
         claims.chain(decided.map(|span| (span.view, span.from, span.end))).collect()
     }
 
-    /// Adds the records of a part that a view has, each of them whole and byte for byte the same,
-    /// as far as they were not found before.
+    /// Adds the records of a part that view `of` has, byte for byte, unless found before.
     fn compare_with(
         &self,
         of: ViewNumber,
@@ -235,7 +229,7 @@ impl ShardStore {
             if (before..before + run.count()).all(|index| found.contains(&index)) {
                 continue;
             }
-            // A run that cannot be read is no source; nor is a record that is damaged.
+            // Skips unreadable runs and damaged records.
             let Ok(records) = self.records_of_run(run) else { continue };
             let matching: BTreeSet<u64> = (0..)
                 .zip(records)
@@ -254,7 +248,7 @@ impl ShardStore {
     }
 }
 
-/// The same for the journal: consecutive runs of a view as one.
+/// Merges consecutive runs of a view.
 fn rebound(same: &[Same]) -> Vec<Rebound> {
     let mut merged: Vec<Rebound> = vec![];
     for Same { of, first, run } in same {
@@ -266,7 +260,6 @@ fn rebound(same: &[Same]) -> Vec<Rebound> {
     merged
 }
 
-/// The bindings that name the records at these positions.
 fn name_bindings(view: ViewNumber, part: BindPart<'_>) -> Vec<Binding> {
     let mut bindings = vec![];
     let mut first = part.first;

@@ -1,4 +1,4 @@
-//! Binding logs: which positions and ids are where, and what else is remembered.
+//! Entries of binding logs.
 
 use seriatim_model::storage::{HardState, MissingRange, Owned};
 use seriatim_model::wire::{wire_enum, wire_struct};
@@ -8,39 +8,31 @@ use super::Remembered;
 use super::index::IndexRun;
 use super::segment::Written;
 
-/// An entry of a binding log. Written as in `packed.rs`; logs of version 1 have frames as in
-/// `format.rs`.
+/// Encoded as in `packed.rs`; in version 1 as frames of `format.rs`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Binding {
-    /// The records in `bytes` bytes of `segment` from `offset` on are versions of `view` at `count`
-    /// positions from `first` on.
+    /// `count` positions from `first` on have, in `view`, the records in these bytes.
     Bind { view: ViewNumber, first: Position, count: u16, segment: u32, offset: u32, bytes: u32 },
-    /// Positions below this never change again.
+    /// Positions below are final.
     Stable(Position),
-    /// The memory of the replica.
     Remember(HardState),
-    /// The same, with what it lacks.
     RememberMissing { memory: HardState, missing: Option<MissingRange> },
-    /// The records in `bytes` bytes of `segment` from `offset` on are held by id: `count` numbers
-    /// of the session from `first` on.
+    /// `count` ids from `first` on are held, with their records in these bytes.
     Put { session: SessionId, first: u64, count: u16, segment: u32, offset: u32, bytes: u32 },
-    /// The shards that the positions from `first` on belong to, as versions of `view`, and where
-    /// the shard's own records are.
+    /// The owners of the positions from `first` on, and the bytes of this shard's records.
     Order { view: ViewNumber, first: Position, parts: Vec<OrderPart> },
-    /// The ids at the positions from `first` on, which are versions of `view`.
+    /// The ids at the positions from `first` on.
     Ids { view: ViewNumber, first: Position, ids: IdRun, is_void: bool },
-    /// Which shards the positions from `first` on belong to, as versions of `view`.
+    /// The owners of the positions from `first` on.
     Map { view: ViewNumber, first: Position, owned: Vec<Owned> },
-    /// The ids among these that have no position are held no longer. None had one when this was
-    /// written, except in logs of earlier builds.
+    /// Ids without positions, no longer held. In logs of earlier builds some may have positions:
+    /// those stay.
     Discard(IdRun),
-    /// The records of a run are versions of `view` at the positions from `first` on, and of another
-    /// view as well.
+    /// The positions from `first` on share the records of a run with another view.
     Refer { view: ViewNumber, first: Position, run: IndexRun },
-    /// Ids of the session from `first` on that are held, told again because a log is packed that
-    /// told them.
+    /// Ids from `first` on are held. Repeats an entry of a log being packed.
     Held { session: SessionId, first: u64, run: IndexRun },
-    /// Which position was reached when: all that is known, or what is added.
+    /// When positions were reached: all known times (`whole`), or additions.
     Times { times: TimeIndex, whole: bool },
 }
 
@@ -61,30 +53,25 @@ wire_enum! {
     }
 }
 
-/// Consecutive positions of an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OrderPart {
-    /// Other shards'.
     Elsewhere(Owned),
-    /// The shard's own.
     Here(Bound),
 }
 
 wire_enum! { OrderPart { 1 => Elsewhere(owned), 2 => Here(bound) } }
 
-/// Ids at consecutive positions of the shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bound {
     pub(super) ids: IdRun,
     pub(super) is_void: bool,
-    /// Where their records are; nowhere new if they are trimmed, or were at these positions before.
+    /// `None` if the records are trimmed, or unchanged at these positions.
     pub(super) place: Option<IndexRun>,
 }
 
 wire_struct! { Bound { ids, is_void, place } }
 
 impl OrderPart {
-    /// How many positions.
     pub(super) fn count(&self) -> u64 {
         match self {
             Self::Elsewhere(owned) => owned.count,
@@ -104,7 +91,6 @@ impl Binding {
         Self::Put { session, first, count, segment, offset, bytes }
     }
 
-    /// How many runs it tells of.
     pub(super) fn runs(&self) -> usize {
         match self {
             Self::Order { parts, .. } => parts.len(),
@@ -115,7 +101,6 @@ impl Binding {
 }
 
 impl Remembered {
-    /// The entries that tell it.
     pub(super) fn bindings(&self) -> Vec<Binding> {
         let memory = self.memory.clone().map(|memory| match self.missing {
             None => Binding::Remember(memory),

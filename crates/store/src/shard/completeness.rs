@@ -1,4 +1,4 @@
-//! How far a store can show that it holds what it should.
+//! Finds the positions that a store should hold and lacks.
 
 use seriatim_model::storage::{HardState, Owned};
 use seriatim_model::{Position, View, ViewNumber};
@@ -8,15 +8,13 @@ use super::contents::Contents;
 use super::runs::Stretch;
 
 impl Contents {
-    /// The lowest position below the stable bound that is a hole, or the stable bound if there is
-    /// none. A position is a hole if it is the shard's and there is no valid version of it, or if
-    /// the store does not know its owner.
+    /// The lowest hole below the stable bound, or the bound itself. A hole is a position without a
+    /// known owner, or of this shard without a valid version.
     ///
-    /// The search begins at the highest of three positions: the trim point, the start of the
-    /// history (everything below it is trimmed), and the position at which the shard joined (a
-    /// replica learns no owners below it). No hole is a position that the replica knows to be
-    /// missing, or that the shard lost: the replica gets no record there, and need not learn the
-    /// owner.
+    /// The search begins at the highest of: the trim point; the history's start (all below is
+    /// trimmed); the position at which the shard joined (a replica learns no owners below it).
+    /// Positions in the replica's missing range, or lost by the shard, are no holes: the replica
+    /// gets no record there and need not learn the owner.
     pub(super) fn first_hole(&self, trim: Position) -> Position {
         let Remembered { memory, stable, missing, .. } = &self.remembered;
         let Some(HardState { view: Some(view), history, config, .. }) = memory else { return *stable };
@@ -48,8 +46,7 @@ impl Contents {
         *stable
     }
 
-    /// The first position of a range, which one view decides about, that has no owner, or the shard
-    /// for its owner and no version.
+    /// The first hole in a range that one view decides.
     fn hole_in(
         &self,
         view: Option<ViewNumber>,
@@ -76,7 +73,6 @@ impl Contents {
     }
 }
 
-/// Which shards the placement gives the positions of a range to.
 fn stripes(view: &View, from: Position, end: Position) -> impl Iterator<Item = (Position, Owned)> + use<'_> {
     let mut next = from;
     std::iter::from_fn(move || {

@@ -1,7 +1,5 @@
-//! The contents of a store, in memory: everything that its binding logs say, entry by entry.
-//!
-//! The same entries lead to the same contents, whether they are being written or read at an
-//! opening.
+//! The in-memory state of a store: the sum of its binding log entries, both when they are written
+//! and when they are loaded.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,42 +16,35 @@ use super::runs::{Stretch, Visits};
 use super::segment::Written;
 use super::usage::Parts;
 
-/// The state that the entries of the binding logs tell.
 #[derive(Debug)]
 pub(super) struct Contents {
     shard: ShardId,
-    /// While the entries are read: up to where they are to be believed when they say what is
-    /// stable.
+    /// During loading: upper limit of stable bounds.
     believed: Position,
     pub(super) remembered: Remembered,
     pub(super) index: Index,
     pub(super) map: Map,
-    /// The part of the map that belongs to nobody, once more: so a read finds it without looking at
-    /// the rest.
+    /// The map's empty positions again, so that a read finds them without visiting the rest.
     empty: Map,
     pub(super) held: HeldIds,
     /// Invariant: nothing in it is below the stable bound.
     pub(super) given: Given,
-    /// Ids that are held, and were told again since they were put.
+    /// Held ids with a repeated entry since they were put.
     told_again: BTreeSet<RecordId>,
-    /// The need for each segment.
     segments: BTreeMap<u32, Need>,
-    /// How many of them were looked at.
     visits: Visits,
 }
 
-/// The need for a segment, besides the ids whose records it holds.
+/// Why a segment is needed, besides held records.
 #[derive(Clone, Debug, Default)]
 struct Need {
-    /// A bound above all positions that its records ever had, and all that its binding log says the
-    /// owners of.
+    /// Bound above the positions of its records, and the owned positions in its log.
     positions: Position,
-    /// A bound above all positions that its binding log says the ids of, which matter until they
-    /// are final.
+    /// Bound above the positions whose ids its log has; ids matter until final.
     ids: Position,
-    /// A bound above all positions that its binding log tells anything of.
+    /// Bound above all positions in its log.
     told: Position,
-    /// Positions that keep its records, in the order in which these lie there.
+    /// The positions of its records, in the order of bytes.
     parts: Parts,
 }
 
@@ -64,7 +55,7 @@ impl Need {
 }
 
 impl Contents {
-    /// Nothing yet. Entries that say that positions from `believed` on are stable are not believed.
+    /// Loaded entries raise the stable bound to `believed` at most.
     pub(super) fn new(shard: ShardId, believed: Position) -> Self {
         Self {
             shard,
@@ -81,7 +72,6 @@ impl Contents {
         }
     }
 
-    /// From now on every entry is believed.
     pub(super) fn believe(&mut self) {
         self.believed = Position(u64::MAX);
     }
@@ -102,8 +92,8 @@ impl Contents {
         self.segments.keys().copied()
     }
 
-    /// The number after the last segment of the oldest ones, all below `limit`, that are not needed
-    /// when everything below `trim` is gone; 0 if the oldest one is needed.
+    /// End of the oldest run of segments below `limit` that are superfluous at this trim point; 0
+    /// if the oldest is needed.
     pub(super) fn dead_to(&self, limit: u32, trim: Position) -> u32 {
         let stable = self.remembered.stable;
         let is_dead = |(number, need): &(&u32, &Need)| {
@@ -113,20 +103,18 @@ impl Contents {
         seen.take_while(is_dead).last().map_or(0, |(number, _)| number + 1)
     }
 
-    /// Whether a segment tells of nothing from the trim point on: a cheap first look at what
-    /// [`Contents::dead_to`] says.
+    /// Whether all its positions are trimmed: a cheap check before [`Contents::dead_to`].
     pub(super) fn is_below(&self, number: u32, trim: Position) -> bool {
         self.segments.get(&number).is_some_and(|need| need.positions <= trim)
     }
 
-    /// Whether all that the binding log of a segment tells is of final positions.
+    /// Whether the segment's binding log is about final positions only.
     pub(super) fn is_told_final(&self, number: u32) -> bool {
         let stable = self.remembered.stable;
         self.segments.get(&number).is_some_and(|need| need.told <= stable && need.ids <= stable)
     }
 
-    /// The positions that keep the records of each segment, and a bound above all positions that
-    /// keep the segment.
+    /// For each segment: number, parts, and a bound above the positions that keep it.
     pub(super) fn parts(&self) -> impl DoubleEndedIterator<Item = (u32, &Parts, Position)> {
         self.segments.iter().map(|(number, need)| (*number, &need.parts, need.positions))
     }
@@ -139,19 +127,18 @@ impl Contents {
         self.segments.remove(&number);
     }
 
-    /// The entries that a new binding log starts with: what would be missing if earlier ones were
-    /// gone.
+    /// The first entries of a new binding log: state that would be lost with earlier logs.
     ///
-    /// Where a record is stands in the log of its segment or in a later one, whose a position is in
-    /// a log that stays until the position is trimmed, and what it is called in one that stays
-    /// until the position is final. So what a new log starts with does not grow with the others.
+    /// Other entries need no copy, so they do not grow with the log: a record's bytes are named in
+    /// the log of its segment or a later one, a position's owner in a log that stays until the
+    /// position is trimmed, and an id in a log that stays until its position is final.
     pub(super) fn initial_bindings(&self) -> Vec<Binding> {
         self.remembered.bindings()
     }
 
-    /// The ids that are going to be forgotten when everything below `position` is final, and whose
-    /// records were put, or told, again since they got their positions. What gave them these may go
-    /// before the records do: it has to be told again, or they would come back.
+    /// Entries for ids that are forgotten once positions below `position` are final, but were put,
+    /// or noted, again after they got positions. The log that gave the positions may be deleted
+    /// before the records: without these entries the ids would reappear as held.
     pub(super) fn put_again_below(&self, position: Position) -> Vec<Binding> {
         let mut again = vec![];
         for (view, first, named) in self.given.versions().below(position) {
@@ -182,28 +169,25 @@ impl Contents {
         self.held.forget(ids);
     }
 
-    /// The entries that tell the ids of positions that are not final.
+    /// The ids of positions that are not final.
     pub(super) fn given_bindings(&self) -> Vec<Binding> {
         let given = self.given.versions().iter();
         let entry = |(view, first, BoundIds { ids, is_void })| Binding::Ids { view, first, ids, is_void };
         given.map(entry).collect()
     }
 
-    /// The entries that would tell where all positions are, and what those are called that are not
-    /// final.
+    /// The bytes of all positions, and the ids of those not final.
     pub(super) fn all_bindings(&self) -> Vec<Binding> {
         let places = self.index.iter().map(|(view, first, run)| Binding::Refer { view, first, run });
         places.chain(self.given_bindings()).collect()
     }
 
-    /// How many entries of what it holds were looked at so far.
     pub(super) fn visited(&self) -> u64 {
         let Self { index, map, empty, held, given, visits, .. } = self;
         index.visited() + map.visited() + empty.visited() + held.visited() + given.visited() + visits.count()
     }
 
-    /// Takes an entry of the binding log of segment `log`. What it says of the records of segments
-    /// that were deleted does not count.
+    /// Applies an entry from the log of segment `log`. Ignores records of deleted segments.
     pub(super) fn take(&mut self, binding: Binding, log: u32) {
         match binding {
             Binding::Bind { view, first, count, segment, offset, bytes } => {
@@ -245,8 +229,7 @@ impl Contents {
         }
     }
 
-    /// Whether it is known that the view gave these names these positions, as far as that still
-    /// matters.
+    /// Whether the view is known to have given these ids these positions, or it no longer matters.
     pub(super) fn knows_ids(&self, view: ViewNumber, first: Position, named: BoundIds) -> bool {
         let final_count = self.remembered.stable.since(first).min(named.count());
         let (bound, rest) = (named.head(final_count), named.tail(final_count));
@@ -257,12 +240,11 @@ impl Contents {
             && self.given.versions().covers(view, first + final_count, rest.count(), is_same)
     }
 
-    /// Whether it is known that the shard holds these positions as versions of the view.
     pub(super) fn knows_owner(&self, view: ViewNumber, first: Position, owned: Owned) -> bool {
         self.map.covers(view, first, owned.count, |_, found| found.shard == owned.shard)
     }
 
-    /// Whether an order tells nothing new. Who holds positions below `trim` does not matter.
+    /// Whether an order adds nothing. Owners below `trim` do not matter.
     pub(super) fn knows_order(
         &self,
         view: ViewNumber,
@@ -289,8 +271,7 @@ impl Contents {
         })
     }
 
-    /// The positions in `from..end` that belong to nobody by the valid versions, in up to so many
-    /// spans.
+    /// The valid empty positions in `from..end`, in at most `most` spans.
     pub(super) fn empty_within(&self, from: Position, end: Position, most: usize) -> Vec<Span> {
         let mut empty: Vec<Span> = vec![];
         for (first, count) in self.nobodys(from, end) {
@@ -304,7 +285,7 @@ impl Contents {
         empty
     }
 
-    /// The first position from `end` on that does not belong to nobody, as far as a few runs tell.
+    /// The end of the empty span at `end`, searching a few runs only.
     pub(super) fn empty_to(&self, mut end: Position) -> Position {
         for (first, count) in self.nobodys(end, Position(u64::MAX)).take(limits::READ_SPANS) {
             if first != end {
@@ -315,14 +296,14 @@ impl Contents {
         end
     }
 
-    /// The runs of valid positions in `from..end` that belong to nobody: where, and how many.
+    /// The valid empty runs in `from..end`: first position and count.
     fn nobodys(&self, from: Position, end: Position) -> impl Iterator<Item = (Position, u64)> + use<'_> {
         let spans = self.history().into_iter().flat_map(move |history| spans(history, from, end));
         let runs = spans.flat_map(|span| self.empty.within(span.view, span.from, span.end));
         runs.map(|(first, owned)| (first, owned.count))
     }
 
-    /// Forgets what lies below a trim point, up to so many runs. Returns whether that is all.
+    /// Drops up to `most` runs below a trim point. Returns whether none is left.
     pub(super) fn trim(&mut self, trim: Position, mut most: usize) -> bool {
         self.remembered.times.forget_below(trim);
         let Self { index, map, empty, .. } = self;
@@ -370,7 +351,7 @@ impl Contents {
         }
     }
 
-    /// Remembers which names these positions have, as long as they are not final.
+    /// Notes the positions' ids until the positions are final.
     fn give_ids(&mut self, view: ViewNumber, first: Position, named: BoundIds, log: u32) {
         let hidden = self.history().and_then(|history| hidden_from(history, view));
         let count = hidden.map_or(named.count(), |from| from.since(first).min(named.count()));
@@ -388,7 +369,6 @@ impl Contents {
         }
     }
 
-    /// Forgets the ids of positions that become final.
     fn raise_stable(&mut self, position: Position) {
         let stable = self.remembered.stable.max(position.min(self.believed));
         self.remembered.stable = stable;
@@ -409,8 +389,7 @@ impl Contents {
         self.raise_stable(start);
     }
 
-    /// Forgets the ids of final positions. A version that is not valid says nothing of the fate of
-    /// its ids.
+    /// Forgets the ids of final positions. An invalid version does not decide about its ids.
     fn drop_final(&mut self, bound: Vec<(ViewNumber, Position, BoundIds)>) {
         let mut forgotten = vec![];
         for (view, first, named) in bound {
@@ -426,23 +405,21 @@ impl Contents {
         }
     }
 
-    /// Forgets those of the names that have no position.
     fn discard(&mut self, discarded: IdRun) {
         self.given.without_position(discarded).into_iter().for_each(|ids| self.forget(ids));
     }
 
-    /// The runs of these ids that have no position, if any id of the run is held.
+    /// The runs of these ids without positions, if an id of the run is held.
     ///
-    /// An entry that discards ids lists only these. Those that have positions are told by earlier
-    /// logs, which may be gone when it is read: by then the positions are final, but a newer view
-    /// or order may have given them to other ids.
+    /// Discard entries list only these. The positions of other ids are in earlier logs, which may
+    /// be deleted when the entry is loaded: the positions are final by then, but a newer view or
+    /// order may have given them to other ids.
     pub(super) fn discarded(&self, ids: IdRun) -> Vec<IdRun> {
         let mut without = self.given.without_position(ids);
         without.retain(|ids| self.held.within(*ids).next().is_some());
         without
     }
 
-    /// Ids held without a final position.
     pub(super) fn put(&self) -> Vec<IdRun> {
         in_order(self.held.ids().collect())
     }
@@ -457,8 +434,7 @@ impl Contents {
         in_order(above.collect())
     }
 
-    /// For each view of which there are versions the position after the last of them, whichever
-    /// shard it is on.
+    /// The end of each view's versions, on any shard.
     pub(super) fn ends(&self) -> Vec<(ViewNumber, Position)> {
         let mut ends: BTreeMap<ViewNumber, Position> = BTreeMap::new();
         for (view, end) in self.index.ends().into_iter().chain(self.map.ends()) {
@@ -469,7 +445,7 @@ impl Contents {
     }
 }
 
-/// A view that is remembered as registered started with what its flush had made stable.
+/// Start of the registered view; all below is stable.
 pub(super) fn start_of_view(memory: Option<&HardState>) -> Position {
     memory.and_then(|memory| memory.view.as_ref()).map_or(Position::ZERO, |view| view.start)
 }

@@ -1,4 +1,4 @@
-//! Positions that belong to nobody.
+//! Empty positions.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::ordering_tests::{
 use super::{Kept, ShardStore};
 use crate::disk::MemoryDisk;
 
-/// `count` positions of nobody. Names may be anything there.
+/// Empty positions, with arbitrary ids.
 fn nobody(count: u64) -> Ordered {
     Ordered { ids: ids(5, 0, count), shard: ShardId::NOBODY, is_void: true }
 }
@@ -48,10 +48,9 @@ fn a_long_run_is_one_entry_and_found_at_once() {
         let empty =
             [span(0, MILLION), span(MILLION + 1, 2 * MILLION + 2), span(2 * MILLION + 3, 3 * MILLION + 3)];
         assert_eq!((&found.empty[..], found.upto), (&empty[..], Position(3 * MILLION + 3)));
-        // A limit of records ends it behind the last of them.
         let found = read(&store, 5, 3 * MILLION, 1);
         assert_eq!((&found.empty[..], found.upto), (&[span(5, MILLION)][..], Position(MILLION + 1)));
-        // A range that ends amid empty positions says how far these reach.
+        // The last span extends beyond the range.
         let found = read(&store, 7, 9, 9);
         assert_eq!((&found.empty[..], found.upto), (&[span(7, MILLION)][..], Position(MILLION)));
         let before = store.visited();
@@ -93,10 +92,10 @@ fn a_name_that_was_passed_over_stays_held_until_it_is_discarded() {
     assert_eq!((store.recovery().put, read(&store, 0, 2, 9).empty), (vec![], vec![span(1, 2)]));
 }
 
-/// The owner of a position, and the name of its record if that is here.
+/// The owner of a position, and the id of its record if stored here.
 type Entry = (ShardId, Option<RecordId>);
 
-/// The contents that a store should have: for each view and position its owner.
+/// By view and position.
 #[derive(Debug, Default)]
 struct Model {
     versions: BTreeMap<(u64, u64), Entry>,
@@ -123,7 +122,6 @@ impl Model {
         self.end = self.end.max(position);
     }
 
-    /// Every answer for a range is what the model says, whatever its limits are.
     fn check(&self, store: &ShardStore, seed: u64) {
         let mut from = self.trim + seed % 7;
         for step in 0.. {
@@ -156,16 +154,15 @@ impl Model {
     }
 }
 
-/// A step in the life of a store.
 #[derive(Clone, Debug)]
 enum Step {
-    /// A cut: for each part who has it, and how long it is.
+    /// Owner and length of each part of a cut.
     Order(Vec<(u8, u64)>),
-    /// A view begins so many positions below the end of what is ordered, and orders those anew.
+    /// Begins a view this far below the end, and orders those positions again.
     View(u64),
     Stable(u64),
     Trim(u64),
-    /// The store is closed and opened: by its files, or by a checkpoint and the commands after it.
+    /// From files, or from a checkpoint and later commands.
     Reopen {
         journaled: bool,
     },
@@ -187,8 +184,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
-    /// Next to a map with an entry for each position, through views, trims, checkpoints and
-    /// restarts.
+    /// Against a map with an entry per position.
     #[test]
     fn it_knows_what_a_map_of_positions_knows(steps in prop::collection::vec(step(), 1..60), seed in any::<u64>()) {
         let disk = MemoryDisk::new();
@@ -202,7 +198,7 @@ proptest! {
                 Step::Order(parts) => {
                     let mut runs = vec![];
                     for (who, count) in parts {
-                        // Of records there are not so many: they have to be written.
+                        // Few records, since each is written.
                         let count = if who == 0 { count.min(3) } else { count };
                         runs.push(match who {
                             0 => data(5, next, count),
@@ -218,7 +214,7 @@ proptest! {
                     model.order(view, model.end, &runs);
                 }
                 Step::View(back) => {
-                    // A flush completes what was ordered, otherwise than the view before had it.
+                    // A flush completes the order, with other owners.
                     view += 1;
                     let first = model.end.saturating_sub(back).max(model.stable);
                     if let Some(count) = model.end.checked_sub(first).filter(|count| *count > 0) {
@@ -262,7 +258,7 @@ proptest! {
     }
 }
 
-/// Names of nobody's positions are no names.
+/// Ids of empty positions are meaningless.
 #[test]
 fn what_is_empty_has_no_name() {
     let disk = MemoryDisk::new();

@@ -1,4 +1,5 @@
-//! Ids and their fates, next to a model: random commands, power cuts, and openings in both modes.
+//! Ids and their decisions against a model: random commands, power cuts, and openings in both
+//! modes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,15 +17,14 @@ use crate::disk::{Disk, MemoryDisk, VolatileDisk, sync_files};
 
 const SHARD: ShardId = ShardId(0);
 
-/// The seed of a power cut that leaves nothing but what was synced.
+/// A power cut that keeps only synced bytes.
 const LOSES_ALL: u64 = 0;
 
 type Version = (ViewNumber, Position);
 
-/// The expected contents of a store after some commands.
 #[derive(Clone, Debug, Default)]
 struct Model {
-    /// The trim point that reigns already: one that was raised outlives the commands before it.
+    /// The store's present trim point, which survives the loss of commands.
     trim: Position,
     owners: BTreeMap<Version, ShardId>,
     versions: BTreeMap<Version, (RecordId, bool)>,
@@ -32,7 +32,6 @@ struct Model {
     given: BTreeMap<Version, (RecordId, bool)>,
     history: ViewHistory,
     stable: Position,
-    /// Positions from here on are not believed to be stable.
     believed: Option<Position>,
 }
 
@@ -132,7 +131,7 @@ impl Model {
         versions.get(&(self.history.cover(position)?, position)).copied()
     }
 
-    /// Up to where everything is known from the trim point on.
+    /// End of the positions known without a gap.
     fn known_to(&self) -> Position {
         let mut position = self.trim;
         while let Some(owner) = self.valid(&self.owners, position)
@@ -153,7 +152,6 @@ impl Model {
         in_order(void.map(|(_, (id, _))| alone(*id)).collect())
     }
 
-    /// Checks everything that the store must say.
     fn check(&self, store: &ShardStore) {
         let recovery = store.recovery();
         assert_eq!((recovery.stable, recovery.trim), (self.stable, self.trim));
@@ -189,7 +187,6 @@ fn alone(id: RecordId) -> IdRun {
     IdRun { session: id.session, first: id.number, count: 1 }
 }
 
-/// The one record that ever has this id.
 fn record(id: RecordId) -> Record {
     let len = (id.number * 37 + id.session.0 as u64 * 11) % 150;
     Record::new(&[&id.number.to_le_bytes()[..], &vec![id.session.0 as u8; len as usize]].concat(), id.number)
@@ -217,24 +214,21 @@ fn memory(history: &ViewHistory, start: Position) -> StorageCommand {
     })
 }
 
-/// A store, everything that was done to it, and what that should have led to.
 struct Fates {
     disk: MemoryDisk,
     store: ShardStore,
     random: u64,
     commands: Vec<StorageCommand>,
-    /// The part of each command that the journal has.
+    /// For each command its journaled form.
     journal: Vec<Option<StorageCommand>>,
-    /// The ids that each of the commands made the model forget, because they were final or
-    /// discarded.
+    /// Ids that the model forgot with each command.
     forgotten: Vec<BTreeSet<RecordId>>,
     model: Model,
-    /// The last checkpoint, and how many commands it covers, and what they led to.
+    /// The last checkpoint, the number of commands it covers, and their model.
     checkpoint: (Option<Bytes>, usize, Model),
-    /// The next number of each session.
     numbers: [u64; 3],
     attempt: ViewNumber,
-    /// Whether files are deleted. Without a journal that makes durable what came before.
+    /// Without a journal a deletion syncs earlier writes.
     removes: bool,
 }
 
@@ -267,7 +261,6 @@ impl Fates {
         fates
     }
 
-    /// A first view.
     fn begin(&mut self) {
         let mut history = ViewHistory::default();
         history.push(ViewNumber(1), Position(0));
@@ -290,7 +283,7 @@ impl Fates {
         self.remove_some();
     }
 
-    /// Deletes some of what trims left; sometimes a crash comes before the store knows.
+    /// Sometimes a crash comes before the store is notified.
     fn remove_some(&mut self) {
         if self.removes
             && self.below(3) == 0
@@ -336,8 +329,6 @@ impl Fates {
         StorageCommand::Put(records)
     }
 
-    /// An order of the latest registered view, or of one that is being attempted, from what is not
-    /// final on.
     fn order(&mut self) -> StorageCommand {
         let latest = self.model.history.latest();
         let (view, lowest) = match self.below(4) {
@@ -385,22 +376,20 @@ impl Fates {
         StorageCommand::Order { view, first, runs }
     }
 
-    /// The next view starts somewhere above what is stable; often what was attempted is what is
-    /// registered.
+    /// Often registers the attempted view.
     fn register(&mut self) -> StorageCommand {
         let number = self.attempt.max(self.model.history.latest().next());
         let first = self.between(self.model.stable, self.model.known_to().max(self.model.stable));
         let mut history = self.model.history.clone();
         history.push(number, first);
         self.attempt = ViewNumber(number.0 + 1 + self.below(2));
-        // The positions that its flush ordered are known: the view starts as far as they go.
+        // The view starts within the flushed positions.
         let flushed = Model { history: history.clone(), ..self.model.clone() }.known_to();
         let start = self.between(self.model.stable, flushed.max(self.model.stable));
         memory(&history, start)
     }
 
-    /// A replica that was away takes over what another one holds: records at positions, and the
-    /// map.
+    /// Copies from another replica.
     fn copy(&mut self) -> StorageCommand {
         let view = self.model.history.latest();
         let first = self.model.known_to().max(self.model.history.steps().last().unwrap().1);
@@ -428,7 +417,7 @@ impl Fates {
         })
     }
 
-    /// Something that was done lately is done again, if nothing that contradicts it was done since.
+    /// Repeats the last command, unless that could contradict a later one.
     fn again(&mut self) -> StorageCommand {
         let last = self.commands.last().expect("a view is remembered").clone();
         match last {
@@ -447,7 +436,7 @@ impl Fates {
         self.checkpoint = (Some(bytes), covered, model);
     }
 
-    /// Power fails; the journal has kept the commands up to some after the last checkpoint.
+    /// The journal keeps a random number of commands after the last checkpoint.
     fn lose_power(&mut self) {
         let seed = self.below(1 << 30);
         self.disk.crash(seed);
@@ -456,8 +445,7 @@ impl Fates {
         let (lost, forgotten) = (self.commands.split_off(kept), self.forgotten.split_off(kept));
         self.journal.truncate(kept);
         self.store = open(&self.disk, OpenMode::Journaled { checkpoint }).unwrap();
-        // The trim point was there before the commands that are executed again, not before the
-        // others.
+        // The trim file's point applies to the replayed commands, but not to the checkpoint's.
         let trim = self.store.recovery().trim;
         let mut kept_trim = model.trim;
         self.model = Model { trim, ..model };
@@ -472,9 +460,9 @@ impl Fates {
         }
         let is_overtaken = kept_trim < trim;
         if is_overtaken {
-            // Nor had the journal to keep what made ids final, or discarded them, before that trim
-            // took them. They may be gone even if they were put again: the journal lost that as
-            // well, so it was never persisted.
+            // The trim may have deleted segments because of lost commands that made ids final or
+            // discarded them. These ids may be gone even if they were put again: the journal lost
+            // that put too, so it was never acknowledged.
             let raised = lost.iter().position(|command| *command == StorageCommand::Trim(trim));
             let raised = raised.expect("what the journal lost raised the trim point");
             let ids: BTreeSet<_> = self.store.recovery().put.iter().flat_map(|ids| ids.ids()).collect();
@@ -487,7 +475,7 @@ impl Fates {
             self.begin();
         }
         if is_overtaken {
-            // Ids that are gone do not come back with the commands that the journal kept.
+            // Replay of the journal must not bring back such ids.
             self.take_checkpoint();
         }
     }
@@ -512,7 +500,6 @@ fn with_a_journal_no_name_is_lost_and_none_comes_back() {
     assert!(packed > 50, "{packed}");
 }
 
-/// Whether there are packed logs that count.
 fn has_packed_logs(store: &ShardStore) -> bool {
     store.trim.packed_to() > store.trim.first_segment()
 }
@@ -534,8 +521,8 @@ fn without_a_journal_a_killed_process_loses_no_name() {
     assert!(packed > 50, "{packed}");
 }
 
-/// An incarnation without a journal that ends with a power cut: the store, how many of its commands
-/// were synced, and what opens afterwards.
+/// A store without a journal after a power cut, the number of synced commands, and the reopened
+/// store.
 fn cut_power(seed: u64) -> (Fates, usize, Option<ShardStore>) {
     let mut fates = Fates::new(seed, OpenMode::WriteBehind);
     let mut synced = 0;
@@ -558,8 +545,7 @@ fn remove_all(store: &mut ShardStore, disk: &MemoryDisk) {
     }
 }
 
-/// After a power cut a store holds what some of its commands, from the first on, led to; and all
-/// that was synced.
+/// The reopened store shows a prefix of its commands, with all synced ones.
 #[test]
 fn without_a_journal_power_cuts_leave_what_was_and_no_wrong_name() {
     let (mut opened, mut cut, mut packed) = (0, 0, 0);
@@ -578,8 +564,8 @@ fn without_a_journal_power_cuts_leave_what_was_and_no_wrong_name() {
     assert!(opened > 200 && cut > 100 && packed > 50, "{opened} {cut} {packed}");
 }
 
-/// The trim point survives this cut, and the view whose start made ids final, so that the first
-/// segment was not needed, does not.
+/// This cut keeps the trim point. It loses the view whose start made ids final and the first
+/// segment superfluous.
 #[test]
 fn without_a_journal_no_segment_goes_before_what_made_its_names_final() {
     let (fates, synced, store) = cut_power(182108);
@@ -644,8 +630,8 @@ fn what_a_killed_process_did_not_sync_is_gone_and_nothing_else() {
     }
 }
 
-/// Single entries of a command may be there without the others, if it is not an order: so it is
-/// each id, each position and each owner that is looked at.
+/// The entries of one command may survive partly, except an order's: so the check is per id,
+/// position and owner.
 fn check_some_prefix(store: &ShardStore, commands: &[StorageCommand], synced: usize, seed: u64) {
     let recovery = store.recovery();
     let explains = |count: usize| {

@@ -1,4 +1,4 @@
-//! Which ids have which positions that are not final.
+//! The ids of positions that are not final.
 
 use std::cell::OnceCell;
 
@@ -8,40 +8,35 @@ use super::ids::in_order;
 use super::index::Versions;
 use super::runs::Visits;
 
-/// The ids of positions that are not final: what is on its way.
 #[derive(Debug, Default)]
 pub(super) struct Given {
     versions: Versions<BoundIds>,
-    /// The ids in order, once they were asked for. A replica that leaves a view discards many runs
-    /// of ids, one command after the other, and none of these gives a position: so all of them look
-    /// at everything that is given once, not each.
+    /// Cache of the sorted ids. A replica that leaves a view discards many runs in a row, and no
+    /// discard changes a position: so ids are sorted once.
     in_order: OnceCell<Vec<IdRun>>,
     visits: Visits,
 }
 
 impl Given {
-    /// The versions, to look at.
     pub(super) fn versions(&self) -> &Versions<BoundIds> {
         &self.versions
     }
 
-    /// The versions, to be changed.
+    /// The versions; drops the cache.
     pub(super) fn change(&mut self) -> &mut Versions<BoundIds> {
         self.in_order.take();
         &mut self.versions
     }
 
-    /// Gives names the positions from `first` on.
     pub(super) fn insert(&mut self, view: ViewNumber, first: Position, named: BoundIds) {
         self.change().insert(view, first, named);
     }
 
-    /// Drops the versions that a registered view hides.
     pub(super) fn hide(&mut self, history: &ViewHistory) {
         self.change().hide(history);
     }
 
-    /// The parts of these ids that have no position, in order.
+    /// The parts of these ids without a position.
     pub(super) fn without_position(&self, ids: IdRun) -> Vec<IdRun> {
         let given = self.in_order.get_or_init(|| {
             let named = self.versions.iter().map(|(_, _, named)| named.ids);
@@ -61,7 +56,6 @@ impl Given {
         without
     }
 
-    /// How many runs it has looked at so far.
     pub(super) fn visited(&self) -> u64 {
         self.versions.visited() + self.visits.count()
     }

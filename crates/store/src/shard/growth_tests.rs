@@ -1,4 +1,4 @@
-//! The cost of a step, and the cost of a record for good, however long the log is.
+//! Bounds on the cost of a command and on the stored bytes per record, for logs of any length.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ fn open(disk: &MemoryDisk, mode: OpenMode) -> ShardStore {
     ShardStore::open(Arc::new(disk.clone()), LogId(1), SHARD, mode, options).unwrap()
 }
 
-/// The memory of a member of the latest of these views.
+/// The hard state of a member of the latest view.
 fn remember(order: Order, steps: &[(u64, u64)]) -> StorageCommand {
     let mut history = ViewHistory::default();
     for (view, first) in steps {
@@ -54,7 +54,6 @@ fn put(session: u128, number: u64) -> StorageCommand {
     StorageCommand::Put(vec![(id(session, number), Record::new(&number.to_le_bytes(), 0))])
 }
 
-/// An order of single records of sessions that take turns.
 fn order(view: u64, first: u64, ids: &[(u128, u64)]) -> StorageCommand {
     let ordered = |&(session, number)| {
         let ids = IdRun { session: SessionId(session), first: number, count: 1 };
@@ -64,7 +63,7 @@ fn order(view: u64, first: u64, ids: &[(u128, u64)]) -> StorageCommand {
     StorageCommand::Order { view: ViewNumber(view), first: Position(first), runs }
 }
 
-/// How much a command costs: entries that are looked at, and bytes that are read and written.
+/// Entries visited, and bytes read and written.
 fn cost(disk: &MemoryDisk, store: &mut ShardStore, command: &StorageCommand) -> (u64, u64) {
     let moved = || disk.counters().bytes_read + disk.counters().bytes_written;
     let before = (store.visited(), moved());
@@ -72,13 +71,11 @@ fn cost(disk: &MemoryDisk, store: &mut ShardStore, command: &StorageCommand) -> 
     (store.visited() - before.0, moved() - before.1)
 }
 
-/// Of each the greater.
 fn most((entries, bytes): (u64, u64), other: (u64, u64)) -> (u64, u64) {
     (entries.max(other.0), bytes.max(other.1))
 }
 
-/// The most that a command costs while a log of many segments is ordered of which nothing becomes
-/// final.
+/// The highest cost of a command while no position becomes final.
 fn worst_of_ordering(options: ShardOptions) -> (u64, u64) {
     let disk = MemoryDisk::new();
     let arc = Arc::new(disk.clone());
@@ -110,7 +107,7 @@ fn discards_one_after_the_other_look_at_what_is_on_its_way_once() {
     let disk = MemoryDisk::new();
     let mut store = open(&disk, OpenMode::WriteBehind);
     store.execute(&remember(Order::ErwinSt, &[(1, 0)])).unwrap();
-    // Each second number of a session has a position. The others wait for theirs.
+    // Each second number has a position; the others wait.
     for number in 0..400 {
         store.execute(&put(0, number)).unwrap();
     }
@@ -125,7 +122,7 @@ fn discards_one_after_the_other_look_at_what_is_on_its_way_once() {
     assert!(each < 20, "a discard looked at {each} entries");
 }
 
-/// How many bytes executing the commands again writes. Each must say that there is nothing to keep.
+/// Bytes written by repeated commands without effect.
 fn again(disk: &MemoryDisk, store: &mut ShardStore, commands: &[StorageCommand]) -> u64 {
     let before = disk.counters().bytes_written;
     for command in commands {
@@ -187,17 +184,16 @@ fn an_order_that_is_executed_again_writes_nothing() {
     assert_eq!(again(&disk, &mut store, orders), 0);
     let nobody = StorageCommand::Discard(IdRun { session: SessionId(7), first: 0, count: 9 });
     assert_eq!(again(&disk, &mut store, &[nobody]), 0);
-    // Of a batch that is held in part, the rest is kept.
+    // The journal keeps the new part of a batch.
     let record = |number: u64| (id(0, number), Record::new(&number.to_le_bytes(), 0));
     let kept = store.execute(&StorageCommand::Put((8..12).map(record).collect())).unwrap();
     assert_eq!(kept, Kept::Instead(StorageCommand::Put((10..12).map(record).collect())));
-    // An id that is held again is forgotten again.
+    // A repeated order forgets an id that was put again.
     assert_eq!(store.execute(&put(0, 0)).unwrap(), Kept::Command);
     assert_eq!(store.execute(&ordered).unwrap(), Kept::Command);
     assert_eq!(again(&disk, &mut store, &[ordered]), 0);
 }
 
-/// The records below 1000, by position.
 fn content(store: &ShardStore) -> Vec<(u64, RecordId, Record)> {
     let (from, end) = (Position(0), Position(1000));
     let found =
@@ -230,13 +226,12 @@ fn attempts_at_a_view_cost_a_few_bytes_for_each_run() {
     }
     let written = disk.counters().bytes_written - before;
     assert!(written < 18 * 100, "{written} bytes for 18 attempts at 10 records of 500 bytes");
-    // An attempt does not write the records that the one before had in addition, either.
+    // Nor does an attempt write the previous attempt's additional records.
     assert!(execute(&mut store, bind(20, 5, 10)) < 3000);
     assert!(execute(&mut store, bind(21, 0, 15)) < 150);
     execute(&mut store, remember(Order::ErwinBb, &[(1, 0), (21, 0)]));
     let expected = content(&store);
     assert_eq!(expected.len(), 15);
-    // After a crash the journal leads to the same, and so do the files.
     let mut again = open(&MemoryDisk::new(), OpenMode::Journaled { checkpoint: None });
     journal.iter().for_each(|command| _ = again.execute(command).unwrap());
     assert_eq!(content(&again), expected);
@@ -252,7 +247,7 @@ fn only_the_very_same_record_is_a_source() {
     damage(&disk, &store, 4);
     let mut other = bind(2, 0, 10);
     if let StorageCommand::Bind { runs, .. } = &mut other {
-        // One of the same id and length, and one of the same content.
+        // One with the same id and length, and one with the same content.
         runs[0].records[7].1 = Record::new(&[99; 500], 0);
         runs[0].records[8].0 = id(1, 88);
     }
@@ -290,7 +285,6 @@ fn a_segment_stays_while_another_view_is_bound_to_it() {
     }
 }
 
-/// How many bytes of entries there are, in binding logs of both kinds.
 fn bytes_of_bindings(disk: &MemoryDisk) -> u64 {
     let files = disk.files();
     let logs = files.iter().filter(|name| name.ends_with(".bindings") || name.ends_with(".packed"));
@@ -336,8 +330,8 @@ fn what_newer_views_hide_goes_without_a_trim_and_no_step_grows() {
     assert_eq!(content(&open(&disk, OpenMode::WriteBehind)), expected);
 }
 
-/// The most that a command costs while ids of one session have positions and those of another wait
-/// for theirs: one record, or many, of each with a command.
+/// The highest cost of a command while some ids have positions and others wait; `together` records
+/// per command.
 fn worst_beside_waiting_names(together: u64) -> (u64, u64) {
     let disk = MemoryDisk::new();
     let mut store = open(&disk, OpenMode::Journaled { checkpoint: None });
@@ -346,7 +340,7 @@ fn worst_beside_waiting_names(together: u64) -> (u64, u64) {
     let mut worst = (0, 0);
     for first in (0..6000).step_by(together as usize) {
         let numbers = first..first + together;
-        // In turns, so that each record is a run of its own.
+        // Alternating, so that each record is a run.
         let put = numbers.clone().flat_map(|number| [record(0, number), record(1, number)]).collect();
         let ids: Vec<_> = numbers.clone().map(|number| (0, number)).collect();
         for command in

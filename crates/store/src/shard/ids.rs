@@ -1,11 +1,9 @@
-//! Ids whose fate is not final: which records are held by id, and which positions ids were given.
+//! Ids without a final position: records held by id, and positions given to ids.
 //!
-//! Records that wait for their positions cost 32 bytes for each run, or a few where a session has
-//! many: what one append leaves of its consecutive numbers, in pieces of about 4 KiB. So records of
-//! 100 bytes that are appended together cost one byte each at most. Ids that have positions which
-//! are not final cost 64 bytes for each run of both, or a few where there are many. All that is
-//! forgotten when the position is final: what is here is what is on its way, and what clients that
-//! died left behind until it is discarded.
+//! A held run costs 32 bytes, or a few in long sessions. It has consecutive ids of one append, up
+//! to about 4 KiB, so records of 100 bytes appended together cost at most one byte each. A run of
+//! ids with positions costs 64 bytes, or a few where there are many. Both are forgotten when the
+//! position is final: what remains is in flight, or left by dead clients until it is discarded.
 
 use std::collections::BTreeMap;
 
@@ -15,17 +13,16 @@ use super::index::IndexRun;
 use super::numbers::{Input, put_difference, put_number};
 use super::runs::{Runs, Stretch, Visits};
 
-/// Where the records are that are held by id.
 #[derive(Debug, Default)]
 pub(super) struct HeldIds {
     sessions: BTreeMap<SessionId, Runs<IndexRun>>,
-    /// For each segment, how many ids have their records in it.
+    /// Number of held ids per segment.
     segments: BTreeMap<u32, u64>,
     visits: Visits,
 }
 
 impl HeldIds {
-    /// A record that is held already is held at the new place only.
+    /// Replaces an earlier place of the same ids.
     pub(super) fn insert(&mut self, session: SessionId, first: u64, run: IndexRun) {
         *self.segments.entry(run.segment).or_default() += run.count();
         let replaced = self.sessions.entry(session).or_default().insert_apart(first, run, &self.visits);
@@ -51,18 +48,16 @@ impl HeldIds {
         }
     }
 
-    /// Where those of the ids are that are held, with the first number of each run, in order.
+    /// The held runs of these ids, each with its first number.
     pub(super) fn within(&self, ids: IdRun) -> impl Iterator<Item = (u64, IndexRun)> + use<'_> {
         let runs = self.sessions.get(&ids.session).into_iter();
         runs.flat_map(move |runs| runs.within(ids.first, ids.first.saturating_add(ids.count), &self.visits))
     }
 
-    /// Whether an id's record is in this segment.
     pub(super) fn need(&self, segment: u32) -> bool {
         self.segments.contains_key(&segment)
     }
 
-    /// All ids, in order.
     pub(super) fn ids(&self) -> impl Iterator<Item = IdRun> + use<'_> {
         self.sessions.iter().flat_map(|(session, runs)| {
             let runs = runs.iter(&self.visits);
@@ -70,14 +65,13 @@ impl HeldIds {
         })
     }
 
-    /// How many runs it has looked at so far.
     pub(super) fn visited(&self) -> u64 {
         self.visits.count()
     }
 }
 
-/// An entry tells of its ids: they are void; of another session than the last ones; do not follow
-/// these; are several.
+/// Flags of an encoded entry: void ids; another session than the last; not following the last;
+/// several ids.
 const VOID: u8 = 1;
 const OTHER_SESSION: u8 = 2;
 const ELSEWHERE: u8 = 4;
@@ -131,13 +125,11 @@ impl Stretch for BoundIds {
     }
 }
 
-/// Both as one, if the second follows the first.
 fn follow(ids: IdRun, next: IdRun) -> Option<IdRun> {
     let follows = ids.session == next.session && ids.end() == next.first;
     follows.then(|| ids.head(ids.count + next.count))
 }
 
-/// The same ids in order, each once, in as few runs as possible.
 pub(super) fn in_order(mut runs: Vec<IdRun>) -> Vec<IdRun> {
     runs.sort_unstable();
     let mut merged: Vec<IdRun> = vec![];
@@ -150,7 +142,7 @@ pub(super) fn in_order(mut runs: Vec<IdRun>) -> Vec<IdRun> {
     merged
 }
 
-/// Consecutive ids as runs, in the order given; each with its part of `records`.
+/// Splits records into runs of consecutive ids, keeping the order.
 pub(super) fn runs_of<T>(records: &[(RecordId, T)]) -> impl Iterator<Item = (IdRun, &[(RecordId, T)])> {
     let follows = |(id, _): &(RecordId, T), (next, _): &(RecordId, T)| {
         id.session == next.session && id.number.checked_add(1) == Some(next.number)

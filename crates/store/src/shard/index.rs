@@ -1,8 +1,7 @@
-//! Where the versions of positions are, in memory.
+//! The in-memory index of versions.
 //!
-//! For each view a list of runs: consecutive positions whose records follow one another in a
-//! segment. Most of them are packed (`runs.rs`). Ten million records in stripes of 64 are 160,000
-//! runs.
+//! Each view has a list of runs: consecutive positions whose records are adjacent in a segment.
+//! Most runs are packed (`runs.rs`). Ten million records in stripes of 64 are 160,000 runs.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -15,31 +14,29 @@ use super::numbers::{Input, put_difference, put_number};
 use super::runs::{Runs, Stretch, Visits};
 use super::segment::Written;
 
-/// Neighbouring runs are joined up to this length, in bytes: what may have to be read to find one
-/// record.
+/// Most bytes of a joined run. A read of one record may read all of them.
 pub(super) const MAX_RUN_BYTES: u32 = 64 << 10;
 
-/// How a run's place is told: it follows the last one and is like it; it follows; it is somewhere
-/// else, but like the last one; somewhere else; a part of something.
+/// A run relative to the last one: adjacent and alike; adjacent; elsewhere, alike; elsewhere; part
+/// of a larger stretch.
 const FOLLOWS_ALIKE: u8 = 1;
 const FOLLOWS: u8 = 2;
 const APART_ALIKE: u8 = 3;
 const APART: u8 = 4;
 const PART: u8 = 5;
 
-/// How many positions one shard holds: one; as many as in the last run; or so many.
+/// Count of an owner's positions: one; as in the last run; explicit.
 const ALONE: u8 = 0;
 const AS_MANY: u8 = 1;
 const COUNTED: u8 = 2;
-/// From this number on a shard's is told apart from the first byte.
+/// Larger shard numbers do not fit the first byte.
 const FAR_SHARD: u32 = 15;
 
-/// Consecutive places (positions, or numbers of a session) whose records follow one another.
+/// Consecutive places (positions, or numbers of a session) whose records are adjacent.
 ///
-/// `frames` records lie in `bytes` bytes from `offset` on. The run's places are `count` of them,
-/// after the first `skip`. (Where a part of a run was bound anew, or is bound apart from the rest,
-/// the parts keep their place, because the boundaries between their records are known only to the
-/// segment.)
+/// The run is `count` records, after the first `skip`, of the `frames` records in `bytes` bytes
+/// from `offset` on. A part keeps these bytes, because only the segment knows its records'
+/// boundaries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct IndexRun {
     pub(super) segment: u32,
@@ -58,23 +55,20 @@ impl IndexRun {
         Self { segment, offset, bytes, skip: 0, count, frames: count }
     }
 
-    /// Whether it can be what was written: it has records, and no more than there are frames.
     pub(super) fn is_sound(&self) -> bool {
         self.count > 0 && u32::from(self.skip) + u32::from(self.count) <= u32::from(self.frames)
     }
 
-    /// The same as it was written, if it is not a part of that.
+    /// The stretch as written. `None` for a part of it.
     pub(super) fn whole(&self) -> Option<Written> {
         let Self { offset, bytes, skip, count, frames, .. } = *self;
         (skip == 0 && count == frames).then_some(Written { count, offset, bytes })
     }
 
-    /// Where its bytes end.
     pub(super) fn end(&self) -> u64 {
         u64::from(self.offset) + u64::from(self.bytes)
     }
 
-    /// Whether the next run is the part of the same bytes that follows this one.
     fn is_continued_by(&self, next: &Self) -> bool {
         (self.segment, self.offset, self.bytes, self.frames)
             == (next.segment, next.offset, next.bytes, next.frames)
@@ -210,18 +204,17 @@ impl Stretch for Owned {
     }
 }
 
-/// The known versions of the positions of the log, for each view that may still be valid.
+/// The known versions of positions, for each view that may still be valid.
 #[derive(Debug)]
 pub(super) struct Versions<T: Copy> {
     views: BTreeMap<ViewNumber, Runs<T>>,
     visits: Visits,
 }
 
-/// Where the versions are.
 pub(super) type Index = Versions<IndexRun>;
 
-/// Which shard holds which position: two bytes or three for each run of positions of one shard.
-/// Where appends to several shards alternate, that is so much for each record of the log.
+/// Owners of positions: two or three bytes per run of one shard; as much per record where shards
+/// alternate.
 pub(super) type Map = Versions<Owned>;
 
 impl<T: Copy> Default for Versions<T> {
@@ -231,12 +224,11 @@ impl<T: Copy> Default for Versions<T> {
 }
 
 impl<T: Stretch> Versions<T> {
-    /// Adds a run. Where the view had something else at its positions, that is replaced.
+    /// Replaces the view's earlier runs at these positions.
     pub(super) fn insert(&mut self, view: ViewNumber, first: Position, run: T) {
         self.views.entry(view).or_default().insert(first.0, run, &self.visits);
     }
 
-    /// Drops what the view has in `from..end`.
     pub(super) fn remove(&mut self, view: ViewNumber, from: Position, end: Position) {
         if let Some(runs) = self.views.get_mut(&view) {
             runs.remove(from.0, end.0, &self.visits);
@@ -246,8 +238,7 @@ impl<T: Stretch> Versions<T> {
         }
     }
 
-    /// The view's runs that hold a position in `from..end`, cut to it, with their first positions,
-    /// in order.
+    /// The view's runs, cut to `from..end`, each with its first position.
     pub(super) fn within(
         &self,
         view: ViewNumber,
@@ -259,8 +250,8 @@ impl<T: Stretch> Versions<T> {
         found.map(|(first, run)| (Position(first), run))
     }
 
-    /// Whether the view has something at each of `count` positions from `first` on, and all of it
-    /// `is_it`: a run, and how many positions lie before it.
+    /// Whether the view covers these positions with runs that `is_it` accepts, given the number of
+    /// positions before the run.
     pub(super) fn covers(
         &self,
         view: ViewNumber,
@@ -278,12 +269,11 @@ impl<T: Stretch> Versions<T> {
         next == end
     }
 
-    /// The views after this one that have anything, the latest first.
+    /// The later views with any run, latest first.
     pub(super) fn views_after(&self, view: ViewNumber) -> impl Iterator<Item = ViewNumber> + use<'_, T> {
         self.views.range((Bound::Excluded(view), Bound::Unbounded)).rev().map(|(view, _)| *view)
     }
 
-    /// The runs below `end`, by view and position.
     pub(super) fn below(&self, end: Position) -> Vec<(ViewNumber, Position, T)> {
         let found = self.views.iter().flat_map(|(view, runs)| {
             runs.within(0, end.0, &self.visits).map(|(first, run)| (*view, Position(first), run))
@@ -291,19 +281,17 @@ impl<T: Stretch> Versions<T> {
         found.collect()
     }
 
-    /// All runs, by view and position.
     pub(super) fn iter(&self) -> impl Iterator<Item = (ViewNumber, Position, T)> + use<'_, T> {
         self.views.iter().flat_map(|(view, runs)| {
             runs.iter(&self.visits).map(|(first, run)| (*view, Position(first), run))
         })
     }
 
-    /// For each view the position after the last that it has something at.
+    /// The end of each view's runs.
     pub(super) fn ends(&self) -> Vec<(ViewNumber, Position)> {
         self.views.iter().map(|(view, runs)| (*view, Position(runs.end()))).collect()
     }
 
-    /// Drops the versions that a registered view hides.
     pub(super) fn hide(&mut self, history: &ViewHistory) {
         for (view, runs) in &mut self.views {
             if let Some(first) = hidden_from(history, *view) {
@@ -313,14 +301,12 @@ impl<T: Stretch> Versions<T> {
         self.views.retain(|_, runs| !runs.is_empty());
     }
 
-    /// Drops what lies below `trim`.
     pub(super) fn trim(&mut self, trim: Position) {
         let mut all = usize::MAX;
         self.trim_some(trim, &mut all);
     }
 
-    /// Drops what lies below `trim`, up to `most` runs, and counts these off. Returns whether that
-    /// is all.
+    /// Drops up to `most` runs below `trim`, reducing `most`. Returns whether none is left.
     pub(super) fn trim_some(&mut self, trim: Position, most: &mut usize) -> bool {
         let before = *most;
         let is_done = self.views.values_mut().all(|runs| runs.drop_below(trim.0, most, &self.visits));
@@ -329,19 +315,17 @@ impl<T: Stretch> Versions<T> {
         is_done
     }
 
-    /// How many runs it has looked at so far.
     pub(super) fn visited(&self) -> u64 {
         self.visits.count()
     }
 
-    /// How many runs there are.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.views.values().map(Runs::len).sum()
     }
 }
 
-/// From where on a newer registered view decides, so that what `view` has there is never valid.
+/// The position from which a newer registered view hides `view`.
 pub(super) fn hidden_from(history: &ViewHistory, view: ViewNumber) -> Option<Position> {
     let steps = history.steps();
     let newer = steps.partition_point(|(number, _)| *number <= view);
@@ -360,7 +344,7 @@ mod tests {
         IndexRun::new(0, Written { count, offset, bytes: u32::from(count) * 10 })
     }
 
-    /// For each position below 100 where its record is, in units of frames.
+    /// For each position its record, in units of frames.
     fn places(index: &Index) -> Vec<Option<u32>> {
         let mut places = vec![None; 100];
         for (first, run) in index.within(VIEW, Position(0), Position(100)) {

@@ -1,4 +1,4 @@
-//! A store whose records are all trimmed gives back their room, although nothing is appended.
+//! A fully trimmed store frees its disk space without new appends.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use crate::disk::{MemoryDisk, sync_files};
 const LOG: LogId = LogId(1);
 const SHARD: ShardId = ShardId(0);
 const SEGMENT_BYTES: u64 = 1 << 20;
-/// How many records a test appends, and how long each one is: together less than a segment.
+/// Together less than a segment.
 const COUNT: u64 = 50;
 const RECORD_BYTES: usize = 4000;
-/// A store without records takes at most this, in bytes.
+/// Most bytes of a store without records.
 const EMPTY_BYTES: u64 = 1000;
 
 fn open(disk: &MemoryDisk, mode: OpenMode) -> ShardStore {
@@ -42,7 +42,6 @@ fn remember(order: Order, durability: Durability) -> StorageCommand {
     StorageCommand::Remember(HardState { incarnation: Incarnation(1), config, claim, view: None, history })
 }
 
-/// The commands of an append of all records: with their positions, or before them.
 fn appended(order: Order, durability: Durability) -> Vec<StorageCommand> {
     let ids = IdRun { session: SessionId(7), first: 0, count: COUNT };
     let (view, first) = (ViewNumber(1), Position(0));
@@ -58,8 +57,7 @@ fn appended(order: Order, durability: Durability) -> Vec<StorageCommand> {
     commands
 }
 
-/// The state that a store knows, without the ends of versions: those of trimmed ones go with the
-/// next commands.
+/// State except the ends of versions: later commands drop trimmed ones.
 fn known(store: &ShardStore) -> ShardRecovery {
     ShardRecovery { ends: vec![], ..store.recovery() }
 }
@@ -95,7 +93,7 @@ fn a_trim_to_the_end_frees_everything_although_nothing_follows() {
         assert_eq!(store.measure().bytes, disk.used() - 64, "the trim file is not counted");
         let recovery = known(&store);
         if !is_journaled {
-            // The power fails: all that the removal relied on is durable.
+            // The removal's reasons are durable.
             disk.crash(3);
             assert_eq!(known(&open(&disk, mode())), recovery);
         }
@@ -157,7 +155,7 @@ fn a_store_that_was_trimmed_by_a_killed_process_frees_everything_when_it_is_open
         assert!(store.has_removal());
         remove_all(&disk, &mut store);
         assert!(disk.used() < EMPTY_BYTES, "{order}: {:?}", disk.files());
-        // The checkpoint names a segment that is gone.
+        // The checkpoint names a deleted segment.
         let recovery = known(&store);
         disk.crash(2);
         assert_eq!(known(&reopened(&disk, &checkpoint)), recovery);

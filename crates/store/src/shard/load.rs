@@ -1,4 +1,4 @@
-//! Opening a store: what its files hold, and how far they are believed.
+//! Opening a store: which parts of its files are valid.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -27,7 +27,6 @@ use crate::format::{
     Magic, PACKED_BINDINGS, TIMED_BINDINGS, VERSION, decode_frame, decode_header, is_blank, version_of,
 };
 
-/// Opens a store or makes an empty one.
 pub(super) fn open(place: Place, mode: OpenMode, options: ShardOptions) -> Result<ShardStore, OpenError> {
     let keeps_what_is_whole = matches!(mode, OpenMode::WriteBehind);
     let checkpoint = match mode {
@@ -53,7 +52,7 @@ pub(super) fn open(place: Place, mode: OpenMode, options: ShardOptions) -> Resul
     };
     loader.contents.trim(trim.position(), usize::MAX);
     loader.contents.believe();
-    // A checkpoint counts only when the segments before its active one are durable.
+    // A checkpoint counts only when earlier segments are durable.
     let first_unsynced = if keeps_what_is_whole { 0 } else { active.number };
     let segments = loader.contents.segments().filter(|number| *number >= first_unsynced);
     let segments = segments.map(|number| loader.place.segment_files(number));
@@ -62,15 +61,15 @@ pub(super) fn open(place: Place, mode: OpenMode, options: ShardOptions) -> Resul
         active = next;
         unsynced.extend(loader.place.segment_files(active.number));
     }
-    // Files that a trim left for later are removed in this incarnation.
+    // An earlier incarnation may have left removals.
     let removed_to = loader.place.segment_numbers()?.into_iter().chain([trim.first_segment()]).min();
     let removed_to = removed_to.expect("there is at least one");
-    // A store without a journal that was closed in order is opened at the instant of its end.
+    // After an orderly close, a store without a journal has a checkpoint too.
     let memory = loader.contents.remembered.memory.as_ref();
     let is_write_behind =
         keeps_what_is_whole || memory.is_some_and(|memory| memory.config.durability == Durability::Memory);
     let replaced = loader.place.replaced_logs(packed_to)?;
-    // Without a journal the power may have failed before a trim gave up what it found.
+    // Without a journal, a power loss may have interrupted a trim.
     let dead_to = if is_write_behind { loader.contents.dead_to(active.number, trim.position()) } else { 0 };
     Ok(ShardStore {
         removals: Removals::new(removed_to, dead_to.max(trim.first_segment()), replaced, is_write_behind),
@@ -88,8 +87,8 @@ pub(super) fn open(place: Place, mode: OpenMode, options: ShardOptions) -> Resul
     })
 }
 
-/// Loads what is whole. What is remembered as stable is believed as far as the rest shows it, and
-/// what became of the ids of later positions is not.
+/// Loads the intact data. Lowers the stable bound to the first hole, so that ids of later positions
+/// are undecided.
 fn load_what_is_shown(place: Place, trim: &TrimFile) -> Result<(Loader, ActiveSegment), OpenError> {
     let load = |believed| {
         let mut loader = Loader::new(place.clone(), trim, believed);
@@ -109,7 +108,7 @@ fn decode_checkpoint(place: &Place, bytes: Bytes) -> Result<ShardCheckpoint, Ope
             known: VERSION,
         });
     }
-    // The first checkpoints did not count what the start of a view made stable.
+    // The first checkpoints ignored that a view's start is stable.
     checkpoint.stable = checkpoint.stable.max(start_of_view(checkpoint.memory.as_ref()));
     Ok(checkpoint)
 }
@@ -119,7 +118,6 @@ fn unreadable(place: &Place) -> OpenError {
 }
 
 impl Place {
-    /// Whether a file belongs to this store.
     pub(super) fn check_owner(&self, file: &str, found: Owner) -> Result<(), OpenError> {
         if found == self.owner {
             return Ok(());
@@ -146,7 +144,7 @@ impl Place {
         Ok(bytes)
     }
 
-    /// Up to `len` bytes of a file; none if there is no file.
+    /// Empty if there is no file.
     fn start_of(&self, name: &str, len: u64) -> Result<Bytes, OpenError> {
         match self.disk.read_at(name, 0, len as usize) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Bytes::new()),
@@ -170,7 +168,6 @@ impl Place {
         }
     }
 
-    /// The numbers of the segments that have a file, in order.
     fn segment_numbers(&self) -> Result<Vec<u32>, OpenError> {
         let names = self.disk.list(&self.dir).map_err(OpenError::io(&self.dir))?;
         let mut numbers: Vec<u32> = names.iter().filter_map(|name| segment_number(name)).collect();
@@ -178,7 +175,7 @@ impl Place {
         Ok(numbers)
     }
 
-    /// The segments whose packed logs count, and whose old ones are there still.
+    /// Old logs beside valid packed ones.
     fn replaced_logs(&self, packed_to: u32) -> Result<VecDeque<u32>, OpenError> {
         let names = self.disk.list(&self.dir).map_err(OpenError::io(&self.dir))?;
         let old = names.iter().filter(|name| name.ends_with(BINDINGS_SUFFIX));
@@ -190,25 +187,22 @@ impl Place {
     }
 }
 
-/// The number in a name like `seg-00000001.records`.
 fn segment_number(name: &str) -> Option<u32> {
     name.strip_prefix("seg-")?.split('.').next()?.parse().ok()
 }
 
-/// Collects what the files hold.
 #[derive(Debug)]
 struct Loader {
     place: Place,
-    /// The oldest segment that was not deleted.
+    /// The oldest segment not deleted.
     first_segment: u32,
-    /// Of segments below this the packed logs count.
+    /// Packed logs are valid below.
     packed_to: u32,
-    /// How long the records of each segment are, in bytes.
+    /// In bytes.
     lengths: BTreeMap<u32, u64>,
     contents: Contents,
 }
 
-/// Why a binding log is not read on.
 #[derive(Debug)]
 struct Stop {
     offset: u64,
@@ -222,7 +216,7 @@ impl Loader {
         Self { place, first_segment, packed_to, lengths: BTreeMap::new(), contents }
     }
 
-    /// Brings the store to the checkpoint's instant, and removes what came later.
+    /// Restores the checkpoint and removes later data.
     fn load_checkpoint(&mut self, mut checkpoint: ShardCheckpoint) -> Result<ActiveSegment, OpenError> {
         let given = std::mem::take(&mut checkpoint.given);
         let active = self.load_segments(checkpoint)?;
@@ -262,7 +256,6 @@ impl Loader {
         Ok(active)
     }
 
-    /// Loads the active segment of a checkpoint, and cuts off what came later.
     fn load_trusted(&mut self, active: &ActiveSegment) -> Result<(), OpenError> {
         let number = active.number;
         for (file, magic) in [(&active.records, RECORDS_MAGIC), (&active.bindings, BINDINGS_MAGIC)] {
@@ -281,7 +274,6 @@ impl Loader {
         self.check_whole(number, name, &bytes, active.bindings.trusted())
     }
 
-    /// Loads a segment that has its footers.
     fn load_sealed(&mut self, number: u32) -> Result<(), OpenError> {
         let [records, mut bindings] = self.place.segment_files(number);
         if number < self.packed_to {
@@ -311,7 +303,6 @@ impl Loader {
         Ok(Trusted::from_footer(&self.place.read(name, start, FOOTER_BYTES)?, len))
     }
 
-    /// Takes a binding log of which nothing may be missing.
     fn check_whole(
         &mut self,
         number: u32,
@@ -329,8 +320,8 @@ impl Loader {
         }
     }
 
-    /// Takes the entries of a segment's binding log up to the first that is not whole. Returns how
-    /// many there were, and where it stopped before the end.
+    /// Applies a log up to its first damaged entry. Returns the number of entries, and a reason if
+    /// it ended early.
     fn take_bindings(&mut self, number: u32, bytes: &Bytes) -> (u64, Option<Stop>) {
         let (mut offset, mut entries) = (HEADER_BYTES as usize, 0);
         let (mut batches, mut batch) = (Batches::of(bytes), vec![]);
@@ -339,7 +330,7 @@ impl Loader {
             let Some(len) = batches.next(bytes, offset, &mut batch) else {
                 return (entries, stop("an entry is damaged"));
             };
-            // Entries that were written together count together.
+            // A batch counts as a whole.
             if batch.iter().any(|binding| self.check(binding).is_none()) {
                 return (entries, stop("an entry names records that are not there"));
             }
@@ -355,8 +346,7 @@ impl Loader {
         self.contents.add_segment(number);
     }
 
-    /// Whether an entry can be true: it names no records that are missing, and no positions or
-    /// names that cannot be.
+    /// Checks that an entry's records exist and that its positions and numbers do not overflow.
     fn check(&self, binding: &Binding) -> Option<()> {
         match binding {
             Binding::Bind { first, count, segment, offset, bytes, .. } => {
@@ -404,14 +394,14 @@ impl Loader {
         Some(())
     }
 
-    /// Whether there are such records, or their segment was deleted.
+    /// Whether the records exist, or were deleted with their segment.
     fn is_there(&self, run: IndexRun) -> bool {
         let ends_within = |len: &u64| run.end() <= *len;
         run.segment < self.first_segment
             || run.is_sound() && self.lengths.get(&run.segment).is_some_and(ends_within)
     }
 
-    /// Keeps what is whole, without a checkpoint: only the newest segment may be torn.
+    /// Without a checkpoint: only the newest segment may be torn.
     fn load_what_is_whole(&mut self) -> Result<ActiveSegment, OpenError> {
         let mut numbers = self.place.segment_numbers()?;
         numbers.retain(|number| *number >= self.first_segment);
@@ -442,22 +432,22 @@ impl Loader {
         Ok(active)
     }
 
-    /// Whether the newest records have their footer. The power may have failed before that was
-    /// durable; then what looks like one may be the end of the last record, as a client sent it.
+    /// Whether the records have their footer. A power loss may have prevented it, and a client's
+    /// last record may imitate one.
     fn records_are_sealed(&self, name: &str) -> Result<bool, OpenError> {
         let Some(trusted) = self.footer(name, self.place.len(name)?)? else { return Ok(false) };
         let bytes = self.place.read(name, 0, trusted.len)?;
         Ok(Frames::new(bytes.slice(HEADER_BYTES as usize..)).end_with_one())
     }
 
-    /// Bytes that were cut off cannot come back: an old binding would take new records for its own.
+    /// Makes a cut durable: an old binding that came back would claim new records.
     fn sync(&self, active: &ActiveSegment) -> Result<(), OpenError> {
         [active.bindings.name(), active.records.name()]
             .into_iter()
             .try_for_each(|name| self.place.disk.sync(name).map_err(OpenError::io(name)))
     }
 
-    /// Whether the making of a segment was interrupted: its binding log comes last.
+    /// Whether the segment's creation was interrupted: its binding log is written last.
     fn is_unborn(&self, number: u32) -> Result<bool, OpenError> {
         let [records, bindings] = self.place.segment_files(number);
         let header = self.place.start_of(&bindings, HEADER_BYTES)?;
@@ -465,7 +455,6 @@ impl Loader {
         Ok(is_absent && self.place.start_of(&records, HEADER_BYTES + 1)?.len() as u64 <= HEADER_BYTES)
     }
 
-    /// Cuts the newest records off at the first that is not whole.
     fn cut_records(&mut self, number: u32, name: String) -> Result<AppendFile, OpenError> {
         let bytes = self.read_newest(number, &name, RECORDS_MAGIC)?;
         let mut frames = Frames::new(bytes.slice(HEADER_BYTES as usize..));
@@ -479,7 +468,7 @@ impl Loader {
         Ok(AppendFile::new(name, Trusted::of(&bytes[..whole], entries)))
     }
 
-    /// Cuts the newest bindings off at the first that is not whole or whose records are not.
+    /// Cuts the bindings off at the first that is damaged, or whose records are.
     fn cut_bindings(&mut self, number: u32, name: String) -> Result<AppendFile, OpenError> {
         let bytes = self.read_newest(number, &name, BINDINGS_MAGIC)?;
         let (entries, stop) = self.take_bindings(number, &bytes);
@@ -494,13 +483,12 @@ impl Loader {
         Ok(bytes)
     }
 
-    /// How long a binding log would be that is made now.
     fn bindings_of_a_new_log(&self) -> u64 {
         HEADER_BYTES + Expected::default().batch(&self.contents.initial_bindings()).len() as u64
     }
 
-    /// A file goes on as it began: one of an older version takes no more entries. Its segment is
-    /// sealed, durably, and the next one made.
+    /// Seals an active segment of an older version durably and starts the next one: a file has
+    /// entries of one version.
     fn succeed_old(&mut self, active: &ActiveSegment) -> Result<Option<ActiveSegment>, OpenError> {
         let name = active.bindings.name();
         if version_of(&self.place.read(name, 0, HEADER_BYTES)?) >= TIMED_BINDINGS {
@@ -529,7 +517,7 @@ fn not_made(error: StoreError) -> OpenError {
     }
 }
 
-/// The batches of a binding log: entries that were written together.
+/// Reads batches: entries that were written together.
 #[derive(Debug)]
 pub(super) enum Batches {
     /// In version 1 each entry is a frame.
@@ -538,7 +526,6 @@ pub(super) enum Batches {
 }
 
 impl Batches {
-    /// The batches of a file that begins with a header.
     pub(super) fn of(file: &[u8]) -> Self {
         match version_of(file) {
             ..PACKED_BINDINGS => Self::Frames,
@@ -546,8 +533,7 @@ impl Batches {
         }
     }
 
-    /// Adds the entries at an offset of the file, if they are whole. Returns how many bytes they
-    /// take.
+    /// Adds the entries at an offset, if intact. Returns their length in bytes.
     pub(super) fn next(&mut self, file: &Bytes, offset: usize, batch: &mut Vec<Binding>) -> Option<usize> {
         match self {
             Self::Packed(expected) => expected.take_batch(&file[offset..], batch),

@@ -4,17 +4,16 @@ use bytes::Bytes;
 use seriatim_model::wire::{Wire, decode_one};
 use seriatim_model::{SessionId, numbers};
 
-/// Writes a number.
 pub(super) fn put_number(out: &mut Vec<u8>, number: u64) {
     numbers::put_number(number, |byte| out.push(byte));
 }
 
-/// Writes by how much `to` differs from `from`.
+/// Writes `to` relative to `from`.
 pub(super) fn put_difference(out: &mut Vec<u8>, from: u64, to: u64) {
     put_number(out, numbers::difference(from, to));
 }
 
-/// The bytes that are left to read. Each reading returns nothing where they end, or mean nothing.
+/// Reads bytes. Each method returns `None` at the end or on a malformed value.
 #[derive(Debug)]
 pub(super) struct Input<'a> {
     bytes: &'a [u8],
@@ -25,7 +24,6 @@ impl<'a> Input<'a> {
         Self { bytes }
     }
 
-    /// How many bytes are left.
     pub(super) fn remaining(&self) -> usize {
         self.bytes.len()
     }

@@ -1,4 +1,4 @@
-//! Records that come before their positions: put by id, ordered later, discarded if they never are.
+//! Records that arrive before their positions: put by id, then ordered or discarded.
 
 use seriatim_model::storage::{Ordered, Owned, StorageCommand};
 use seriatim_model::{IdRun, Position, Record, RecordId, ViewNumber, limits};
@@ -9,24 +9,21 @@ use super::index::{IndexRun, hidden_from};
 use super::runs::Stretch;
 use super::{Kept, ShardStore, StoreError, stretches};
 
-/// The parts of an order that are going to be written.
 #[derive(Debug, Default)]
 struct Plan {
     parts: Vec<OrderPart>,
-    /// The no-ops that are to be written, by the index of their part.
+    /// No-ops to write, with the index of their part.
     no_ops: Vec<(usize, Vec<(RecordId, Record)>)>,
 }
 
-/// Records that are put make up runs of at most this length, in bytes, or of one record: what may
-/// have to be read to find a record whose neighbours were ordered elsewhere. Runs that get
-/// positions one after another are joined.
+/// Most bytes of a put run, unless one record is larger: a read of one record may read its whole
+/// run. Runs with consecutive positions are joined.
 const MAX_PUT_BYTES: u32 = 4 << 10;
 
-/// How many bytes an order's entry takes at most for each part, and for the whole.
+/// Most bytes of an order's head, and of each part.
 const PART_BYTES: u64 = 64;
 
 impl ShardStore {
-    /// Holds the records that are not held yet.
     pub(super) fn put(&mut self, records: &[(RecordId, Record)]) -> Result<Kept, StoreError> {
         if records.iter().any(|(id, _)| id.number > limits::MAX_NUMBER) {
             return Err(StoreError::Nonsense("a record's number is larger than any there is"));
@@ -56,7 +53,7 @@ impl ShardStore {
         Ok(kept)
     }
 
-    /// Gives names their positions: all of them, or if one of the shard's own is not held, none.
+    /// Gives ids their positions. Changes nothing if the store lacks one of its own records.
     pub(super) fn order(
         &mut self,
         view: ViewNumber,
@@ -80,7 +77,7 @@ impl ShardStore {
         Ok(Kept::Command)
     }
 
-    /// Adds to the plan what a run needs: nothing where a newer view decides.
+    /// Plans one run; skips positions that a newer view decides.
     fn plan(
         &self,
         view: ViewNumber,
@@ -120,7 +117,6 @@ impl ShardStore {
         Ok(())
     }
 
-    /// Binds ids to where their records are.
     fn plan_named(
         &self,
         view: ViewNumber,
@@ -139,9 +135,8 @@ impl ShardStore {
         self.plan_damaged(view, first + (rest.first - ids.first), rest, plan)
     }
 
-    /// Leaves ids that are not held where they are, if what the view has at their positions is
-    /// damaged. Which records these were is not known, but when the order was executed first, they
-    /// were the right ones.
+    /// Accepts ids that are not held where the view's records are damaged: the order's first
+    /// execution put the right records there.
     fn plan_damaged(
         &self,
         view: ViewNumber,
@@ -161,7 +156,6 @@ impl ShardStore {
         Ok(())
     }
 
-    /// Writes what is planned: the no-ops, and one entry for everything.
     fn perform(&mut self, view: ViewNumber, first: Position, plan: Plan) -> Result<(), StoreError> {
         let no_ops: Vec<&[_]> = plan.no_ops.iter().map(|(_, records)| &records[..]).collect();
         self.make_room(&no_ops, PART_BYTES * (plan.parts.len() as u64 + 1))?;
@@ -188,7 +182,6 @@ impl ShardStore {
         self.note(vec![Binding::Order { view, first, parts }], Some(appended))
     }
 
-    /// Remembers whose positions are.
     pub(super) fn note_map(
         &mut self,
         view: ViewNumber,
@@ -213,7 +206,6 @@ impl ShardStore {
         Ok(Kept::Command)
     }
 
-    /// Forgets those of the names that have no position.
     pub(super) fn discard(&mut self, ids: IdRun) -> Result<Kept, StoreError> {
         let discarded = self.contents.discarded(ids);
         if discarded.is_empty() {
@@ -236,7 +228,7 @@ impl Plan {
     }
 }
 
-/// Ids whose positions stay as they are.
+/// Ids whose positions are unchanged.
 fn known(ids: IdRun, is_void: bool) -> OrderPart {
     OrderPart::Here(Bound { ids, is_void, place: None })
 }

@@ -1,4 +1,4 @@
-//! Records that are put by id and ordered later.
+//! Records put by id and ordered later.
 
 use std::sync::Arc;
 
@@ -73,12 +73,12 @@ fn discard(session: u128, from: u64) -> StorageCommand {
     StorageCommand::Discard(IdRun { session: SessionId(session), first: from, count: 1 << 20 })
 }
 
-/// The memory of a member of the latest of these views, which started at `start`.
+/// The hard state of a member of the latest view, which began at `start`.
 pub(super) fn remember(steps: &[(u64, u64)], start: u64) -> StorageCommand {
     remember_joined(steps, start, None)
 }
 
-/// The same. The shard joined at `begins`; without it, the view does not name the shard.
+/// The same; the shard joined at `begins`, or is not in the view.
 fn remember_joined(steps: &[(u64, u64)], start: u64, begins: Option<u64>) -> StorageCommand {
     let mut history = ViewHistory::default();
     for (view, first) in steps {
@@ -102,7 +102,6 @@ fn remember_joined(steps: &[(u64, u64)], start: u64, begins: Option<u64>) -> Sto
     StorageCommand::Remember(HardState { incarnation, config, claim: number, view: Some(view), history })
 }
 
-/// A store that remembers a first view and has executed these commands.
 fn filled(disk: &MemoryDisk, commands: &[StorageCommand]) -> ShardStore {
     let mut store = write_behind(disk);
     execute(&mut store, &[remember(&[(1, 0)], 0)]);
@@ -121,7 +120,7 @@ fn read_all(store: &ShardStore) -> Vec<Stored> {
     store.read(ReadRange { from, end, max_records: u32::MAX, max_bytes: u32::MAX }).unwrap().records
 }
 
-/// Position, session and number of each record; nothing instead of the session for no-ops.
+/// Position, session (`None` for no-ops) and number of each record.
 fn content(store: &ShardStore) -> Vec<(u64, Option<u128>, u64)> {
     let mut content = vec![];
     for Stored { position, id, record: found } in read_all(store) {
@@ -145,7 +144,6 @@ fn owners(store: &ShardStore, from: u64, end: u64) -> Vec<(u32, u64)> {
     store.map(Position(from), Position(end)).iter().map(|owned| (owned.shard.0, owned.count)).collect()
 }
 
-/// Everything that can be asked of a store.
 fn view_of(store: &ShardStore) -> impl PartialEq + std::fmt::Debug + use<> {
     let recovery = store.recovery();
     let held = store.find(&recovery.put);
@@ -153,8 +151,8 @@ fn view_of(store: &ShardStore) -> impl PartialEq + std::fmt::Debug + use<> {
     (recovery, content(store), held, store.map(trim, Position(1000)))
 }
 
-/// A replica goes by where the versions of a view end here, though none of them are its own, to
-/// tell what it lacks of that view's first positions.
+/// From the end of a view's versions, even other shards', a replica derives which of the first
+/// positions it lacks.
 #[test]
 fn versions_end_where_others_positions_end() {
     let disk = MemoryDisk::default();
@@ -258,8 +256,7 @@ fn what_is_discarded_goes_and_what_is_ordered_stays() {
 #[test]
 fn what_a_discard_spared_stays_when_the_log_is_gone_that_told_its_position() {
     let disk = MemoryDisk::new();
-    // An id gets a position as a no-op, and its record comes late: it is in a later segment than
-    // the order.
+    // An id has its position as a no-op; its record arrives late, in a later segment.
     let mut store = journaled(&disk, None);
     execute(
         &mut store,
@@ -294,12 +291,12 @@ fn a_trim_may_take_a_record_whose_name_was_put_again_when_the_journal_lost_both(
     execute(&mut store, &[order(1, 0, &[data(5, 0, 1), data(6, 0, 9)])]);
     let (checkpoint, files) = store.checkpoint();
     sync_files(&disk, &files).unwrap();
-    // The record is final, so a late put of it is a new one; and then its first segment goes.
+    // The record is final, so a late put is a new record; then its first segment is deleted.
     execute(&mut store, &[stable(10), put(5, 0..1), trim(10)]);
     assert_eq!(store.recovery().put, [ids(5, 0, 1), ids(6, 9, 9)]);
     sync_files(&disk, &[store.trim.name().to_owned()]).unwrap();
     remove_all(&disk, &mut store);
-    // The journal has kept none of that, and nobody was told that the second put was.
+    // The journal lost all that, and the second put was never acknowledged.
     let mut store = journaled(&disk, Some(&checkpoint));
     let recovery = store.recovery();
     assert_eq!((recovery.trim, recovery.stable), (Position(10), Position(0)));
@@ -322,7 +319,7 @@ fn a_damaged_record_can_be_put_again() {
     execute(&mut store, &[put(5, 0..10)]);
     assert!(disk.used() < used + 2 * frame);
     assert_eq!(found(&store, ids(5, 0, 10)).len(), 10);
-    // The view that orders it next has it whole; the one before gets it by being told.
+    // The next ordering view has it intact; the previous view receives it by a repair.
     execute(&mut store, &[order(2, 0, &[data(5, 0, 10)])]);
     let run = Run { first: Position(4), records: vec![record(5, 4)] };
     execute(&mut store, &[StorageCommand::Bind { view: ViewNumber(1), runs: vec![run] }]);
@@ -341,13 +338,11 @@ fn an_order_of_what_was_damaged_since_is_executed_again() {
     let all = ReadRange { from: Position(0), end: Position(9), max_records: 99, max_bytes: 9999 };
     execute(&mut store, &[orders]);
     assert_eq!(store.read(ReadRange { from: Position(4), ..all }), Err(ReadFailure::Damaged(Position(4))));
-    // Something else, which is whole, is no excuse.
     let wrong = order(1, 3, &[data(5, 5, 1)]);
     assert!(matches!(store.execute(&wrong), Err(StoreError::Unheld(_))));
     execute(&mut store, &[order(1, 10, &[data(5, 10, 2)])]);
 }
 
-/// How many segments have a file with records.
 fn segments(disk: &MemoryDisk) -> usize {
     disk.files().iter().filter(|name| name.ends_with(".records")).count()
 }
@@ -374,7 +369,7 @@ fn a_segment_stays_while_a_name_or_the_map_needs_it() {
     execute(&mut store, &[trim(next + 1)]);
     remove_all(&disk, &mut store);
     assert_eq!(segments(&disk), 1);
-    // An idle shard: positions of others only, more than a log takes.
+    // Other shards' positions only, more than one log holds.
     let before = segments(&disk);
     for first in (next + 1..next + 3001).step_by(3) {
         execute(&mut store, &[order(1, first, &[other(3)])]);
@@ -460,8 +455,7 @@ fn without_the_map_nothing_is_believed_stable() {
     let mut store = filled(&disk, &[put(5, 0..4), order(1, 0, &[data(5, 0, 2)])]);
     execute(&mut store, &[order(1, 4, &[data(5, 2, 2)]), stable(6)]);
     assert_eq!(store.recovery().put, []);
-    // Nor what became of the ids of the positions that are not stable then, however often it is
-    // opened.
+    // The ids of the unstable positions are held again after each opening.
     let mut cut_back = write_behind(&disk.fork());
     for _ in 0..2 {
         let recovery = cut_back.recovery();
@@ -579,8 +573,7 @@ proptest! {
     }
 }
 
-/// The stable bound that a store believes after an end that is not orderly. It remembers `memory`,
-/// and has executed `commands`.
+/// The stable bound after an unclean end.
 fn believed(memory: &StorageCommand, commands: &[StorageCommand]) -> u64 {
     let disk = MemoryDisk::new();
     let mut store = write_behind(&disk);
@@ -590,7 +583,7 @@ fn believed(memory: &StorageCommand, commands: &[StorageCommand]) -> u64 {
     write_behind(&disk).recovery().stable.0
 }
 
-/// A replica learns no owners of positions below the one at which its shard joined.
+/// A replica learns no owners below the position at which its shard joined.
 #[test]
 fn a_store_is_complete_although_its_shard_joined_late() {
     let steps = [(1, 0), (2, 4)];
@@ -616,7 +609,7 @@ fn a_store_is_complete_although_its_late_shard_is_retired() {
     assert_eq!(believed(&StorageCommand::Remember(memory), &whole), 9);
 }
 
-/// A power failure may keep what a replica remembers and lose the trim that the history tells of.
+/// A power loss may keep the hard state and lose the trim that its history implies.
 #[test]
 fn a_store_is_complete_although_it_lost_a_trim_that_its_history_tells_of() {
     let whole = [put(5, 0..3), order(2, 4, &[data(5, 0, 3), other(2)]), stable(9)];
@@ -624,8 +617,7 @@ fn a_store_is_complete_although_it_lost_a_trim_that_its_history_tells_of() {
     assert_eq!(believed(&remember_joined(&[(2, 3)], 4, Some(0)), &whole), 3, "it had to know the owner of 3");
 }
 
-/// An operator accepted that the shard lost some positions. No replica gets anything there any
-/// more.
+/// An operator accepted the loss of some positions: no replica gets records there.
 #[test]
 fn a_store_is_complete_although_its_shard_lost_positions() {
     let commands = [put(5, 0..5), order(1, 0, &[data(5, 0, 2)]), order(1, 6, &[data(5, 2, 3)]), stable(9)];

@@ -1,22 +1,21 @@
-//! Entries of a binding log as bytes: what is written together is a batch, and an entry says only
-//! in what it differs from what the entries before it lead to expect.
+//! Encoding of binding log entries. Entries written together are a batch. Each entry encodes only
+//! its difference from the prediction that earlier entries give.
 //!
 //! ```text
 //! batch    crc (4) · length of the entries · entries        the checksum covers all that follows it
 //! ```
 //!
-//! Numbers and differences are those of [`super::numbers`]. What is expected:
+//! Numbers and differences are those of [`super::numbers`]. The predictions:
 //!
-//! - positions go on after those of the last entry of the same kind, or leave out as many as were
-//!   left out last (other shards' stripes);
-//! - numbers of a session go on, and sessions are named by their place among those that were seen
-//!   lately;
-//! - records lie behind those of the last entry, and are as many and as long; or they are the next
-//!   ones of the stretch in which those of the session were last.
+//! - Positions follow those of the last entry of the same kind, or skip as many as the last skip
+//!   (other shards' stripes).
+//! - Numbers of a session continue. A recent session is encoded by its place in a table.
+//! - Records follow the last entry's, with the same count and length; or they are the next ones of
+//!   the session's last stretch.
 //!
-//! So a run that follows stripes takes a byte if its records are as long as those before it, and
-//! some four if not. After a batch that could not be written, or an opening, the next one starts
-//! with [`ANEW`]: nothing is expected.
+//! So a run after stripes takes one byte if its records are as long as the previous ones, and about
+//! four otherwise. After a failed write or an opening, the next batch starts with [`ANEW`], which
+//! resets the predictions.
 
 use std::collections::BTreeMap;
 
@@ -32,20 +31,18 @@ use super::runs::Stretch;
 use super::segment::Written;
 use crate::format::u32_at;
 
-/// How many sessions are remembered. One that is seen again later is told with its whole id.
+/// Size of the session table. An evicted session is encoded with its whole id.
 const MAX_SESSIONS: usize = 1024;
 
-/// How many bytes a checksum takes.
 const CRC_BYTES: usize = 4;
 
-/// The first byte of an entry: a `Bind`, with how its positions (2 bits) and its place (3) are
-/// told.
+/// A `Bind`, with 2 bits for its positions and 3 for its place.
 const BIND: u8 = 0x80;
-/// A `Put`, with how its ids (2 bits) and its place (3) are told.
+/// A `Put`, with 2 bits for its ids and 3 for its place.
 const PUT: u8 = 0x40;
-/// From here on nothing is expected.
+/// Resets the predictions.
 const ANEW: u8 = 0;
-/// The others, with how their positions are told (2 bits, from the fifth on).
+/// Other kinds, with 2 bits for the positions, from the fifth on.
 const STABLE: u8 = 1;
 const REMEMBER: u8 = 2;
 const REMEMBER_LACKING: u8 = 3;
@@ -58,44 +55,41 @@ const HELD: u8 = 9;
 const TIMES: u8 = 10;
 const ALL_TIMES: u8 = 11;
 
-/// How positions are told: they go on, leave out as many as before, leave out so many, are of
-/// another view as well.
+/// Positions: continue; skip as before; skip another number; in another view.
 const GOES_ON: u8 = 0;
 const STEPS_ON: u8 = 1;
 const STEPS: u8 = 2;
 const OF_VIEW: u8 = 3;
 
-/// How ids are told: the last session goes on; one seen lately goes on; it continues elsewhere; it
-/// is not known.
+/// Ids: the last session continues; a recent one continues; a recent one elsewhere; a new session.
 const SAME_SESSION: u8 = 0;
 const KNOWN_SESSION: u8 = 1;
 const ELSEWHERE_IN_SESSION: u8 = 2;
 const NEW_SESSION: u8 = 3;
 
-/// How the place of an order's part is told, besides what [`Stretch::put_after`] says of it: there
-/// is none; it is the next part of what the session had last; one record of that.
+/// Places besides those of [`Stretch::put_after`]: none; the next part of the session's last
+/// stretch; one record of that.
 const NOWHERE: u8 = 0;
 const NEXT_PART: u8 = 6;
 const NEXT_RECORD: u8 = 7;
 
-/// An order's part of the shard's own, and one whose ids are void.
+/// Flags of an order's part: this shard's; void ids.
 const HERE: u8 = 1;
 const VOID: u8 = 2;
-/// An order's part of another shard that is one position long.
+/// Flag of another shard's part: one position.
 const ALONE: u8 = 2;
-/// From this number on a shard's is told apart from the first byte.
+/// Larger shard numbers do not fit the first byte.
 const FAR_SHARD: u32 = 63;
 
-/// The expected positions of a kind of entry.
 #[derive(Clone, Copy, Debug, Default)]
 struct Track {
     view: u64,
     next: u64,
-    /// How many positions were left out last.
+    /// Positions skipped last.
     step: u64,
 }
 
-/// Which positions are told apart from others.
+/// Kinds with separate tracks.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Runs,
@@ -104,20 +98,18 @@ enum Kind {
     Maps,
 }
 
-/// Which numbers of a session are told apart from others.
 #[derive(Clone, Copy, Debug)]
 enum Numbers {
     Put,
     Given,
 }
 
-/// A session that was seen lately.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     session: SessionId,
-    /// The number that is expected next, as one that is put and as one that is given a position.
+    /// Predicted numbers as [`Numbers::Put`] and as [`Numbers::Given`].
     next: [u64; 2],
-    /// Where the records are that were given positions last.
+    /// Bytes of the last records given positions.
     place: IndexRun,
 }
 
@@ -126,7 +118,6 @@ struct Sessions {
     seen: Vec<Seen>,
     places: BTreeMap<SessionId, usize>,
     last: usize,
-    /// The next that is forgotten when there are too many.
     oldest: usize,
 }
 
@@ -150,22 +141,20 @@ impl Sessions {
     }
 }
 
-/// The expectations that the entries so far lead to: the same for the writer of a log and its
-/// reader.
+/// The predictions: equal for writer and reader.
 #[derive(Debug, Default)]
 pub(super) struct Expected {
-    /// Whether a batch was written that says that nothing is expected before it.
+    /// Whether a batch was written that resets the reader.
     is_begun: bool,
     tracks: [Track; 4],
-    /// Where the positions end that were told last.
+    /// End of the last positions.
     end: u64,
     place: IndexRun,
     sessions: Sessions,
 }
 
-/// Writing.
+/// Encoding.
 impl Expected {
-    /// The entries as one batch.
     pub(super) fn batch(&mut self, bindings: &[Binding]) -> Bytes {
         let mut body = vec![];
         if !self.is_begun {
@@ -354,7 +343,7 @@ impl Expected {
     }
 }
 
-/// Writer and reader do this after each entry.
+/// Updates after each entry, in writer and reader.
 impl Expected {
     fn note_positions(&mut self, kind: Kind, view: u64, first: u64, count: u64) {
         let track = &mut self.tracks[kind as usize];
@@ -377,10 +366,9 @@ impl Expected {
     }
 }
 
-/// Reading. What cannot be meant is nothing; what cannot be true is found elsewhere.
+/// Decoding. `None` for malformed bytes; the loader checks plausibility.
 impl Expected {
-    /// Adds the entries of the batch at the front of `bytes`, if there is a valid one. Returns its
-    /// length.
+    /// Decodes the first batch of `bytes`, if valid, and returns its length.
     pub(super) fn take_batch(&mut self, bytes: &[u8], out: &mut Vec<Binding>) -> Option<usize> {
         let mut input = Input::new(bytes.get(CRC_BYTES..)?);
         let len = usize::try_from(input.number()?).ok()?;
@@ -396,7 +384,7 @@ impl Expected {
         Some(end)
     }
 
-    /// The next entry; none if the byte there says that nothing is expected.
+    /// `Some(None)` after a reset.
     fn take_binding(&mut self, input: &mut Input<'_>) -> Option<Option<Binding>> {
         let kind = input.byte()?;
         if kind & BIND != 0 {
@@ -546,7 +534,6 @@ impl Expected {
     }
 }
 
-/// Whether `run` is what comes next in the stretch of bytes that `last` is a part of.
 fn is_next_part(last: IndexRun, run: IndexRun) -> bool {
     next_part(last, run.count) == Some(run)
 }

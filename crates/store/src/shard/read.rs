@@ -1,4 +1,4 @@
-//! Reading: which version of each position is valid, and the records themselves in large pieces.
+//! Reads: the valid version of each position, in large pieces.
 
 use std::collections::BTreeSet;
 use std::iter::Peekable;
@@ -14,17 +14,17 @@ use super::runs::Stretch;
 use super::segment::{DamagedFrame, Frames};
 use super::{ShardStore, StoreError};
 
-/// The most that is read at once, in bytes, unless a single record is larger.
+/// Most bytes per read, unless a record is larger.
 const MAX_EXTENT_BYTES: u32 = 1 << 20;
 
-/// Positions of one run that are wanted.
+/// Wanted positions of a run.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     first: Position,
     run: IndexRun,
 }
 
-/// Pieces that are read at once: their bytes lie close together, most often one after another.
+/// Pieces with nearby bytes, fetched by one read.
 #[derive(Debug)]
 struct Extent {
     segment: u32,
@@ -34,7 +34,6 @@ struct Extent {
 }
 
 impl Extent {
-    /// Takes pieces as long as they lie close together, up to about `bytes` and `records`.
     fn take(pieces: &mut Peekable<impl Iterator<Item = Piece>>, bytes: u32, records: u32) -> Option<Self> {
         let first = pieces.next()?;
         let IndexRun { segment, offset, .. } = first.run;
@@ -50,8 +49,8 @@ impl Extent {
         Some(extent)
     }
 
-    /// Where it is when it holds a run as well, if that makes it no longer than `most` bytes, with
-    /// no more of what nobody wants than the longest run takes.
+    /// Offset and length with another run. `None` if that exceeds `most` bytes, or has more
+    /// unwanted bytes than the longest run.
     fn grown(&self, run: &IndexRun, most: u32) -> Option<(u32, u32)> {
         let offset = self.offset.min(run.offset);
         let end = (self.offset + self.bytes).max(run.offset + run.bytes);
@@ -64,16 +63,14 @@ impl Extent {
 }
 
 impl ShardStore {
-    /// Reads the valid records of a range, and tells which of its positions belong to nobody. It
-    /// stops early only when `max_records` records, or `max_bytes` bytes of records
-    /// ([`Record::memory`](seriatim_model::Record::memory)), are there, or [`limits::READ_SPANS`]
-    /// spans, or before a record that is damaged. The last span is told as far as it reaches, also
-    /// beyond the range: who reads a few positions gets over a long one at once. Positions below
-    /// the trim point are left out.
+    /// Reads the valid records of a range, and its empty positions. Stops early after `max_records`
+    /// records, after `max_bytes` bytes of records
+    /// ([`Record::memory`](seriatim_model::Record::memory)), after [`limits::READ_SPANS`] spans, or
+    /// before a damaged record. The last span may extend beyond the range, so that a reader skips a
+    /// long one at once. Omits positions below the trim point.
     ///
     /// # Errors
-    /// If the first record of the range is damaged, or where the disk cannot read it, or if the
-    /// disk fails otherwise.
+    /// If the first record is damaged or unreadable, or if the disk fails otherwise.
     pub fn read(&self, range: ReadRange) -> ReadOutcome {
         let from = range.from.max(self.trim.position());
         let mut found = Reading::new(range);
@@ -88,7 +85,7 @@ impl ShardStore {
                 let IndexRun { segment, offset, bytes: len, .. } = piece.run;
                 let bytes = match &bytes {
                     Some(bytes) => slice(bytes, offset - extent.offset, len),
-                    // The disk may be able to read the others.
+                    // Other pieces may be readable.
                     None => self.read_bytes(segment, offset, len).map_err(failed)?.unwrap_or_default(),
                 };
                 found.add(piece, bytes)?;
@@ -97,7 +94,7 @@ impl ShardStore {
         Ok(found.end(&self.contents, from))
     }
 
-    /// The records of these ids that are held by id: those that are there and whole.
+    /// The intact held records of these ids.
     #[must_use]
     pub fn find(&self, ids: &[IdRun]) -> Vec<(RecordId, Record)> {
         let mut found = vec![];
@@ -110,8 +107,8 @@ impl ShardStore {
         found
     }
 
-    /// Which shards hold the positions from `from` on, by the valid versions, up to `end` or the
-    /// first position of which that is not known. Nothing is known below the trim point.
+    /// The valid owners of the positions from `from` on, up to `end` or the first unknown owner.
+    /// Owners below the trim point are unknown.
     #[must_use]
     pub fn map(&self, from: Position, end: Position) -> Vec<Owned> {
         let mut owners: Vec<Owned> = vec![];
@@ -132,8 +129,7 @@ impl ShardStore {
         owners
     }
 
-    /// At which of `count` positions from `first` on, counted from there, the view has a record
-    /// that `is_it` accepts. It is shown no record where that is damaged.
+    /// Offsets of the positions whose record `is_it` accepts; it receives `None` for a damaged one.
     pub(super) fn held(
         &self,
         view: ViewNumber,
@@ -153,7 +149,7 @@ impl ShardStore {
         Ok(held)
     }
 
-    /// Which of the ids, counted from the first, are held with records that are whole.
+    /// Offsets of the intact held records.
     pub(super) fn held_numbers(&self, ids: IdRun) -> Result<BTreeSet<u64>, StoreError> {
         let mut held = BTreeSet::new();
         for (first, run) in self.contents.held.within(ids) {
@@ -163,7 +159,7 @@ impl ShardStore {
         Ok(held)
     }
 
-    /// The records of a run, without those that are damaged.
+    /// `None` for a damaged record.
     pub(super) fn records_of_run(
         &self,
         run: IndexRun,
@@ -177,8 +173,7 @@ impl ShardStore {
         self.contents.index.within(view, from, end).map(|(first, run)| Piece { first, run })
     }
 
-    /// The bytes of a run. There are none where the disk cannot read them: all of its records are
-    /// damaged.
+    /// Empty if unreadable: all records of the run count as damaged.
     fn read_run(&self, run: IndexRun) -> Result<Bytes, StoreError> {
         let bytes = self.read_bytes(run.segment, run.offset, run.bytes).map_err(|source| {
             let file = self.place.records_file(run.segment);
@@ -187,7 +182,7 @@ impl ShardStore {
         Ok(bytes.unwrap_or_default())
     }
 
-    /// The bytes there, or nothing where the disk says that it cannot read some of them.
+    /// `None` if the disk reports a read error.
     fn read_bytes(&self, segment: u32, offset: u32, bytes: u32) -> std::io::Result<Option<Bytes>> {
         let name = self.place.records_file(segment);
         match self.place.disk.read_at(&name, u64::from(offset), bytes as usize) {
@@ -197,7 +192,7 @@ impl ShardStore {
     }
 }
 
-/// Consecutive positions that one view decides about.
+/// Positions decided by one view.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ViewSpan {
     pub(super) view: ViewNumber,
@@ -205,7 +200,6 @@ pub(super) struct ViewSpan {
     pub(super) end: Position,
 }
 
-/// Which view decides where in `from..end`.
 pub(super) fn spans(
     history: &ViewHistory,
     from: Position,
@@ -220,14 +214,13 @@ pub(super) fn spans(
     .filter_map(|(from, end)| history.cover(from).map(|view| ViewSpan { view, from, end }))
 }
 
-/// `len` bytes from `offset` on, or fewer if the file was shorter.
+/// Shorter at the end of `bytes`.
 fn slice(bytes: &Bytes, offset: u32, len: u32) -> Bytes {
     let start = bytes.len().min(offset as usize);
     let end = bytes.len().min(start + len as usize);
     bytes.slice(start..end)
 }
 
-/// The records of a run, each checked. `bytes` are the run's.
 fn frames_of(run: IndexRun, bytes: Bytes) -> impl Iterator<Item = Result<(RecordId, Record), DamagedFrame>> {
     let mut frames = Frames::of(bytes, run.frames.into());
     for _ in 0..run.skip {
@@ -236,7 +229,6 @@ fn frames_of(run: IndexRun, bytes: Bytes) -> impl Iterator<Item = Result<(Record
     (0..run.count).map(move |_| frames.next())
 }
 
-/// The records of a piece, each checked. `bytes` are those of its run.
 fn records_of(piece: &Piece, bytes: Bytes) -> impl Iterator<Item = (Position, Result<Stored, ReadFailure>)> {
     let positions = (0..piece.run.count()).map({
         let first = piece.first;
@@ -248,8 +240,7 @@ fn records_of(piece: &Piece, bytes: Bytes) -> impl Iterator<Item = (Position, Re
     })
 }
 
-/// The whole records of the ids of a run, the first of which is `first`; each with its place in
-/// `ids`.
+/// The intact records of a run that begins at number `first`, each with its offset in `ids`.
 fn records_of_ids(
     ids: IdRun,
     first: u64,
@@ -262,13 +253,12 @@ fn records_of_ids(
     })
 }
 
-/// The records that a read has found so far.
 #[derive(Debug)]
 struct Reading {
     records: Vec<Stored>,
     bytes: u64,
     range: ReadRange,
-    /// The record at this position, behind those that were found, is damaged.
+    /// A damaged record after `records`.
     damaged: Option<Position>,
 }
 
@@ -287,15 +277,14 @@ impl Reading {
         self.range.max_records.saturating_sub(self.records.len() as u32)
     }
 
-    /// How much is to be read next: what is still wanted, and a run more for what surrounds it.
+    /// The wanted bytes, and one run of surplus.
     fn extent_bytes(&self) -> u32 {
         let wanted = u64::from(self.range.max_bytes).saturating_sub(self.bytes);
         let wanted = u32::try_from(wanted).expect("it is below max_bytes").saturating_add(MAX_RUN_BYTES);
         wanted.min(MAX_EXTENT_BYTES)
     }
 
-    /// Adds the records of a piece until there are enough, or one is damaged: nobody goes without
-    /// those before it.
+    /// Adds records until there are enough or one is damaged; the reader gets those before it.
     fn add(&mut self, piece: &Piece, bytes: Bytes) -> Result<(), ReadFailure> {
         for (position, stored) in records_of(piece, bytes) {
             if self.is_enough() {
@@ -313,7 +302,6 @@ impl Reading {
         Ok(())
     }
 
-    /// All that was found from a position on, with what is empty there.
     fn end(mut self, contents: &Contents, from: Position) -> Found {
         let mut upto = match (self.damaged, self.records.last()) {
             (Some(damaged), _) => damaged,

@@ -1,4 +1,4 @@
-//! Files of which nothing is needed: which there are, and which go next.
+//! Superfluous files, and the order of their deletion.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
@@ -6,42 +6,36 @@ use std::ops::Range;
 use super::trim::{Removal, TrimFile};
 use super::{Place, Rewriting};
 
-/// How many segments are deleted at once. A file of 64 MiB takes a few milliseconds.
+/// Segments deleted at once. A file of 64 MiB takes a few milliseconds.
 pub(super) const REMOVED_AT_ONCE: u32 = 8;
 
-/// The files that a store leaves to a thread that may wait: those that are to be deleted, a few at
-/// a time, and those that have to be durable before.
+/// Work for a thread that may wait: files to delete, a few at a time, and files to sync before.
 ///
 /// Invariant: `removed_to` ≤ the trim file's first segment ≤ `dead_to`.
 #[derive(Debug)]
 pub(super) struct Removals {
-    /// The segments below this one have no files any more.
+    /// Segments below have no files.
     removed_to: u32,
-    /// Of the segments below this one nothing is needed. Without a journal the trim file says so
-    /// once all that this relies on is durable.
+    /// Segments below are superfluous. Without a journal the trim file follows once the reasons are
+    /// durable.
     dead_to: u32,
-    /// The segments whose packed binding logs count, and whose old ones are to be deleted.
+    /// Segments whose old logs must be deleted: the packed ones are valid.
     replaced: VecDeque<u32>,
-    /// The removal that was named last.
     under_way: Option<UnderWay>,
-    /// Whether there is no journal that would repeat what is lost: then what made segments dead is
-    /// synced first.
+    /// Without a journal nothing repeats a lost entry: the reasons are synced first.
     is_write_behind: bool,
 }
 
-/// Work on files that the store left to a thread that may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum UnderWay {
-    /// Segments below this one are deleted.
     Segments { to: u32 },
-    /// So many old binding logs are deleted.
     Logs { count: usize },
-    /// Everything is synced that this relies on.
+    /// Syncs the reasons of later deletions.
     Sync(Synced),
 }
 
-/// All is durable that the packed logs of segments below one rely on, and that says that nothing is
-/// needed of the segments below another one.
+/// Durable after a sync: the packed logs below `written_to`, and the reasons for abandoning
+/// segments below `dead_to`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Synced {
     pub(super) written_to: u32,
@@ -49,8 +43,7 @@ pub(super) struct Synced {
 }
 
 impl Removals {
-    /// The removals of a store that is opened: files are there from the segment `removed_to` on,
-    /// and nothing is needed of those below `dead_to`.
+    /// At an opening: segments have files from `removed_to` on and are superfluous below `dead_to`.
     pub(super) fn new(removed_to: u32, dead_to: u32, replaced: VecDeque<u32>, is_write_behind: bool) -> Self {
         Self { removed_to, dead_to, replaced, under_way: None, is_write_behind }
     }
@@ -59,27 +52,23 @@ impl Removals {
         self.is_write_behind
     }
 
-    /// Of the segments below this one nothing is needed.
     pub(super) fn dead_to(&self) -> u32 {
         self.dead_to
     }
 
-    /// Nothing is needed of the segments below this one, as far as is known now.
     pub(super) fn note_dead(&mut self, dead_to: u32) {
         self.dead_to = dead_to;
     }
 
-    /// The old binding log of a segment is not needed: the packed one counts.
     pub(super) fn note_replaced(&mut self, number: u32) {
         self.replaced.push_back(number);
     }
 
-    /// The segments that were given up and still have files.
+    /// Abandoned segments that still have files.
     pub(super) fn given_up(&self, trim: &TrimFile) -> Range<u32> {
         self.removed_to..trim.first_segment()
     }
 
-    /// Whether there is anything to be deleted, or to be synced.
     pub(super) fn has_next(&self, trim: &TrimFile, rewriting: &Rewriting) -> bool {
         self.next_under_way(trim.first_segment(), rewriting).is_some()
     }
@@ -105,7 +94,6 @@ impl Removals {
         }
     }
 
-    /// Names the next removal.
     pub(super) fn next(
         &mut self,
         trim: &TrimFile,
@@ -123,8 +111,8 @@ impl Removals {
             }
             UnderWay::Sync(_) => vec![],
         };
-        // Without a journal, what made the names final that old logs tell is in later ones: it must
-        // not be lost alone.
+        // Without a journal, later logs hold the facts that made an old log's ids final: sync those
+        // too.
         let sync = match self.is_write_behind {
             true => unsynced.iter().cloned().chain([trim.name().to_owned()]).collect(),
             false => vec![trim.name().to_owned()],
@@ -132,7 +120,7 @@ impl Removals {
         Some(Removal::new(sync, delete))
     }
 
-    /// The removal that was named last is done. Says what is durable by that.
+    /// Ends the last removal. Returns what it made durable.
     pub(super) fn done(&mut self) -> Option<Synced> {
         match self.under_way.take()? {
             UnderWay::Segments { to } => self.removed_to = to,

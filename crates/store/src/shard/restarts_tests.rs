@@ -1,4 +1,4 @@
-//! A store without a journal, through one run after another that a power cut ends.
+//! A store without a journal through repeated power cuts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ const SHARD: ShardId = ShardId(0);
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Bind(u64),
-    /// There is so much room.
+    /// With this much room, in bytes.
     BindOnFullDisk(u64),
     Stable,
     Trim(u64),
@@ -39,7 +39,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// One run: what it does, and the seed of its end.
+/// The steps of a run, and the seed of its power cut.
 fn run_of_a_node() -> impl Strategy<Value = (Vec<Step>, u64)> {
     (prop::collection::vec(step(), 0..14), any::<u64>())
 }
@@ -59,7 +59,7 @@ impl Restarts {
         ShardStore::open(Arc::new(self.disk.clone()), LogId(1), SHARD, OpenMode::WriteBehind, options).ok()
     }
 
-    /// A new view begins where the store says that it is whole.
+    /// A view starts at the stable bound.
     fn begin(&mut self, store: &mut ShardStore) {
         let stable = store.recovery().stable;
         let number = self.history.latest().next();
@@ -118,8 +118,7 @@ impl Restarts {
         let recovery = store.recovery();
         let (from, end) = (recovery.trim, recovery.stable);
         let range = ReadRange { from, end, max_records: u32::MAX, max_bytes: u32::MAX };
-        // A record may be damaged: then the read says so, or comes up to there, and the next one
-        // says so.
+        // A read ends before a damaged record, or fails at it.
         let Ok(found) = store.read(range) else { return };
         let upto = found.upto;
         if upto < end {
@@ -140,7 +139,7 @@ impl Restarts {
     }
 }
 
-/// The memory of a member of the latest view, which started at `start`.
+/// The hard state of a member of the latest view, which began at `start`.
 fn memory(shards: Vec<ShardId>, start: Position, history: ViewHistory) -> HardState {
     let number = history.latest();
     let view = View {
@@ -165,7 +164,7 @@ fn a_store_that_lost_a_trim_that_it_relied_on_is_believed_up_to_the_hole() {
     let mut store = world.open().unwrap();
     sync_files(&world.disk, &store.take_unsynced()).unwrap();
     let missing = |from, end| Some(MissingRange { from: Position(from), end: Position(end) });
-    // Positions 2, 3, 6, 7, 10 and 11 are the other shard's.
+    // The other shard owns positions 2, 3, 6, 7, 10 and 11.
     let remember = |missing| StorageCommand::RememberMissing { memory: memory.clone(), missing };
     store.execute(&remember(missing(0, 12))).unwrap();
     for first in [4, 8] {
@@ -180,7 +179,6 @@ fn a_store_that_lost_a_trim_that_it_relied_on_is_believed_up_to_the_hole() {
         files
             .filter(|file| lost.is_none_or(|lost| !file.ends_with(lost)))
             .for_each(|file| disk.sync(&file).unwrap());
-        // Nothing that was not synced is kept.
         disk.crash((0..).find(|seed| keeps_nothing(*seed)).unwrap());
         let recovery = Restarts { disk, ..Restarts::default() }.open().unwrap().recovery();
         (recovery.trim.0, recovery.stable.0)
@@ -189,7 +187,7 @@ fn a_store_that_lost_a_trim_that_it_relied_on_is_believed_up_to_the_hole() {
     assert_eq!(after_a_cut(Some("trim")), (0, 0));
 }
 
-/// Whether a crash with this seed takes all that it can.
+/// Whether a crash with this seed drops all unsynced bytes.
 fn keeps_nothing(seed: u64) -> bool {
     let disk = MemoryDisk::new();
     disk.create("f").unwrap();
@@ -208,7 +206,7 @@ proptest! {
     ) {
         let mut world = Restarts::default();
         for (steps, seed) in runs {
-            // One that cannot be opened is put aside.
+            // A store that does not open is set aside.
             let Some(mut store) = world.open() else { return Ok(()) };
             world.check(&store);
             world.begin(&mut store);

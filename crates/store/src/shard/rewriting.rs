@@ -1,23 +1,21 @@
-//! Binding logs of sealed segments are rewritten once, as soon as all positions that they tell are
-//! final: without the versions that a newer view hides, without what is trimmed, without the ids of
-//! records that have their positions, and with neighbours as one run. So what superseded versions
-//! took is free again, and a long log is opened quickly.
+//! Rewrites a sealed segment's binding log once, when all its positions are final: without hidden
+//! versions, trimmed positions and ids with positions, and with neighbours joined. This frees room
+//! and speeds up the opening of a long log.
 //!
 //! ```text
-//! seg-N.bindings ──a piece with each command──▶ seg-N.packed ──what it relies on is durable──▶ trim: packed to N + 1
-//!                                                                                   └──▶ seg-N.bindings is deleted
+//! seg-N.bindings ──a piece with each command──▶ seg-N.packed ──commands since are durable──▶ trim: packed to N + 1
+//!                                                                                         └──▶ seg-N.bindings is deleted
 //! ```
 //!
-//! Which of the two files of a segment counts, the trim file says: below its bound the packed one.
-//! A packed log leaves out what commands after it led to, so the bound is raised only when these
-//! are durable as well: with a journal, when a checkpoint is durable that was taken after the
-//! rewriting; without one, when all files were synced. A crash before that leaves the old log as it
-//! was, and the rewriting is begun anew.
+//! The trim file decides which of a segment's two logs is valid: the packed one below its bound. A
+//! packed log omits entries because of later commands, such as a new view or a trim. So the bound
+//! is raised only when these are durable: with a journal, when a checkpoint taken after the
+//! rewriting is durable; without one, when all files were synced. After an earlier crash the old
+//! log is valid and is rewritten again.
 //!
-//! A packed log tells nothing of ids. Those that the old one told and that are held still are told
-//! again in the active log, before the packed one is whole. Segments are rewritten in order, so
-//! what a packed log leaves out of the fate of an id concerns only what earlier ones left out as
-//! well.
+//! A packed log has no ids. Ids still held are noted again in the active log before the packed one
+//! is complete. Segments are rewritten in order, so a packed log omits decisions only about ids
+//! that earlier packed logs omit too.
 
 use std::collections::VecDeque;
 use std::io;
@@ -34,45 +32,42 @@ use super::runs::Stretch;
 use super::segment::{AppendFile, BINDINGS_MAGIC, FOOTER_BYTES, HEADER_BYTES, Trusted, Written, new_file};
 use super::{Place, ShardStore, StoreError, mark};
 
-/// How much of a log is read with a command, in bytes, unless a single batch is longer.
+/// Bytes read per command, unless a batch is longer.
 const PIECE_BYTES: u64 = if cfg!(test) { 400 } else { 4 << 10 };
 
-/// How many runs of what was read are rewritten with a command: one that is longer than all of them
-/// alone. A command leaves no more than one for each 4 KiB of its records, and commands come in
-/// threes (put, order, stable), so this keeps up.
+/// Most runs rewritten per command, unless one entry has more. A command adds at most one run per 4
+/// KiB of records, and commands come in threes (put, order, stable), so the rewriting keeps up.
 const RUNS_AT_ONCE: usize = if cfg!(test) { 64 } else { 512 };
 
-/// How many runs of ids that are held are told again with a command.
+/// Most held runs noted again per command.
 const TOLD_AT_ONCE: usize = if cfg!(test) { 4 } else { 64 };
 
-/// A log whose segment has records that are held by id waits until so many newer ones are there:
-/// most of these ids are final by then, and need not be told again.
+/// The log of a segment with held records waits for this many newer segments: most ids are final by
+/// then.
 const WAITS_FOR: u32 = 4;
 
-/// A map of more parts is not carried over to the next piece.
+/// A longer map is not carried over to the next piece.
 const MAX_MAP_PARTS: usize = 64;
 
-/// After a failure, such as a full disk, so many commands pass before the next attempt; twice as
-/// many each time.
+/// Commands to skip after a failure such as a full disk; doubled by each further failure.
 const FIRST_PAUSE: u64 = 1000;
 
-/// How far the rewriting of binding logs is.
+/// Progress of the rewriting, as segment numbers.
 ///
 /// Invariant: `sure_to` ≤ `covered_to` ≤ `written_to`, and the trim file's `packed_to` is never
 /// above `sure_to`.
 #[derive(Debug)]
 pub(super) struct Rewriting {
-    /// Logs below this are rewritten, durably or not.
+    /// Logs below are rewritten, not necessarily durably.
     written_to: u32,
-    /// The last checkpoint was taken after logs below this were rewritten.
+    /// `written_to` at the last checkpoint.
     covered_to: u32,
-    /// Logs below this are rewritten, and all that this relies on is durable.
+    /// Logs below are rewritten, and the commands that they rely on are durable.
     sure_to: u32,
-    /// The log that is being rewritten.
     current: Option<Rewrite>,
-    /// So many commands are let pass.
+    /// Commands left to skip.
     wait: u64,
-    /// How many there are next time.
+    /// Commands to skip after the next failure.
     pause: u64,
 }
 
@@ -96,14 +91,14 @@ impl Rewriting {
         self.check();
     }
 
-    /// A checkpoint is taken, and the one before it is durable.
+    /// Notes a new checkpoint; the previous one is durable.
     pub(super) fn note_checkpoint(&mut self) {
         self.sure_to = self.covered_to;
         self.covered_to = self.written_to;
         self.check();
     }
 
-    /// Everything was synced since the logs below `written_to` were rewritten.
+    /// Notes a sync of all files after the rewriting of logs below `written_to`.
     pub(super) fn note_synced(&mut self, written_to: u32) {
         self.covered_to = self.covered_to.max(written_to);
         self.sure_to = self.sure_to.max(written_to);
@@ -133,8 +128,7 @@ impl Rewriting {
 }
 
 impl ShardStore {
-    /// Goes on with the rewriting of binding logs, by a piece at most. What fails is tried again
-    /// later: the old logs are still there.
+    /// Rewrites at most one piece. Retries failures later: the old logs still exist.
     pub(super) fn rewrite_some(&mut self) -> Result<(), StoreError> {
         if self.rewriting.sure_to > self.trim.packed_to() {
             return self.use_packed_logs();
@@ -157,7 +151,7 @@ impl ShardStore {
             return Ok(());
         };
         let outcome = current.go_on(&self.place, &self.contents, self.trim.position());
-        // The store notes which ids are held before it does without the log that said so.
+        // Held ids must be in the active log before the old one goes.
         match self.note(std::mem::take(&mut current.held), None) {
             Ok(()) => {}
             Err(StoreError::Full { .. }) => {
@@ -177,7 +171,7 @@ impl ShardStore {
         Ok(())
     }
 
-    /// From now on the packed logs count, and the old ones may go once the trim file is durable.
+    /// Makes packed logs valid; old ones may be deleted once the trim file is durable.
     fn use_packed_logs(&mut self) -> Result<(), StoreError> {
         let (from, to) = (self.trim.packed_to().max(self.trim.first_segment()), self.rewriting.sure_to);
         self.trim.pack(&self.place, to)?;
@@ -190,30 +184,28 @@ impl ShardStore {
     }
 }
 
-/// The rewriting of one log.
 #[derive(Debug)]
 struct Rewrite {
     number: u32,
     old: String,
-    /// Where the old log's entries end, and how far they were read.
+    /// End of the old log's entries, and progress.
     end: u64,
     at: u64,
-    /// How much is read at once: more than a piece where a batch is longer.
+    /// Bytes per read; grows for a longer batch.
     piece: u64,
     batches: Batches,
-    /// The entries that were read and are not rewritten.
+    /// Entries not rewritten yet.
     read: VecDeque<Binding>,
     out: AppendFile,
     expected: Expected,
     entries: Vec<Binding>,
-    /// The entries that neighbours may still be joined with.
+    /// Possibly joined with the next ones.
     run: Option<(ViewNumber, Position, IndexRun)>,
     map: Option<(ViewNumber, Position, Vec<Owned>)>,
-    /// Where the map ends.
     map_end: Option<(ViewNumber, Position)>,
-    /// The bindings that are to be told again.
+    /// Held ids to note in the active log.
     held: Vec<Binding>,
-    /// The last that it says is remembered, and stable.
+    /// The last ones in the log.
     memory: Option<Binding>,
     stable: Option<Binding>,
 }
@@ -247,7 +239,7 @@ impl Rewrite {
         })
     }
 
-    /// Rewrites the next piece. Returns whether it was the last one.
+    /// Returns whether this was the last piece.
     fn go_on(&mut self, place: &Place, contents: &Contents, trim: Position) -> Result<bool, StoreError> {
         if self.read.is_empty() && self.at < self.end {
             self.read_some(place)?;
@@ -273,7 +265,6 @@ impl Rewrite {
         Ok(is_last)
     }
 
-    /// Reads whole batches, of a piece together or one.
     fn read_some(&mut self, place: &Place) -> Result<(), StoreError> {
         let len = self.piece.min(self.end - self.at);
         let bytes =
@@ -284,7 +275,7 @@ impl Rewrite {
             self.read.extend(batch.drain(..));
         }
         if read == 0 {
-            // The batch is longer than what was read, or it is damaged.
+            // The batch is longer than the read, or damaged.
             self.piece *= 2;
             return if len == self.end - self.at { Err(damaged(&self.old)) } else { Ok(()) };
         }
@@ -304,7 +295,7 @@ impl Rewrite {
         Ok(())
     }
 
-    /// Takes over what of an entry still counts.
+    /// Takes over the valid part of an entry.
     fn take(&mut self, binding: Binding, contents: &Contents, trim: Position) {
         match binding {
             Binding::Bind { view, first, count, segment, offset, bytes } => {
@@ -341,14 +332,13 @@ impl Rewrite {
                 self.tell_again(IdRun { session, first, count: run.count() }, contents);
             }
             Binding::Ids { ids, .. } => self.tell_again(ids, contents),
-            // The log after this one starts with all times that were known.
+            // The next log starts with all known times.
             Binding::Discard(_) | Binding::Times { .. } => {}
             Binding::Remember(_) | Binding::RememberMissing { .. } => self.memory = Some(binding),
             Binding::Stable(_) => self.stable = Some(binding),
         }
     }
 
-    /// Has those of the ids told again that are held.
     fn tell_again(&mut self, ids: IdRun, contents: &Contents) {
         let held = contents.held.within(ids);
         self.held.extend(held.map(|(first, run)| Binding::Held { session: ids.session, first, run }));
@@ -416,7 +406,6 @@ impl Rewrite {
         self.map_end = None;
     }
 
-    /// Adds what can only be said at the end.
     fn finish(&mut self) {
         self.flush_run();
         self.flush_map();

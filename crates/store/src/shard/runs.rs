@@ -1,16 +1,15 @@
-//! Things that belong to consecutive places, in memory: one entry for each run of them, most of
-//! them packed.
+//! In-memory maps from consecutive places (positions, or numbers of a session) to values: one entry
+//! per run, mostly packed.
 //!
 //! ```text
-//! blocks   first place ──▶ bytes, or for the one that was changed last, entries
-//! tail     entries                                        the last ones, where most is added
+//! blocks   first place ──▶ bytes, or entries for the block changed last
+//! tail     entries                        the last ones, where most additions go
 //! ```
 //!
-//! A block is some [`BLOCK_ENTRIES`] entries, each told by how it differs from the one before it
-//! (`runs/block.rs`): a record that is a run of its own takes two bytes, or up to ten if nothing
-//! about it can be expected. A change unpacks the block that it is about, and packs the one that
-//! was changed before. So what is added, replaced, looked up or dropped touches as many blocks as
-//! it has entries, and one or two more, however many there are.
+//! A block has about [`BLOCK_ENTRIES`] entries, each encoded as its difference from the previous
+//! one (`runs/block.rs`): two bytes for a predictable run of one record, at most ten otherwise. A
+//! change unpacks its block and packs the block changed before. So an operation costs as many
+//! blocks as it has entries, plus one or two, regardless of the total.
 
 mod block;
 mod open;
@@ -22,65 +21,56 @@ use super::numbers::Input;
 use block::{Finger, Packed};
 use open::Open;
 
-/// How many entries a block has that was filled from one side. It never has more than twice as
-/// many.
+/// Entries of a block filled from one side. No block has more than twice as many.
 pub(super) const BLOCK_ENTRIES: usize = if cfg!(test) { 4 } else { 64 };
 
-/// A value that belongs to consecutive places (positions of the log, or numbers of a session).
+/// A value of consecutive places.
 pub(super) trait Stretch: Copy {
-    /// The stretch that the first of a block is told apart from.
+    /// Predicts the first entry of a block.
     const NOTHING: Self;
 
-    /// How many places. Never none.
+    /// Never 0.
     fn count(&self) -> u64;
 
-    /// The part for the first `count` places.
     fn head(self, count: u64) -> Self;
 
     /// All but the first `count` places.
     fn tail(self, count: u64) -> Self;
 
-    /// This stretch and the one at the places after it as one, if one can stand for both.
+    /// Joins both stretches, if one value describes them.
     fn join(self, next: Self) -> Option<Self>;
 
-    /// Writes in what it differs from the one before it. How that is to be read is the number
-    /// returned, below 64.
+    /// Encodes the difference from `last`. Returns the decoding mode, below 64.
     fn put_after(self, last: Self, out: &mut Vec<u8>) -> u8;
 
-    /// Reads what was written.
     fn take_after(last: Self, how: u8, input: &mut Input<'_>) -> Option<Self>;
 }
 
-/// Counts the entries that were looked at: what no command may do more of because the log is long.
-/// One is looked at when it is found, packed or unpacked, and when it is passed over on the way to
-/// another one in its block.
+/// Counts entries found, packed, unpacked, or skipped in a block. No command may visit more because
+/// the log is long.
 #[derive(Debug, Default)]
 pub(super) struct Visits(Cell<u64>);
 
 impl Visits {
-    /// So many more.
     pub(super) fn add(&self, count: usize) {
         self.0.set(self.0.get() + count as u64);
     }
 
-    /// How many there were so far.
     pub(super) fn count(&self) -> u64 {
         self.0.get()
     }
 }
 
-/// Stretches that do not overlap, by the first of their places.
+/// Disjoint stretches by first place.
 #[derive(Debug)]
 pub(super) struct Runs<T: Copy> {
-    /// Invariant: each is at the first place of its first entry, and all of them are before the
-    /// tail.
+    /// Invariant: each key is the first place of the block's first entry; all are before the tail.
     blocks: BTreeMap<u64, Block<T>>,
-    /// Which block is not packed, if any.
     unpacked: Option<u64>,
     /// Invariant: it has entries unless there are none at all.
     tail: Open<T>,
-    /// Where the last look into a packed block began. Looks that go on from there pass over nothing
-    /// twice.
+    /// Start of the last search in a packed block. A search that continues from there skips no
+    /// entry twice.
     finger: Cell<Option<Finger<T>>>,
 }
 
@@ -97,13 +87,12 @@ impl<T: Copy> Default for Runs<T> {
 }
 
 impl<T: Stretch> Runs<T> {
-    /// Adds a stretch, in place of what was at its places. It may be joined with the one before it.
+    /// Adds a stretch, replacing the values at its places. May join it with the previous one.
     pub(super) fn insert(&mut self, first: u64, stretch: T, visits: &Visits) {
         self.insert_with(first, stretch, visits, |open| open.insert(first, stretch));
     }
 
-    /// The same, and the stretch stays apart from those at its sides. Returns what was at its
-    /// places, in order.
+    /// The same without joining. Returns the replaced parts.
     pub(super) fn insert_apart(&mut self, first: u64, stretch: T, visits: &Visits) -> Vec<T> {
         self.insert_with(first, stretch, visits, |open| open.insert_apart(first, stretch))
     }
@@ -134,7 +123,7 @@ impl<T: Stretch> Runs<T> {
         replaced
     }
 
-    /// Frees the places `from..end`. Returns what was there, in order.
+    /// Frees the places `from..end`. Returns their values in order.
     pub(super) fn remove(&mut self, from: u64, end: u64, visits: &Visits) -> Vec<T> {
         let mut removed = vec![];
         if !self.is_in_tail(from) && self.whole(from, end, visits).next().is_some() {
@@ -145,12 +134,12 @@ impl<T: Stretch> Runs<T> {
         removed.extend(self.tail.remove(from, end));
         visits.add(removed.len());
         self.fill_tail(visits);
-        // Of one entry there may be two left.
+        // One entry may have become two.
         self.pack_tail(visits);
         removed
     }
 
-    /// The stretches that have a place in `from..end`, with their first places, in order.
+    /// The stretches with a place in `from..end`, each with its first place, in order.
     pub(super) fn whole<'a>(
         &'a self,
         from: u64,
@@ -168,7 +157,7 @@ impl<T: Stretch> Runs<T> {
         packed.chain(self.tail.whole(from, end, visits))
     }
 
-    /// The same, without what lies outside of `from..end`.
+    /// Like `whole`, cut to `from..end`.
     pub(super) fn within<'a>(
         &'a self,
         from: u64,
@@ -182,8 +171,7 @@ impl<T: Stretch> Runs<T> {
         })
     }
 
-    /// Frees the places below `end`, up to `most` stretches, and counts these off. Returns whether
-    /// that is all.
+    /// Frees up to `most` stretches below `end`, reducing `most`. Returns whether none is left.
     pub(super) fn drop_below(&mut self, end: u64, most: &mut usize, visits: &Visits) -> bool {
         while let Some((key, len)) = self.blocks.first_key_value().map(|(key, block)| (*key, block.len())) {
             if key >= end {
@@ -201,7 +189,6 @@ impl<T: Stretch> Runs<T> {
         self.tail.drop_below(end, most)
     }
 
-    /// Frees the places from `from` on.
     pub(super) fn drop_from(&mut self, from: u64, visits: &Visits) {
         if !self.is_in_tail(from) {
             self.tail = Open::default();
@@ -214,28 +201,24 @@ impl<T: Stretch> Runs<T> {
         self.fill_tail(visits);
     }
 
-    /// All of them, in order.
     pub(super) fn iter<'a>(&'a self, visits: &'a Visits) -> impl Iterator<Item = (u64, T)> + use<'a, T> {
         self.whole(0, u64::MAX, visits)
     }
 
-    /// Where the last of them ends; 0 if there are none.
+    /// End of the last stretch; 0 if there are none.
     pub(super) fn end(&self) -> u64 {
         self.tail.end()
     }
 
-    /// Whether there are none.
     pub(super) fn is_empty(&self) -> bool {
         self.tail.first().is_none()
     }
 
-    /// How many there are.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.blocks.values().map(Block::len).sum::<usize>() + self.tail.len()
     }
 
-    /// Whether no block has anything at this place or after it.
     fn is_in_tail(&self, place: u64) -> bool {
         self.blocks.is_empty() || self.tail.first().is_some_and(|first| first <= place)
     }
@@ -246,7 +229,7 @@ impl<T: Stretch> Runs<T> {
         (from < end).then(|| self.blocks.range(before..end)).into_iter().flatten()
     }
 
-    /// Changes the entries of a block.
+    /// Changes an unpacked block; splits it if it grows too long.
     fn change<R>(&mut self, key: u64, visits: &Visits, change: impl FnOnce(&mut Open<T>) -> R) -> R {
         self.unpack(key, visits);
         let Some(Block::Unpacked(open)) = self.blocks.get_mut(&key) else {
@@ -270,7 +253,7 @@ impl<T: Stretch> Runs<T> {
         outcome
     }
 
-    /// Unpacks a block, and packs the one that is unpacked.
+    /// Packs the previously unpacked block.
     fn unpack(&mut self, key: u64, visits: &Visits) {
         if self.unpacked == Some(key) {
             return;
@@ -288,7 +271,6 @@ impl<T: Stretch> Runs<T> {
         }
     }
 
-    /// Packs the first entries of the tail if it is long.
     fn pack_tail(&mut self, visits: &Visits) {
         if self.tail.len() > 2 * BLOCK_ENTRIES {
             let first = self.tail.take_first(BLOCK_ENTRIES);
@@ -303,7 +285,7 @@ impl<T: Stretch> Runs<T> {
         self.blocks.insert(key, Block::packed(key, open, visits));
     }
 
-    /// If the tail has no entries, the last block is the tail.
+    /// Makes the last block the tail if that is empty.
     fn fill_tail(&mut self, visits: &Visits) {
         if self.tail.first().is_none()
             && let Some((key, mut block)) = self.blocks.pop_last()
@@ -313,7 +295,7 @@ impl<T: Stretch> Runs<T> {
         }
     }
 
-    /// A block is not what it was.
+    /// Drops references to a changed block.
     fn forget(&mut self, key: u64) {
         self.unpacked = self.unpacked.filter(|unpacked| *unpacked != key);
         self.finger.set(None);
@@ -333,7 +315,6 @@ impl<T: Stretch> Block<T> {
         }
     }
 
-    /// Its entries. They are gone from it.
     fn take(&mut self, key: u64, visits: &Visits) -> Open<T> {
         match self {
             Self::Packed(packed) => packed.unpacked(key, visits),

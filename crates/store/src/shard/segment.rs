@@ -1,7 +1,7 @@
 //! Segments: records in arrival order, without positions.
 //!
-//! A file of a segment, records or bindings, is a header (64 bytes, see `format.rs`, with
-//! [`FileIdentity`] as its body), entries, and when it is sealed a footer (32 bytes):
+//! A segment's file of records or bindings is a header (64 bytes, see `format.rs`, with
+//! [`FileIdentity`] as its body), entries, and when sealed a footer (32 bytes):
 //!
 //! ```text
 //! "SERIAEND" (8) · entries (8) · length before the footer (8) · crc of that (4) · crc of the 28 bytes before (4)
@@ -24,25 +24,19 @@ use super::{Owner, Place, ShardOptions, StoreError};
 use crate::disk::Disk;
 use crate::format::{Magic, encode_header, u32_at, u64_at};
 
-/// The first bytes of a file of records.
 pub(super) const RECORDS_MAGIC: Magic = *b"SERIAREC";
 
-/// The first bytes of a binding log.
 pub(super) const BINDINGS_MAGIC: Magic = *b"SERIABND";
 
-/// How long a file's header is, in bytes.
 pub(super) const HEADER_BYTES: u64 = 64;
 
-/// How long a sealed file's footer is, in bytes.
 pub(super) const FOOTER_BYTES: u64 = 32;
 
-/// The first bytes of a footer.
 const FOOTER_MAGIC: Magic = *b"SERIAEND";
 
-/// How many bytes a record's frame has before the encoded record.
+/// Bytes of a frame before the encoded record.
 const FRAME_HEADER_BYTES: usize = 32;
 
-/// The contents of the header of a segment's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FileIdentity {
     pub(super) owner: Owner,
@@ -51,7 +45,7 @@ pub(super) struct FileIdentity {
 
 wire_struct! { FileIdentity { owner, segment } }
 
-/// Where records lie that were written one after another.
+/// Place of records written together.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Written {
     pub(super) count: u16,
@@ -59,13 +53,12 @@ pub(super) struct Written {
     pub(super) bytes: u32,
 }
 
-/// How many bytes the frames of `records` take.
 pub(super) fn records_bytes(records: &[(RecordId, Record)]) -> u64 {
     records.iter().map(|(_, record)| (FRAME_HEADER_BYTES + record.size()) as u64).sum()
 }
 
-/// The frames of all parts, and for each part where its stretches of at most `most` bytes (or one
-/// record) lie when the first frame is written at `offset`.
+/// Encodes all parts at `offset`. Returns for each part its stretches of at most `most` bytes (or
+/// one record).
 pub(super) fn encode_records<'a>(
     parts: impl Iterator<Item = &'a [(RecordId, Record)]>,
     offset: u64,
@@ -106,45 +99,40 @@ fn encode_record(id: RecordId, record: &Record, out: &mut Encoder) {
     out.put_shared(record.encoded());
 }
 
-/// Walks over frames of records.
 #[derive(Clone, Debug)]
 pub(super) struct Frames {
     bytes: Bytes,
-    /// Where the next one starts.
     at: usize,
-    /// How many frames are left.
+    /// Frames left.
     count: u64,
-    /// After damage: whether the lengths of all frames are certain all the same.
+    /// After damage: whether all frame boundaries are certain nevertheless.
     is_aligned: Option<bool>,
 }
 
-/// A record's frame is not what was written, or it is not certain which frame it is.
+/// A frame is damaged, or its index is uncertain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct DamagedFrame;
 
 impl Frames {
-    /// Frames of which nobody knows how many there are.
+    /// An unknown number of frames.
     pub(super) fn new(bytes: Bytes) -> Self {
         Self::of(bytes, u64::MAX)
     }
 
-    /// Just `count` frames, if nothing is damaged.
     pub(super) fn of(bytes: Bytes, count: u64) -> Self {
         Self { bytes, at: 0, count, is_aligned: None }
     }
 
-    /// How many bytes are left.
     pub(super) fn remaining(&self) -> usize {
         self.bytes.len() - self.at
     }
 
-    /// The next record and its name, checked.
+    /// The next checked record.
     ///
-    /// Frames say nothing of their positions: which one a frame is follows from those before it. A
-    /// frame that is damaged may say a wrong length. After one, the others count only if there are
-    /// as many as there have to be, and each that is damaged is followed by a whole one or by the
-    /// end: then none of them covers more, or less, than itself. A payload may hold what looks like
-    /// frames, so no other place may lead to the end as well.
+    /// A frame does not contain its index: the frames before it determine that. A damaged frame may
+    /// have a wrong length. Frames after it count only if their number is right and each damaged
+    /// frame is followed by an intact one or by the end, so that it covers exactly its own bytes. A
+    /// payload may imitate frames, so no other boundary may lead to the end either.
     pub(super) fn next(&mut self) -> Result<(RecordId, Record), DamagedFrame> {
         if self.is_aligned == Some(false) {
             return Err(DamagedFrame);
@@ -157,13 +145,13 @@ impl Frames {
         next
     }
 
-    /// Whether a frame ends where the bytes do, as far as their lengths tell.
+    /// Whether the frames' lengths end exactly at the last byte.
     pub(super) fn end_with_one(mut self) -> bool {
         while self.take().is_ok() {}
         self.remaining() == 0
     }
 
-    /// Whether it is certain where each of the frames starts, the first of which is damaged.
+    /// Whether all boundaries are certain, given that the first frame is damaged.
     fn are_aligned(mut self) -> bool {
         if self.count > (self.remaining() / FRAME_HEADER_BYTES) as u64 {
             return false;
@@ -183,11 +171,11 @@ impl Frames {
         self.remaining() == 0
     }
 
-    /// Where the frame after this one could start: from there whole frames, all that are left, lead
-    /// to the end.
+    /// Possible ends of this frame: from there exactly the frames left, all intact, lead to the
+    /// end.
     fn places_of_the_next(&self) -> impl Iterator<Item = usize> {
         let (at, end, left) = (self.at, self.bytes.len(), self.count - 1);
-        // How many whole frames lead from a place to the end.
+        // Number of intact frames from each place to the end.
         let mut frames = vec![None; end - at + 1];
         frames[end - at] = Some(0);
         for place in (at + 1..end).rev() {
@@ -231,21 +219,18 @@ fn is_whole(frame: &[u8]) -> bool {
     crc32c::crc32c(&frame[4..]) == u32_at(frame, 0)
 }
 
-/// How far a file is whole.
+/// The valid part of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Trusted {
-    /// Its length, in bytes, header included.
+    /// In bytes, header included.
     pub(super) len: u64,
-    /// How many entries it holds.
     pub(super) entries: u64,
-    /// The checksum of all that.
     pub(super) crc: u32,
 }
 
 wire_struct! { Trusted { len, entries, crc } }
 
 impl Trusted {
-    /// A file that consists of these bytes.
     pub(super) fn of(bytes: &[u8], entries: u64) -> Self {
         Self { len: bytes.len() as u64, entries, crc: crc32c::crc32c(bytes) }
     }
@@ -261,7 +246,7 @@ impl Trusted {
         out.into()
     }
 
-    /// Reads what the footer of a file of `file_len` bytes says, if it is one.
+    /// Decodes the footer of a file of `file_len` bytes, if it is one.
     pub(super) fn from_footer(footer: &[u8], file_len: u64) -> Option<Self> {
         let is_valid = footer.len() as u64 == FOOTER_BYTES
             && footer[..8] == FOOTER_MAGIC
@@ -275,14 +260,13 @@ impl Trusted {
     }
 }
 
-/// A file that is appended to.
 #[derive(Debug)]
 pub(super) struct AppendFile {
     name: String,
     trusted: Trusted,
 }
 
-/// Bytes that were written at the end of a file and do not count yet.
+/// An append that is not committed yet.
 #[derive(Clone, Copy, Debug)]
 #[must_use = "it counts when it is committed"]
 pub(super) struct Appended(Trusted);
@@ -304,7 +288,6 @@ impl AppendFile {
         self.trusted
     }
 
-    /// Whether it holds no entries.
     pub(super) fn is_empty(&self) -> bool {
         self.trusted.entries == 0
     }
@@ -328,22 +311,20 @@ impl AppendFile {
         }))
     }
 
-    /// Adds the footer.
     pub(super) fn seal(&self, disk: &dyn Disk) -> Result<(), StoreError> {
         disk.write_at(&self.name, self.trusted.len, &[self.trusted.footer()])
             .map_err(StoreError::at(&self.name))
     }
 
-    /// Gives back the room of what was written and does not count; durably, so that it cannot come
-    /// back under what is going to be written there.
+    /// Removes uncommitted bytes, durably: they must not reappear under later writes.
     fn cut_back(&self, disk: &dyn Disk) -> Result<(), StoreError> {
-        // Even an error that says that there is no room may have lost something.
+        // Even an error about room may have lost data.
         let failed = |source| StoreError::Failed { file: self.name.clone(), source };
         disk.truncate(&self.name, self.trusted.len).and_then(|()| disk.sync(&self.name)).map_err(failed)
     }
 }
 
-/// Makes a file of a segment, in place of one that may be there: a header, and these entries.
+/// Creates or replaces a segment's file: a header and `body`.
 pub(super) fn new_file(
     place: &Place,
     name: String,
@@ -361,21 +342,19 @@ pub(super) fn new_file(
     Ok(AppendFile::new(name, trusted))
 }
 
-/// The segment that takes new records, and its binding log.
 #[derive(Debug)]
 pub(super) struct ActiveSegment {
     pub(super) number: u32,
     pub(super) records: AppendFile,
     pub(super) bindings: AppendFile,
-    /// The expectations that the entries of the binding log lead to.
+    /// Encoder state of the binding log.
     pub(super) expected: Expected,
-    /// How long the binding log was when the segment was made, or a store was opened with it, if it
-    /// could have been made anew then.
+    /// Length of the binding log at its creation, in bytes; after an opening, length of a new log
+    /// then.
     pub(super) bindings_began: u64,
 }
 
 impl ActiveSegment {
-    /// Makes the files of a new segment. Its binding log starts with the entries in `initial`.
     pub(super) fn create(place: &Place, number: u32, initial: &[Binding]) -> Result<Self, StoreError> {
         let mut expected = Expected::default();
         let batch = expected.batch(initial);
@@ -386,8 +365,8 @@ impl ActiveSegment {
         Ok(Self { number, records, bindings, expected, bindings_began })
     }
 
-    /// Whether as much was added to the binding log as a new one starts with: otherwise a store
-    /// that remembers much would make a new one at every step.
+    /// Whether the log doubled since its start. Otherwise a store with much hard state would make a
+    /// new log at each step.
     pub(super) fn is_worth_a_new_log(&self, contents: &Contents, options: ShardOptions) -> bool {
         let start = match options.measures_by_encoding {
             false => self.bindings_began,
@@ -396,7 +375,7 @@ impl ActiveSegment {
         self.bindings.len() > 2 * start
     }
 
-    /// Adds the footers, and makes the next segment. If that fails, this one goes on as it was.
+    /// On failure this segment is unchanged.
     pub(super) fn seal_and_start_next(&self, place: &Place, initial: &[Binding]) -> Result<Self, StoreError> {
         let number = self.number + 1;
         let outcome = self.seal(&*place.disk).and_then(|()| Self::create(place, number, initial));
@@ -418,7 +397,7 @@ impl ActiveSegment {
         self.records.cut_back(disk)
     }
 
-    /// The same outcome, after what a failed append left was cut back.
+    /// Cuts back the remains of a failed append.
     fn or_cut_back<T>(&self, disk: &dyn Disk, outcome: Result<T, StoreError>) -> Result<T, StoreError> {
         if outcome.is_err() {
             self.cut_back(disk)?;
@@ -443,7 +422,7 @@ impl ActiveSegment {
         let batch = self.expected.batch(bindings);
         let outcome = self.bindings.append(disk, &[batch], bindings.len() as u64);
         if outcome.is_err() {
-            // The next batch cannot refer to this one.
+            // The next batch must not refer to this one.
             self.expected = Expected::default();
         }
         self.or_cut_back(disk, outcome)

@@ -1,4 +1,4 @@
-//! Random commands, checkpoints and crashes, next to a model.
+//! Random commands, checkpoints and crashes against a model.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,6 @@ use crate::disk::{MemoryDisk, sync_files};
 const LOG: LogId = LogId(1);
 const SHARD: ShardId = ShardId(0);
 
-/// The expected contents of the store after some commands.
 #[derive(Clone, Debug, Default)]
 struct Model {
     versions: BTreeMap<(Position, ViewNumber), (RecordId, Record)>,
@@ -64,15 +63,15 @@ struct Soak {
     disk: MemoryDisk,
     store: ShardStore,
     random: u64,
-    /// Everything that was executed, and what the journal has of it.
+    /// The executed commands and their journaled forms.
     commands: Vec<StorageCommand>,
     journal: Vec<Option<StorageCommand>>,
     model: Model,
     order: Order,
-    /// The last checkpoint, and how many commands it covers.
+    /// The last checkpoint and the number of commands it covers.
     checkpoint: (Option<Bytes>, usize),
     history: ViewHistory,
-    /// The next that is going to be registered.
+    /// The next view to register.
     view: u64,
     next: u64,
     number: u64,
@@ -138,8 +137,7 @@ impl Soak {
         }
     }
 
-    /// An attempt at a view pushes again what is at some positions; what is damaged by then, or
-    /// lost, is another record.
+    /// Pushes known records again; damaged or lost ones become other records.
     fn flush(&mut self) -> StorageCommand {
         let first = self.next.saturating_sub(self.below(40));
         let mut runs: Vec<Run> = vec![];
@@ -190,7 +188,7 @@ impl Soak {
         self.remove_some();
     }
 
-    /// Deletes some of what trims left; sometimes a crash comes before the store knows.
+    /// Sometimes a crash comes before the store is notified.
     fn remove_some(&mut self) {
         if self.below(3) == 0
             && let Some(removal) = self.store.next_removal()
@@ -202,7 +200,6 @@ impl Soak {
         }
     }
 
-    /// Reads everything, with random limits, and compares.
     fn check(&mut self) {
         let mut model = self.model.clone();
         let recovery = self.store.recovery();
@@ -237,7 +234,7 @@ impl Soak {
         self.checkpoint = (Some(bytes), covered);
     }
 
-    /// Power fails; the journal has kept the commands up to some after the last checkpoint.
+    /// The journal keeps a random number of commands after the last checkpoint.
     fn lose_power(&mut self) {
         let seed = self.below(1 << 30);
         self.disk.crash(seed);

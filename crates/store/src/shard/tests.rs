@@ -36,7 +36,6 @@ fn record(number: u64, len: usize) -> (RecordId, Record) {
     (id(number), Record::new(&payload, number))
 }
 
-/// Binds `count` records of `len` bytes, numbered from `number` on.
 fn bind(view: u64, first: u64, number: u64, count: u64, len: usize) -> StorageCommand {
     let records = (number..number + count).map(|number| record(number, len)).collect();
     StorageCommand::Bind { view: ViewNumber(view), runs: vec![Run { first: Position(first), records }] }
@@ -68,7 +67,6 @@ fn numbers(store: &ShardStore) -> Vec<(u64, u64)> {
     read_all(store).iter().map(|stored| (stored.position.0, stored.id.number)).collect()
 }
 
-/// Deletes what trims left.
 pub(super) fn remove_all(disk: &MemoryDisk, store: &mut ShardStore) {
     while let Some(removal) = store.next_removal() {
         removal.perform(disk).unwrap();
@@ -76,14 +74,13 @@ pub(super) fn remove_all(disk: &MemoryDisk, store: &mut ShardStore) {
     }
 }
 
-/// Commands that do nothing, until all logs that may be rewritten are.
+/// Executes empty commands until the logs are rewritten.
 pub(super) fn rewrite_all(store: &mut ShardStore) {
     for _ in 0..500 {
         store.execute(&StorageCommand::Trim(Position(0))).unwrap();
     }
 }
 
-/// A store that remembers a first view and has executed these commands.
 fn filled(disk: &MemoryDisk, commands: &[StorageCommand]) -> ShardStore {
     let mut store = write_behind(disk);
     store.execute(&remember(&[(1, 0)])).unwrap();
@@ -192,7 +189,7 @@ fn trim_deletes_whole_segments_even_on_a_full_disk() {
     remove_all(&disk, &mut store);
     assert!(disk.files().len() <= files - 8, "{:?}", disk.files());
     assert_eq!(numbers(&store).first(), Some(&(205, 205)));
-    // Records below are gone for good, and records that are pushed there are not stored again.
+    // Pushes below the trim point store nothing.
     let used = disk.used();
     store.execute(&bind(1, 100, 100, 10, 50)).unwrap();
     assert_eq!(disk.used(), used);
@@ -320,7 +317,7 @@ fn a_record_is_not_taken_for_another_behind_a_length_that_is_damaged() {
             if position < 3 { Ok(position) } else { Err(ReadFailure::Damaged(Position(position))) };
         assert_eq!(found.map(|found| found.records[0].id.number), expected);
     }
-    // Bound anew one by one, as they are repaired, they are all there again.
+    // Repairs bind them one by one.
     for position in 3..10 {
         store.execute(&bind(1, position, position, 1, 15)).unwrap();
     }
@@ -362,7 +359,7 @@ fn every_flipped_bit_below_the_trusted_lengths_is_found() {
                     assert!(name.ends_with(".records"), "{name} at {offset} was not noticed");
                     let found = store.read(range(0, 1000, u32::MAX, u32::MAX));
                     let is_whole = found.is_ok_and(|found| found.upto == Position(1000));
-                    // Only records below the trim point may be damaged unnoticed.
+                    // Trimmed records may be damaged unnoticed.
                     let is_trimmed = offset < 64 + 3 * (32 + 37) && name.ends_with("1.records");
                     assert!(!is_whole || is_trimmed, "{name} at {offset} was not noticed");
                     assert!(!is_whole || numbers(&store) == expected);
@@ -414,7 +411,7 @@ fn a_checkpoint_brings_back_its_instant() {
     assert!(disk.files().len() > before.len());
     let store = journaled(&disk, Some(&checkpoint));
     assert_eq!((numbers(&store).len(), disk.files()), (0, before));
-    // An entry that is whole, but not the one that was there.
+    // An intact entry that differs from the original.
     let name = store.active.bindings.name();
     let [mut one, mut other] = [Expected::default(), Expected::default()];
     one.batch(&store.contents.initial_bindings());
@@ -466,7 +463,7 @@ fn ten_million_records_in_stripes_take_few_runs() {
     assert_eq!(index.len(), 10_000, "the runs of a stripe are joined");
 }
 
-/// A file of a small store, a place in it, and a bit; or where the file is cut.
+/// Damage to a store's files.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Harm {
     Flip(usize, u64, u8),
@@ -530,8 +527,8 @@ proptest! {
     }
 }
 
-/// A store whose first segment, with one record, is sealed, and whose power failed before the next
-/// was made: the footer of the records is lost. Returns where it stood.
+/// A store whose power failed after the first segment was sealed: the records' footer is lost.
+/// Returns its offset.
 fn half_sealed(payload: &[u8]) -> (MemoryDisk, u64) {
     let disk = MemoryDisk::new();
     let run = Run { first: Position(0), records: vec![(id(0), Record::new(payload, 0))] };
@@ -551,7 +548,7 @@ fn half_sealed(payload: &[u8]) -> (MemoryDisk, u64) {
 fn a_footer_in_a_payload_is_not_taken_for_the_file_s() {
     let (disk, end) = half_sealed(&[0; 2000]);
     assert_eq!(numbers(&write_behind(&disk)), [(0, 0)]);
-    // A client may know where its payload ends.
+    // A client may know the end of its payload.
     let footer = Trusted { len: end - segment::FOOTER_BYTES, entries: 1, crc: 0 }.footer();
     let payload = [&[0; 2000 - segment::FOOTER_BYTES as usize][..], &footer].concat();
     let (disk, _) = half_sealed(&payload);
@@ -562,7 +559,7 @@ fn a_footer_in_a_payload_is_not_taken_for_the_file_s() {
 
 #[test]
 fn a_record_in_a_payload_is_not_read_in_place_of_its_neighbour() {
-    // Where a damaged length leads to, behind the fixed bytes of the next frame and its record.
+    // The damage adds this to the first frame's length, which then ends at the forged frame.
     const STEP: usize = 1024;
     let (_, forged) = encode_records([&[(id(99), Record::new(b"forged", 0))][..]].into_iter(), 0, u32::MAX);
     let payload = [vec![0; STEP - 41], forged.concat()].concat();
@@ -570,7 +567,7 @@ fn a_record_in_a_payload_is_not_read_in_place_of_its_neighbour() {
     let bind = StorageCommand::Bind { view: ViewNumber(1), runs: vec![run] };
     let disk = MemoryDisk::new();
     let store = filled(&disk, &[bind]);
-    // The lowest bits of the first length are those of a short record.
+    // Sets bit 10 of the first frame's length.
     disk.flip_bit(&store.place.records_file(1), segment::HEADER_BYTES + 5, 2);
     assert_eq!(store.read(range(1, 2, 10, 10_000)), Err(ReadFailure::Damaged(Position(1))));
 }

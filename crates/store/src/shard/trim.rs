@@ -1,14 +1,12 @@
-//! The trim point, in a file of its own that is overwritten in place; and which binding logs are
-//! packed ones.
+//! The trim file: the trim point, the oldest segment, and the end of the packed binding logs.
 //!
-//! It needs no room once it exists, so a full disk can be trimmed. It fits into one sector, so it
-//! is never torn. It is synced before the first segment goes ([`Removal`]): a segment that is
-//! missing was trimmed.
+//! It is overwritten in place and needs no new room, so a full disk can be trimmed. It fits into
+//! one sector, so it is never torn. It is synced before the first segment is deleted ([`Removal`]):
+//! a missing segment was trimmed.
 //!
-//! Which segment is the oldest depends on more than the trim point: on names that are final or
-//! discarded, which the last binding log says. Without a journal the two files may survive a power
-//! cut one without the other, so the trim point is written at once, and the oldest segment only
-//! when what it relies on is durable.
+//! The oldest segment also depends on ids that are final or discarded, as noted in the last binding
+//! log. Without a journal, a power loss may keep one file without the other: so the trim point is
+//! written at once, the oldest segment when its reasons are durable.
 
 use std::io;
 
@@ -21,14 +19,12 @@ use crate::disk::{Disk, sync_files};
 use crate::error::OpenError;
 use crate::format::{Magic, decode_header, encode_header, is_blank};
 
-/// The first bytes of the file.
 const MAGIC: Magic = *b"SERIATRM";
 
-/// How long the file is, in bytes.
+/// Length of the file, in bytes.
 const FILE_BYTES: usize = 64;
 
-/// Files that are to be deleted, a few of them, and what has to be durable first. It takes as long
-/// as the disk takes, so the store leaves it to a thread that may wait.
+/// Files to sync, then a few to delete. For a thread that may wait for the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Removal {
     sync: Vec<String>,
@@ -40,7 +36,7 @@ impl Removal {
         Self { sync, delete }
     }
 
-    /// Does it.
+    /// Syncs, then deletes.
     ///
     /// # Errors
     /// If the disk fails. A failed sync is final for the store.
@@ -50,7 +46,6 @@ impl Removal {
     }
 }
 
-/// The trim point and the oldest segment of which anything is needed.
 #[derive(Debug)]
 pub(super) struct TrimFile {
     name: String,
@@ -62,14 +57,13 @@ struct Content {
     owner: Owner,
     trim: Position,
     first_segment: u32,
-    /// Zeros, as the files of version 1 had there, are no segment.
+    /// 0 in files of version 1: no packed logs.
     packed_to: u32,
 }
 
 wire_struct! { Content { owner, trim, first_segment, packed_to } }
 
 impl TrimFile {
-    /// Reads the file of a store, or makes it.
     pub(super) fn open(place: &Place) -> Result<Self, OpenError> {
         let name = format!("{}/trim", place.dir);
         place.disk.create(&name).map_err(OpenError::io(&name))?;
@@ -98,17 +92,15 @@ impl TrimFile {
         self.content.first_segment
     }
 
-    /// Of segments below this the packed binding logs count.
+    /// Packed logs are valid below.
     pub(super) fn packed_to(&self) -> u32 {
         self.content.packed_to
     }
 
-    /// Takes over a trim point from a checkpoint.
     pub(super) fn raise_to(&mut self, trim: Position) {
         self.content.trim = self.content.trim.max(trim);
     }
 
-    /// Raises the trim point, and says which segments are going to be deleted.
     pub(super) fn raise(
         &mut self,
         place: &Place,
@@ -118,7 +110,7 @@ impl TrimFile {
         self.overwrite(place, Content { trim, first_segment, ..self.content })
     }
 
-    /// Lets the packed logs of segments below `packed_to` count.
+    /// Makes the packed logs below `packed_to` valid.
     pub(super) fn pack(&mut self, place: &Place, packed_to: u32) -> Result<(), StoreError> {
         assert!(packed_to > self.content.packed_to, "what counts stays as it is");
         self.overwrite(place, Content { packed_to, ..self.content })

@@ -1,5 +1,4 @@
-//! The room that a store takes on its disk, which positions keep it there, and which position was
-//! reached when.
+//! A store's disk usage, the positions that keep it, and the times at which positions were reached.
 
 use seriatim_model::retention::{Extent, MOST_EXTENTS, StoreUse};
 use seriatim_model::{IdRun, Position, TimeIndex};
@@ -9,36 +8,35 @@ use super::index::IndexRun;
 use super::runs::Stretch;
 use super::{Kept, ShardStore, StoreError, leaving};
 
-/// Into how many parts the records of a segment are divided at most, about.
+/// Approximate maximum of parts.
 const PARTS_OF_A_SEGMENT: u64 = 32;
 
-/// Of how many ids it is told at once that they are held.
+/// Most held ids in one report.
 const MOST_IDS: usize = 256;
 
-/// No part of a segment is shorter, in bytes.
+/// Least length of a part, in bytes.
 const LEAST_PART_BYTES: u64 = 1 << 10;
 
-/// Which positions keep which records of a segment.
+/// The positions that keep parts of a segment.
 ///
-/// Invariant: parts lie one behind the other, without gaps. No part is longer than [`part_bytes`]
-/// of where it ends, or than the one piece of a run that it is, or what lies between runs.
+/// Invariant: parts are adjacent. No part is longer than the largest of: [`part_bytes`] at its end,
+/// the one piece of a run in it, and the gap between runs that it covers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Parts {
-    /// Up to where in the segment each one goes, and a bound above its positions; zero where there
-    /// are none.
+    /// End of each part in the segment, in bytes, and a bound above its positions; 0 if it has
+    /// none.
     parts: Vec<(u64, Position)>,
 }
 
 impl Parts {
-    /// The records of a run have the positions from `first` on.
+    /// Notes the positions of a run of records.
     pub(super) fn bound(&mut self, run: IndexRun, first: Position) {
-        // Where records of one run lie in its bytes only the segment knows: they are taken for
-        // equally long.
+        // Assumes equally long records: only the segment knows their lengths.
         let (count, frames) = (run.count(), u64::from(run.frames.max(1)));
         let before = |frame: u64| u64::from(run.bytes) * frame / frames;
         let begins = u64::from(run.offset) + before(run.skip.into());
         let bytes = u64::from(run.offset) + before(u64::from(run.skip) + count) - begins;
-        // One that a rewritten log tells is divided as it was.
+        // A run from a rewritten log is divided like the original.
         let pieces = (bytes / part_bytes(run.end())).clamp(1, count.max(1));
         for piece in 0..pieces {
             let upto = |piece: u64| begins + bytes * piece / pieces;
@@ -46,7 +44,7 @@ impl Parts {
         }
     }
 
-    /// The bytes from `begins` up to `upto` are records with positions below `end`.
+    /// Notes that these bytes have positions below `end`.
     fn keep(&mut self, begins: u64, upto: u64, end: Position) {
         self.divide_at(begins);
         self.divide_at(upto);
@@ -58,8 +56,7 @@ impl Parts {
         self.join(first.saturating_sub(1), last + 1);
     }
 
-    /// From now on a part ends at this offset, unless one lies there that keeps something: that is
-    /// not divided.
+    /// Ends a part at this offset, unless that divides a part with positions.
     fn divide_at(&mut self, offset: u64) {
         let index = self.parts.partition_point(|(upto, _)| *upto < offset);
         match self.parts.get(index) {
@@ -70,7 +67,7 @@ impl Parts {
         }
     }
 
-    /// Joins parts from the one at `from` on, up to the one at `until`, that are short together.
+    /// Joins short neighbours.
     fn join(&mut self, from: usize, until: usize) {
         let mut index = from;
         for _ in from..until {
@@ -89,27 +86,26 @@ impl Parts {
     }
 }
 
-/// How long a part is at most that ends at an offset of a segment and is joined of several.
+/// Most bytes of a joined part that ends at this offset.
 fn part_bytes(offset: u64) -> u64 {
     (offset / PARTS_OF_A_SEGMENT).max(LEAST_PART_BYTES)
 }
 
-/// The room that segments take, the oldest first, and which positions keep it. Parts that are
-/// trimmed keep none, unless one before them is kept.
+/// Usage of segments, oldest first. A trimmed part counts only after a part that is kept, because
+/// segments are deleted whole.
 struct Measured {
     usage: StoreUse,
     trim: Position,
 }
 
 impl Measured {
-    /// A segment of these parts, whose positions end at `end`. It has so many bytes of records, and
-    /// of all its files.
+    /// Adds a segment with positions below `end`, `records` bytes of records, and `bytes` in all
+    /// files.
     fn add(&mut self, parts: &[(u64, Position)], end: Position, (records, bytes): (u64, u64)) {
         self.usage.bytes += bytes;
         let mut told = 0;
         for (upto, end) in parts {
-            // Bindings go with the records that they tell of. Records behind the last part have no
-            // positions.
+            // Bindings count with their records. Records after the last part have no positions.
             let until = u128::from(bytes) * u128::from(*upto) / u128::from(records.max(*upto).max(1));
             let part = Extent { end: *end, bytes: until as u64 - told };
             told = until as u64;
@@ -122,7 +118,6 @@ impl Measured {
         }
     }
 
-    /// All of it, in so many extents at most.
     fn finish(mut self) -> StoreUse {
         while self.usage.extents.len() > MOST_EXTENTS {
             let join = |pair: &[Extent]| Extent {
@@ -136,7 +131,7 @@ impl Measured {
 }
 
 impl ShardStore {
-    /// The room that it takes on its disk.
+    /// The disk usage.
     #[must_use]
     pub fn measure(&self) -> StoreUse {
         let mut measured = Measured { usage: StoreUse::default(), trim: self.trim.position() };
@@ -149,8 +144,7 @@ impl ShardStore {
         measured.finish()
     }
 
-    /// How many of these bytes are in segments without a needed record: the store deletes them as
-    /// soon as the disk allows.
+    /// Bytes in superfluous segments, which the store deletes as soon as the disk allows.
     #[must_use]
     pub fn going_bytes(&self) -> u64 {
         let can_leave = leaving::can_leave(self, leaving::worth_leaving(self));
@@ -160,18 +154,17 @@ impl ShardStore {
             .sum()
     }
 
-    /// The ids of records that it holds and that have no final position, a few of them.
+    /// A few of the ids held without a final position.
     #[must_use]
     pub fn held_ids(&self) -> Vec<IdRun> {
         self.contents.held.ids().take(MOST_IDS).collect()
     }
 
-    /// At which length a segment is sealed, in bytes.
+    /// Length at which a segment is sealed, in bytes.
     pub(super) fn segment_bytes(&self) -> u64 {
         let usual = self.options.segment_bytes;
         let memory = self.contents.remembered.memory.as_ref();
-        // Until it is told of the log's limits, those count that the log had when the replica heard
-        // of it last.
+        // Until the log's limits are reported, use those in the hard state.
         let known = memory.and_then(|memory| {
             let shards = memory.view.as_ref().map_or(memory.config.shards as usize, |view| view.shards.len());
             memory.config.retention.segment_bytes(shards)
@@ -179,7 +172,7 @@ impl ShardStore {
         self.segment_bytes.or(known).map_or(usual, |bytes| bytes.min(usual))
     }
 
-    /// Takes note of which position was reached when, and of where segments end.
+    /// Notes times of positions, and the segment length for the log's limits.
     pub(super) fn note_times(
         &mut self,
         times: &TimeIndex,
@@ -212,7 +205,7 @@ impl ShardStore {
 mod tests {
     use super::*;
 
-    /// The parts of a segment, where its positions end, and its bytes of records and of all.
+    /// Parts, end of positions, and bytes (of records, in all).
     type Segment<'a> = (&'a [(u64, u64)], u64, (u64, u64));
 
     fn measured(segments: &[Segment<'_>]) -> StoreUse {

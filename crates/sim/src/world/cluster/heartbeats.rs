@@ -1,4 +1,4 @@
-//! Heartbeats: each node's failure detector, which no queue of its host stands before.
+//! Heartbeats: each node's failure detector, which bypasses the host's queues.
 
 use std::time::Duration;
 
@@ -14,7 +14,6 @@ use crate::world::node::Node;
 use crate::world::scene::Happening;
 
 impl Cluster {
-    /// The node's process starts: its detector knows nobody.
     pub(super) fn start_detector(&mut self, id: NodeId, incarnation: u64) {
         let node = self.nodes.get_mut(&id).expect("the node exists");
         let mut limits = self.scene.plan.options_of(id).limits;
@@ -28,12 +27,11 @@ impl Cluster {
         node.pulse.start(incarnation, &limits, mark);
     }
 
-    /// A heartbeat arrives.
     pub(super) fn heartbeat_arrives(&mut self, id: NodeId, via: Connection, from: NodeId, beat: Heartbeat) {
         let node = self.nodes.get_mut(&id).expect("the node exists");
         let clock = node.clock(self.scene.now);
         if node.is_paused || node.beats_at_the_earliest() > self.scene.now {
-            // It is there when the process goes on.
+            // The process reads it when it resumes.
             return node.pulse.keeps(from, Via(via.0), beat);
         }
         let changes = node.pulse.hears(clock, from, Via(via.0), beat);
@@ -41,14 +39,13 @@ impl Cluster {
         self.plan_beat(id);
     }
 
-    /// A connection to another node is gone.
     pub(super) fn heartbeats_end(&mut self, id: NodeId, via: Connection, other: NodeId) {
         let node = self.nodes.get_mut(&id).expect("the node exists");
         let changes = node.pulse.disconnected(other, Via(via.0));
         self.tell_changes(id, changes);
     }
 
-    /// Takes note of nodes that the host came to know.
+    /// Reports met and forgotten nodes to the detector.
     pub(super) fn meet_nodes(&mut self, id: NodeId) {
         let node = self.nodes.get_mut(&id).expect("the node exists");
         let clock = node.clock(self.scene.now);
@@ -62,7 +59,7 @@ impl Cluster {
         self.plan_beat(id);
     }
 
-    /// Sends the heartbeats that are due, and suspects those whose answers are overdue.
+    /// Sends due heartbeats and suspects nodes with overdue answers.
     pub(crate) fn node_beats(&mut self, id: NodeId) {
         let now = self.scene.now;
         let node = self.nodes.get_mut(&id).expect("the node exists");
@@ -86,15 +83,13 @@ impl Cluster {
         self.plan_beat(id);
     }
 
-    /// Where messages have a size, heartbeats have a connection of their own, and nothing else
-    /// waits before them.
+    /// With a capacity, heartbeats have their own connection, on which nothing delays them.
     fn heartbeat_lane(&self) -> Lane {
         let waits = self.scene.plan.capacity.is_none()
             || self.scene.plan.options.mutates(Mutation::HeartbeatsBehindRecords);
         if waits { Lane::Bulk } else { Lane::Urgent }
     }
 
-    /// Wakes the detector when it wants to be woken.
     pub(super) fn plan_beat(&mut self, id: NodeId) {
         let node = self.nodes.get_mut(&id).expect("the node exists");
         if node.is_paused || node.host.is_none() {

@@ -1,4 +1,4 @@
-//! The processes of nodes: how they start, die, end, and pause.
+//! Node processes: starts, deaths, shutdowns and pauses.
 
 use std::io;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::world::node::Waiting;
 use crate::world::observe::Witness;
 use crate::world::scene::Happening;
 
-/// How long a node that could not start waits before it is started again.
+/// Wait before a failed start is repeated.
 const START_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 impl Cluster {
@@ -39,7 +39,7 @@ impl Cluster {
             Ok(host) => {
                 let is_shard = |endpoint| matches!(endpoint, Endpoint::Shard(_));
                 self.scene.coverage.put_aside += host.problems().len() as u64;
-                // Without syncs, a power cut may leave anything.
+                // Without syncs, a power loss may leave any state.
                 let is_torn = !self.scene.history.is_on_disk() && node.has_torn_disk;
                 let is_unexpected = |problem: &&Problem| {
                     let is_rotten = is_damaged && problem.log == log && is_shard(problem.endpoint);
@@ -53,7 +53,6 @@ impl Cluster {
                     );
                     self.scene.note_problem(cause);
                 }
-                // A start is no step.
                 node.meter.forget_reads(host.visited(), &node.disk);
                 let asleep = node.asleep.take();
                 node.host = Some(host);
@@ -73,8 +72,7 @@ impl Cluster {
             Err(cause) => {
                 let incarnation = node.incarnation;
                 node.start_failure = Some(cause.to_string());
-                // The operator does this about a disk that does not read, or whose journal has lost
-                // what it needs.
+                // As an operator would do for an unreadable disk, or a journal with losses.
                 node.disk.replace_bad_sectors();
                 if lied {
                     node.disk = MemoryDisk::new();
@@ -86,7 +84,6 @@ impl Cluster {
         }
     }
 
-    /// A node's configuration, for the process that starts with this seed.
     fn host_config(&self, id: NodeId, seed: u64) -> HostConfig {
         HostConfig {
             cluster: 77,
@@ -101,8 +98,7 @@ impl Cluster {
         }
     }
 
-    /// The node's process ends at once. With `power`, its disk keeps any part of what was not
-    /// synced.
+    /// With `power`, the disk keeps any part of the unsynced writes.
     pub(crate) fn kill_node(&mut self, id: NodeId, power: bool, down_for: Duration) {
         let cut_after = self.scene.random.below(12);
         let seed = self.scene.random.draw();
@@ -111,9 +107,9 @@ impl Cluster {
             return;
         }
         if let Some(write) = &node.write {
-            // The write was somewhere on its way; it may even be done.
+            // The write is cut short at some operation, or completes.
             let cut = CutShort { disk: node.disk.clone(), operations_left: AtomicU64::new(cut_after) };
-            // Whether it got through is nobody's knowledge.
+            // The dead process does not learn the outcome.
             drop(write.perform(&cut));
         }
         if power {
@@ -132,13 +128,13 @@ impl Cluster {
         self.scene.schedule(self.scene.now + down_for, Happening::NodeStarts(id, incarnation));
     }
 
-    /// The node's process ends in an orderly way.
+    /// Shuts the node's process down in an orderly way.
     pub(crate) fn close_node(&mut self, id: NodeId, down_for: Duration) {
         if self.nodes[&id].is_paused {
             self.resume_node(id, self.nodes[&id].incarnation);
         }
-        // The node waits for the work under way, and hears what arrived by then; it begins nothing
-        // new.
+        // It completes work in progress and handles the events that have arrived, but begins
+        // nothing new.
         let incarnation = self.nodes[&id].incarnation;
         self.written(id, incarnation);
         self.synced(id, incarnation);
@@ -173,14 +169,13 @@ impl Cluster {
         self.scene.schedule(self.scene.now + down_for, Happening::NodeStarts(id, incarnation));
     }
 
-    /// The node's process does nothing until it is resumed.
     pub(crate) fn pause_node(&mut self, id: NodeId) {
         let node = self.nodes.get_mut(&id).expect("the node exists");
         node.is_paused = node.host.is_some();
         node.wake_at = None;
     }
 
-    /// The opposite of [`World::pause_node`], unless the process is another by now.
+    /// Does nothing if another process runs by now.
     pub(crate) fn resume_node(&mut self, id: NodeId, incarnation: u64) {
         let node = self.nodes.get_mut(&id).expect("the node exists");
         if node.incarnation == incarnation {
@@ -192,7 +187,7 @@ impl Cluster {
     }
 }
 
-/// A disk that stops after so many operations: its process dies in the middle of a write.
+/// A disk that fails after N operations, as the process dies during a write.
 #[derive(Debug)]
 struct CutShort {
     disk: MemoryDisk,

@@ -1,5 +1,4 @@
-//! The turns of a node: it takes what arrived, does what is due, and its messages and its disk's
-//! work go their ways, as with the server's driver.
+//! Turns of a node, as in the server's driver: events, due work, messages, disk work.
 
 use std::time::Duration;
 
@@ -17,7 +16,7 @@ use crate::world::frames::{Brief, open};
 use crate::world::node::Waiting;
 use crate::world::scene::Happening;
 
-/// How often a node may want to be woken at the same instant.
+/// Most wakeups of a node at one instant.
 const MOST_ROUNDS: u32 = 1000;
 
 impl Cluster {
@@ -30,7 +29,7 @@ impl Cluster {
         }
     }
 
-    /// A node takes a little to get to what arrived, and finds more by then.
+    /// More events may arrive meanwhile.
     fn wake_node_soon(&mut self, id: NodeId) {
         let (least, most) = self.scene.plan.network.delay_us;
         let pause = if least == most { Duration::ZERO } else { self.scene.random.micros(0, 30) };
@@ -68,7 +67,6 @@ impl Cluster {
         }
     }
 
-    /// Something is in the node's inbox, which it looks at soon.
     pub(super) fn node_is_told(&mut self, id: NodeId, event: Event) {
         self.node_gets(id, Waiting { event, came: None });
     }
@@ -111,13 +109,13 @@ impl Cluster {
         self.wake_node(id, self.scene.now);
     }
 
-    /// A node is woken. Says whether it took its turn to the end.
+    /// Returns whether the node completed its turn.
     pub(crate) fn node_wakes(&mut self, id: NodeId) -> bool {
         let node = self.nodes.get_mut(&id).expect("the node exists");
         if node.wake_at != Some(self.scene.now) || node.is_paused {
             return false;
         }
-        // It may have been busy for longer than was known when it was to be woken.
+        // It may be busy for longer than was known at scheduling.
         node.wake_at = None;
         if node.busy_until > self.scene.now {
             self.wake_node(id, self.scene.now);
@@ -126,8 +124,6 @@ impl Cluster {
         self.node_works(id)
     }
 
-    /// A node takes what has arrived, does what is due, and performs its effects, as the server's
-    /// driver does.
     fn node_works(&mut self, id: NodeId) -> bool {
         let now = self.scene.now;
         let mut departures = vec![];
@@ -160,7 +156,7 @@ impl Cluster {
         true
     }
 
-    /// Takes what has arrived: all of it, unless work takes time. Says how long it took.
+    /// Handles waiting events: all, or with a capacity some. Returns the time spent.
     fn node_drains(&mut self, id: NodeId, departures: &mut Vec<Departure>) -> Option<Duration> {
         let now = self.scene.now;
         let wall_ms = self.scene.wall_ms(id);
@@ -179,8 +175,7 @@ impl Cluster {
                 continue;
             }
             node.host.as_mut()?.handle(clock + spent, event);
-            // A confirmation that the node gave before a seal counts, even if the seal came with
-            // it.
+            // A confirmation given before a seal counts, even if the seal arrived with it.
             self.witness.note_ordered(&mut self.scene, &self.nodes, id);
             spent = self.charge(id, spent, came, departures);
             if let Some((way, bytes)) = came {
@@ -193,7 +188,7 @@ impl Cluster {
         Some(spent)
     }
 
-    /// Does what is due. Says how long the turn took so far.
+    /// Returns the time spent in the turn so far.
     fn node_finishes_turn(
         &mut self,
         id: NodeId,
@@ -208,7 +203,7 @@ impl Cluster {
             spent = self.charge(id, spent, None, departures);
             spent = self.node_serves_readers(id, spent, departures)?;
             let deadline = self.nodes[&id].host.as_ref().and_then(Host::deadline);
-            // Work that became due meanwhile is for the next turn.
+            // Work that became due meanwhile is left to the next turn.
             if deadline.is_none_or(|at| at > clock) || self.scene.plan.capacity.is_some() {
                 return Some(spent);
             }
@@ -218,8 +213,8 @@ impl Cluster {
         Some(spent)
     }
 
-    /// Reads for readers: all that they wait for, unless work takes time. Then it is as much as the
-    /// server's driver reads in one turn. Says how long the turn took so far.
+    /// Serves all waiting readers, or with a capacity as many as the server's driver in a turn.
+    /// Returns the time spent in the turn so far.
     fn node_serves_readers(
         &mut self,
         id: NodeId,
@@ -270,7 +265,7 @@ impl Cluster {
         let from = Party::Node(id);
         let to = match outgoing.peer {
             Peer::Node(node) => Some(Party::Node(node)),
-            // A client's connection that is gone does not come back.
+            // A client's closed connection is never reopened.
             Peer::Client(ConnectionId(number)) => self.wires.network.other_end(Connection(number), from),
         };
         if let Some(to) = to.filter(|to| !self.wires.network.is_mute(from, *to)) {
@@ -279,7 +274,6 @@ impl Cluster {
     }
 }
 
-/// A heartbeat of another node.
 fn heartbeat(from: Party, message: &Message) -> Option<(NodeId, Heartbeat)> {
     match (from, message) {
         (Party::Node(node), Message::Control(control::Message::Heartbeat(beat))) => Some((node, *beat)),
@@ -287,7 +281,7 @@ fn heartbeat(from: Party, message: &Message) -> Option<(NodeId, Heartbeat)> {
     }
 }
 
-/// One that waited with everything else.
+/// A heartbeat that waited in the inbox.
 fn late_heartbeat(event: &Event, came: Option<(Way, usize)>) -> Option<(Connection, NodeId, Heartbeat)> {
     let Event::Message { peer: Peer::Node(node), message, .. } = event else { return None };
     let (_, beat) = heartbeat(Party::Node(*node), message)?;

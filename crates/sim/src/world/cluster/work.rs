@@ -1,4 +1,4 @@
-//! The work of nodes: what it costs where a plan says what there is of everything.
+//! Costs of the nodes' work, in plans with a capacity.
 
 use std::time::Duration;
 
@@ -15,14 +15,14 @@ use crate::world::frames::frame;
 use crate::world::meter::Work;
 use crate::world::scene::Happening;
 
-/// How many arrivals a node takes before it does what is due; see the server's driver.
+/// Most events in one turn, as in the server's driver.
 pub(super) const DRAIN: usize = 256;
-/// How long it takes arrivals before it does what is due.
+/// Longest time for events in one turn.
 pub(super) const DRAIN_FOR: Duration = Duration::from_millis(2);
-/// After how many records one turn reads no more for readers.
+/// Records after which a turn serves no more readers.
 pub(super) const SERVED: usize = 8192;
 
-/// A message that a node sends, and how long after its turn began it leaves.
+/// A message to send `after` the start of the turn.
 #[derive(Debug)]
 pub(super) struct Departure {
     pub(super) outgoing: Outgoing,
@@ -36,8 +36,8 @@ impl Cluster {
         Some(&mut load.costs)
     }
 
-    /// Charges a node for its work since the last call: its messages leave, and it was busy for so
-    /// long, from `spent` after its turn began.
+    /// Charges a node for its work since the last call and collects its messages. Takes and returns
+    /// the time spent in the turn.
     pub(super) fn charge(
         &mut self,
         id: NodeId,
@@ -69,7 +69,7 @@ impl Cluster {
             departure.after = spent;
             departures.push(departure);
         }
-        // Elsewhere the role that orders holds names, or nothing.
+        // In other orderings the ordering role holds ids or nothing.
         let is_whole = self.scene.plan.config.order.announces() == Announced::Record;
         let record_bytes = if is_whole { self.scene.plan.workload.payload_bytes } else { 0 };
         let held = node.sequencer(self.scene.log).map_or(0, |role| role.held());
@@ -91,7 +91,6 @@ impl Cluster {
         spent
     }
 
-    /// Counts the bytes of a write of the journal that ended.
     pub(super) fn journal_wrote(&mut self, id: NodeId) {
         let node = self.nodes.get_mut(&id).expect("the node exists");
         let journal = node.host.as_ref().map_or(0, |host| host.journal_pending_bytes() as u64);
@@ -102,8 +101,7 @@ impl Cluster {
         }
     }
 
-    /// A node's disk is busy with so many bytes, and a sync that takes `sync`, from `from` on.
-    /// Returns when that is over.
+    /// Occupies a node's disk with `bytes` and a sync. Returns when it is free.
     pub(super) fn disk_is_busy(&mut self, id: NodeId, from: Time, bytes: u64, sync: Duration) -> Time {
         let Some(capacity) = &self.scene.plan.capacity else { return self.scene.now + sync };
         let node = self.nodes.get_mut(&id).expect("the node exists");
@@ -123,7 +121,7 @@ impl Cluster {
         self.scene.schedule(from + after, Happening::NodeStalls(id));
     }
 
-    /// A node is not scheduled for a while.
+    /// Pauses a node or only its heartbeat thread.
     pub(crate) fn node_stalls(&mut self, id: NodeId) {
         let load_is_over = self.scene.history.load.as_ref().is_some_and(|load| load.ended <= self.scene.now);
         if load_is_over || self.scene.history.calm_since.is_some() {
@@ -135,7 +133,7 @@ impl Cluster {
         let takes = self.scene.random.micros(0, most.as_micros() as u64);
         let node = self.nodes.get_mut(&id).expect("the node exists");
         if are_beats {
-            // Between two of its waits the thread does what is due.
+            // Pauses must not overlap: the thread works between them.
             if node.beats_stalled_until <= self.scene.now {
                 node.beats_stalled_until = self.scene.now + takes;
                 self.scene.tell(format_args!("the heartbeats of node {id} are not scheduled for {takes:?}"));

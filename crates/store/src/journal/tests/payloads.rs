@@ -1,21 +1,19 @@
-//! Payloads that are made of what the journal writes itself: nothing that a client sends is ever
-//! taken for a batch.
+//! Payloads that imitate the journal's own bytes.
 
 use super::*;
 use crate::journal::batch::{Batch, BatchHeader};
 
-/// Files that a payload fits into.
 const WIDE: JournalOptions =
     JournalOptions { file_bytes: 1 << 20, batch_bytes: 1 << 20, checkpoint_bytes: 1 << 20, ..OPTIONS };
 
-/// A client may guess what it does not know: the sequence number stands where it could.
+/// A client's batch, which guesses the sequence number in place of the salt.
 fn forged(sequence: u64, first: Lsn, bytes: &'static [u8]) -> Vec<u8> {
     let mut batch = PendingBatch::new(first);
     batch.add(|out| Entry::Ordinary { key: OTHER, bytes: bytes.into() }.encode(out));
     batch.seal(sequence, BLOCK_BYTES).concat()
 }
 
-/// How far behind the start of a block a payload has another one, when it is alone in its batch.
+/// Bytes from a payload, alone in its batch, to the next block.
 fn to_next_block() -> usize {
     let disk = MemoryDisk::new();
     let (mut journal, _) = open_with(&disk, WIDE).unwrap();
@@ -24,7 +22,7 @@ fn to_next_block() -> usize {
     at.next_multiple_of(BLOCK_BYTES as usize) - at
 }
 
-/// Headers of batches far ahead for so many sequence numbers, each where a block starts.
+/// Batch headers far ahead for these sequence numbers, each at the start of a block.
 fn headers(sequences: std::ops::Range<u64>) -> Vec<u8> {
     let mut payload = vec![0; to_next_block()];
     sequences.for_each(|sequence| payload.extend(forged(sequence, Lsn(u64::MAX / 2), b"")));
@@ -38,7 +36,7 @@ fn checkpoint(journal: &mut Journal, disk: &MemoryDisk) {
     drain(journal, disk);
 }
 
-/// The bytes behind the last batch.
+/// Bytes behind the last batch.
 fn rest(journal: &Journal, disk: &MemoryDisk) -> Vec<u8> {
     let (name, _, end) = last_batch(journal, 0);
     disk.content(&name).unwrap().split_off(end as usize)
@@ -55,7 +53,7 @@ fn headers_in_payloads_keep_no_journal_from_opening() {
         if journal.checkpoint_due() {
             checkpoint(&mut journal, &disk);
         }
-        // A file is begun that was used before, and little of what it held is overwritten.
+        // Begins a recycled file and overwrites little of it.
         let used = journal.files.live.back().unwrap().sequence;
         while journal.files.live.back().unwrap().sequence == used {
             store(&mut journal, &disk, &vec![round; 20_000]);
@@ -78,7 +76,7 @@ fn headers_in_a_torn_batch_keep_no_journal_from_opening() {
     let before = disk.fork();
     let payload = headers(1..10);
     store(&mut journal, &disk, &payload);
-    // All of it reached the disk but the first block.
+    // All but its first block reached the disk.
     let (name, _, end) = last_batch(&journal, 0);
     let second = 3 * BLOCK_BYTES;
     let torn = &disk.content(&name).unwrap()[second as usize..end as usize];
@@ -86,8 +84,7 @@ fn headers_in_a_torn_batch_keep_no_journal_from_opening() {
     assert_eq!(bytes_of(&open_with(&before, WIDE).unwrap().1), [b"first"]);
 }
 
-/// A client's payload fills two files, which are used again for what is small. It is copies of
-/// `block`, the first where a block starts.
+/// Fills two files with copies of `block`, the first at the start of a block, and recycles them.
 fn play(block: &[u8]) -> (MemoryDisk, Journal) {
     let disk = MemoryDisk::new();
     let options = JournalOptions { file_bytes: 256 << 10, ..WIDE };
@@ -104,7 +101,7 @@ fn play(block: &[u8]) -> (MemoryDisk, Journal) {
 
 #[test]
 fn a_batch_in_a_payload_is_not_replayed() {
-    // A first run tells all that a client may guess: which use of a file is next, and which entry.
+    // A first run reveals the next use's sequence number and entry.
     let marker = forged(u64::MAX, Lsn(1), b"forged");
     let (_, journal) = play(&marker);
     let (sequence, next) = (journal.files.live.back().unwrap().sequence, journal.next);

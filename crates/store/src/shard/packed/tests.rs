@@ -1,4 +1,4 @@
-//! Entries come back as they were, and take as few bytes as they may.
+//! Entries survive encoding and take few bytes.
 
 use proptest::prelude::*;
 use seriatim_model::storage::{HardState, MissingRange};
@@ -36,7 +36,7 @@ fn owned() -> impl Strategy<Value = Owned> {
 
 fn part() -> impl Strategy<Value = OrderPart> {
     let here = (ids(), any::<bool>(), prop::option::of(run())).prop_map(|(mut ids, is_void, place)| {
-        // A place is that of as many records as there are names.
+        // The run has as many records as ids.
         ids.count = place.map_or(ids.count, |run| run.count.into());
         OrderPart::Here(Bound { ids, is_void, place })
     });
@@ -53,7 +53,7 @@ fn memory() -> HardState {
     }
 }
 
-/// It travels as well, and so its numbers have a bound.
+/// Its numbers have a bound, as in messages.
 fn missing_range() -> impl Strategy<Value = MissingRange> {
     let position = || number().prop_map(|number| Position(number).min(Position::MAX));
     (position(), position()).prop_map(|(from, end)| MissingRange { from, end })
@@ -134,7 +134,7 @@ proptest! {
             bytes.extend_from_slice(&expected.batch(batch));
         }
         prop_assert_eq!(read(&bytes).unwrap(), batches.concat());
-        // One that was lost, and the next, which does not refer to it.
+        // A lost batch; the next one must not refer to it.
         expected.batch(&batches.concat());
         expected = Expected::default();
         bytes.extend_from_slice(&expected.batch(&batches.concat()));
@@ -180,15 +180,14 @@ fn more_sessions_than_are_remembered_come_back() {
     assert_eq!(read(&bytes).unwrap(), bindings);
 }
 
-/// How many bytes each of these batches takes at most, after those that tell what to expect.
+/// Most bytes of a batch, once predictions are established.
 fn bytes_of(batches: impl Iterator<Item = Vec<Binding>>) -> usize {
     let mut expected = Expected::default();
     let lengths: Vec<_> = batches.map(|batch| expected.batch(&batch).len()).collect();
     lengths[2..].iter().copied().max().unwrap()
 }
 
-/// `count` runs of 4 records in stripes of 4 on two shards, in segments of 64 MiB; the records are
-/// as long as these say.
+/// `count` runs of 4 records in stripes of 4 on two shards; each run has `lengths` bytes.
 fn striped(count: u64, lengths: impl Fn(u64) -> u32 + Copy) -> impl Iterator<Item = Vec<Binding>> {
     let mut offset = 64;
     let mut next = 0;
@@ -208,7 +207,7 @@ fn runs_that_follow_stripes_take_a_byte_and_others_at_most_eight() {
     assert_eq!(bytes_of(striped(100, |_| 400)), framing + 100);
     let varied = |n: u64| 300 + (n * 37 % 200) as u32;
     assert!(bytes_of(striped(100, varied)) <= framing + 1 + 100 * 4);
-    // Where neither positions nor lengths are as expected, alone.
+    // Neither positions nor lengths are predictable.
     let alone = (0..100u64).map(|n| {
         let written = Written { count: 1, offset: 64 + n as u32 * 150, bytes: 150 };
         vec![Binding::bind(ViewNumber(7), Position(n * n % 50 + n * 10), 3, written)]
@@ -218,7 +217,7 @@ fn runs_that_follow_stripes_take_a_byte_and_others_at_most_eight() {
 
 #[test]
 fn names_that_are_put_and_given_positions_take_a_few_bytes() {
-    // Four clients take turns, on two shards, and every record is put and ordered alone.
+    // Four clients alternate on two shards; each record is put and ordered alone.
     let written = |n: u64| Written { count: 1, offset: 64 + n as u32 * 150, bytes: 150 };
     let name = |n: u64| (SessionId(0xabcd + u128::from(n % 4)), n / 4);
     let put = |n| Binding::put(name(n).0, name(n).1, 1, written(n));

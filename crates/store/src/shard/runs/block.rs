@@ -1,12 +1,12 @@
-//! Entries of a block as bytes.
+//! Packed entries of a block.
 //!
 //! ```text
 //! block   number of entries (1) · entries
-//! entry   how its places (2 bits) and the rest (6) are told (1) · places · the rest
+//! entry   mode of its places (2 bits) and of its value (6) (1) · places · value
 //! ```
 //!
-//! The first entry is where its block is. The others are expected to go on where the one before
-//! them ends, or to leave out as many places as were left out last.
+//! The first entry starts at the block's key. Others are predicted to follow the previous one, or
+//! to skip as many places as the last skip.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -15,37 +15,35 @@ use super::super::numbers::{Input, put_number};
 use super::open::Open;
 use super::{BLOCK_ENTRIES, Stretch, Visits};
 
-/// How places are told: they go on; they leave out as many as before; or so many.
+/// Places: continue; skip as before; skip another number.
 const GOES_ON: u8 = 0;
 const STEPS_ON: u8 = 1;
 const STEPS: u8 = 2;
 
-// Their number is a byte.
+// The number of entries is a byte.
 const _: () = assert!(2 * BLOCK_ENTRIES < 256);
 
-/// The entries of a block.
 #[derive(Debug)]
 pub(super) struct Packed<T> {
     bytes: Box<[u8]>,
     entries: PhantomData<T>,
 }
 
-/// A place in a block, before one of its entries.
+/// A point before an entry.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Finger<T> {
-    /// Where the block is.
     key: u64,
-    /// How many of its bytes are left.
+    /// Bytes of the block that are left.
     remaining: usize,
     last: Last<T>,
 }
 
-/// The last entry, which tells what is expected of the next one.
+/// The last entry, which predicts the next.
 #[derive(Clone, Copy, Debug)]
 struct Last<T> {
-    /// Where the last one ends.
+    /// End of the last entry.
     next: u64,
-    /// How many places were left out last.
+    /// Places skipped last.
     step: u64,
     entry: T,
 }
@@ -61,7 +59,6 @@ impl<T: Stretch> Last<T> {
 }
 
 impl<T: Stretch> Packed<T> {
-    /// The entries of a block that is at this place.
     pub(super) fn new(key: u64, open: &Open<T>) -> Self {
         let mut bytes = Vec::with_capacity(4 * open.len());
         bytes.push(open.len() as u8);
@@ -88,19 +85,17 @@ impl<T: Stretch> Packed<T> {
         self.bytes[0].into()
     }
 
-    /// How many bytes it takes.
     #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// All entries.
     pub(super) fn unpacked(&self, key: u64, visits: &Visits) -> Open<T> {
         visits.add(self.len());
         self.entries_from(Last::of(key), self.bytes.len() - 1).collect()
     }
 
-    /// The entries that have a place in `from..end`, with their first places, in order.
+    /// The entries with a place in `from..end`, each with its first place, in order.
     pub(super) fn whole<'a>(
         &'a self,
         key: u64,
@@ -129,7 +124,6 @@ impl<T: Stretch> Packed<T> {
     }
 }
 
-/// Entries as they are read.
 #[derive(Debug)]
 struct Entries<'a, T> {
     input: Input<'a>,

@@ -1,8 +1,8 @@
-//! Entries of a block, unpacked.
+//! Unpacked entries of a block.
 
 use super::{Stretch, Visits};
 
-/// Stretches that do not overlap, in order of their places. There are few of them.
+/// A few disjoint stretches, in order.
 #[derive(Debug)]
 pub(super) struct Open<T>(Vec<(u64, T)>);
 
@@ -19,8 +19,8 @@ impl<T> FromIterator<(u64, T)> for Open<T> {
 }
 
 impl<T: Stretch> Open<T> {
-    /// Adds a stretch, in place of what was at its places, joined with the one before it if that is
-    /// possible. Returns what was at its places, in order.
+    /// Adds a stretch, replacing the values at its places; joins it with the previous one if
+    /// possible. Returns the replaced parts.
     pub(super) fn insert(&mut self, first: u64, stretch: T) -> Vec<T> {
         let replaced = self.remove(first, first + stretch.count());
         let at = self.count_before(first);
@@ -35,14 +35,13 @@ impl<T: Stretch> Open<T> {
         replaced
     }
 
-    /// The same, and the stretch stays apart.
     pub(super) fn insert_apart(&mut self, first: u64, stretch: T) -> Vec<T> {
         let replaced = self.remove(first, first + stretch.count());
         self.0.insert(self.count_before(first), (first, stretch));
         replaced
     }
 
-    /// Frees the places `from..end`. Returns what was there, in order.
+    /// Frees the places `from..end`. Returns their values in order.
     pub(super) fn remove(&mut self, from: u64, end: u64) -> Vec<T> {
         if from >= self.end() || from >= end {
             return vec![];
@@ -64,7 +63,7 @@ impl<T: Stretch> Open<T> {
         within.collect()
     }
 
-    /// The stretches that have a place in `from..end`, with their first places, in order.
+    /// The stretches with a place in `from..end`, each with its first place.
     pub(super) fn whole<'a>(
         &'a self,
         from: u64,
@@ -76,8 +75,7 @@ impl<T: Stretch> Open<T> {
         found.inspect(|_| visits.add(1))
     }
 
-    /// Frees the places below `end`, up to `most` stretches, and counts these off. Returns whether
-    /// that is all.
+    /// Frees up to `most` stretches below `end`, reducing `most`. Returns whether none is left.
     pub(super) fn drop_below(&mut self, end: u64, most: &mut usize) -> bool {
         let below = self.count_before(end);
         let dropped = below.min(*most);
@@ -89,7 +87,6 @@ impl<T: Stretch> Open<T> {
         dropped == below
     }
 
-    /// Takes the first entries out.
     pub(super) fn take_first(&mut self, count: usize) -> Self {
         Self(self.0.drain(..count).collect())
     }
@@ -102,7 +99,7 @@ impl<T: Stretch> Open<T> {
         self.0.first().map(|(first, _)| *first)
     }
 
-    /// Where the last of them ends; 0 if there are none.
+    /// End of the last stretch; 0 if there are none.
     pub(super) fn end(&self) -> u64 {
         self.0.last().map_or(0, |(first, stretch)| first + stretch.count())
     }
@@ -111,7 +108,7 @@ impl<T: Stretch> Open<T> {
         self.0.len()
     }
 
-    /// How many entries begin before a place.
+    /// Entries that begin before a place.
     fn count_before(&self, place: u64) -> usize {
         match self.0.last() {
             Some((last, _)) if *last >= place => self.0.partition_point(|(first, _)| *first < place),

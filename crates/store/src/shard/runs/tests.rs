@@ -1,5 +1,4 @@
-//! Packed runs are what a plain map would hold, and nothing that is done to them looks at all of
-//! them.
+//! Packed runs against a plain map, with bounds on visited entries.
 
 use std::fmt::Debug;
 
@@ -12,7 +11,6 @@ use super::*;
 
 const FRAME_BYTES: u32 = 10;
 
-/// An action that is done to runs.
 #[derive(Clone, Debug)]
 enum Action {
     Append { gap: u64, count: u16 },
@@ -45,7 +43,7 @@ fn action() -> impl Strategy<Value = Action> {
     ]
 }
 
-/// Runs, and for each place the number of the record that should be there.
+/// Runs, and the expected record number of each place.
 #[derive(Debug, Default)]
 struct Both {
     runs: Runs<IndexRun>,
@@ -54,7 +52,7 @@ struct Both {
     next: u32,
 }
 
-/// The numbers of the records of a run. Their frames are equally long, so that joining keeps them.
+/// The record numbers of a run, with frames of equal length.
 fn numbers(run: IndexRun) -> impl Iterator<Item = u32> {
     let first = run.offset / FRAME_BYTES + u32::from(run.skip);
     first..first + u32::from(run.count)
@@ -98,7 +96,7 @@ impl Both {
     }
 
     fn insert(&mut self, first: u64, count: u16, is_apart: bool) {
-        // Often behind the last one, sometimes elsewhere.
+        // Mostly after the last one.
         self.next += u32::from(first.is_multiple_of(4));
         let (offset, bytes) = (self.next * FRAME_BYTES, u32::from(count) * FRAME_BYTES);
         let run = IndexRun { segment: 1, offset, bytes, skip: 0, count, frames: count };
@@ -121,8 +119,8 @@ impl Both {
         places.into_iter().map(|at| self.model.remove(&at).unwrap()).collect()
     }
 
-    /// The entries touched, each up to four times (looked for, unpacked, packed, replaced), and
-    /// some blocks at the sides.
+    /// Each touched entry counts up to four times (searched, unpacked, packed, replaced), plus some
+    /// blocks.
     fn check_cost(&self, before: u64, touched: usize) {
         let cost = self.visits.count() - before;
         assert!(cost <= (4 * touched + 16 * BLOCK_ENTRIES) as u64, "{cost} for {touched} entries");
@@ -151,7 +149,6 @@ impl Both {
     }
 }
 
-/// That entries come back as they were put in, from a block and from wherever in it one looks.
 fn check_block<T: Stretch + Debug + PartialEq>(entries: Vec<(u64, T)>) {
     let mut next = 1000;
     let placed: Vec<(u64, T)> = entries
@@ -233,7 +230,6 @@ proptest! {
     }
 }
 
-/// How many bytes blocks take of these entries, each.
 fn bytes_each<T: Stretch>(entries: impl Iterator<Item = (u64, T)>) -> f64 {
     let (mut runs, visits) = (Runs::default(), Visits::default());
     for (first, entry) in entries {
@@ -250,7 +246,7 @@ fn bytes_each<T: Stretch>(entries: impl Iterator<Item = (u64, T)>) -> f64 {
 
 #[test]
 fn a_run_of_one_record_takes_few_bytes() {
-    // The first of a block is told in full.
+    // The first entry of a block has no prediction.
     let full = 20.0 / BLOCK_ENTRIES as f64;
     let single = |n: u32, offset: u32| IndexRun {
         segment: 3,
@@ -289,6 +285,6 @@ fn a_look_further_on_passes_over_nothing_twice() {
     for n in 0..50 * BLOCK_ENTRIES as u64 {
         assert_eq!(runs.within(n, n + 1, &visits).count(), 1);
     }
-    // The one before it is passed over once, and the next one ends the look.
+    // One visit skips the previous entry, one ends the search.
     assert!(visits.count() - before <= 3 * 50 * BLOCK_ENTRIES as u64);
 }
