@@ -80,7 +80,7 @@ fn begins(words: &[String], pattern: &[&[&str]]) -> bool {
         && pattern.iter().zip(words).all(|(choices, word)| choices.contains(&word.as_str()))
 }
 
-fn words(text: &str) -> Vec<String> {
+pub(crate) fn words(text: &str) -> Vec<String> {
     let prose = text.split('`').step_by(2);
     let words = prose.flat_map(|part| part.split(|c: char| !c.is_alphabetic() && c != '\'' && c != '-'));
     words.filter(|word| word.chars().any(char::is_alphabetic)).map(str::to_lowercase).collect()

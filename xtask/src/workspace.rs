@@ -18,7 +18,7 @@ pub struct TextFile {
 }
 
 impl TextFile {
-    fn new(path: String, text: String) -> Self {
+    pub(crate) fn new(path: String, text: String) -> Self {
         let code = if path.ends_with(".rs") { source::blank(&text) } else { String::new() };
         Self { path, text, code }
     }

@@ -61,5 +61,6 @@ checks! {
     named_functions,
     invariants,
     prose,
+    first_screen,
     questions,
 }

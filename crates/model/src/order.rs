@@ -88,7 +88,7 @@ orders! {
     1 => ErwinBb {
         name: "erwin-bb",
         about: "an append is durable first, and its record passes through the sequencing replicas to shards that take turns",
-        wanted: "durable appends that return early, with small records and nothing to choose: records take turns on the shards",
+        wanted: "the same for small lines, without a choice of the shard",
         is_lazy: true,
         places_by_position: true,
         places_first: false,
@@ -108,7 +108,7 @@ orders! {
     2 => ErwinSt {
         name: "erwin-st",
         about: "an append is durable first, and its record goes straight to a shard that its client chooses",
-        wanted: "the fastest durable appends, and order when somebody reads (the usual case)",
+        wanted: "appends that return first and get their order in the background (the usual case)",
         is_lazy: true,
         places_by_position: false,
         places_first: false,
@@ -126,7 +126,7 @@ orders! {
     3 => Corfu {
         name: "corfu",
         about: "a record gets its position first, and then its client writes it to the position's shard, replica by replica",
-        wanted: "every position with its receipt, and few records at a time (a database's log)",
+        wanted: "appends that return with their position, few at a time (the log of a database)",
         is_lazy: false,
         places_by_position: true,
         places_first: true,
@@ -145,7 +145,7 @@ orders! {
     4 => Scalog {
         name: "scalog",
         about: "a record is durable on a shard that its client chooses, and then ordered with all others, once in each interval",
-        wanted: "every position with its receipt, and many records at a time",
+        wanted: "appends that return with their position, many at a time",
         is_lazy: false,
         places_by_position: false,
         places_first: false,
@@ -164,7 +164,7 @@ orders! {
     5 => Belfast {
         name: "belfast",
         about: "a record is durable on a shard that its client chooses, where its position is known at once, and ordered a little later",
-        wanted: "readers that compute on records before they are ordered, and confirm or undo later",
+        wanted: "readers that compute early on a predicted order, and undo a wrong one",
         is_lazy: false,
         places_by_position: false,
         places_first: false,

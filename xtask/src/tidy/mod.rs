@@ -2,6 +2,7 @@
 
 mod dependencies;
 mod documents;
+mod first_screen;
 mod impls;
 mod invariants;
 mod layers;
@@ -162,6 +163,11 @@ pub const CHECKS: &[Check] = &[
         name: "prose",
         about: "texts have no more phrases that hide an actor or an object than xtask/prose.txt allows",
         run: plain::check,
+    },
+    Check {
+        name: "first_screen",
+        about: "the README's first screen has at most 60 lines and needs no glossary",
+        run: first_screen::check,
     },
     Check {
         name: "questions",

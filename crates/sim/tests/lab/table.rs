@@ -32,9 +32,20 @@ fn the_page_of_protocols_says_what_each_ordering_is() {
 fn the_readme_says_for_whom_each_ordering_is() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
     let page = std::fs::read_to_string(path).expect("it is there");
-    for Properties { name, wanted, .. } in Order::ALL.map(Order::properties) {
-        let row = format!("| {wanted} | `{name}` ");
+    for order in Order::ALL {
+        let Properties { name, wanted, .. } = order.properties();
+        let costs = costs::measure(order, Durability::Memory);
+        let (returns, known) = (round_trips(costs.acknowledged), round_trips(costs.bound));
+        let row = format!("| {wanted} | `{name}` | {returns} | {known}");
         assert!(page.contains(&row), "README.md has no row that begins: {row}");
+    }
+}
+
+fn round_trips(spent: Spent) -> String {
+    match spent.delays() {
+        2 => "1 round trip".to_owned(),
+        delays if delays % 2 == 0 => format!("{} round trips", delays / 2),
+        delays => format!("{}.5 round trips", delays / 2),
     }
 }
 

@@ -55,14 +55,27 @@ wire_struct! { FileIdentity { cluster, node, sequence, first, salt, block } }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Entry {
-    Ordinary { key: RoleKey, bytes: Bytes },
+    Ordinary {
+        key: RoleKey,
+        bytes: Bytes,
+    },
     /// A piece of a role's snapshot, with its state at the checkpoint's start. Written before
     /// version 5.
-    SnapshotOfStart { start: u64, key: RoleKey, bytes: Bytes },
+    SnapshotOfStart {
+        start: u64,
+        key: RoleKey,
+        bytes: Bytes,
+    },
     /// The end of the checkpoint's snapshots.
-    End { start: u64 },
+    End {
+        start: u64,
+    },
     /// A piece of a role's snapshot, with its state at the snapshot's first piece.
-    Snapshot { start: u64, key: RoleKey, bytes: Bytes },
+    Snapshot {
+        start: u64,
+        key: RoleKey,
+        bytes: Bytes,
+    },
 }
 
 const TAG_ORDINARY: u8 = 1;

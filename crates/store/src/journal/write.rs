@@ -23,11 +23,19 @@ pub struct JournalWrite {
 /// Performed in order.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
-    Delete { name: String },
+    Delete {
+        name: String,
+    },
     /// Creates a file of zeros.
     Prewrite(Preparation),
-    Write { name: String, offset: u64, chunks: Vec<Bytes> },
-    Sync { name: String },
+    Write {
+        name: String,
+        offset: u64,
+        chunks: Vec<Bytes>,
+    },
+    Sync {
+        name: String,
+    },
 }
 
 /// Why a batch is not durable.

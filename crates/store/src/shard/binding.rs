@@ -12,28 +12,69 @@ use super::segment::Written;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Binding {
     /// `count` positions from `first` on have, in `view`, the records in these bytes.
-    Bind { view: ViewNumber, first: Position, count: u16, segment: u32, offset: u32, bytes: u32 },
+    Bind {
+        view: ViewNumber,
+        first: Position,
+        count: u16,
+        segment: u32,
+        offset: u32,
+        bytes: u32,
+    },
     /// Positions below are final.
     Stable(Position),
     Remember(HardState),
-    RememberMissing { memory: HardState, missing: Option<MissingRange> },
+    RememberMissing {
+        memory: HardState,
+        missing: Option<MissingRange>,
+    },
     /// `count` ids from `first` on are held, with their records in these bytes.
-    Put { session: SessionId, first: u64, count: u16, segment: u32, offset: u32, bytes: u32 },
+    Put {
+        session: SessionId,
+        first: u64,
+        count: u16,
+        segment: u32,
+        offset: u32,
+        bytes: u32,
+    },
     /// The owners of the positions from `first` on, and the bytes of this shard's records.
-    Order { view: ViewNumber, first: Position, parts: Vec<OrderPart> },
+    Order {
+        view: ViewNumber,
+        first: Position,
+        parts: Vec<OrderPart>,
+    },
     /// The ids at the positions from `first` on.
-    Ids { view: ViewNumber, first: Position, ids: IdRun, is_void: bool },
+    Ids {
+        view: ViewNumber,
+        first: Position,
+        ids: IdRun,
+        is_void: bool,
+    },
     /// The owners of the positions from `first` on.
-    Map { view: ViewNumber, first: Position, owned: Vec<Owned> },
+    Map {
+        view: ViewNumber,
+        first: Position,
+        owned: Vec<Owned>,
+    },
     /// Ids without positions, no longer held. In logs of earlier builds some may have positions:
     /// those stay.
     Discard(IdRun),
     /// The positions from `first` on share the records of a run with another view.
-    Refer { view: ViewNumber, first: Position, run: IndexRun },
+    Refer {
+        view: ViewNumber,
+        first: Position,
+        run: IndexRun,
+    },
     /// Ids from `first` on are held. Repeats an entry of a log being packed.
-    Held { session: SessionId, first: u64, run: IndexRun },
+    Held {
+        session: SessionId,
+        first: u64,
+        run: IndexRun,
+    },
     /// When positions were reached: all known times (`whole`), or additions.
-    Times { times: TimeIndex, whole: bool },
+    Times {
+        times: TimeIndex,
+        whole: bool,
+    },
 }
 
 wire_enum! {

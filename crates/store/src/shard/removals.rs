@@ -28,8 +28,12 @@ pub(super) struct Removals {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum UnderWay {
-    Segments { to: u32 },
-    Logs { count: usize },
+    Segments {
+        to: u32,
+    },
+    Logs {
+        count: usize,
+    },
     /// Syncs the reasons of later deletions.
     Sync(Synced),
 }

@@ -40,7 +40,7 @@ pub(crate) async fn run(arguments: DemoArguments) -> Outcome {
     }
     let data = tempfile::tempdir()?;
     let mut cluster = Cluster::start(data.path(), "127.0.0.1:0")?;
-    note(format_args!("a throw-away cluster of 3 nodes serves on {}", cluster.address));
+    note(format_args!("3 nodes with their data in a temporary directory serve on {}", cluster.address));
     let client = connect(&cluster.address).await?;
     client.create("demo", LogConfig::default()).await?;
 
@@ -62,10 +62,7 @@ pub(crate) async fn run(arguments: DemoArguments) -> Outcome {
     wait_for_half(&acknowledged, lines.len() as u64).await?;
     let killed = Instant::now();
     cluster.kill_and_restart(data.path())?;
-    note(format_args!(
-        "killed all nodes with -9 in the middle and started them again, within {:.0?}",
-        killed.elapsed()
-    ));
+    note(format_args!("killed all nodes with -9 and started them again in {:.0?}", killed.elapsed()));
 
     let mut appended: Vec<Appended> = vec![];
     for writer in writers {
@@ -209,7 +206,7 @@ fn verify(lines: &[Bytes], appended: &[Appended], delivered: &[Delivered]) -> Ou
 
 fn verify_real_time(mut order: Vec<(&Appended, usize)>) -> Outcome {
     order.sort_by_key(|(_, position)| *position);
-    // From the last position down: nothing above may have been acknowledged before this one began.
+    // From the last position to the first: no append above was acknowledged before this one began.
     let mut earliest: Option<Instant> = None;
     for (append, position) in order.into_iter().rev() {
         if earliest.is_some_and(|acknowledged| acknowledged < append.began) {
@@ -238,13 +235,13 @@ fn report(appended: &[Appended], delivered: &[Delivered], append_time: Duration)
         format!("p50 {:.2} ms, p99 {:.2} ms, max {:.2} ms", ms(0.5), ms(0.99), ms(1.0))
     };
     let rate = appended.len() as f64 / append_time.as_secs_f64();
+    let count = appended.len();
+    print_line(format_args!("appended  {count} lines, {rate:.0}/s, each on the disks of 3 nodes"));
+    print_line(format_args!("returned  after {}, the kill included", line(&latency)));
+    print_line(format_args!("readable  after another {}", line(&lag)));
     print_line(format_args!(
-        "records        {} from {CLIENTS} clients, {rate:.0}/s, on disk on 3 nodes",
-        appended.len()
+        "verified  every line is there once, byte for byte, in one order for all clients"
     ));
-    print_line(format_args!("append latency {} (the kill included)", line(&latency)));
-    print_line(format_args!("stable lag     {} (acknowledged to read)", line(&lag)));
-    print_line("verified       every record is there once, byte for byte, in one order that keeps real time");
 }
 
 /// The cluster, in a process of its own, so that it can be killed.
