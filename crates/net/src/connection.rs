@@ -1,5 +1,4 @@
-//! A connection after its handshake: a [`Sender`] that never waits and a [`Receiver`] that returns
-//! all that one read brought.
+//! A connection after its handshake: a [`Sender`] that never waits, and a [`Receiver`].
 
 use std::io;
 use std::pin::{Pin, pin};
@@ -20,8 +19,8 @@ use crate::limits::ConnectionOptions;
 use crate::queue::{Queue, Stage};
 use crate::writer;
 
-/// Why a connection ends or ended: the first cause. All but [`CloseReason::Local`] and
-/// [`CloseReason::Remote`] may have lost what was on its way, in both directions.
+/// Why a connection ended: the first cause. Except with [`CloseReason::Local`] and
+/// [`CloseReason::Remote`], bytes in flight may be lost in both directions.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CloseReason {
     /// This side closed it.
@@ -30,19 +29,19 @@ pub enum CloseReason {
     /// The peer closed its sending side.
     #[error("the peer closed the connection")]
     Remote,
-    /// The peer said why it closes.
+    /// The peer gave a reason.
     #[error(transparent)]
     Refused(Refusal),
-    /// The peer sent what is not a frame, or the connection broke within one.
+    /// The peer sent a malformed frame, or the connection broke within one.
     #[error(transparent)]
     Frame(FrameError),
-    /// The peer sent a frame that belongs into a handshake.
+    /// The peer sent a frame of the handshake.
     #[error("the peer sent a {0:?} frame after the handshake")]
     Unexpected(FrameKind),
-    /// The peer said nothing, not even to a ping, for this long.
+    /// The peer was silent for this long, even after a ping.
     #[error("the peer was silent for {0:?}; it hangs, or the network lost it")]
     Silent(Duration),
-    /// The connection was closing and the peer did not take what was queued for this long.
+    /// The peer did not take a closing connection's last bytes within this time.
     #[error("the peer did not take the last bytes within {0:?}")]
     Stalled(Duration),
     /// The operating system reports a failure.
@@ -56,23 +55,23 @@ impl CloseReason {
     }
 }
 
-/// Why something was not sent. None of it was.
+/// Why nothing was sent.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum SendError {
-    /// The queue is full: the peer takes less than it is sent. Later, or not at all.
+    /// The queue is full: the peer reads too slowly.
     #[error("{queued_bytes} bytes wait for the peer, the bound is {bound_bytes}; send later")]
     Overloaded {
-        /// The number of bytes that are queued.
+        /// Queued bytes.
         queued_bytes: usize,
-        /// How much may be.
+        /// Their limit.
         bound_bytes: usize,
     },
-    /// The connection takes nothing any more.
+    /// The connection is closed.
     #[error("the connection is closed: {0}")]
     Closed(CloseReason),
 }
 
-/// An open connection. Its halves are independent and may live in different tasks.
+/// An open connection.
 #[derive(Debug)]
 pub struct Connection {
     /// The sending half.
@@ -103,8 +102,7 @@ impl Connection {
     }
 }
 
-/// A connection after its handshake that no runtime drives yet: whoever takes it decides which one
-/// does.
+/// A connection after its handshake that no runtime drives yet.
 #[derive(Debug)]
 pub struct Detached {
     stream: std::net::TcpStream,
@@ -123,7 +121,7 @@ impl Detached {
         Ok(Self { stream: stream.into_std()?, intake, options, keep })
     }
 
-    /// Lets the current runtime drive it.
+    /// Attaches it to the current runtime.
     ///
     /// # Errors
     /// If the runtime cannot watch one more socket.
@@ -133,8 +131,8 @@ impl Detached {
     }
 }
 
-/// The sending half. Clones share one connection; it closes when the last one is dropped, after
-/// what is queued was written.
+/// The sending half. Clones share one connection. It closes when the last clone is dropped, after
+/// its queue is written.
 #[derive(Clone, Debug)]
 pub struct Sender {
     guard: Arc<SenderGuard>,
@@ -152,8 +150,7 @@ impl Drop for SenderGuard {
 }
 
 impl Sender {
-    /// Queues the chunks of one or more whole frames. Never waits. Frames of one connection arrive
-    /// in the order of these calls; that they were queued does not mean that they will arrive.
+    /// Queues chunks of whole frames, in order; never waits. Queued frames may still be lost.
     ///
     /// # Errors
     /// If the queue is full or the connection closed. Then nothing was queued.
@@ -161,35 +158,33 @@ impl Sender {
         self.guard.queue.push(chunks)
     }
 
-    /// How many bytes were sent and not yet taken by the operating system.
+    /// Bytes that the operating system has not taken yet.
     #[must_use]
     pub fn queued_bytes(&self) -> usize {
         self.guard.queue.queued_bytes()
     }
 
-    /// Asks the peer for a sign of life. Its answer is no message; see [`Self::heard_at`].
     pub(crate) fn ping(&self) {
         self.guard.queue.ping();
     }
 
-    /// When something arrived last; if nothing did, when the connection was made.
     pub(crate) fn heard_at(&self) -> std::time::Instant {
         self.guard.queue.heard_at()
     }
 
-    /// Closes the sending side for all clones; what is queued is still written. The receiver goes
-    /// on until the peer closes, too.
+    /// Closes the sending side for all clones, after the queue is written. The receiver continues
+    /// until the peer closes.
     pub fn close(&self) {
         self.guard.queue.close(CloseReason::Local, Vec::new());
     }
 
-    /// Closes the sending side for all clones, and drops what is queued.
+    /// Closes the sending side for all clones and drops the queue.
     pub fn abandon(&self) {
         self.guard.queue.end(CloseReason::Local);
     }
 
-    /// Closes as [`Self::close`] does, and waits until what is queued has left this process, which
-    /// takes [`ConnectionOptions::flush_for`] at most. Call it before the process exits.
+    /// Closes as [`Self::close`], and waits until the queue is written, at most
+    /// [`ConnectionOptions::flush_for`]. Call it before the process exits.
     ///
     /// # Errors
     /// If the connection broke before that.
@@ -202,38 +197,38 @@ impl Sender {
         }
     }
 
-    /// Closes as [`Self::close`] does, and tells the peer why.
+    /// Closes as [`Self::close`], after a frame with the reason.
     pub fn refuse(&self, refusal: &Refusal) {
         self.guard.queue.close(CloseReason::Local, refusal_chunks(refusal));
     }
 
-    /// Why the connection ends or ended; `None` while it is whole. [`CloseReason::Remote`] says
-    /// that the peer sends no more; it may still listen, and sending still works.
+    /// Why the connection ended; `None` while it is whole. After [`CloseReason::Remote`] sending
+    /// still works: the peer sends no more, but may read.
     #[must_use]
     pub fn close_reason(&self) -> Option<CloseReason> {
         self.guard.queue.reason()
     }
 
-    /// Waits for [`Self::close_reason`]. The peer's doings are noticed by [`Receiver::receive`], so
-    /// this needs somebody to call that.
+    /// Waits for [`Self::close_reason`]. Only [`Receiver::receive`] notices actions of the peer:
+    /// call it meanwhile.
     pub async fn closed(&self) -> CloseReason {
         self.guard.queue.closed().await
     }
 }
 
 fn refusal_chunks(refusal: &Refusal) -> Vec<Bytes> {
-    // A text that does not fit into a frame is not worth an error on the way out.
+    // A text too long for a frame is dropped.
     refusal.chunks().unwrap_or_default()
 }
 
-/// The receiving half. Dropping it closes the connection, after what is queued was written.
+/// The receiving half. Dropping it closes the connection, after the queue is written.
 #[derive(Debug)]
 pub struct Receiver {
     queue: Arc<Queue>,
     socket: OwnedReadHalf,
     intake: Intake,
     timeout: IdleTimeout,
-    /// The result that every further call returns.
+    /// Result of every further call.
     end: Option<Result<(), CloseReason>>,
 }
 
@@ -245,13 +240,12 @@ impl Drop for Receiver {
 }
 
 impl Receiver {
-    /// Waits for messages and returns all that one read brought, at least one; `None` when the peer
-    /// has closed its side. Pings are answered here, so a peer whose owner does not call this looks
-    /// silent. Cancel safe.
+    /// Waits for messages and returns those of one read, at least one. `None` once the peer has
+    /// closed its side. Pings are answered here: without calls this side seems silent. Cancel safe.
     ///
     /// # Errors
-    /// If the connection broke, or the peer did what it must not. Messages before that were
-    /// returned. The error comes again at every further call.
+    /// If the connection broke or the peer violated the protocol, after all earlier messages.
+    /// Further calls return the error again.
     pub async fn receive(&mut self) -> Result<Option<Vec<Frame>>, CloseReason> {
         loop {
             let frames = self.complete_frames();
@@ -275,7 +269,7 @@ impl Receiver {
         }
     }
 
-    /// Why the connection ends or ended; `None` while it is whole.
+    /// Why the connection ended; `None` while it is whole.
     #[must_use]
     pub fn close_reason(&self) -> Option<CloseReason> {
         self.queue.reason()
@@ -310,14 +304,13 @@ impl Receiver {
         }
     }
 
-    /// Ends the connection because of what the peer sent, and tells it so.
+    /// Sends the reason, then ends the connection.
     fn complain(&mut self, reason: CloseReason) {
         let refusal = Refusal::new(RefusalCode::Malformed, reason.to_string());
         self.queue.close(reason.clone(), refusal_chunks(&refusal));
         self.stop(Err(reason));
     }
 
-    /// The peer sends no more.
     fn finish(&mut self) {
         match self.intake.finish() {
             Ok(()) => {
@@ -346,14 +339,13 @@ impl Receiver {
     }
 }
 
-/// Knows how long the peer has been silent. One timer per connection, which is not moved
-/// by every message: it looks back when it fires.
+/// Messages do not reset the timer: it compares times when it fires.
 #[derive(Debug)]
 struct IdleTimeout {
     ping_after: Duration,
     answer_within: Duration,
     heard: Instant,
-    /// Whether a ping was sent and nothing heard since.
+    /// Whether a ping was sent and nothing arrived since.
     pinged: bool,
     alarm: Option<Pin<Box<Sleep>>>,
 }
@@ -383,7 +375,7 @@ impl IdleTimeout {
         self.alarm.get_or_insert_with(|| Box::pin(sleep_until(first))).as_mut().await;
     }
 
-    /// Pings a peer that was silent for long; gives up one that does not answer.
+    /// Pings a silent peer. Fails if the last ping had no answer.
     fn next(&mut self, queue: &Queue) -> Result<(), CloseReason> {
         if self.pinged {
             return Err(CloseReason::Silent(self.ping_after + self.answer_within));
@@ -401,41 +393,41 @@ impl IdleTimeout {
     }
 }
 
-/// Why there is no connection to a node.
+/// Why a connection failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// Nothing answers at the address.
     #[error("cannot reach {address}: {source}; check the address, and that the node is running")]
     Unreachable {
-        /// Where.
+        /// The address.
         address: String,
-        /// The operating system's error.
+        /// The cause.
         source: io::Error,
     },
-    /// Something answers, but not as it should.
+    /// The handshake failed.
     #[error("no connection to {address}: {source}")]
     Handshake {
-        /// Where.
+        /// The address.
         address: String,
-        /// The handshake's error.
+        /// The cause.
         source: HandshakeError,
     },
 }
 
-/// The outcome of connecting to a node.
+/// A connection to a node.
 #[derive(Debug)]
 pub struct Connected {
     /// The node's Welcome.
     pub welcome: Welcome,
-    /// The connection to it.
+    /// The connection.
     pub connection: Connection,
 }
 
-/// Connects to the node at `address` (`host:port`), once. Reaching it may take
-/// [`ConnectionOptions::handshake_for`], and the handshake as long again.
+/// Connects to the node at `address` (`host:port`), once. The connection and the handshake may each
+/// take [`ConnectionOptions::handshake_for`].
 ///
 /// # Errors
-/// If the node cannot be reached or does not let us in.
+/// If the node cannot be reached, or refuses.
 pub async fn connect(
     address: &str,
     hello: &Hello,

@@ -1,9 +1,7 @@
-//! A longer way, for benchmarks: what is sent arrives later, as between machines that are further
-//! apart.
+//! Delays sent frames, for benchmarks with distant machines.
 //!
-//! Each frame travels by itself: a second one that was sent right behind the first arrives right
-//! behind it, so a delay takes no bandwidth. Frames of one connection keep their order. Greetings
-//! are not delayed.
+//! Frames travel independently, so a delay takes no bandwidth. Frames of one connection keep their
+//! order. Handshakes are not delayed.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,15 +11,13 @@ use std::time::{Duration, Instant};
 
 use crate::timer::Timer;
 
-/// How much later arrives what is sent. Each end of a connection delays what it sends itself.
-/// Clones share one thread.
+/// Delays the frames that one end sends. Clones share one thread.
 #[derive(Clone, Debug)]
 pub struct DelayLine {
     one_way: Length,
     timer: Timer,
 }
 
-/// The length of a way in nanoseconds, which may change at any time.
 #[derive(Clone, Debug)]
 struct Length(Arc<AtomicU64>);
 
@@ -40,39 +36,36 @@ fn nanos(one_way: Duration) -> u64 {
 }
 
 impl DelayLine {
-    /// A way of this length.
+    /// Starts a delay line.
     ///
     /// # Errors
-    /// If the operating system refuses the thread that keeps the time.
+    /// If the operating system provides no thread.
     pub fn start(one_way: Duration) -> io::Result<Self> {
         Ok(Self { one_way: Length::new(one_way), timer: Timer::start()? })
     }
 
-    /// From now on the way has this length. What was sent before arrives as it would have, and what
-    /// is sent behind it on the same connection no sooner.
+    /// Changes the delay of later frames, which do not overtake earlier ones of their connection.
     pub fn set(&self, one_way: Duration) {
         self.one_way.0.store(nanos(one_way), Ordering::Relaxed);
     }
 
-    /// When something arrives that is sent at this instant.
+    /// Arrival of a frame sent at `sent`.
     #[must_use]
     pub fn arrival(&self, sent: Instant) -> Instant {
         sent + self.one_way.get()
     }
 
-    /// Nothing is on the way yet.
     pub(crate) fn way<T>(&self) -> Way<T> {
         Way { one_way: self.one_way.clone(), travelling: VecDeque::new() }
     }
 
-    /// The timer that tells when something arrives.
+    /// The timer for arrivals.
     #[must_use]
     pub fn timer(&self) -> &Timer {
         &self.timer
     }
 }
 
-/// The items that were sent in one direction and have not arrived yet, in order.
 #[derive(Debug)]
 pub(crate) struct Way<T> {
     one_way: Length,
@@ -80,17 +73,14 @@ pub(crate) struct Way<T> {
 }
 
 impl<T> Way<T> {
-    /// Sends something.
     pub(crate) fn send(&mut self, now: Instant, sent: T) {
         self.travelling.push_back((now + self.one_way.get(), sent));
     }
 
-    /// When the next one arrives.
     pub(crate) fn next_at(&self) -> Option<Instant> {
         self.travelling.front().map(|(at, _)| *at)
     }
 
-    /// The next one, if it has arrived.
     pub(crate) fn arrived(&mut self, now: Instant) -> Option<T> {
         if self.next_at()? > now {
             return None;
@@ -98,7 +88,6 @@ impl<T> Way<T> {
         self.travelling.pop_front().map(|(_, sent)| sent)
     }
 
-    /// Loses everything that is on the way.
     pub(crate) fn lose(&mut self) -> impl Iterator<Item = T> + use<T> {
         std::mem::take(&mut self.travelling).into_iter().map(|(_, sent)| sent)
     }

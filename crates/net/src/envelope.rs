@@ -1,4 +1,4 @@
-//! A message on its way: about which log, from whom, to whom, and what it says.
+//! A message with its log, sender and receiver.
 
 use bytes::Bytes;
 use seriatim_model::wire::{Decoder, Wire, WireError, decode_one};
@@ -6,24 +6,24 @@ use seriatim_model::{Endpoint, LogId};
 
 use crate::frame::{Frame, FrameKind, FrameTooLarge, frame_chunks};
 
-/// A message whose contents were not looked at yet: its log decides how they are read.
+/// A message with an encoded body, whose type depends on its log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Envelope {
-    /// Which log it is about. Travels in the frame's header.
+    /// Its log, from the frame's header.
     pub log: LogId,
-    /// The machine that sent it.
+    /// The sender.
     pub from: Endpoint,
-    /// The machine that it is for.
+    /// The receiver.
     pub to: Endpoint,
     /// The encoded message.
     pub body: Bytes,
 }
 
 impl Envelope {
-    /// Reads the addresses of a frame that a [`crate::Receiver`] returned.
+    /// Decodes the addresses of a frame.
     ///
     /// # Errors
-    /// If they are not addresses. The connection can go on: the next frame is not affected.
+    /// If they are malformed. Later frames are not affected.
     pub fn open(frame: Frame) -> Result<Self, WireError> {
         let mut input = Decoder::new(frame.body);
         let from = Endpoint::decode(&mut input)?;
@@ -32,17 +32,17 @@ impl Envelope {
         Ok(Self { log: frame.log, from, to, body })
     }
 
-    /// Reads what it says.
+    /// Decodes the body.
     ///
     /// # Errors
-    /// If the contents are not exactly one `T`. The connection can go on.
+    /// If it is not exactly one `T`. Later frames are not affected.
     pub fn message<T: Wire>(self) -> Result<T, WireError> {
         decode_one(self.body)
     }
 }
 
-/// The chunks of a frame that carries `message`, encoded once and with long payloads by reference.
-/// Frames for the same connection may be appended to each other and sent in one call.
+/// Encodes a frame; long payloads stay by reference. Frames for one connection may be sent in one
+/// call.
 ///
 /// # Errors
 /// If the message does not fit into a frame.
@@ -59,11 +59,10 @@ pub fn message_frame<T: Wire>(
     })
 }
 
-/// Reads a frame whose message is known to be a `T`: the log, the sender, the receiver, the
-/// message.
+/// Decodes a frame whose message is a `T`: log, sender, receiver, message.
 ///
 /// # Errors
-/// If the frame does not hold exactly that.
+/// If the frame is malformed.
 pub fn open_message<T: Wire>(frame: Frame) -> Result<(LogId, Endpoint, Endpoint, T), WireError> {
     let envelope = Envelope::open(frame)?;
     Ok((envelope.log, envelope.from, envelope.to, envelope.message()?))

@@ -1,4 +1,4 @@
-//! The unit that travels: a header of fixed size and a body.
+//! A frame: a header of fixed size and a body.
 //!
 //! ```text
 //!  0      4        6      8     9    17      21      25
@@ -7,9 +7,8 @@
 //!  └──────┴────────┴──────┴─────┴────┴───────┴───────┴──────┘
 //! ```
 //!
-//! The checksum covers the header before it and the body. The low byte of the flags is critical: a
-//! frame with one that we do not know is refused. The high byte may be ignored, and is. Pure: bytes
-//! in, frames out.
+//! The checksum covers the header before it, and the body. Flags of the low byte are critical: a
+//! frame with an unknown one is refused. Flags of the high byte are ignored.
 
 use bytes::{Buf, Bytes, BytesMut};
 use seriatim_model::LogId;
@@ -21,36 +20,35 @@ use crate::limits::{BUSY_READ_BYTES, MAX_HELLO_BYTES};
 /// The first four bytes of every frame.
 pub const MAGIC: [u8; 4] = *b"SRTM";
 
-/// The version of the header's layout. What messages mean is negotiated apart, in the handshake.
+/// Version of the header's layout. The handshake negotiates the version of messages.
 pub const FRAME_VERSION: u16 = 1;
 
-/// The length of the header in bytes.
+/// Length of the header in bytes.
 pub const HEADER_BYTES: usize = 25;
 
-/// Where the checksum is: after all that it covers of the header.
 const CHECKSUM_AT: usize = 21;
 
-/// The flags that must be understood.
+/// Flags that a receiver must understand.
 const CRITICAL_FLAGS: u16 = 0x00ff;
 
-/// The critical flags that are understood: none has been needed yet.
+/// Known critical flags: none yet.
 const KNOWN_FLAGS: u16 = 0;
 
-/// The purpose of a frame. The numbers are part of the format.
+/// Purpose of a frame. The numbers are part of the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum FrameKind {
-    /// The first frame of the side that connected: a [`crate::Hello`].
+    /// First frame of the connecting side: a [`crate::Hello`].
     Hello = 1,
-    /// The answer of the side that accepted: a [`crate::Welcome`].
+    /// Answer of the accepting side: a [`crate::Welcome`].
     Welcome = 2,
-    /// The last frame before its sender closes the connection: a [`crate::Refusal`].
+    /// Last frame before its sender closes: a [`crate::Refusal`].
     Refusal = 3,
     /// An [`crate::Envelope`].
     Message = 4,
-    /// Asks for a Pong. The body is empty.
+    /// Asks for a Pong. Empty.
     Ping = 5,
-    /// Answers a Ping. The body is empty.
+    /// Answers a Ping. Empty.
     Pong = 6,
 }
 
@@ -62,62 +60,61 @@ impl FrameKind {
     }
 }
 
-/// One frame as it arrived.
+/// A received frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
     /// Its purpose.
     pub kind: FrameKind,
-    /// Which log it is about; 0 if none.
+    /// Its log; 0 if none.
     pub log: LogId,
-    /// Its contents: a slice of what was read, not a copy.
+    /// Its contents: a slice of the read buffer.
     pub body: Bytes,
 }
 
-/// Why bytes are not a frame. None of them can be skipped: where the next frame starts is unknown,
-/// so the connection ends.
+/// Why bytes are not a frame. The connection ends: the next frame's start is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// The bytes do not start like a frame.
+    /// They do not begin like a frame.
     #[error("the peer does not speak the Seriatim protocol; check the address and the port")]
     BadMagic,
-    /// The header is of another version.
+    /// The header has another version.
     #[error("the peer sends frames of version {found}, known is {FRAME_VERSION}; upgrade the older side")]
     UnsupportedVersion {
-        /// The version in the header.
+        /// Its version.
         found: u16,
     },
-    /// A flag that must be understood is not.
+    /// A critical flag is unknown.
     #[error("the frame has unknown critical flags {flags:#06x}; upgrade this side")]
     UnknownCriticalFlag {
-        /// The flags that are not known.
+        /// The unknown flags.
         flags: u16,
     },
-    /// The kind is not known.
+    /// The kind is unknown.
     #[error("the frame is of unknown kind {kind}; upgrade this side")]
     UnknownKind {
-        /// The kind's number.
+        /// Its number.
         kind: u8,
     },
-    /// The body is longer than allowed. Known from the header alone; nothing was allocated for it.
+    /// The header announces too long a body. Nothing was allocated for it.
     #[error("the frame announces {bytes} bytes, the limit is {limit}")]
     Oversized {
-        /// The length in the header.
+        /// The announced length.
         bytes: usize,
-        /// The longest that would have been taken.
+        /// The limit.
         limit: usize,
     },
-    /// The frame was damaged on its way.
+    /// The frame is damaged.
     #[error("the frame's checksum is {found:08x}, but its contents give {computed:08x}")]
     ChecksumMismatch {
         /// The checksum in the header.
         found: u32,
-        /// The checksum of what arrived.
+        /// The checksum of the received bytes.
         computed: u32,
     },
     /// The connection ended within a frame.
     #[error("the connection ended within a frame, after {bytes} bytes of it")]
     Truncated {
-        /// How much of the frame had arrived.
+        /// Received bytes of the frame.
         bytes: usize,
     },
 }
@@ -126,11 +123,11 @@ pub enum FrameError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the message takes {bytes} bytes, but a frame holds at most {MAX_FRAME_BYTES}; send it in parts")]
 pub struct FrameTooLarge {
-    /// How many bytes the body would have had.
+    /// Length of the body.
     pub bytes: usize,
 }
 
-/// The chunks of a frame with the body that `write` encodes. Long payloads stay where they are.
+/// Encodes a frame with the body that `write` encodes. Long payloads stay by reference.
 ///
 /// # Errors
 /// If the body is longer than [`MAX_FRAME_BYTES`].
@@ -162,8 +159,7 @@ pub fn frame_chunks(
     Ok(chunks)
 }
 
-/// Fills the room left at the front of the first chunk: in place, unless that shares its memory
-/// with a later chunk.
+/// Copies the chunk if a later one shares its memory.
 fn put_header(first: &mut Bytes, header: &[u8; HEADER_BYTES]) {
     let mut own = std::mem::take(first).try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
     own[..HEADER_BYTES].copy_from_slice(header);
@@ -174,9 +170,9 @@ fn checksum(header: &[u8], body: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&header[..CHECKSUM_AT]), body)
 }
 
-/// Turns bytes, in whatever pieces they arrive, into frames.
+/// Decodes frames from bytes in pieces of any size.
 ///
-/// An error is final: it comes again at every further call.
+/// An error is final: every further call returns it.
 #[derive(Debug)]
 pub struct FrameDecoder {
     buffer: BytesMut,
@@ -190,39 +186,37 @@ impl Default for FrameDecoder {
 }
 
 impl FrameDecoder {
-    /// One that takes bodies of up to [`MAX_FRAME_BYTES`]. It holds no memory until it is fed.
+    /// A decoder of bodies up to [`MAX_FRAME_BYTES`]. It holds no memory until it is fed.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// One that takes only what a handshake needs, until [`Self::admit`].
+    /// A decoder of handshake frames only, until [`Self::admit`].
     #[must_use]
     pub fn for_stranger() -> Self {
         Self { buffer: BytesMut::new(), limit: MAX_HELLO_BYTES }
     }
 
-    /// From now on takes bodies of up to [`MAX_FRAME_BYTES`].
+    /// Raises the limit to [`MAX_FRAME_BYTES`].
     pub fn admit(&mut self) {
         self.limit = MAX_FRAME_BYTES;
     }
 
-    /// Adds bytes that arrived, by copying.
+    /// Copies received bytes.
     pub fn feed(&mut self, bytes: &[u8]) {
         if self.buffer.is_empty() {
-            // A buffer of just this size, so that a frame which is kept for long keeps nothing
-            // else.
+            // An exact buffer: a frame kept for long holds no other memory.
             self.buffer = BytesMut::from(bytes);
         } else {
             self.buffer.extend_from_slice(bytes);
         }
     }
 
-    /// Takes the next frame, if all of it is there.
+    /// Returns the next frame, if it is complete.
     ///
     /// # Errors
-    /// If the bytes are not a frame. What cannot become one is refused as soon as that is certain,
-    /// often before the whole header is there.
+    /// If the bytes are not a frame, as soon as that is certain.
     pub fn next_frame(&mut self) -> Result<Option<Frame>, FrameError> {
         let Some(header) = self.header()? else { return Ok(None) };
         let Some(rest) = self.buffer.get(HEADER_BYTES..HEADER_BYTES + header.body_bytes) else {
@@ -240,10 +234,10 @@ impl FrameDecoder {
         Ok(Some(Frame { kind: header.kind, log: header.log, body }))
     }
 
-    /// Says that no more bytes will come.
+    /// Ends the input.
     ///
     /// # Errors
-    /// If they end within a frame.
+    /// If it ends within a frame.
     pub fn finish(&self) -> Result<(), FrameError> {
         match self.buffer.len() {
             0 => Ok(()),
@@ -251,13 +245,13 @@ impl FrameDecoder {
         }
     }
 
-    /// Whether it holds no bytes of a frame that has begun.
+    /// Whether no frame has begun.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.buffer.is_empty()
     }
 
-    /// How many bytes the frame that has begun still lacks, as far as known. 0 if none has begun.
+    /// Missing bytes of the current frame; 0 if its header is not complete.
     #[must_use]
     pub fn missing_bytes(&self) -> usize {
         match self.header() {
@@ -266,8 +260,8 @@ impl FrameDecoder {
         }
     }
 
-    /// The buffer with room for one large read. A long frame gets its room as it arrives, not as it
-    /// announces itself: a header alone commits us to little.
+    /// With room for one large read. Grows with received bytes, not with the announced length: a
+    /// header alone allocates little.
     pub(crate) fn room(&mut self) -> &mut BytesMut {
         let room = self.missing_bytes().min(self.buffer.len()).max(BUSY_READ_BYTES);
         if self.buffer.capacity() - self.buffer.len() < BUSY_READ_BYTES / 4 {
@@ -276,7 +270,7 @@ impl FrameDecoder {
         &mut self.buffer
     }
 
-    /// Gives back memory beyond what the frame that has begun takes.
+    /// Frees memory beyond the current frame.
     pub(crate) fn shrink(&mut self) {
         self.buffer = BytesMut::from(&self.buffer[..]);
     }

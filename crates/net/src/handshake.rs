@@ -1,5 +1,4 @@
-//! Greeting a peer, from both sides. Every step ends by itself: with an answer, an error, or the
-//! deadline.
+//! The handshake, from both sides. Every step ends with an answer, an error or the deadline.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -20,22 +19,22 @@ use crate::intake::Intake;
 use crate::limits::{ConnectionOptions, LINGER_FOR};
 use crate::queue::Together;
 
-/// Why there is no connection. Nothing was sent or delivered on it.
+/// Why a handshake failed. No message was sent.
 #[derive(Debug, thiserror::Error)]
 pub enum HandshakeError {
-    /// The peer did not finish its part in time.
+    /// The peer missed the deadline.
     #[error("the peer did not answer within {0:?}; is it a Seriatim node, and is it healthy?")]
     TimedOut(Duration),
-    /// The peer closed the connection before its part was done.
+    /// The peer closed the connection before the end.
     #[error("the peer closed the connection without a word; is it a Seriatim node?")]
     Closed,
-    /// The peer sent something that is not a frame.
+    /// The peer sent a malformed frame.
     #[error(transparent)]
     Frame(#[from] FrameError),
-    /// The frame is not the one that belongs here.
+    /// The frame is not expected here.
     #[error("the peer sent a {0:?} frame during the handshake; upgrade the older side")]
     Unexpected(FrameKind),
-    /// The frame's contents could not be read.
+    /// The frame's contents are malformed.
     #[error("the peer's greeting could not be read ({0}); upgrade the older side")]
     Malformed(#[from] WireError),
     /// The peer refused.
@@ -44,20 +43,20 @@ pub enum HandshakeError {
     /// The two ends belong to different clusters.
     #[error("{}", wrong_cluster(*.ours, *.theirs))]
     WrongCluster {
-        /// The cluster of this side.
+        /// This side's cluster.
         ours: ClusterId,
-        /// The cluster that the peer named; a node that names none is refused, too.
+        /// The peer's cluster. A node that names none is refused, too.
         theirs: Option<ClusterId>,
     },
-    /// There is no version that both speak.
+    /// No common version.
     #[error("the peer speaks version {theirs}, this side {ours}; upgrade the older one")]
     VersionUnsupported {
-        /// The versions that this side speaks.
+        /// This side's versions.
         ours: VersionRange,
-        /// The versions that the peer speaks.
+        /// The peer's versions.
         theirs: VersionRange,
     },
-    /// The two nodes' heartbeats do not go together.
+    /// The nodes' heartbeat settings conflict.
     #[error(
         "node {node} has {ours}, and node {caller} has {theirs}: one would take the other for gone; \
          heartbeat_every_ms times heartbeats_missed of each node must be at least twice heartbeat_every_ms of any other"
@@ -69,13 +68,13 @@ pub enum HandshakeError {
         ours: Beats,
         /// The other node.
         caller: NodeId,
-        /// The other's.
+        /// Its heartbeats.
         theirs: Beats,
     },
-    /// This side's own greeting is too long.
+    /// This side's hello is too long.
     #[error(transparent)]
     TooLarge(#[from] FrameTooLarge),
-    /// There are as many connections of this kind as there may be.
+    /// Too many connections of this kind.
     #[error("{0}")]
     Full(String),
     /// The operating system reports a failure.
@@ -95,7 +94,7 @@ fn wrong_cluster(ours: ClusterId, theirs: Option<ClusterId>) -> String {
 }
 
 impl HandshakeError {
-    /// The refusal to tell the peer, if it could understand.
+    /// The refusal for the peer. `None` if it would not understand.
     fn refusal(&self) -> Option<Refusal> {
         let code = match self {
             Self::TimedOut(after) => {
@@ -131,26 +130,25 @@ impl HandshakeError {
     }
 }
 
-/// The accepting side's account of itself.
+/// Identity of the accepting side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Its cluster.
     pub cluster: ClusterId,
-    /// Which node it is.
+    /// Its number.
     pub node: NodeId,
-    /// Which incarnation of its process.
+    /// Incarnation of its process.
     pub incarnation: u64,
-    /// The versions that it speaks; [`VersionRange::OURS`] except in tests.
+    /// Its versions; [`VersionRange::OURS`] except in tests.
     pub versions: VersionRange,
     /// Its heartbeats.
     pub beats: Beats,
-    /// When it started. Nodes that started later must have heartbeats which go together with its
-    /// own.
+    /// When it started. Nodes that started later must have compatible heartbeats.
     pub started: Instant,
 }
 
 impl Identity {
-    /// That of a node which starts now, with such bounds.
+    /// Identity of a node that starts now.
     #[must_use]
     pub fn new(cluster: ClusterId, node: NodeId, incarnation: u64, limits: &Limits) -> Self {
         let (versions, beats, started) = (VersionRange::OURS, Beats::of(limits), Instant::now());
@@ -158,7 +156,7 @@ impl Identity {
     }
 }
 
-/// Greets the node at the other end of `stream`: says `hello`, waits for the answer.
+/// Sends `hello` to the node at the other end, and waits for the answer.
 ///
 /// # Errors
 /// See [`HandshakeError`]; the stream is closed.
@@ -188,8 +186,7 @@ fn check_welcome(hello: &Hello, welcome: &Welcome) -> Result<(), HandshakeError>
     Ok(())
 }
 
-/// Reads and checks what a caller says. A caller that fails is told why before the stream is
-/// closed.
+/// Reads and checks a caller's hello. A refused caller receives the reason.
 ///
 /// # Errors
 /// See [`HandshakeError`].
@@ -227,9 +224,8 @@ fn check_hello(identity: &Identity, hello: &Hello) -> Result<u16, HandshakeError
     Ok(version)
 }
 
-/// A node whose heartbeats do not go together with this one's is turned away, if it is the one that
-/// started later: it is that one's settings that were changed, and the other may be needed. It
-/// hears so when it connects itself, and no heartbeats pass in either direction.
+/// Refuses a younger node with conflicting heartbeats: its settings are the changed ones, and this
+/// node may be needed. An older node may connect; it refuses this one.
 fn check_beats(identity: &Identity, hello: &Hello) -> Result<(), HandshakeError> {
     let (Caller::Node { id, .. }, Lane::Heartbeats) = (&hello.caller, hello.lane) else { return Ok(()) };
     let Some(Beating { beats: theirs, up_ms }) = hello.beats else { return Ok(()) };
@@ -240,7 +236,7 @@ fn check_beats(identity: &Identity, hello: &Hello) -> Result<(), HandshakeError>
     Err(HandshakeError::BeatsDiffer { node, ours, caller: *id, theirs })
 }
 
-/// A caller that said Hello and waits for the answer.
+/// A caller that waits for the answer to its hello.
 #[derive(Debug)]
 pub struct Guest {
     stranger: Stranger,
@@ -251,18 +247,17 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// Counts the bytes that wait for its connection with those of others.
     pub(crate) fn count_with(&mut self, together: Together) {
         self.options.together = Some(together);
     }
 
-    /// The caller's Hello.
+    /// The caller's hello.
     #[must_use]
     pub fn hello(&self) -> &Hello {
         &self.hello
     }
 
-    /// Lets it in. `keep` lives as long as the connection's socket.
+    /// Accepts the caller. `keep` lives as long as the socket.
     ///
     /// # Errors
     /// If the answer could not be written.
@@ -281,13 +276,12 @@ impl Guest {
         Ok((self.hello, welcome, connection))
     }
 
-    /// Turns it away, with the reason.
+    /// Refuses the caller, with the reason.
     pub async fn refuse(mut self, error: &HandshakeError) {
         self.stranger.turn_away(error).await;
     }
 }
 
-/// A peer that is not trusted with more than a greeting yet.
 #[derive(Debug)]
 struct Stranger {
     stream: TcpStream,
@@ -339,7 +333,7 @@ impl Stranger {
         Ok(self.stream.write_all(&greeting.chunks()?.concat()).await?)
     }
 
-    /// Says why not, and gives the peer a moment to read it.
+    /// Gives the peer a moment to read the reason.
     async fn turn_away(&mut self, error: &HandshakeError) {
         let Some(refusal) = error.refusal() else { return };
         let told = timeout(LINGER_FOR, async {
@@ -348,7 +342,6 @@ impl Stranger {
             tokio::io::copy(&mut self.stream, &mut tokio::io::sink()).await?;
             Ok::<_, HandshakeError>(())
         });
-        // The peer is turned away in any case; whether it heard why does not matter to us.
         let _ = told.await;
     }
 }

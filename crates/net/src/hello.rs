@@ -1,7 +1,6 @@
-//! The greetings that the two ends of a connection exchange first.
+//! The first frames of a connection.
 //!
-//! The bodies of these frames are readable by every version: fields are only ever added at the end,
-//! and what follows the known ones is ignored.
+//! Every version can read them: fields are only added at the end, and unknown ones are ignored.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,7 +12,7 @@ use seriatim_model::{LogId, NodeId, limits::Limits};
 use crate::frame::{FrameKind, FrameTooLarge, frame_chunks};
 use crate::limits::MAX_TEXT_BYTES;
 
-/// Which cluster. Drawn at random when the cluster is created.
+/// Id of a cluster, drawn at random at its creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClusterId(pub u128);
 
@@ -25,7 +24,7 @@ impl fmt::Display for ClusterId {
     }
 }
 
-/// The versions of the messages' meaning that one side speaks.
+/// Versions of messages that one side supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VersionRange {
     /// The oldest.
@@ -37,10 +36,10 @@ pub struct VersionRange {
 wire_struct! { VersionRange { min, max } }
 
 impl VersionRange {
-    /// The versions that this build speaks.
+    /// Versions of this build.
     pub const OURS: Self = Self { min: 10, max: 10 };
 
-    /// The newest version that both speak.
+    /// The newest common version.
     #[must_use]
     pub fn common(self, other: Self) -> Option<u16> {
         let newest = self.max.min(other.max);
@@ -54,28 +53,28 @@ impl fmt::Display for VersionRange {
     }
 }
 
-/// The side that connects.
+/// The connecting side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Caller {
     /// A node of the cluster.
     Node {
-        /// Which.
+        /// Its number.
         id: NodeId,
-        /// Which incarnation of its process.
+        /// Incarnation of its process.
         incarnation: u64,
-        /// Where it listens.
+        /// Its listening address.
         advertised: String,
     },
     /// A client.
     Client {
-        /// The name that it gives itself, for people who look at a node's connections.
+        /// Its name, for people who look at a node's connections.
         name: String,
     },
 }
 
 wire_enum! { Caller { 1 => Node { id, incarnation, advertised }, 2 => Client { name } } }
 
-/// The proof of the caller's identity. Reserved: accepted and ignored.
+/// Proof of the caller's identity. Reserved: ignored.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credential(pub Bytes);
 
@@ -87,34 +86,34 @@ impl fmt::Debug for Credential {
     }
 }
 
-/// The purpose of a connection.
+/// Purpose of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lane {
-    /// Traffic of which there may be much.
+    /// Bulk traffic.
     #[default]
     Bulk,
-    /// Heartbeats, which must not wait behind that.
+    /// Heartbeats, which must not wait behind bulk traffic.
     Heartbeats,
 }
 
 wire_enum! { Lane { 1 => Bulk {}, 2 => Heartbeats {} } }
 
-/// How a node says that it is there: its `heartbeat_every` and `heartbeats_missed`.
+/// A node's `heartbeat_every` and `heartbeats_missed`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Beats {
-    /// How often it does, in microseconds. It answers others as often, and no more.
+    /// Interval of its heartbeats, and of its answers, in microseconds.
     pub every_us: u64,
-    /// After how many of these times without an answer it takes another node for gone.
+    /// Intervals without an answer after which it suspects a node.
     pub missed: u32,
 }
 
 wire_struct! { Beats { every_us as number, missed } }
 
-/// How many times another node's interval a node's timeout lasts at least.
+/// A node's timeout lasts at least this many intervals of any other node.
 const BEARS: u32 = 2;
 
 impl Beats {
-    /// That of a node with such bounds.
+    /// Heartbeats by `limits`.
     #[must_use]
     pub fn of(limits: &Limits) -> Self {
         let every_us = u64::try_from(limits.heartbeat_every.as_micros()).unwrap_or(u64::MAX);
@@ -129,12 +128,11 @@ impl Beats {
         self.every().saturating_mul(self.missed)
     }
 
-    /// Whether neither of two nodes takes the other for gone while both are well.
+    /// Whether neither of two healthy nodes suspects the other.
     ///
-    /// A node hears what it sent repeated with the other's next heartbeat, so two answers are at
-    /// most one interval of each node apart. A timeout of twice either interval is never shorter
-    /// than that. What is less than the rule forbids only makes the one node find out later than
-    /// the other that it is gone, as two nodes always do.
+    /// A node hears its heartbeat repeated in the other's next one, so two answers are at most one
+    /// interval of each node apart. A timeout of twice either interval is never shorter.
+    /// Differences within this rule only make one node detect a failure later than the other.
     #[must_use]
     pub fn bears(self, other: Self) -> bool {
         let awaits = |node: Self, other: Self| node.timeout() >= other.every().saturating_mul(BEARS);
@@ -149,32 +147,31 @@ impl fmt::Display for Beats {
     }
 }
 
-/// A node's heartbeats, as it tells of them when it connects.
+/// Heartbeats of a connecting node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Beating {
-    /// The heartbeats.
+    /// Its settings.
     pub beats: Beats,
-    /// For how long the node has been running, in milliseconds.
+    /// Milliseconds since its start.
     pub up_ms: u64,
 }
 
 wire_struct! { Beating { beats, up_ms } }
 
-/// The first frame of the side that connects.
+/// First frame of the connecting side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// The versions that it speaks.
+    /// Its versions.
     pub versions: VersionRange,
-    /// The cluster that it wants, if it knows. A node always does.
+    /// The requested cluster. `None`: any. A node always names one.
     pub cluster: Option<ClusterId>,
-    /// The caller's identity.
+    /// The caller.
     pub caller: Caller,
-    /// Room for proof of it.
+    /// Room for a proof of its identity.
     pub credential: Option<Credential>,
-    /// The purpose of the connection. Since version 2; before that a Hello ended here.
+    /// Purpose of the connection. Since version 2; earlier Hellos ended here.
     pub lane: Lane,
-    /// A node's heartbeats. Before nodes compared them a Hello ended here, as that of a client does
-    /// in all but a byte.
+    /// A node's heartbeats. Earlier Hellos ended here; a client's does, but for one byte.
     pub beats: Option<Beating>,
 }
 
@@ -198,7 +195,7 @@ impl Wire for Hello {
 }
 
 impl Hello {
-    /// That of a client which will take any cluster that answers.
+    /// Hello of a client that accepts any cluster.
     #[must_use]
     pub fn client(name: impl Into<String>) -> Self {
         let caller = Caller::Client { name: name.into() };
@@ -212,7 +209,7 @@ impl Hello {
         }
     }
 
-    /// That of a node.
+    /// Hello of a node.
     #[must_use]
     pub fn node(cluster: ClusterId, id: NodeId, incarnation: u64, advertised: impl Into<String>) -> Self {
         let caller = Caller::Node { id, incarnation, advertised: advertised.into() };
@@ -226,42 +223,42 @@ impl Hello {
         }
     }
 
-    /// For the cluster that it is meant for, once that is known.
+    /// Sets the cluster.
     #[must_use]
     pub fn to(self, cluster: ClusterId) -> Self {
         Self { cluster: Some(cluster), ..self }
     }
 
-    /// Of a node with such heartbeats.
+    /// Sets the heartbeats.
     #[must_use]
     pub fn beating(self, beats: Beats) -> Self {
         Self { beats: Some(Beating { beats, up_ms: 0 }), ..self }
     }
 
-    /// The same, said so long after the node started.
+    /// Sets the time since the node's start.
     #[must_use]
     pub fn after(self, up: Duration) -> Self {
         let up_ms = u64::try_from(up.as_millis()).unwrap_or(u64::MAX);
         Self { beats: self.beats.map(|beating| Beating { up_ms, ..beating }), ..self }
     }
 
-    /// For a connection of that kind.
+    /// Sets the purpose.
     #[must_use]
     pub fn over(self, lane: Lane) -> Self {
         Self { lane, ..self }
     }
 }
 
-/// The first frame of the side that accepts, if it does.
+/// First frame of the accepting side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Welcome {
-    /// The version that both will speak.
+    /// The common version.
     pub version: u16,
-    /// The cluster that was reached.
+    /// Its cluster.
     pub cluster: ClusterId,
-    /// The node that was reached.
+    /// Its number.
     pub node: NodeId,
-    /// Which incarnation of its process.
+    /// Incarnation of its process.
     pub node_incarnation: u64,
 }
 
@@ -273,17 +270,17 @@ wire_struct! { Welcome { version, cluster, node, node_incarnation } }
 pub enum RefusalCode {
     /// The caller wants another cluster.
     WrongCluster,
-    /// There is no version that both speak.
+    /// No common version.
     VersionUnsupported,
-    /// There are too many connections.
+    /// Too many connections.
     Full,
-    /// The bytes sent are no frame, or not one for this moment.
+    /// Malformed bytes, or an unexpected frame.
     Malformed,
     /// The handshake took too long.
     TimedOut,
-    /// The two nodes' heartbeats do not go together: one would take the other for gone.
+    /// The nodes' heartbeat settings conflict.
     BeatsDiffer,
-    /// A code that this version does not know.
+    /// A code of a later version.
     Unknown(u16),
 }
 
@@ -312,20 +309,20 @@ impl Wire for RefusalCode {
     }
 }
 
-/// The last frame before its sender closes the connection, and why it does.
+/// Last frame before its sender closes the connection, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the peer refused: {text}")]
 pub struct Refusal {
     /// For programs.
     pub code: RefusalCode,
-    /// For people: what is wrong and what to do.
+    /// For people: the fault and the remedy.
     pub text: String,
 }
 
 wire_struct! { Refusal { code, text } }
 
 impl Refusal {
-    /// A text over [`MAX_TEXT_BYTES`] is cut.
+    /// Cuts `text` to [`MAX_TEXT_BYTES`].
     #[must_use]
     pub fn new(code: RefusalCode, text: impl Into<String>) -> Self {
         let mut text = text.into();
@@ -336,7 +333,7 @@ impl Refusal {
     }
 }
 
-/// A greeting: the frames whose bodies later versions may extend.
+/// A frame whose body later versions may extend.
 pub(crate) trait Greeting: Wire {
     const KIND: FrameKind;
 
@@ -415,7 +412,6 @@ mod tests {
         ] {
             assert_eq!((usual.bears(other), other.bears(usual)), (goes, goes), "{other}");
         }
-        // From one extreme to the other in steps, one setting at a time.
         let steps = [beats(20, 5), beats(20, 1000), beats(10_000, 1000), beats(10_000, 5)];
         assert!(steps.windows(2).all(|step| step[0].bears(step[1])));
         assert!(beats(u64::MAX / 1000, u32::MAX).bears(beats(u64::MAX / 1000, 2)));

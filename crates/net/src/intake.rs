@@ -1,9 +1,8 @@
-//! From a socket to frames, holding memory only while there is something in it.
+//! Reads frames from a socket. Holds memory only while it contains data.
 //!
-//! A quiet connection reads into a buffer that all connections of its thread share, and keeps a
-//! copy of exactly what arrived: it owns nothing while it waits, and a short message that is kept
-//! for long keeps no long buffer alive. A busy connection, or one within a long frame, reads into a
-//! buffer of its own, whose frames are slices of it.
+//! A quiet connection reads into its thread's shared buffer and copies the bytes: it owns nothing
+//! while it waits, and a short message kept for long holds no long buffer. A busy connection, or
+//! one within a long frame, reads into its own buffer; its frames are slices.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -20,7 +19,6 @@ thread_local! {
     static SHARED: RefCell<Box<[u8]>> = RefCell::new(vec![0; QUIET_READ_BYTES].into());
 }
 
-/// The reading end of a connection.
 #[derive(Debug)]
 pub(crate) struct Intake {
     decoder: FrameDecoder,
@@ -33,7 +31,6 @@ impl Intake {
         Self { decoder: FrameDecoder::for_stranger(), busy: false }
     }
 
-    /// See [`FrameDecoder::admit`].
     pub(crate) fn admit(&mut self) {
         self.decoder.admit();
     }
@@ -42,12 +39,11 @@ impl Intake {
         self.decoder.next_frame()
     }
 
-    /// See [`FrameDecoder::finish`].
     pub(crate) fn finish(&self) -> Result<(), FrameError> {
         self.decoder.finish()
     }
 
-    /// Waits for bytes and takes what is there, up to one buffer. 0 is the end. Cancel safe.
+    /// Reads available bytes, at most one buffer. 0 is the end. Cancel safe.
     pub(crate) async fn read(&mut self, source: &mut (impl AsyncRead + Unpin)) -> io::Result<usize> {
         poll_fn(|context| self.poll_read(source, context)).await
     }

@@ -1,8 +1,7 @@
-//! Frames over TCP: how nodes reach each other, and clients reach nodes.
+//! Frames over TCP, between nodes and from clients to nodes.
 //!
-//! A connection starts with a handshake ([`hello`]: who are you, which cluster, which version) and
-//! then carries any number of messages both ways at once. What they say is not looked at here: an
-//! [`envelope`] has a log, a sender, a receiver and opaque bytes.
+//! A connection starts with a handshake (identity, cluster, version), then carries messages both
+//! ways. This crate does not inspect them.
 //!
 //! ```text
 //!  send(chunks) ─► queue, bounded in bytes ─► writer task: drains all, one vectored write ─► socket
@@ -10,12 +9,18 @@
 //!  receive()    ◄─ frames of one read ◄────── decoder: slices of what was read ◄──────────── socket
 //! ```
 //!
-//! Reading order: [`frame`] (pure), [`envelope`], [`hello`], [`handshake`], [`connection`], then
-//! [`listener`]; `intake`, `queue` and `writer` are the insides of a connection. [`delay`] and
-//! [`timer`] are for benchmarks.
+//! - [`frame`]: header and decoder, without I/O.
+//! - [`envelope`]: a message with its log, sender and receiver.
+//! - [`hello`], [`handshake`]: the first frames of a connection.
+//! - [`connection`], with `intake`, `queue` and `writer`: a connection in use.
+//! - [`links`], `watch`: connections to a cluster's nodes.
+//! - [`listener`]: accepts connections.
+//! - [`limits`]: their limits.
+//! - [`timer`], [`delay`]: precise waits, and delays for benchmarks.
 //!
-//! Architecture invariants: nothing here decides anything about a protocol, or resends. Sending
-//! never waits. There is no linger timer: batches form because the writer takes all there is.
+//! Architecture invariants: this crate decides nothing about a protocol, and retransmits nothing.
+//! Sending never waits. There is no linger timer: batches form because the writer takes all queued
+//! chunks.
 
 pub mod connection;
 pub mod delay;

@@ -1,4 +1,4 @@
-//! Every bound of a connection, with the relations between them.
+//! Limits of connections.
 
 use std::time::Duration;
 
@@ -7,74 +7,67 @@ use seriatim_model::limits::MAX_FRAME_BYTES;
 use crate::delay::DelayLine;
 use crate::queue::Together;
 
-/// How many bytes wait to be written to one connection before it is overloaded.
+/// Queued bytes at which a connection is overloaded.
 pub const QUEUE_BYTES: usize = 64 << 20;
 
-/// How many bytes wait to be written to all clients of a node together before the one for which
-/// most waits is given up.
+/// Queued bytes of a node's clients above which the client with the longest queue is abandoned.
 ///
-/// A client alone comes to no more than [`QUEUE_BYTES`], so that one that does not read costs no
-/// other its connection; and a program with three nodes in it has room for three times this.
+/// One client queues at most [`QUEUE_BYTES`]: alone it costs no other client its connection. A
+/// program with three nodes has room for three times this.
 pub const CLIENTS_QUEUE_BYTES: usize = 128 << 20;
 
-/// The largest body of a frame during the handshake: a stranger cannot make us hold more.
+/// Largest body of a handshake frame: limits a stranger's memory.
 pub const MAX_HELLO_BYTES: usize = 64 << 10;
 
-/// The longest text within a [`crate::Hello`] or a [`crate::Refusal`], in bytes.
+/// Longest text in a [`crate::Hello`] or a [`crate::Refusal`], in bytes.
 pub const MAX_TEXT_BYTES: usize = 1024;
 
-/// How long a handshake may take.
+/// Longest handshake.
 pub const HANDSHAKE_FOR: Duration = Duration::from_secs(5);
 
-/// After how much silence the peer is pinged.
+/// Silence after which the peer is pinged.
 pub const PING_AFTER: Duration = Duration::from_secs(15);
 
-/// How long a pinged peer may stay silent.
+/// Longest silence after a ping.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(15);
 
-/// How long a closing connection tries to write its queue, and how long it then waits for the peer
-/// to close its side.
+/// Time for a closing connection to write its queue, and again for the peer to close.
 pub const FLUSH_FOR: Duration = Duration::from_secs(5);
 
-/// How long a closed connection takes in, and drops, what the peer still sends. Without it the
-/// kernel would answer such bytes with a reset, which can overtake and destroy what we wrote last.
+/// A closed connection drops the peer's bytes for this long. Otherwise the kernel answers with a
+/// reset, which can destroy our last bytes.
 pub const LINGER_FOR: Duration = Duration::from_secs(1);
 
-/// How many clients a listener serves at once.
+/// Most clients of a listener.
 pub const MAX_CLIENTS: usize = 10_000;
 
-/// How many connections from nodes a listener serves at once. Apart from the clients', so that no
-/// crowd of clients keeps the cluster from itself.
+/// Most connections from nodes, counted apart: clients cannot keep nodes out.
 pub const MAX_NODE_CONNECTIONS: usize = 512;
 
-/// How many handshakes a listener performs at once; for a further caller, the one that takes
-/// longest is given up.
+/// Most concurrent handshakes; a further caller ends the oldest.
 pub const MAX_HANDSHAKES: usize = 256;
 
-/// How many accepted connections wait for their taker.
+/// Most queued accepted connections.
 pub const MAX_WAITING_CONNECTIONS: usize = 64;
 
-/// The bytes that a quiet connection reads at once, into a buffer that all connections of a thread
-/// share.
+/// Read size of a quiet connection, into its thread's shared buffer.
 pub(crate) const QUIET_READ_BYTES: usize = 16 << 10;
 
-/// The bytes that a busy connection reads at once, into a buffer of its own.
 pub(crate) const BUSY_READ_BYTES: usize = 256 << 10;
 
-/// Adjacent chunks shorter than this are copied into one before they are written.
+/// Adjacent chunks below this size are joined before a write.
 pub(crate) const COALESCE_BELOW_BYTES: usize = 2048;
 
-/// The longest chunk that comes from such copying.
+/// Largest joined chunk.
 pub(crate) const COALESCED_BYTES: usize = 64 << 10;
 
-/// How many chunks one vectored write takes at most.
+/// Most chunks per vectored write.
 pub(crate) const WRITE_CHUNKS: usize = 64;
 
-/// The sender itself writes what it sends, if nothing waits before it and it is not longer than
-/// this.
+/// The sender itself writes up to this size, if nothing is queued.
 pub(crate) const WRITE_THROUGH_BYTES: usize = 64 << 10;
 
-/// How many bytes one vectored write is offered, unless a single chunk is larger.
+/// Most bytes per vectored write, unless a single chunk is larger.
 pub(crate) const WRITE_BYTES: usize = 1 << 20;
 
 const _: () = {
@@ -86,12 +79,12 @@ const _: () = {
     assert!(COALESCE_BELOW_BYTES < COALESCED_BYTES && COALESCED_BYTES <= WRITE_BYTES);
 };
 
-/// The bounds that a deployment or a test may change, and how far the peer is away.
+/// Options of a connection.
 #[derive(Clone, Debug)]
 pub struct ConnectionOptions {
     /// See [`QUEUE_BYTES`].
     pub queue_bytes: usize,
-    /// Counts the bytes that wait for this connection as well, with those of others.
+    /// Also counts this connection's queued bytes.
     pub together: Option<Together>,
     /// See [`HANDSHAKE_FOR`].
     pub handshake_for: Duration,
@@ -101,8 +94,7 @@ pub struct ConnectionOptions {
     pub answer_within: Duration,
     /// See [`FLUSH_FOR`].
     pub flush_for: Duration,
-    /// Holds back what this end sends, for benchmarks. Without one, nothing is held back, at no
-    /// cost.
+    /// Delays sent frames, for benchmarks. `None`: no delay, at no cost.
     pub delay: Option<DelayLine>,
 }
 

@@ -1,5 +1,4 @@
-//! Connections to the nodes of a cluster: made when there is something to send, kept until they
-//! break.
+//! Connections to a cluster's nodes: made at the first send, kept until they break.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -16,18 +15,17 @@ use crate::hello::{Hello, RefusalCode};
 use crate::limits::ConnectionOptions;
 use crate::watch::{Due, Watch};
 
-/// How much waits for a connection that is being made, in bytes; what is over it is dropped, and
-/// sent again by whoever needs an answer.
+/// Most bytes queued for a connection being made. Further ones are dropped; askers retransmit.
 const WAITING_BYTES: usize = 32 << 20;
-/// How long to wait after a node could not be reached.
+/// Pause after a failed attempt.
 const RETRY_AFTER: Duration = Duration::from_millis(20);
 
-/// Why there is no connection to a node.
+/// Why a node has no connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unlinked {
-    /// In words.
+    /// The cause in words.
     pub cause: String,
-    /// The node's refusal, if it is there and refused.
+    /// The node's refusal, if it refused.
     pub refusal: Option<RefusalCode>,
 }
 
@@ -37,23 +35,23 @@ impl From<String> for Unlinked {
     }
 }
 
-/// The events of links.
+/// Events of links.
 #[derive(Debug)]
 pub enum LinkEvent {
     /// Frames arrived from a node.
     Frames(NodeId, Vec<Frame>),
-    /// A connection was made, or could not be. To be given to [`Links::dialled`].
+    /// An attempt ended. Pass it to [`Links::dialled`].
     Dialled(NodeId, Result<Box<Connected>, Unlinked>),
-    /// A connection broke. To be given to [`Links::down`].
+    /// A connection broke. Pass it to [`Links::down`].
     Down(NodeId),
 }
 
-/// One connection to each node that something was sent to.
+/// One connection per node, made at the first send.
 ///
-/// A sent message may be lost when a connection breaks: a sender that needs an answer retransmits.
-/// A connection over which nothing arrives after a message is [watched](Self::look): the links make
-/// a second connection, and the one that carries a message first stays. One attempt at a time is
-/// made for each node, ever more rarely.
+/// Messages may be lost with a connection: a sender that needs an answer retransmits. If nothing
+/// arrives after a message, the links [look](Self::look) after the connection and make a second
+/// one; the first of the two to carry a message stays. Attempts to one node run one at a time, ever
+/// more rarely.
 #[derive(Debug)]
 pub struct Links {
     hello: Hello,
@@ -73,27 +71,25 @@ enum Link {
 #[derive(Debug)]
 struct Up {
     sender: Sender,
-    /// The task that receives.
     receiving: AbortHandle,
     watch: Watch,
-    /// Whether another connection is being made that may take the place of this one.
+    /// Whether a replacement is being made.
     has_rival: bool,
 }
 
 impl Links {
-    /// Links within the bounds of `options`, which introduce themselves with `hello` and report to
-    /// `events`.
+    /// Links that send `hello` first and report to `events`.
     #[must_use]
     pub fn new(hello: Hello, options: ConnectionOptions, events: mpsc::Sender<LinkEvent>) -> Self {
         Self { hello, options, events, started: Instant::now(), links: BTreeMap::new() }
     }
 
-    /// Sends whole frames to a node at `address`, as far as it can be reached.
+    /// Sends whole frames to a node at `address`, if it can be reached.
     pub fn send(&mut self, node: NodeId, address: Option<&str>, frames: Vec<Bytes>) {
         match self.links.get_mut(&node) {
             Some(Link::Up(up)) => {
                 up.watch.sends(Instant::now(), up.sender.heard_at());
-                // If it is closed, its end is on the way to the events.
+                // If it is closed, the event of its end follows.
                 let _ = up.sender.send(frames);
             }
             Some(Link::Connecting { waiting, bytes }) => {
@@ -122,7 +118,7 @@ impl Links {
         });
     }
 
-    /// When to [look](Self::look) after the connections.
+    /// Time of the next [look](Self::look). `None`: no connection needs one.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         let up = self.links.values().filter_map(|link| match link {
@@ -152,13 +148,13 @@ impl Links {
         rivals.into_iter().for_each(|(node, address)| self.dial(node, address));
     }
 
-    /// Takes a connection that was made elsewhere.
+    /// Adopts a connection made elsewhere.
     pub fn adopt(&mut self, connected: Connected) {
         self.dialled(connected.welcome.node, Ok(Box::new(connected)));
     }
 
-    /// A connection was made, or could not be. Returns whether it takes the place of one that
-    /// carried nothing any more: what was on its way over that is lost.
+    /// Handles the end of an attempt. Returns whether the connection replaces a silent one, whose
+    /// messages are lost.
     pub fn dialled(&mut self, node: NodeId, outcome: Result<Box<Connected>, Unlinked>) -> bool {
         if let Some(Link::Up(up)) = self.links.get_mut(&node) {
             return up.meets_rival(outcome, node, &self.events);
@@ -183,22 +179,21 @@ impl Links {
         false
     }
 
-    /// A connection broke.
+    /// Handles a broken connection.
     pub fn down(&mut self, node: NodeId) {
         let cause = "the connection broke".to_owned();
         self.links.insert(node, Link::Down { until: Instant::now(), cause });
     }
 
-    /// Gives up a connection that stands, and carries nothing as it seems. What is to be sent next
-    /// makes another one, once this one has ended.
+    /// Closes a connection that seems dead. After its end the next send makes another.
     pub fn renew(&self, node: NodeId) {
         if let Some(Link::Up(up)) = self.links.get(&node) {
             up.sender.close();
         }
     }
 
-    /// The node is somewhere else than before: a connection to where it was is dropped at once,
-    /// whoever holds its other end. No event tells of that. Whether there was one.
+    /// Silently drops the connection to a node whose address changed. Returns whether there was
+    /// one.
     pub fn moved(&mut self, node: NodeId) -> bool {
         let Some(Link::Up(..)) = self.links.get(&node) else { return false };
         if let Some(Link::Up(up)) = self.links.remove(&node) {
@@ -207,7 +202,7 @@ impl Links {
         true
     }
 
-    /// The nodes that cannot be reached at present, and why.
+    /// Unreachable nodes, with the cause.
     pub fn unreachable(&self) -> impl Iterator<Item = (NodeId, &str)> {
         self.links.iter().filter_map(|(node, link)| match link {
             Link::Down { cause, .. } => Some((*node, cause.as_str())),
@@ -227,8 +222,7 @@ impl Up {
         self.receiving.abort();
     }
 
-    /// Another connection to the node was made, or could not be. Returns whether it takes the place
-    /// of this one.
+    /// Returns whether this connection was replaced.
     fn meets_rival(
         &mut self,
         outcome: Result<Box<Connected>, Unlinked>,
@@ -252,9 +246,9 @@ async fn dial(
 ) -> Result<Box<Connected>, Unlinked> {
     match connect(address, hello, options).await {
         Ok(connected) if connected.welcome.node == node => Ok(Box::new(connected)),
-        // An address that another node has taken over is as good as no address.
+        // Another node has taken over the address.
         Ok(connected) => Err(format!("node {} answers at {address}", connected.welcome.node).into()),
-        // The caller that reports this knows the address.
+        // The caller's report names the address.
         Err(ConnectError::Unreachable { source, .. }) => Err(source.to_string().into()),
         Err(ConnectError::Handshake { source: HandshakeError::Refused(refusal), .. }) => {
             Err(Unlinked { cause: refusal.to_string(), refusal: Some(refusal.code) })

@@ -1,5 +1,4 @@
-//! Accepting connections: each handshake in a task of its own, so that a bad caller disturbs
-//! nobody.
+//! Accepts connections, each handshake in a separate task: a bad caller disturbs no other.
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,41 +19,41 @@ use crate::limits::{
 };
 use crate::queue::Together;
 
-/// How long accepting rests when the process is out of file descriptors or memory: asking again at
-/// once would keep a core busy with failing.
+/// Pause after a failed accept: without descriptors or memory, a retry at once would keep a core
+/// busy.
 const REST: Duration = Duration::from_millis(50);
 
-/// Why an address cannot be listened on.
+/// Why an address cannot be bound.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     /// Another process has it.
     #[error("port {} on {} is in use by another process; choose another", .0.port(), .0.ip())]
     InUse(SocketAddr),
-    /// This process may not.
+    /// This process has no permission.
     #[error("no permission to listen on {0}; choose a port from 1024 up")]
     Denied(SocketAddr),
     /// It is not an address of this machine.
     #[error("{} is not an address of this machine; choose another", .0.ip())]
     NotLocal(SocketAddr),
-    /// It is no address at all, or its name is not known.
+    /// It is malformed, or its name is unknown.
     #[error("cannot listen on '{address}': {source}; give HOST:PORT")]
     BadAddress {
-        /// The address that was given.
+        /// The address.
         address: String,
-        /// The fault in it.
+        /// The cause.
         source: io::Error,
     },
-    /// The operating system reports another failure.
+    /// Another failure.
     #[error("cannot listen on {address}: {source}")]
     Io {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// The operating system's error.
+        /// The cause.
         source: io::Error,
     },
 }
 
-/// The bounds of a listener, and of the connections that it accepts.
+/// Limits of a listener and of its connections.
 #[derive(Clone, Debug)]
 pub struct ListenOptions {
     /// See [`MAX_CLIENTS`].
@@ -63,14 +62,14 @@ pub struct ListenOptions {
     pub max_nodes: usize,
     /// See [`MAX_HANDSHAKES`].
     pub max_handshakes: usize,
-    /// See [`CLIENTS_QUEUE_BYTES`]. Counted here, and kept by the one that sends to the clients.
+    /// See [`CLIENTS_QUEUE_BYTES`], which the owner of the connections enforces.
     pub clients_queue_bytes: usize,
-    /// The bytes that wait for all clients.
+    /// Queued bytes of all clients.
     pub clients_together: Together,
-    /// Clients are welcome at once, and their connections are given to the node when this becomes
-    /// true: until then they wait, as for a slow answer. `None`: at once.
+    /// Clients are accepted at once, but their connections wait until this becomes true. `None`: no
+    /// wait.
     pub clients_from: Option<watch::Receiver<bool>>,
-    /// The bounds of each connection.
+    /// Limits of each connection.
     pub connection: ConnectionOptions,
 }
 
@@ -91,22 +90,22 @@ impl Default for ListenOptions {
 /// A connection that passed its handshake.
 #[derive(Debug)]
 pub struct Accepted {
-    /// Where the caller is.
+    /// The caller's address.
     pub address: SocketAddr,
     /// The caller's Hello.
     pub hello: Hello,
-    /// The listener's answer; the version in it is the one that both speak.
+    /// The listener's answer, with the common version.
     pub welcome: Welcome,
-    /// The connection to it.
+    /// The connection.
     pub connection: Detached,
 }
 
 /// A caller that was refused.
 #[derive(Debug)]
 pub struct Refused {
-    /// Where it is.
+    /// Its address.
     pub address: SocketAddr,
-    /// Why it was.
+    /// The cause.
     pub cause: HandshakeError,
 }
 
@@ -118,11 +117,10 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Binds `address` (`host:port`; port 0 takes a free one). If the name has several addresses,
-    /// the first that works.
+    /// Binds the first possible address of `address` (`host:port`; port 0 takes a free one).
     ///
     /// # Errors
-    /// If none works: what is wrong with the first, and what to do.
+    /// The first failure, if none can be bound.
     pub async fn bind(address: &str) -> Result<Self, BindError> {
         let bad = |source| BindError::BadAddress { address: address.to_owned(), source };
         let mut first_error = None;
@@ -148,13 +146,13 @@ impl Listener {
         }
     }
 
-    /// Where it listens, with the port that was taken.
+    /// Listening address, with the chosen port.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Accepts and greets callers, from now until the result is dropped.
+    /// Accepts callers until the result is dropped.
     #[must_use]
     pub fn serve(self, identity: Identity, options: ListenOptions) -> Incoming {
         let (out, accepted) = mpsc::channel(MAX_WAITING_CONNECTIONS);
@@ -179,8 +177,7 @@ impl Listener {
     }
 }
 
-/// The connections that were accepted. Dropping it stops listening; connections that were taken
-/// from it live on.
+/// Accepted connections. Dropping it stops the listening; taken connections live on.
 #[derive(Debug)]
 pub struct Incoming {
     accepted: mpsc::Receiver<Accepted>,
@@ -188,29 +185,29 @@ pub struct Incoming {
 }
 
 impl Incoming {
-    /// The callers that are refused from now on, for the first that asks. One that nobody takes in
-    /// time is dropped; one that leaves without a word, or says nothing, is not among them.
+    /// Refused callers from now on; `None` at further calls. Untaken ones are dropped. Callers that
+    /// left or said nothing are not reported.
     pub fn take_refused(&mut self) -> Option<mpsc::Receiver<Refused>> {
         self.refused.take()
     }
 
-    /// Waits for the next one. Cancel safe.
+    /// Waits for the next connection. Cancel safe.
     pub async fn next(&mut self) -> Accepted {
         match self.accepted.recv().await {
             Some(accepted) => accepted,
-            // The accepting task ends before this only with its runtime: nobody will come any more.
+            // The accepting task ended with its runtime: no caller will come.
             None => std::future::pending().await,
         }
     }
 }
 
 async fn accept_all(socket: TcpListener, door: Arc<Door>, max_handshakes: usize) {
-    // Each is given up when its sender goes.
+    // Dropping a sender ends its handshake.
     let mut handshakes: VecDeque<oneshot::Sender<()>> = VecDeque::new();
     loop {
         let (stream, address) = accept(&socket).await;
         handshakes.retain(|handshake| !handshake.is_closed());
-        // A crowd that says nothing must not keep out those who do: a greeting takes no time.
+        // A greeting takes no time: silent callers must not keep others out.
         if handshakes.len() >= max_handshakes {
             handshakes.pop_front();
         }
@@ -219,7 +216,7 @@ async fn accept_all(socket: TcpListener, door: Arc<Door>, max_handshakes: usize)
         let door = Arc::clone(&door);
         tokio::spawn(async move {
             tokio::select! {
-                // The caller has been told what went wrong, and nothing here depends on it.
+                // The caller has the reason.
                 outcome = door.admit(stream, address) => {
                     outcome.err().into_iter().for_each(|cause| door.tell(address, cause));
                 }
@@ -233,20 +230,17 @@ async fn accept(socket: &TcpListener) -> (TcpStream, SocketAddr) {
     loop {
         match socket.accept().await {
             Ok(accepted) => return accepted,
-            // This one caller left before its turn.
+            // This caller left before its turn.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(_) => sleep(REST).await,
         }
     }
 }
 
-/// Decides who comes in.
 struct Door {
     identity: Identity,
     options: ConnectionOptions,
-    /// The bytes that wait for all clients.
     together: Together,
-    /// See [`ListenOptions::clients_from`].
     clients_from: Option<watch::Receiver<bool>>,
     clients: Room,
     nodes: Room,
@@ -255,8 +249,7 @@ struct Door {
 }
 
 impl Door {
-    /// Says who was refused, unless that is nobody's business: one that left, or said nothing, was
-    /// only looking.
+    /// Reports a refused caller, unless it left or said nothing.
     fn tell(&self, address: SocketAddr, cause: HandshakeError) {
         if !matches!(cause, HandshakeError::Closed | HandshakeError::TimedOut(_) | HandshakeError::Io(_)) {
             // Of very many, some suffice.
@@ -281,7 +274,7 @@ impl Door {
                 {
                     return Err(HandshakeError::Closed);
                 }
-                // It fails if nobody takes connections any more; then this one closes, too.
+                // Fails if the listener is gone; then this connection closes, too.
                 let _ = self.out.send(Accepted { address, hello, welcome, connection }).await;
                 Ok(())
             }
@@ -293,7 +286,7 @@ impl Door {
     }
 }
 
-/// A bounded number of places. A place is free again when the connection's socket is closed.
+/// Closing a connection's socket frees its place.
 struct Room {
     places: Arc<Semaphore>,
     size: usize,

@@ -1,5 +1,4 @@
-//! The state that the handles of a connection and its writer share: the bytes to be written and how
-//! the connection ends.
+//! State shared by a connection's handles and its writer.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -19,39 +18,36 @@ use crate::frame::{FrameKind, frame_chunks};
 use crate::limits::{ConnectionOptions, WRITE_CHUNKS, WRITE_THROUGH_BYTES};
 use crate::timer::Timer;
 
-/// How far the writing side has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stage {
-    /// Takes new chunks.
+    /// Accepts chunks.
     Open,
-    /// Takes no new chunks, writes those it has.
+    /// Accepts no chunks, writes the queued ones.
     Draining,
-    /// Wrote them all.
+    /// All chunks are written.
     Finished,
-    /// Broke; what was not written is dropped.
+    /// Broken; unwritten chunks are dropped.
     Ended,
 }
 
 #[derive(Debug)]
 struct State {
     chunks: VecDeque<Bytes>,
-    /// The chunks that a delay line holds back, before they come to `chunks`.
+    /// Chunks in the delay line, before they reach `chunks`.
     way: Option<Way<Vec<Bytes>>>,
-    /// Where to write, until the writer has ended.
+    /// `None` once the writer has ended.
     socket: Option<Arc<OwnedWriteHalf>>,
-    /// Whether the writer has taken chunks that it has not written yet.
+    /// Whether the writer has unwritten chunks.
     in_hand: bool,
     stage: Stage,
-    /// A Ping and a Pong to be written. Flags, not chunks: a peer that floods us with pings makes
-    /// the queue no longer.
+    /// To write; flags, so that a flood of pings does not lengthen the queue.
     ping: bool,
     pong: bool,
-    /// Whether nobody will read from the socket again.
+    /// Whether no task reads from the socket any more.
     reader_done: bool,
 }
 
 impl State {
-    /// Makes ready what has come to the end of its way.
     fn let_arrive(&mut self) {
         let Some(way) = &mut self.way else { return };
         let now = Instant::now();
@@ -63,9 +59,8 @@ impl State {
         self.chunks.extend(chunks.into_iter().filter(|chunk| !chunk.is_empty()));
     }
 
-    /// Writes as much of `chunks` as the socket takes at once, if nothing waits to be written
-    /// before them and there are few of them. Says how many bytes that were. To wake the writer for
-    /// every message would take longer than to write it.
+    /// Writes few `chunks` at once if nothing is queued: waking the writer takes longer. Returns
+    /// the written bytes.
     fn write_through(&self, chunks: &[Bytes], bytes: usize) -> usize {
         let is_next =
             self.way.is_none() && !self.in_hand && self.chunks.is_empty() && !self.ping && !self.pong;
@@ -77,12 +72,11 @@ impl State {
         for (slice, chunk) in slices.iter_mut().zip(chunks) {
             *slice = IoSlice::new(chunk);
         }
-        // If it is broken, the writer will find that out.
+        // The writer will notice a broken socket.
         socket.try_write_vectored(&slices[..chunks.len()]).unwrap_or(0)
     }
 }
 
-/// The rest of `chunks` without their first `written` bytes.
 fn rest(chunks: Vec<Bytes>, mut written: usize) -> Vec<Bytes> {
     let left = chunks.into_iter().filter_map(|mut chunk| {
         let skipped = written.min(chunk.len());
@@ -93,47 +87,42 @@ fn rest(chunks: Vec<Bytes>, mut written: usize) -> Vec<Bytes> {
     left.collect()
 }
 
-/// The outcome of a take.
 enum Taken<'a> {
     Something,
-    /// Nothing now; maybe later.
+    /// Nothing at present.
     NothingYet,
-    /// Nothing before this instant, unless it is urgent.
+    /// Nothing before this instant, except urgent frames.
     NothingBefore(Instant, &'a Timer),
-    /// Nothing, and there will be nothing any more.
+    /// Nothing any more.
     Nothing,
 }
 
-/// How many bytes wait for several connections together. Clones count the same.
+/// Queued bytes of several connections. Clones share the count.
 #[derive(Clone, Debug, Default)]
 pub struct Together(Arc<AtomicUsize>);
 
 impl Together {
-    /// How many.
+    /// The count.
     #[must_use]
     pub fn queued_bytes(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(crate) struct Queue {
     state: Mutex<State>,
-    /// Bytes taken and not yet written to the socket. Increased under the lock of `state`.
+    /// Queued bytes not written to the socket. Increased under the lock of `state`.
     queued_bytes: AtomicUsize,
     bound_bytes: usize,
     together: Option<Together>,
     delay: Option<DelayLine>,
-    /// When the connection was made.
     started: Instant,
-    /// How many nanoseconds after that something arrived last.
+    /// Last arrival, in nanoseconds after `started`.
     heard: AtomicU64,
-    /// Why the connection ends or ended: the first cause.
     reason: OnceLock<CloseReason>,
-    /// There is something for the writer.
     work: Notify,
-    /// `stage`, `reader_done` or `reason` changed.
+    /// Signals a change of `stage`, `reader_done` or `reason`.
     changed: Notify,
 }
 
@@ -180,8 +169,7 @@ impl Queue {
         self.state().stage
     }
 
-    /// Adds chunks, all or none. A frame that is larger than the bound by itself passes an empty
-    /// queue.
+    /// Queues all chunks or none. An empty queue accepts a frame over the limit.
     pub(crate) fn push(&self, chunks: Vec<Bytes>) -> Result<(), SendError> {
         let bytes = chunks.iter().map(Bytes::len).sum::<usize>();
         let mut state = self.state();
@@ -197,7 +185,7 @@ impl Queue {
             return Ok(());
         }
         let chunks = if written == 0 { chunks } else { rest(chunks, written) };
-        // A writer that waits for something on its way need not be told of what comes behind it.
+        // A writer that waits for earlier chunks needs no signal.
         let is_waited_for = state.way.as_ref().is_some_and(|way| way.next_at().is_some());
         self.append(&mut state, chunks);
         drop(state);
@@ -215,13 +203,12 @@ impl Queue {
         }
     }
 
-    /// Something arrived.
     pub(crate) fn hears(&self) {
         let nanos = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.heard.store(nanos, Ordering::Relaxed);
     }
 
-    /// When something arrived last; if nothing did, when the connection was made.
+    /// Last arrival; before the first, the start of the connection.
     pub(crate) fn heard_at(&self) -> Instant {
         self.started + Duration::from_nanos(self.heard.load(Ordering::Relaxed))
     }
@@ -236,10 +223,10 @@ impl Queue {
         self.work.notify_one();
     }
 
-    /// Takes no new chunks. Those queued, and then `last`, are still written.
+    /// Accepts no further chunks. Queued ones, then `last`, are still written.
     pub(crate) fn close(&self, reason: CloseReason, last: Vec<Bytes>) {
         let mut state = self.state();
-        // The reason comes first: who sees the stage sees the reason.
+        // The reason first: a thread that sees the stage must see the reason.
         let _ = self.reason.set(reason);
         if state.stage == Stage::Open {
             self.append(&mut state, last);
@@ -249,7 +236,7 @@ impl Queue {
         self.notify();
     }
 
-    /// For the writer: all chunks are written and there will be no more.
+    /// Called by the writer after the last chunk.
     pub(crate) fn finish(&self) {
         let mut state = self.state();
         state.stage = state.stage.max(Stage::Finished);
@@ -258,7 +245,7 @@ impl Queue {
         self.notify();
     }
 
-    /// Writes nothing any more; what was queued is dropped.
+    /// Drops the queue.
     pub(crate) fn end(&self, reason: CloseReason) {
         let mut state = self.state();
         let _ = self.reason.set(reason);
@@ -268,18 +255,17 @@ impl Queue {
         let lost: Vec<_> = state.way.iter_mut().flat_map(Way::lose).collect();
         drop(state);
         drop((dropped, lost));
-        // The writer drops what it has in hand.
+        // The writer drops its own chunks.
         self.written(usize::MAX);
         self.notify();
     }
 
-    /// Notes the reason without closing: the peer will send no more, but may still listen.
+    /// Records a reason without closing: the peer sends no more, but may read.
     pub(crate) fn note(&self, reason: CloseReason) {
         let _ = self.reason.set(reason);
         self.changed.notify_waiters();
     }
 
-    /// Nobody will read from the socket again.
     pub(crate) fn reader_done(&self) {
         self.state().reader_done = true;
         self.notify();
@@ -290,10 +276,10 @@ impl Queue {
         self.changed.notify_waiters();
     }
 
-    /// For the writer: waits until there is something to write, and moves all of it to `batch`.
-    /// False if there is nothing and never will be.
+    /// Called by the writer: waits for chunks and moves them to `batch`. False if there will be
+    /// none.
     ///
-    /// This is where frames leave, and where a delay line holds them back.
+    /// A delay line takes effect here.
     pub(crate) async fn take(&self, batch: &mut VecDeque<Bytes>) -> bool {
         loop {
             match self.try_take(batch) {
@@ -346,7 +332,7 @@ impl Queue {
         }
     }
 
-    /// For the writer: this much left the queue, if that has not ended meanwhile.
+    /// Called by the writer: removes written bytes from the counts.
     pub(crate) fn written(&self, bytes: usize) {
         let less = |queued: usize| Some(queued.saturating_sub(bytes));
         let before = self.queued_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
@@ -355,17 +341,15 @@ impl Queue {
         }
     }
 
-    /// Waits until the writing side has come as far as `stage`.
     pub(crate) async fn reached(&self, stage: Stage) {
         self.until(|| (self.stage() >= stage).then_some(())).await;
     }
 
-    /// Waits until nobody will read from the socket again.
+    /// Waits until no task reads from the socket any more.
     pub(crate) async fn unread(&self) {
         self.until(|| self.state().reader_done.then_some(())).await;
     }
 
-    /// Waits until there is a reason.
     pub(crate) async fn closed(&self) -> CloseReason {
         self.until(|| self.reason()).await
     }
@@ -373,7 +357,7 @@ impl Queue {
     async fn until<T>(&self, check: impl Fn() -> Option<T>) -> T {
         let mut changed = pin!(self.changed.notified());
         loop {
-            // Listen first, then look: a change between the two is not missed.
+            // Enabled before the check: no change between the two is missed.
             changed.as_mut().enable();
             if let Some(value) = check() {
                 return value;
@@ -386,7 +370,6 @@ impl Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        // Bytes that were never written do not wait any more.
         self.written(usize::MAX);
     }
 }

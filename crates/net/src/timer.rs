@@ -1,9 +1,8 @@
-//! Waiting for an instant, more precisely than the runtime's timers, which are a millisecond
-//! coarse. For benchmarks: a thread of its own keeps the time.
+//! Waits for an instant more precisely than the runtime's timers, whose precision is 1 ms. A
+//! separate thread keeps the time.
 //!
-//! To wake a thread, and then a task, takes some 20 to 100 us, more the longer the processor was
-//! idle. Where even that is too much, a task is woken ahead of its instant, by what it usually
-//! takes, and spins if it is early.
+//! To wake a thread and then a task takes 20 to 100 us, more after idle time. [`Timer::exactly`]
+//! wakes the task early by the usual delay and spins for the rest.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -14,12 +13,12 @@ use std::task::{Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How far ahead tasks are woken at most, and so how long one spins at most.
+/// Most time by which tasks are woken early, and so the longest spin.
 const MAX_LEAD_NS: u64 = 100_000;
-/// By how much the lead is adapted at a time.
+/// Step of an adaptation.
 const LEAD_STEP_NS: u64 = 500;
 
-/// Wakes tasks at instants. Clones share one thread, which ends with the last of them.
+/// Wakes tasks at instants. Clones share one thread, which ends with the last.
 #[derive(Clone, Debug)]
 pub struct Timer {
     guard: Arc<Guard>,
@@ -42,7 +41,7 @@ impl Timer {
     /// Starts its thread.
     ///
     /// # Errors
-    /// If the operating system refuses one.
+    /// If the operating system provides none.
     pub fn start() -> io::Result<Self> {
         let alarms = Arc::new(Alarms::default());
         let shared = Arc::clone(&alarms);
@@ -50,7 +49,7 @@ impl Timer {
         Ok(Self { guard: Arc::new(Guard { alarms, lead: Lead::default() }) })
     }
 
-    /// Waits until `at`, never less, and as much more as it takes to wake a task. Cancel safe.
+    /// Waits at least until `at`, plus the time to wake a task. Cancel safe.
     pub async fn until(&self, at: Instant) {
         poll_fn(|context| {
             if Instant::now() >= at {
@@ -62,12 +61,12 @@ impl Timer {
         .await;
     }
 
-    /// Waits until `at`, never less, and usually no more than a few microseconds more, for which it
-    /// keeps its processor busy for a moment. Cancel safe.
+    /// Waits at least until `at`, usually a few microseconds longer; spins for a moment. Cancel
+    /// safe.
     pub async fn exactly(&self, at: Instant) {
         let lead = &self.guard.lead;
         let left = at.saturating_duration_since(Instant::now());
-        // Of a short time, it does not spin for more than half.
+        // Spins for at most half of a short wait.
         self.until(at - lead.get().min(left / 2)).await;
         if !left.is_zero() && lead.get() <= left / 2 {
             lead.adapt(Instant::now() >= at);
@@ -78,8 +77,7 @@ impl Timer {
     }
 }
 
-/// How far ahead of its instant a task is woken that must not be late: so far that as many are
-/// early as late.
+/// How early to wake a task: adapted until as many are early as late.
 #[derive(Debug, Default)]
 struct Lead {
     ns: AtomicU64,
@@ -93,22 +91,22 @@ impl Lead {
     fn adapt(&self, was_late: bool) {
         let ns = self.ns.load(Ordering::Relaxed);
         let better = if was_late { ns + LEAD_STEP_NS } else { ns.saturating_sub(LEAD_STEP_NS) };
-        // Where two adapt it at once, one of them has no say.
+        // Of two concurrent adaptations one is lost.
         self.ns.store(better.min(MAX_LEAD_NS), Ordering::Relaxed);
     }
 }
 
-/// The tasks to be woken, and when. A task that has given up is woken in vain.
+/// A task that stopped waiting is woken without effect.
 #[derive(Debug, Default)]
 struct Alarms {
     state: Mutex<State>,
-    /// The first alarm changed, or the thread is to end.
+    /// Signals another first alarm, or the end.
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// By their instants, and by a number because several may share one.
+    /// Keyed by instant and number: several may share an instant.
     waiting: BTreeMap<(Instant, u64), Waker>,
     added: u64,
     stopped: bool,
@@ -119,7 +117,6 @@ impl State {
         self.waiting.first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// Takes those whose time has come.
     fn take_due(&mut self, now: Instant) -> Vec<Waker> {
         let mut due = vec![];
         while self.first().is_some_and(|at| at <= now) {
@@ -146,7 +143,6 @@ impl Alarms {
         }
     }
 
-    /// The thread: wakes everyone in time until it is stopped.
     fn keep(&self) {
         sleep_precisely();
         let mut state = self.state();
@@ -168,12 +164,11 @@ impl Alarms {
     }
 }
 
-/// Asks the kernel to wake this thread at the instant that it asks for, and not, to save power,
-/// together with others up to 50 us later.
+/// Asks the kernel for exact wake-ups: by default they may be 50 us late, to save power.
 fn sleep_precisely() {
     #[cfg(target_os = "linux")]
     {
-        // If it is refused, the timer is less precise, and nothing else.
+        // A refusal only costs precision.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
     }
 }
@@ -188,7 +183,7 @@ mod tests {
     async fn nobody_is_woken_early_and_everybody_in_the_end() {
         let timer = Timer::start().unwrap();
         let start = Instant::now();
-        // The later ones first, so that each of the others becomes the first alarm.
+        // Later ones first, so that each of the others becomes the first alarm.
         let waits = (0..20_u32).rev().map(|number| {
             let (timer, at) = (timer.clone(), start + number * Duration::from_micros(500));
             tokio::spawn(async move {

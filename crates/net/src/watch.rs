@@ -1,37 +1,35 @@
-//! Whether a connection over which an answer is owed still carries anything.
+//! Detects a connection that carries nothing although an answer is due.
 //!
-//! A network may drop a connection without a reset: both ends believe that it stands, and nothing
-//! arrives. A new connection to the same node may work at once.
+//! A network may drop a connection without a reset: both ends keep it, and nothing arrives. A new
+//! connection may work at once.
 
 use std::time::{Duration, Instant};
 
-/// A connection is probed this long after the first message that nothing came after: at the
-/// earliest and at the latest. The peer answers a probe at once, also where its disk is slow.
+/// Least and most time from an unanswered message to a probe. Peers answer probes at once, even
+/// with a slow disk.
 const PROBE_AFTER: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(1));
-/// The time until a probe, as a multiple of the recent response time.
+/// Multiple of the recent response time until a probe.
 const PROBE_TIMES: u32 = 4;
-/// How long a probe may stay unanswered before another connection is made beside this one; doubled
-/// with each connection that was made in vain, up to the second.
+/// Time from an unanswered probe to a second connection; doubles without success, up to the second
+/// value.
 const REPLACE_AFTER: (Duration, Duration) = (Duration::from_millis(1500), Duration::from_secs(16));
 
-/// The next thing to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
     Nothing,
-    /// Send something that the peer answers.
+    /// Send a frame that the peer answers.
     Probe,
-    /// Make a second connection, and keep the first of the two that carries a message.
+    /// Make a second connection; keep the first of the two to carry a message.
     Replace,
 }
 
-/// The silence of one connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Watch {
-    /// When the first message was sent after which nothing arrived; None if no answer is owed.
+    /// Sending time of the first unanswered message. `None`: no answer is due.
     owed_since: Option<Instant>,
-    /// When the peer was probed, or another connection was tried, for the last time since then.
+    /// Last probe, or last second connection, since then.
     probed_at: Option<Instant>,
-    /// How long answers lately took: a moving average.
+    /// Moving average of response times.
     response: Duration,
     replace_after: Duration,
 }
@@ -44,13 +42,12 @@ impl Default for Watch {
 }
 
 impl Watch {
-    /// A message is sent; something arrived at `heard_at` last.
     pub(crate) fn sends(&mut self, now: Instant, heard_at: Instant) {
         self.hears(heard_at);
         self.owed_since.get_or_insert(now);
     }
 
-    /// Returns the next action. The last message arrived at `heard_at`.
+    /// The last arrival was at `heard_at`.
     pub(crate) fn look(&mut self, now: Instant, heard_at: Instant) -> Due {
         self.hears(heard_at);
         if self.deadline().is_none_or(|at| now < at) {
@@ -63,19 +60,18 @@ impl Watch {
         Due::Replace
     }
 
-    /// When something is due, if nothing arrives until then.
+    /// Time of the next action if nothing arrives.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let since = self.owed_since?;
         let probe_at = since + (self.response * PROBE_TIMES).clamp(PROBE_AFTER.0, PROBE_AFTER.1);
         Some(self.probed_at.map_or(probe_at, |at| at + self.replace_after))
     }
 
-    /// Whether nothing has arrived since the peer was probed.
+    /// Whether the peer was probed and its answer is still due.
     pub(crate) fn is_silent(&self, heard_at: Instant) -> bool {
         self.probed_at.is_some() && self.owed_since.is_some_and(|since| heard_at < since)
     }
 
-    /// The watch of the connection that takes the place of this one.
     pub(crate) fn successor(&self) -> Self {
         Self { replace_after: self.replace_after, ..Self::default() }
     }
@@ -144,7 +140,7 @@ mod tests {
         assert_eq!(next.look(start + ms(1900), start - ms(1)), Due::Probe);
         assert_eq!(next.look(start + ms(4899), start - ms(1)), Due::Nothing);
         assert_eq!(next.look(start + ms(4900), start - ms(1)), Due::Replace);
-        // An answer ends that.
+        // An answer resets the time.
         next.sends(start + ms(5000), start + ms(4950));
         assert_eq!(next.look(start + ms(6000), start + ms(4950)), Due::Probe);
         assert_eq!(next.look(start + ms(7500), start + ms(4950)), Due::Replace);

@@ -1,4 +1,4 @@
-//! The task that writes a connection: takes everything queued, writes it, looks again.
+//! The task that writes a connection.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -17,8 +17,8 @@ use crate::limits::{
 };
 use crate::queue::{Queue, Stage};
 
-/// Writes until the queue is closed and empty. Then waits for the end of the reading side,
-/// [`FLUSH_FOR`](crate::limits::FLUSH_FOR) at most, and closes the socket.
+/// Writes until the queue is closed and empty. Then waits for the end of the reading side, at most
+/// [`FLUSH_FOR`](crate::limits::FLUSH_FOR), and closes the socket.
 pub(crate) async fn run(queue: Arc<Queue>, socket: Arc<OwnedWriteHalf>, flush_for: Duration) {
     let overdue = async {
         queue.reached(Stage::Draining).await;
@@ -33,12 +33,11 @@ pub(crate) async fn run(queue: Arc<Queue>, socket: Arc<OwnedWriteHalf>, flush_fo
         Ok(()) => queue.finish(),
         Err(reason) => queue.end(reason),
     }
-    // A failure here means that the peer is gone already, which is where this leads anyway.
+    // A failure means that the peer is gone already.
     let socket: &TcpStream = (*socket).as_ref();
     let _ = rustix::net::shutdown(socket, Shutdown::Write);
     if timeout(flush_for, queue.unread()).await.is_err() {
-        // The peer neither ends the connection nor needs to read: all of it may be in the kernel's
-        // buffers.
+        // The peer neither closes nor needs to read: the kernel's buffers may hold all bytes.
         queue.end(CloseReason::Stalled(flush_for));
         queue.unread().await;
     }
@@ -61,7 +60,6 @@ async fn drain(queue: &Queue, socket: &OwnedWriteHalf) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes what is offered, as far as the socket takes it.
 async fn write(socket: &OwnedWriteHalf, batch: &Batch) -> io::Result<usize> {
     loop {
         let mut slices = [IoSlice::new(&[]); WRITE_CHUNKS];
@@ -72,7 +70,6 @@ async fn write(socket: &OwnedWriteHalf, batch: &Batch) -> io::Result<usize> {
     }
 }
 
-/// Reads and drops what the peer still sends, until it stops.
 async fn discard(socket: &TcpStream) -> io::Result<()> {
     loop {
         socket.readable().await?;
@@ -86,19 +83,17 @@ async fn discard(socket: &TcpStream) -> io::Result<()> {
     }
 }
 
-/// The chunks that were taken from the queue and are not written yet.
+/// Chunks taken from the queue and not yet written.
 #[derive(Debug, Default)]
 struct Batch {
-    /// As they were queued.
     waiting: VecDeque<Bytes>,
-    /// The chunks that the next write is offered: short neighbours are joined, long ones are as
-    /// they were.
+    /// Chunks of the next write: short neighbours are joined.
     offered: VecDeque<Bytes>,
     offered_bytes: usize,
 }
 
 impl Batch {
-    /// Prepares the next write. False if nothing is left.
+    /// False if nothing is left.
     fn top_up(&mut self) -> bool {
         while self.offered.len() < WRITE_CHUNKS && self.offered_bytes < WRITE_BYTES {
             let Some(chunk) = self.next_chunk() else { break };
@@ -108,7 +103,7 @@ impl Batch {
         !self.offered.is_empty()
     }
 
-    /// The next chunk, or as many of the next short ones as go into one.
+    /// Joins short chunks.
     fn next_chunk(&mut self) -> Option<Bytes> {
         let (mut count, mut bytes) = (0, 0);
         for chunk in self.waiting.iter().take_while(|chunk| chunk.len() < COALESCE_BELOW_BYTES) {
@@ -145,7 +140,7 @@ impl Batch {
         }
     }
 
-    /// Gives back the memory of a burst: what is short is not written here.
+    /// Frees the memory of a burst: short sends do not come here.
     fn rest(&mut self) {
         *self = Self::default();
     }

@@ -1,5 +1,4 @@
-//! The cost of a connection while nothing happens. Alone in its process, because it reads the
-//! process's size.
+//! Memory of an idle connection, measured as the size of its own process.
 
 #![cfg(target_os = "linux")]
 
@@ -12,11 +11,10 @@ use seriatim_net::{
 };
 
 const PAIRS: usize = 100;
-/// How often it is measured, at most.
 const ROUNDS: usize = 3;
 
-/// The most that one end may cost: its writer task, its registration with the runtime, its share of
-/// the allocator's slack. Measured: 2 to 3 KiB. The bound is far below one read buffer.
+/// Limit per end: writer task, registration with the runtime, allocator slack. Measured: 2 to 3
+/// KiB. A read buffer is far larger.
 const MAX_BYTES_PER_END: usize = 10 << 10;
 
 fn resident_bytes() -> usize {
@@ -34,7 +32,7 @@ async fn exchange(ends: &mut [(Connection, Connection)], payload: &Bytes) {
     }
 }
 
-/// Lets every end notice that nothing more comes.
+/// Lets every end notice that nothing more arrives.
 async fn quiesce(ends: &mut [(Connection, Connection)]) {
     for (client, node) in ends {
         for receiver in [&mut client.receiver, &mut node.receiver] {
@@ -63,13 +61,13 @@ async fn open(pairs: usize) -> Vec<(Connection, Connection)> {
 #[tokio::test]
 async fn an_idle_connection_is_small_even_after_a_burst() {
     let (short, long) = (Bytes::from(vec![1; 100]), Bytes::from(vec![1; 1 << 20]));
-    // The process takes this once, whatever the number of connections.
+    // Memory that the process takes once.
     let mut first = open(2).await;
     exchange(&mut first, &long).await;
     quiesce(&mut first).await;
 
-    // The allocator may keep what was freed: then the next connections find it there. What they
-    // hold themselves they hold each time, so those of earlier rounds stay open.
+    // The allocator may keep freed memory for later connections. Earlier ones stay open, so each
+    // round needs its own memory.
     let mut earlier = Vec::new();
     let mut least = usize::MAX;
     while least >= MAX_BYTES_PER_END && earlier.len() < ROUNDS {

@@ -1,21 +1,20 @@
-//! How long a store with many records takes to open, in how much memory, and what its binding logs
-//! weigh.
+//! Measures how long a store with many records takes to open, its memory, and the size of its
+//! binding logs.
 //!
 //! ```text
 //! cargo run --release -p seriatim-node --example opening -- make DIR SHAPE RECORDS BATCH
 //! cargo run --release -p seriatim-node --example opening -- open DIR SHAPE
 //! ```
 //!
-//! `make` fills the store of a shard with small records, `BATCH` with each command, and `open`
-//! opens it in a process of its own, so that the peak of the memory is that of the opening. Shapes:
+//! `make` fills a shard's store with small records, `BATCH` per command. `open` opens it in a
+//! separate process, whose peak of memory is that of the opening. Shapes:
 //!
-//! - `plain`: one shard, positions come with the records;
+//! - `plain`: one shard; positions come with the records;
 //! - `stripes`: the same with two shards, in stripes of the default length;
-//! - `names`: records of four clients that take turns are put and then ordered, in the order in
-//!   which they came;
+//! - `names`: records of four alternating clients are put, then ordered as they came;
 //! - `shuffled`: the same, but each batch is ordered client by client, so that no neighbours are
 //!   joined;
-//! - `shared`: as `names`, and every other position belongs to another shard.
+//! - `shared`: as `names`, but every other position belongs to another shard.
 //!
 //! 100 million records take about 6 GB of disk.
 #![allow(clippy::print_stdout, reason = "this program measures real files, and says what it found")]
@@ -40,10 +39,10 @@ const OTHER: ShardId = ShardId(1);
 const VIEW: ViewNumber = ViewNumber(1);
 const CLIENTS: u64 = 4;
 
-/// How many commands are executed between two checkpoints.
+/// Commands between two checkpoints.
 const COMMANDS_PER_CHECKPOINT: u64 = 10_000;
 
-/// How many commands that do nothing follow.
+/// Idle commands that follow.
 const IDLE_COMMANDS: u64 = 50_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +80,6 @@ impl Shape {
         }
     }
 
-    /// The position of the shard's record with this number.
     fn position(self, number: u64) -> u64 {
         let stripe = limits::DEFAULT_STRIPE;
         match self {
@@ -91,7 +89,7 @@ impl Shape {
         }
     }
 
-    /// A batch of records as commands, and how many runs they have.
+    /// Commands of a batch of records, and their number of runs.
     fn batch(self, from: u64, end: u64) -> (Vec<StorageCommand>, u64) {
         match self {
             Self::Plain | Self::Stripes => {
@@ -183,7 +181,7 @@ fn make(dir: &Path, shape: Shape, records: u64, batch: u64) {
     }
     let mut checkpoint = Bytes::new();
     for _ in 0..3 {
-        // Commands that do nothing rewrite the rest.
+        // Idle commands rewrite the rest.
         for _ in 0..IDLE_COMMANDS {
             store.execute(&StorageCommand::Trim(Position(0))).expect("nothing is written");
         }
@@ -208,7 +206,7 @@ fn make(dir: &Path, shape: Shape, records: u64, batch: u64) {
     );
 }
 
-/// How many binding logs there are, their bytes, and those of the records.
+/// Number of binding logs, their bytes, and bytes of records.
 fn weight(dir: &Path) -> (u64, u64, u64) {
     let (mut logs, mut bindings, mut records) = (0, 0, 0);
     for entry in fs::read_dir(dir.join(ShardStore::directory(LOG, SHARD))).expect("the store is there") {
@@ -223,7 +221,6 @@ fn weight(dir: &Path) -> (u64, u64, u64) {
     (logs, bindings, records)
 }
 
-/// A line of what the kernel says of this process, in MiB.
 fn memory_mib(what: &str) -> u64 {
     let status = fs::read_to_string("/proc/self/status").expect("Linux says what a process takes");
     let line = status.lines().find_map(|line| line.strip_prefix(what)).expect("it has such a line");

@@ -1,15 +1,14 @@
-//! When the node has to look after its machines again, though nothing arrives.
+//! Wakes the node at a deadline when no event arrives.
 
 use std::time::{Duration, Instant};
 
 use seriatim_net::Timer;
 
-/// Nearer instants are kept by a thread of their own: the runtime's timers are a millisecond
-/// coarse, and a log may be ordered ten times in one.
+/// Nearer instants need a thread: the runtime's timers are precise to 1 ms, and a log may be
+/// ordered ten times in that.
 const NEAR: Duration = Duration::from_millis(2);
 
-/// Waits until `at`, as precisely as the runtime can; for ever if there is nothing to wait for.
-/// Cancel safe.
+/// Waits until `at` with the runtime's precision; forever if `None`. Cancel safe.
 pub(crate) async fn until(at: Option<Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at.into()).await,
@@ -17,14 +16,14 @@ pub(crate) async fn until(at: Option<Instant>) {
     }
 }
 
-/// Waits for instants. Its thread is started when it is needed first: most logs never do.
+/// Starts its thread at first need: most logs need none.
 #[derive(Debug, Default)]
 pub(crate) struct Alarm {
     timer: Option<Timer>,
 }
 
 impl Alarm {
-    /// Waits until `at`; for ever if there is nothing to wait for. Cancel safe.
+    /// Waits until `at`; forever if `None`. Cancel safe.
     pub(crate) async fn until(&mut self, at: Option<Instant>) {
         let Some(at) = at else { return std::future::pending().await };
         let left = at.saturating_duration_since(Instant::now());
@@ -32,7 +31,7 @@ impl Alarm {
             return;
         }
         if left < NEAR && self.timer.is_none() {
-            // Without one it is only less precise.
+            // Without the thread the alarm is only less precise.
             self.timer = Timer::start().ok();
         }
         match self.timer.as_ref().filter(|_| left < NEAR) {

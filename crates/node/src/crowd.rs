@@ -1,4 +1,4 @@
-//! The clients of a node, and what waits to be written to them.
+//! Clients of a node and the frames queued for them.
 
 use std::collections::BTreeMap;
 
@@ -6,23 +6,21 @@ use bytes::Bytes;
 use seriatim_model::Peer;
 use seriatim_net::{SendError, Sender, Together};
 
-/// The connections of clients.
+/// Connections of clients.
 ///
-/// A bound holds for the bytes that wait for one of them, and one for all: above that, the one for
-/// which most waits is given up, and what waited for it dropped. It did not read what it asked for,
-/// and the others are to have what it took.
+/// The queued bytes of each client are limited, and those of all clients together. Above the common
+/// limit the node abandons the client with the longest queue: it did not read its answers, and
+/// others need the memory.
 pub(crate) struct Crowd {
     senders: BTreeMap<Peer, Sender>,
-    /// The connections of clients that left, as long as something waits for them: it counts, and
-    /// goes first.
+    /// Connections of departed clients with queued bytes. They count, and are abandoned first.
     left: Vec<Sender>,
     together: Together,
     most: usize,
 }
 
 impl Crowd {
-    /// Nobody yet. For all of them together `most` bytes may wait, about: what one client is sent
-    /// at a time comes to it.
+    /// `most`: limit of all clients' queued bytes; one send may exceed it briefly.
     pub(crate) fn new(together: Together, most: usize) -> Self {
         Self { senders: BTreeMap::new(), left: vec![], together, most }
     }
@@ -34,7 +32,7 @@ impl Crowd {
     pub(crate) fn leave(&mut self, peer: Peer) {
         self.left.retain(|sender| sender.queued_bytes() > 0);
         if let Some(sender) = self.senders.remove(&peer) {
-            // It says no more, and may still read what waits for it.
+            // It sends nothing more, but may still read its queue.
             sender.close();
             self.left.push(sender);
         }
@@ -43,7 +41,7 @@ impl Crowd {
     pub(crate) fn send(&mut self, peer: Peer, frames: Vec<Bytes>) {
         let Some(sender) = self.senders.get(&peer) else { return };
         if let Err(SendError::Overloaded { .. }) = sender.send(frames) {
-            // It does not read what it asked for: better no connection than an endless queue.
+            // The client does not read its answers: better no connection than an endless queue.
             sender.close();
         }
         while self.together.queued_bytes() > self.most {
@@ -55,7 +53,7 @@ impl Crowd {
     }
 }
 
-/// The connection that most waits for, if anything does.
+/// `None` if all queues are empty.
 fn largest<'a>(senders: impl IntoIterator<Item = &'a Sender>) -> Option<&'a Sender> {
     let waiting = senders.into_iter().filter(|sender| sender.queued_bytes() > 0);
     waiting.max_by_key(|sender| sender.queued_bytes())
@@ -74,7 +72,6 @@ mod tests {
 
     const MIB: usize = 1 << 20;
 
-    /// Connections of so many clients that read nothing, with what waits for all of them.
     async fn clients(count: u64) -> (Vec<(Connection, Connection)>, Together) {
         let identity = Identity::new(ClusterId(1), NodeId(1), 1, &Limits::default());
         let options = ListenOptions::default();

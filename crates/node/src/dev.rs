@@ -18,25 +18,24 @@ use crate::occupied;
 use crate::start::{Awaits, Membership, NodeOptions, StartError, reachable, start_node};
 use crate::stopping::Stopping;
 
-/// How a cluster is started.
+/// Options of a cluster in one process.
 #[derive(Clone, Debug)]
 pub struct DevOptions {
-    /// Where its data is.
+    /// Data directory.
     pub data: PathBuf,
-    /// Where its first node listens, `host:port`; port 0 takes a free one. The others take free
-    /// ports.
+    /// Listening address of the first node, `host:port`; port 0 takes a free port. Other nodes take
+    /// free ports.
     pub listen: String,
-    /// How many nodes it has; what it had before, or 3, if nothing is said.
+    /// Number of nodes. `None`: as before, or 3 for a new cluster.
     pub nodes: Option<u32>,
-    /// The options that its nodes run with.
+    /// Options of all nodes.
     pub run: NodeOptions,
-    /// The options of single nodes, in their place.
+    /// Options of single nodes, instead of `run`.
     pub run_of: BTreeMap<NodeId, NodeOptions>,
 }
 
 impl DevOptions {
-    /// The usual cluster with its data in `data`. Its nodes do not suspect each other of being down
-    /// because of silence.
+    /// Default options with data in `data`. Nodes do not suspect silent nodes.
     #[must_use]
     pub fn new(data: impl Into<PathBuf>, listen: impl Into<String>) -> Self {
         let mut run = NodeOptions::default();
@@ -55,26 +54,25 @@ pub struct Dev {
     nodes: Vec<Node>,
     options: DevOptions,
     identity: ClusterIdentity,
-    /// Whether the nodes serve clients: from the moment that all nodes know each other. A log that
-    /// is created earlier would have fewer replicas than the cluster has nodes.
+    /// False until all nodes know each other: a log created earlier would have too few replicas.
     serves_clients: watch::Sender<bool>,
 }
 
 impl Dev {
-    /// Starts a cluster, and waits until all its nodes know each other.
+    /// Starts a cluster and waits until all nodes know each other.
     ///
     /// # Errors
-    /// If its directory or its address cannot be used, or a node cannot run.
+    /// If its directory or address cannot be used, or a node cannot run.
     pub async fn start(options: DevOptions) -> Result<Self, StartError> {
         Self::start_told(options, &watch::Sender::new(Awaits::Nothing)).await
     }
 
-    /// The same; `awaits` says meanwhile what the start waits for.
+    /// As [`Dev::start`]; `awaits` reports what the start waits for.
     ///
     /// # Errors
     /// As [`Dev::start`].
     pub async fn start_told(options: DevOptions, awaits: &watch::Sender<Awaits>) -> Result<Self, StartError> {
-        // Bind first: a port in use must not leave a new data directory behind.
+        // Bind first: a failed start must leave no new data directory.
         let mut listeners = vec![occupied::bind(&options.listen, awaits).await?];
         DataDirectoryError::check(&options.data)?;
         let identity = ClusterIdentity::open(&options.data, options.nodes, random())?;
@@ -96,7 +94,7 @@ impl Dev {
         Ok(cluster)
     }
 
-    /// Starts the node after the last one. The first of all has the register.
+    /// Node 1 has the register.
     async fn start_next(
         &mut self,
         first: SocketAddr,
@@ -118,24 +116,24 @@ impl Dev {
         Ok(())
     }
 
-    /// Where its first node listens.
+    /// Listening address of the first node.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.nodes[0].address()
     }
 
-    /// Warnings for the operator about each node.
+    /// Warnings for the operator, one list per node.
     pub fn warnings(&self) -> impl Iterator<Item = watch::Receiver<Vec<String>>> {
         self.nodes.iter().map(Node::warnings)
     }
 
-    /// How far an orderly end of each node is, for whoever waits for it.
+    /// Progress of each node's orderly stop.
     #[must_use]
     pub fn stopping(&self) -> Vec<Stopping> {
         self.nodes.iter().map(Node::stopping).collect()
     }
 
-    /// Kills the last nodes, so many; the first one stays.
+    /// Kills the last `count` nodes, but never the first.
     pub async fn kill_last(&mut self, count: u32) {
         let stay = self.nodes.len().saturating_sub(count as usize).max(1);
         for node in self.nodes.split_off(stay) {
@@ -143,11 +141,11 @@ impl Dev {
         }
     }
 
-    /// Starts the nodes that were killed, with what their files have, at other addresses; and waits
-    /// until they have joined.
+    /// Restarts killed nodes from their files, at other addresses, and waits until they have
+    /// joined.
     ///
     /// # Errors
-    /// If one cannot run. Those before it do.
+    /// If one cannot run. Earlier ones keep running.
     pub async fn restart_killed(&mut self) -> Result<(), StartError> {
         let (first, awaits) = (self.address(), watch::Sender::new(Awaits::Nothing));
         while self.nodes.len() < self.identity.nodes as usize {
@@ -157,19 +155,19 @@ impl Dev {
         Ok(())
     }
 
-    /// Waits until a node cannot go on, and says why.
+    /// Waits until a node fails. Returns the cause.
     pub async fn failed(&mut self) -> NodeError {
         let failures: Vec<_> = self.nodes.iter_mut().map(|node| Box::pin(node.failed())).collect();
         select_first(failures).await
     }
 
-    /// Ends all nodes in an orderly way: nothing is lost, at any durability.
+    /// Stops all nodes in an orderly way: no record is lost, at any durability level.
     ///
     /// # Errors
-    /// The first that a node reports. The others are ended all the same.
+    /// The first error of a node. The others stop nevertheless.
     pub async fn stop(mut self) -> Result<(), StartError> {
         let mut outcome = Ok(());
-        // None is to take another one for gone, and to change views.
+        // All nodes begin to stop before any has ended, so that none suspects another.
         self.nodes.iter_mut().for_each(Node::begin_to_stop);
         for node in self.nodes {
             let stopped = node.stop().await;
@@ -184,7 +182,6 @@ async fn beside(first: SocketAddr) -> Result<Listener, StartError> {
     Ok(Listener::bind(&SocketAddr::new(first.ip(), 0).to_string()).await?)
 }
 
-/// Waits until the register knows the node.
 async fn has_joined(node: &mut Node) -> Result<(), StartError> {
     match node.joined().await {
         true => Ok(()),
@@ -192,7 +189,6 @@ async fn has_joined(node: &mut Node) -> Result<(), StartError> {
     }
 }
 
-/// The outcome of whichever future is ready first.
 async fn select_first<F: Future + Unpin>(mut futures: Vec<F>) -> F::Output {
     std::future::poll_fn(|context| {
         for future in &mut futures {

@@ -1,5 +1,5 @@
 //! The disk of a server: a directory of the operating system's file system, and a thread that
-//! writes behind.
+//! writes buffered data.
 
 mod behind;
 mod open_file;
@@ -22,27 +22,26 @@ use behind::{Behind, MOST_BEHIND};
 use open_file::OpenFile;
 use root::{Root, check_name, directory};
 
-/// How many files are kept open at most, unless more are in use.
+/// Most files kept open.
 const MAX_OPEN_FILES: usize = 512;
 
-/// Which part of the files that the process may have open one disk keeps, if that is less: there
-/// may be several disks, and connections need some, too.
+/// One disk keeps one in `SHARE` of the process's file descriptors: other disks and connections
+/// need some too.
 const SHARE: u64 = 8;
 
-/// How many files are kept open however few the process may have.
+/// Files kept open even under a lower descriptor limit.
 const MIN_OPEN_FILES: usize = 8;
 
-/// How many open files one [`Disk::verify`] looks at: of all that are usually open each is looked
-/// at by the fourth.
+/// Open files that one [`Disk::verify`] checks. Four calls check all of `MAX_OPEN_FILES`.
 const VERIFIED_FILES: usize = MAX_OPEN_FILES / 4;
 
-/// Why a data directory could not be used.
+/// Why a data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DataDirectoryError {
-    /// Another process uses it. Stop that one, or choose another directory.
+    /// Another process uses it.
     #[error("the data directory {} is in use by another process; stop that one, or give another directory", .0.display())]
     InUse(PathBuf),
-    /// It is a symbolic link to a directory that does not exist.
+    /// A symbolic link to a missing directory.
     #[error(
         "the data directory {} is a link to {}, which does not exist; make that directory, mount its file system, or give \
          another directory",
@@ -51,11 +50,10 @@ pub enum DataDirectoryError {
     NoTarget {
         /// The link.
         path: PathBuf,
-        /// The path that the link contains.
+        /// Its target.
         target: PathBuf,
     },
-    /// The directory, or its parent where the directory does not exist, belongs to another user or
-    /// does not let this user write.
+    /// The user may not write to the directory, or to its nearest existing parent.
     #[error(
         "user {user} may not write to {}; make that user the owner of the data directory, start the node as another user, \
          or give another directory",
@@ -64,10 +62,10 @@ pub enum DataDirectoryError {
     NotPermitted {
         /// The directory.
         path: PathBuf,
-        /// The number of the user that this process runs as.
+        /// Number of this process's user.
         user: u32,
     },
-    /// Its file system is mounted for reading alone.
+    /// Its file system is mounted read-only.
     #[error("{} is on a read-only file system; mount that for writing, or give another directory", .0.display())]
     ReadOnly(PathBuf),
     /// The operating system refused.
@@ -75,13 +73,12 @@ pub enum DataDirectoryError {
     Io {
         /// The directory.
         path: PathBuf,
-        /// The operating system's error.
+        /// The cause.
         source: io::Error,
     },
 }
 
 impl DataDirectoryError {
-    /// The operating system refused to do something in the directory.
     pub(crate) fn io(path: &Path, source: io::Error) -> Self {
         let path = path.to_owned();
         match source.kind() {
@@ -93,17 +90,13 @@ impl DataDirectoryError {
         }
     }
 
-    /// Looks whether a directory can be written, or made.
-    ///
-    /// # Errors
-    /// If it cannot.
     pub(crate) fn check(path: &Path) -> Result<(), Self> {
         let is_absent = |path: &Path| matches!(path.try_exists(), Ok(false));
         if let (Ok(target), true) = (std::fs::read_link(path), is_absent(path)) {
             return Err(Self::NoTarget { path: path.to_owned(), target });
         }
         let existing = path.ancestors().find(|above| !is_absent(above));
-        // Of a relative path nothing may be left.
+        // A relative path may have no existing ancestor.
         let existing = existing.unwrap_or(Path::new("."));
         if existing.metadata().is_ok_and(|found| !found.is_dir()) {
             return Err(Self::io(path, io::ErrorKind::NotADirectory.into()));
@@ -116,19 +109,16 @@ impl DataDirectoryError {
     }
 }
 
-/// A data directory that belongs to this process alone while this value lives.
+/// A data directory, locked by this process while this value lives.
 ///
-/// Writes are taken behind: they gather in memory, up to 32 MiB of a disk, and a thread of the
-/// disk's own gives them to the operating system, usually within 10 ms, and has it go on with them
-/// at once. So is a file that is made. Until then a killed process loses them, as a power failure
-/// loses what was not synced. Nobody who writes waits for the disk unless all of that is behind.
-/// Room for it is set aside before, in a file without a name, so that a disk without room refuses
-/// the write itself; a write that fails all the same, behind the back of whoever made it, fails
-/// every later use of the file.
+/// Writes gather in memory, at most 32 MiB per disk. A thread passes them to the operating system,
+/// usually within 10 ms, and starts their writeback. File creation is deferred likewise. A killed
+/// process loses writes not yet passed on. Writers wait only while 32 MiB are buffered. An unnamed
+/// file reserves room for buffered writes, so that a full disk rejects the write itself. If a
+/// buffered write fails nevertheless, each later use of the file fails.
 ///
-/// After it was opened a directory of it is made only where there was none of that name. Where one
-/// is gone, or [`Disk::verify`] or [`Disk::sync`] finds that a name leads to another file or to
-/// none, each later use fails.
+/// A known directory is never made a second time. Once a directory disappears, or [`Disk::verify`]
+/// or [`Disk::sync`] finds that a name leads elsewhere, each later use fails.
 #[derive(Debug)]
 pub struct RealDisk {
     root: Arc<Root>,
@@ -140,7 +130,7 @@ pub struct RealDisk {
 impl Drop for RealDisk {
     fn drop(&mut self) {
         for handle in self.handles().open.values() {
-            // Nobody is left to be told. What had to be durable was synced.
+            // No caller is left to receive an error.
             let _ = handle.file.flush();
         }
         self.behind.end();
@@ -148,43 +138,39 @@ impl Drop for RealDisk {
     }
 }
 
-/// How many files one disk keeps open in a process that may have so many; nothing if there is no
-/// bound.
+/// `None`: no limit.
 fn most_open(allowed: Option<u64>) -> usize {
     let share =
         allowed.map_or(MAX_OPEN_FILES, |allowed| usize::try_from(allowed / SHARE).unwrap_or(usize::MAX));
     share.clamp(MIN_OPEN_FILES, MAX_OPEN_FILES)
 }
 
-/// The files that are open.
+/// Open files.
 ///
-/// Invariant: where one is put in, no more than `most` are open with it, but for those that are in
-/// use.
+/// Invariant: after an insertion at most `most` files are open, besides files in use.
 #[derive(Debug)]
 struct Handles {
     open: BTreeMap<String, Handle>,
     most: usize,
     uses: u64,
-    /// Files that are being removed, and directories that are being removed or renamed: nothing of
-    /// them is opened.
+    /// Names being removed or renamed. No file at or below them is opened.
     going: Vec<String>,
-    /// How often files or directories went: what was opened before may be one of them.
+    /// Completed removals and renames. A change reveals a removal during an open.
     gone: u64,
-    /// The file that [`Disk::verify`] looked at last.
+    /// Last file that [`Disk::verify`] checked.
     verified: String,
 }
 
 #[derive(Debug)]
 struct Handle {
     file: Arc<OpenFile>,
-    /// Counts up with every use, so that the one used longest ago is closed first.
+    /// Rises with every use: the least recently used file closes first.
     used: u64,
-    /// Whether the file's name is known to be durable.
     name_is_durable: bool,
 }
 
 impl RealDisk {
-    /// Takes a directory, and makes it if there is none.
+    /// Locks a directory, and makes it if absent.
     ///
     /// # Errors
     /// If another process uses it, or the operating system refuses.
@@ -201,7 +187,7 @@ impl RealDisk {
         Ok(Self { root, handles, behind, thread })
     }
 
-    /// How long each file is, in bytes, as far as it was written out.
+    /// Length of each file in bytes, without buffered writes.
     ///
     /// # Errors
     /// If the operating system refuses.
@@ -226,14 +212,13 @@ impl RealDisk {
                 }
                 handles.gone
             };
-            // Not under the lock: others do not wait for the disk. If two come here, the first
-            // one's counts.
+            // Without the lock: others must not wait for the disk. The first of two opens counts.
             let opened = Arc::new(OpenFile::open(&self.root, name, Arc::clone(&self.behind))?);
             let mut handles = self.handles();
             if let Some(file) = handles.get(name) {
                 return Ok(file);
             }
-            // The file that was opened may have been removed since.
+            // It may have been removed meanwhile.
             if handles.gone == gone && !handles.is_going(name) {
                 handles.put(name, &opened);
                 return Ok(opened);
@@ -241,8 +226,7 @@ impl RealDisk {
         }
     }
 
-    /// Has files, or directories, removed or renamed. Those of them that were open are closed
-    /// first, and nothing of them is opened meanwhile.
+    /// Closes `names` and everything below them during `change`.
     fn let_go<T>(
         &self,
         names: &[String],
@@ -255,13 +239,12 @@ impl RealDisk {
         outcome
     }
 
-    /// Whether this is the file that is open under that name: one that was removed, or closed, is
-    /// not.
+    /// Whether `file` is still open under this name.
     fn is_open(&self, name: &str, file: &Arc<OpenFile>) -> bool {
         self.handles().open.get(name).is_some_and(|handle| Arc::ptr_eq(&handle.file, file))
     }
 
-    /// The files in a directory that the operating system may not know of yet.
+    /// Open files in `dir` with buffered work.
     fn pending(&self, dir: &str) -> Vec<Arc<OpenFile>> {
         let handles = self.handles();
         let within =
@@ -291,16 +274,15 @@ impl Handles {
         self.open.insert(name.to_owned(), handle);
     }
 
-    /// Closes an eighth of the files, those used least recently: one at a time, each opening would
-    /// look at all of them. One that somebody uses, or of which something is behind, stays: what
-    /// opens it anew has to find all of it.
+    /// Closes an eighth of the files, least recently used first: closing one at a time would scan
+    /// all files at each opening. Files in use or with buffered writes stay: a second handle would
+    /// miss those writes.
     fn make_room(&mut self) {
         let is_unused = |handle: &Handle| Arc::strong_count(&handle.file) == 1 && handle.file.is_idle();
         let mut unused: Vec<u64> =
             self.open.values().filter(|handle| is_unused(handle)).map(|handle| handle.used).collect();
         unused.sort_unstable();
         let in_use = self.open.len() - unused.len();
-        // There may be more than usual, if so many were in use.
         let least = (self.most / 8).max(self.open.len() + 1 - self.most);
         if let Some(last) = unused.get(least - 1).or(unused.last()) {
             self.open.retain(|_, handle| handle.used > *last || !is_unused(handle));
@@ -320,7 +302,7 @@ impl Handles {
         self.going.iter().any(|going| going == name || is_within(going, name))
     }
 
-    /// Closes files that are about to go, or whose directories are.
+    /// Nothing of `names` can be opened until `closed`.
     fn close(&mut self, names: &[String]) -> Vec<Arc<OpenFile>> {
         self.going.extend_from_slice(names);
         let mut closed = vec![];
@@ -334,7 +316,6 @@ impl Handles {
         closed.into_iter().map(|handle| handle.file).collect()
     }
 
-    /// Files or directories are gone now.
     fn closed(&mut self, names: &[String]) {
         self.gone += 1;
         for name in names {
@@ -343,7 +324,6 @@ impl Handles {
         }
     }
 
-    /// The files that are looked at next.
     fn next_to_verify(&mut self) -> Vec<(String, Arc<OpenFile>)> {
         let after = (Bound::Excluded(self.verified.clone()), Bound::Unbounded);
         let next = self.open.range(after).chain(&self.open).take(VERIFIED_FILES.min(self.open.len()));
@@ -365,8 +345,7 @@ impl Disk for RealDisk {
         self.root.check()?;
         check_name(name)?;
         let mut handles = self.handles();
-        // A sync on another thread may have kept a file that was deleted under this name: it is not
-        // taken for this one.
+        // A concurrent sync may have kept the handle of a deleted file of this name: drop it.
         if let Some(before) = handles.open.remove(name).filter(|before| !before.file.is_idle()) {
             before.file.flush()?;
         }
@@ -421,11 +400,10 @@ impl Disk for RealDisk {
                 handle.name_is_durable = true;
             }
         }
-        // A start must find the bytes, too.
+        // A restart must find the bytes under this name.
         match file.has_its_name() {
             true => Ok(()),
             false if self.is_open(name, &file) => Err(self.root.lose(name)),
-            // The file was removed meanwhile.
             false => Err(io::ErrorKind::NotFound.into()),
         }
     }
@@ -495,7 +473,7 @@ mod tests {
         disk.create("file").unwrap();
         disk.write_at("file", 0, &[Bytes::from_static(b"before")]).unwrap();
         disk.sync("file").unwrap();
-        // As a thread finds it that deletes while another syncs: the handle is still there.
+        // As during another thread's sync: the handle is still open.
         std::fs::remove_file(dir.path().join("file")).unwrap();
         disk.create("file").unwrap();
         disk.write_at("file", 0, &[Bytes::from_static(b"after")]).unwrap();
@@ -523,8 +501,6 @@ mod tests {
 
     #[test]
     fn a_process_that_may_open_few_files_keeps_few_open() {
-        // The usual limit, with a cluster of three nodes in one process: most of it is left for
-        // connections.
         assert_eq!(most_open(Some(1024)), 128);
         assert_eq!([Some(16), Some(1 << 20), None].map(most_open), [MIN_OPEN_FILES, 512, 512]);
         let dir = tempfile::tempdir().unwrap();
@@ -536,7 +512,6 @@ mod tests {
         };
         for name in (0..9).map(|n| n.to_string()) {
             disk.create(&name).unwrap();
-            // A file of which something is behind stays open.
             while !is_unused(&name) {
                 thread::yield_now();
             }
@@ -565,7 +540,6 @@ mod tests {
         disk.sync(name)
     }
 
-    /// A disk below a directory in which it can be moved, with a file that is open.
     fn in_use() -> (tempfile::TempDir, PathBuf, RealDisk) {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("root");

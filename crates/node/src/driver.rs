@@ -1,4 +1,4 @@
-//! Event, step, effects: the loop of a node.
+//! A node's loop: takes events, steps the host, performs its effects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,69 +23,62 @@ use crate::syncer::Syncer;
 use crate::usage::Meter;
 use crate::vitals::{Stage, Vitals};
 
-/// How many arrivals one drain takes before effects are performed.
+/// Most arrivals per drain.
 const DRAIN: usize = 256;
 
-/// How long one drain takes: what a node owes to others does not wait for longer.
+/// Longest drain: the node's answers wait no longer.
 const DRAIN_FOR: Duration = Duration::from_millis(2);
 
-/// After how many records one turn reads no more for readers. It also reads no more after
-/// [`DRAIN_FOR`], or when something arrived.
+/// Records after which a turn stops reading for readers. It also stops after [`DRAIN_FOR`], or at
+/// an arrival.
 const SERVED: usize = 8192;
 
-/// How many messages that are to leave gather within a drain. Each may be as long as a read's
-/// answer, and what a connection's queue does not take is not to be made first.
+/// Messages that gather within a drain before they are sent. Each may be as long as a read's
+/// answer: a connection's full queue must reject them before the host makes more.
 const SENDS: usize = 64;
 
-/// How long a node counts as being started. One that other nodes' heartbeats do not go together
-/// with stops in this time: its operator is there, and its logs do without it still. Later it only
-/// says so.
+/// With conflicting heartbeat settings a node stops in its first 10 s: its operator is present, and
+/// its logs still exclude it. Later it only warns.
 const STARTING_FOR: Duration = Duration::from_secs(10);
 
-/// An arrival in a node's inbox.
 pub(crate) enum Arrival {
     Host(Event),
     Batch(Vec<Event>),
-    /// A client came, and how to answer it.
+    /// A client connected; the sender answers it.
     Accepted(Peer, Sender),
     Closed(Peer),
-    /// Another node does not take this one's heartbeats, because its own do not go together with
-    /// them; and what it says.
+    /// Another node rejects this node's conflicting heartbeats, with its explanation.
     BeatsDiffer(NodeId, String),
-    /// The bytes that the node's files take, if they could be counted in time.
+    /// Bytes of the node's files. `None` if the count took too long.
     Usage(Option<Usage>),
-    /// A connection was refused: from where, and why.
+    /// Address and cause.
     Refused(String, String),
     /// Another process has this node's number.
     Rival(Rival),
-    /// This node was removed from its cluster.
     Removed,
 }
 
-/// How a node is, for those who watch it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Health {
     pub(crate) has_joined: bool,
     pub(crate) failure: Option<String>,
-    /// Where else the register says that the node is.
+    /// Address registered for this node, if it is not ours.
     pub(crate) elsewhere: Option<String>,
 }
 
-/// The queues of a driver, in the order in which it takes from them: all of the first before any of
-/// the second.
+/// Queues by priority: each is emptied before the next.
 ///
-/// Nodes come before clients. What nodes send follows from what clients sent and was taken; a node
-/// that took more of the latter while the former waits would only make that wait longer, a change
-/// of view with it.
+/// Nodes come before clients: their messages follow from client requests already taken. Further
+/// requests would only delay them, and with them a view change.
 pub(crate) struct Inboxes {
-    /// Jobs of the disk that are done, and what the detector says.
+    /// Finished disk jobs, and reports of the failure detector.
     pub(crate) urgent: mpsc::Receiver<Arrival>,
     pub(crate) nodes: mpsc::Receiver<Arrival>,
     pub(crate) clients: mpsc::Receiver<Arrival>,
 }
 
 impl Inboxes {
-    /// The next, when there is one; nothing once no connection is accepted any more. Cancel safe.
+    /// Waits for an arrival. `None` once no connection is accepted any more. Cancel safe.
     async fn next(&mut self) -> Option<Arrival> {
         tokio::select! {
             biased;
@@ -100,7 +93,6 @@ impl Inboxes {
         [urgent, nodes, clients].into_iter().all(mpsc::Receiver::is_empty)
     }
 
-    /// The next, if there is one now.
     fn try_next(&mut self) -> Option<Arrival> {
         let Self { urgent, nodes, clients } = self;
         [urgent, nodes, clients].into_iter().find_map(|inbox| inbox.try_recv().ok())
@@ -116,7 +108,6 @@ pub(crate) struct Driver {
     syncer: Syncer,
     pulse: Pulse,
     vitals: Arc<Vitals>,
-    /// The register, if it is outside of all nodes.
     register: Option<OutsideRegister>,
     started: Instant,
     alarm: Alarm,
@@ -125,12 +116,11 @@ pub(crate) struct Driver {
     writing: bool,
     syncing: bool,
     health: watch::Sender<Health>,
-    /// The warnings for the operator; how many of them are the host's; and the nodes whose
-    /// heartbeats they tell of.
+    /// Warnings for the operator; how many the host raised; and nodes with conflicting heartbeats.
     warnings: watch::Sender<Vec<String>>,
     told: usize,
     differing: BTreeSet<NodeId>,
-    /// Why the node must not go on, although it could.
+    /// Why the node must stop, although it could continue.
     refused: Option<NodeError>,
 }
 
@@ -169,7 +159,6 @@ impl Driver {
         }
     }
 
-    /// Runs until it is told to stop, or cannot go on.
     pub(crate) async fn run(mut self, mut stop: oneshot::Receiver<()>) -> Result<(), NodeError> {
         let node = self.host.node();
         let failed = |cause| NodeError::Host { node: node.0, cause };
@@ -194,19 +183,18 @@ impl Driver {
             }
             self.vitals.steps(true);
             self.drain();
-            // Answers leave at once. What can be done for many inputs together is done after
-            // everything else that is ready to run: more may have come by then, and the others'
-            // answers do not wait for it.
+            // Answers leave at once. Shared work waits until all other ready tasks have run: more
+            // inputs may arrive, and other tasks' answers do not wait for it.
             self.send();
             if self.host.deadline().is_some_and(|due| due <= self.now()) {
                 yield_now().await;
                 self.drain();
             }
-            // However busy the inbox is, connections come and go.
+            // Connections come and go, however busy the inbox is.
             while let Ok(event) = self.link_events.try_recv() {
                 self.take_link(event);
             }
-            // So does what the register says, which is bounded.
+            // So do the register's answers, whose number is bounded.
             while let Some(answer) = self.register.as_mut().and_then(OutsideRegister::try_next) {
                 self.take(Arrival::Host(answer));
             }
@@ -241,8 +229,8 @@ impl Driver {
         }
     }
 
-    /// Reads for readers, as much as one turn allows. Writers come first: it reads at least once
-    /// where a reader waits, and not again while something is in an inbox. Returns whether it read.
+    /// Writers come first: reads at least once if a reader waits, and not again while an inbox has
+    /// arrivals. Returns whether it read.
     fn serve_readers(&mut self) -> bool {
         let until = Instant::now() + DRAIN_FOR;
         let (mut has_read, mut records) = (false, 0);
@@ -273,7 +261,7 @@ impl Driver {
                         self.writing = false;
                     }
                     Event::FilesSynced(_) => self.syncing = false,
-                    // The path may have forgotten the connection, and know a new one.
+                    // A network device may have forgotten the connection; a new one may work.
                     Event::Liveness(Liveness::Suspected(node, Cause::Unreached(_))) => self.links.renew(node),
                     Event::Message { .. }
                     | Event::Disconnected(_)
@@ -309,8 +297,6 @@ impl Driver {
         }
     }
 
-    /// A node that is being started with other heartbeats than the cluster can live with does not
-    /// go on.
     fn beats_differ(&mut self, other: NodeId, cause: String) {
         if self.started.elapsed() < STARTING_FOR {
             self.refused = Some(NodeError::BeatsDiffer { node: self.host.node().0, cause });
@@ -330,12 +316,11 @@ impl Driver {
                 self.links.down(node);
                 self.host.handle(self.now(), Event::Disconnected(Peer::Node(node)));
             }
-            // Answers come over the other node's own connection.
+            // Answers arrive over the other node's own connection.
             LinkEvent::Frames(..) => {}
         }
     }
 
-    /// Lets the host finish its turn, and performs its effects, all at once.
     fn perform(&mut self) {
         let now = self.now();
         self.measure();
@@ -356,8 +341,7 @@ impl Driver {
             self.syncer.sync(files);
         }
         for unmet in self.host.take_unmet() {
-            // A connection to where it was before leads to nobody, or to a process that is not the
-            // node any more.
+            // The former address leads nowhere, or to another process.
             if self.links.moved(unmet.node) {
                 self.host.handle(now, Event::Disconnected(Peer::Node(unmet.node)));
             }
@@ -370,7 +354,7 @@ impl Driver {
         if self.host.was_removed() {
             self.refused.get_or_insert(NodeError::Removed(self.host.node().0));
         }
-        // Others hear of it with the next heartbeats.
+        // Other nodes learn it from the next heartbeats.
         self.vitals.disk_is(self.host.has_full_disk());
         let (has_joined, elsewhere) = (self.host.has_joined(), self.host.is_said_to_be_at());
         self.health.send_if_modified(|health| {
@@ -391,7 +375,8 @@ impl Driver {
         }
     }
 
-    /// Clients that ask how the node is are answered when it is known what its files take.
+    /// Starts the count of file bytes if clients ask for the node's condition; the host answers
+    /// after it.
     fn measure(&mut self) {
         self.host.note_condition(Measured {
             wrong_suspicions: self.vitals.wrong_suspicions(),
@@ -405,7 +390,6 @@ impl Driver {
         }
     }
 
-    /// Questions go to the register that is outside of all nodes.
     fn ask(&mut self) {
         let questions = self.host.take_questions();
         if let Some(register) = &self.register {
@@ -413,13 +397,12 @@ impl Driver {
         }
     }
 
-    /// Everything for one connection leaves as one send.
     fn send(&mut self) {
         let mut batches: BTreeMap<Peer, Vec<Bytes>> = BTreeMap::new();
         for Outgoing { peer, log, from, to, message } in self.host.take_sends() {
             match message_frame(log, from, to, &message) {
                 Ok(frame) => batches.entry(peer).or_default().extend(frame),
-                // Limits keep messages below the largest frame; one that is not is lost.
+                // Limits keep messages below the largest frame; a longer one is dropped.
                 Err(cause) => self.host.note_unsent(log, from, &cause.to_string()),
             }
         }
@@ -434,7 +417,7 @@ impl Driver {
         }
     }
 
-    /// An orderly end: what is under way is waited for, then everything is written down.
+    /// Waits for disk jobs first.
     async fn finish(mut self) -> Result<(), HostError> {
         self.vitals.stops(Stage::Writes);
         while self.writing || self.syncing {
@@ -458,7 +441,6 @@ impl Driver {
     }
 }
 
-/// Warnings for the operator.
 pub(crate) fn warnings(host: &Host) -> Vec<String> {
     let node = host.node();
     let told = |Problem { log, endpoint, cause }: &Problem| {
@@ -472,7 +454,6 @@ pub(crate) fn warnings(host: &Host) -> Vec<String> {
     host.problems().iter().map(told).collect()
 }
 
-/// One line for an operator.
 fn tell(node: NodeId, notice: &Notice) {
     let Notice { is_warning, log, text } = notice;
     match (is_warning, log) {
@@ -490,7 +471,7 @@ async fn next_answer(register: &mut Option<OutsideRegister>) -> Event {
     }
 }
 
-/// The time by the clock on the wall, in milliseconds since 1970.
+/// Wall-clock milliseconds since 1970.
 fn wall_ms() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)

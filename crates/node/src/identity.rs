@@ -1,4 +1,4 @@
-//! The identity of a data directory: that of a certain cluster, or of one node of a cluster.
+//! Identity of a data directory: of a whole cluster, or of one node of a cluster.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -8,61 +8,58 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use seriatim_model::NodeId;
 
-/// The newest format that this program writes and reads.
+/// Newest known format.
 const FORMAT: u32 = 1;
-/// The largest number of nodes that one process hosts.
+/// Most nodes in one process.
 const MAX_NODES: u32 = 64;
-/// Describes a cluster in one process.
 const CLUSTER_FILE: &str = "cluster.toml";
-/// Describes one node of a cluster.
 const NODE_FILE: &str = "node.toml";
-/// Where the node was reached in its last incarnation, `host:port`: whoever copies the directory
-/// copies this, too.
+/// The node's address in its last incarnation, `host:port`. A copy of the directory has it too.
 const ADDRESS_FILE: &str = "address";
-/// The longest address that is read back, in bytes.
+/// In bytes.
 const MAX_ADDRESS_BYTES: usize = 1024;
 
-/// The cluster whose data is in a directory: its `cluster.toml`.
+/// `cluster.toml`: the cluster of this directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClusterIdentity {
     format: u32,
     cluster: String,
-    /// How many nodes it has.
+    /// Number of nodes.
     pub nodes: u32,
 }
 
-/// The one node whose data is in a directory: its `node.toml`.
+/// `node.toml`: the node of this directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeIdentity {
     format: u32,
     cluster: String,
     node: u32,
-    /// Where the cluster's register is, in words. A register does not move.
+    /// The register's place, in words. A register does not move.
     register: String,
 }
 
 /// Why a directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
-    /// The operating system refuses.
+    /// The operating system refused.
     #[error("{path}: {cause}")]
     Io {
         /// The file.
         path: PathBuf,
-        /// The system's error.
+        /// The cause.
         cause: io::Error,
     },
-    /// It is not what this program writes.
+    /// This program did not write it.
     #[error("{path} is not a description of a Seriatim cluster ({cause}); give another data directory")]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// The fault that was found in it.
+        /// The fault.
         cause: String,
     },
-    /// It was written by a newer program.
+    /// A newer program wrote it.
     #[error("{path} has format {found}, and this program knows formats up to {FORMAT}: use a newer seriatim")]
     Newer {
         /// The file.
@@ -70,10 +67,10 @@ pub enum IdentityError {
         /// Its format.
         found: u32,
     },
-    /// There is no cluster of so many nodes.
+    /// The number of nodes is out of range.
     #[error("a cluster in one process has 1 to {MAX_NODES} nodes, not {wanted}; choose with --nodes")]
     NoSuchSize {
-        /// How many were asked for.
+        /// The requested number.
         wanted: u32,
     },
     /// The cluster has another number of nodes.
@@ -83,19 +80,19 @@ pub enum IdentityError {
     Nodes {
         /// The directory.
         path: PathBuf,
-        /// How many it has.
+        /// Its number.
         found: u32,
-        /// How many were asked for.
+        /// The requested number.
         wanted: u32,
     },
-    /// The directory belongs to the other kind of cluster.
+    /// The directory holds the other kind.
     #[error("{path} holds {found}, not {wanted}; give another data directory")]
     OtherKind {
         /// The directory.
         path: PathBuf,
-        /// The kind that it holds.
+        /// The kind found.
         found: &'static str,
-        /// The kind that was to be started.
+        /// The kind requested.
         wanted: &'static str,
     },
     /// The directory belongs to another node.
@@ -105,9 +102,9 @@ pub enum IdentityError {
     OtherNode {
         /// The directory.
         path: PathBuf,
-        /// The node that it belongs to.
+        /// Its node.
         found: u32,
-        /// The node that wants it.
+        /// The requested node.
         wanted: u32,
     },
     /// The directory belongs to another cluster.
@@ -122,16 +119,16 @@ pub enum IdentityError {
         /// The register's cluster.
         wanted: String,
     },
-    /// The register is said to be somewhere else than before.
+    /// The configured place of the register differs from the earlier one.
     #[error(
         "the node in {path} has its register {found}, not {wanted}: a register does not move; correct the configuration"
     )]
     OtherRegister {
         /// The directory.
         path: PathBuf,
-        /// Where it was.
+        /// The earlier place.
         found: String,
-        /// Where it is said to be.
+        /// The configured place.
         wanted: String,
     },
 }
@@ -140,11 +137,10 @@ const ONE_PROCESS: &str = "a whole cluster in one process";
 const ONE_NODE: &str = "one node of a cluster";
 
 impl ClusterIdentity {
-    /// Reads the identity in `directory`, or makes one for a cluster of `nodes` nodes if there is
-    /// none.
+    /// Reads the identity in `directory`. If absent, makes one for `nodes` nodes, or for 3.
     ///
     /// # Errors
-    /// If the directory holds something else, or cannot be written.
+    /// If the directory has other contents, or cannot be written.
     pub fn open(directory: &Path, nodes: Option<u32>, random: u128) -> Result<Self, IdentityError> {
         if let Some(wanted) = nodes.filter(|wanted| !(1..=MAX_NODES).contains(wanted)) {
             return Err(IdentityError::NoSuchSize { wanted });
@@ -180,11 +176,10 @@ impl ClusterIdentity {
 }
 
 impl NodeIdentity {
-    /// Reads the identity in `directory`, if there is one: it must be that of `node`, whose
-    /// register is where `register` says.
+    /// Reads the identity in `directory`. `None` if absent.
     ///
     /// # Errors
-    /// If the directory holds something else.
+    /// If it is not that of `node` with its register at `register`.
     pub fn read(directory: &Path, node: NodeId, register: &str) -> Result<Option<Self>, IdentityError> {
         let path = || directory.to_owned();
         if directory.join(CLUSTER_FILE).exists() {
@@ -202,10 +197,10 @@ impl NodeIdentity {
         Ok(Some(found))
     }
 
-    /// Makes the directory that of `node` of `cluster`, unless it is that already.
+    /// Claims the directory for `node` of `cluster`. Idempotent.
     ///
     /// # Errors
-    /// If the directory holds something else, or cannot be written.
+    /// If it belongs to another node or cluster, or cannot be written.
     pub fn claim(
         directory: &Path,
         cluster: u128,
@@ -225,15 +220,14 @@ impl NodeIdentity {
         Err(IdentityError::OtherCluster { path, found, wanted: new.cluster })
     }
 
-    /// The id of the node's cluster.
+    /// The cluster's id.
     #[must_use]
     pub fn cluster(&self) -> u128 {
         number_of(&self.cluster)
     }
 }
 
-/// Where the node whose data is in `directory` was reached in its last incarnation, if that is
-/// known.
+/// Address in the node's last incarnation. `None` if unknown.
 pub(crate) fn last_address(directory: &Path) -> Option<String> {
     let text = fs::read_to_string(directory.join(ADDRESS_FILE)).ok()?;
     let is_address =
@@ -241,10 +235,9 @@ pub(crate) fn last_address(directory: &Path) -> Option<String> {
     Some(text.trim_end().to_owned()).filter(|text| is_address(text))
 }
 
-/// Notes where the node whose data is in `directory` is reached in this incarnation.
 pub(crate) fn note_address(directory: &Path, address: &str) {
     if last_address(directory).as_deref() != Some(address) {
-        // Without it, as on a full disk, the register alone is asked.
+        // On failure, as on a full disk, the next start asks the register alone.
         let _ = fs::write(directory.join(ADDRESS_FILE), format!("{address}\n"));
     }
 }
@@ -257,7 +250,6 @@ fn number_of(cluster: &str) -> u128 {
     u128::from_str_radix(cluster, 16).expect("it was checked when it was read")
 }
 
-/// The contents of a file of `directory`, if there is one.
 fn read<T: DeserializeOwned>(
     directory: &Path,
     file: &str,
@@ -292,7 +284,7 @@ fn parse<T: DeserializeOwned>(
     Err(malformed("its cluster or its number of nodes is no such thing"))
 }
 
-/// Written beside and then given its name, so that it is there whole or not at all.
+/// Writes beside the file and renames it: the file is whole or absent.
 fn write<T: Serialize + Clone>(directory: &Path, file: &str, identity: &T) -> Result<T, IdentityError> {
     let path = directory.join(file);
     let written = || {

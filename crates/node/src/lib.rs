@@ -1,10 +1,15 @@
-//! The server: gives a [host](seriatim_host) sockets, a clock and a thread that syncs.
+//! The server: gives a [host](seriatim_host) sockets, a clock and a sync thread.
 //!
-//! Nothing here decides anything about a log. A [`node::Node`] is one task that drains its inbox,
-//! hands each event to the host, lets the host finish its turn, and then performs all effects
-//! together: one send a connection, one write to the journal. [`register`] is the view register of
-//! a cluster whose nodes do not keep it themselves. [`dev::Dev`] is a whole cluster in one process,
-//! [`serve::serve`] starts one node of a cluster of several.
+//! This crate decides nothing about a log. A [`node::Node`] is one task: it drains its inbox,
+//! passes each event to the host, lets the host finish its turn, and performs all effects together,
+//! with one send per connection and one journal write.
+//!
+//! - [`dev`]: a whole cluster in one process.
+//! - [`identity`]: the identity of a data directory.
+//! - [`node`]: a running node.
+//! - [`register`]: a view register outside of all nodes.
+//! - [`serve`](mod@serve): one node of a cluster of several processes.
+//! - [`start`]: options and start of a node.
 //!
 //! ```text
 //! connections ─▶ readers ─┐                        ┌─▶ senders, one for each connection
@@ -14,8 +19,8 @@
 //! etcd, if there is one ──┘                        └─▶ questions to etcd, each answered by itself
 //! ```
 //!
-//! Readers wait when the inbox is full, so a node that cannot keep up slows its senders down; the
-//! driver itself never waits for a socket or the disk's sync.
+//! Readers wait while the inbox is full: an overloaded node slows its senders down. The driver
+//! never waits for a socket or a sync.
 
 mod alarm;
 mod crowd;

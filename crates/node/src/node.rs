@@ -21,27 +21,26 @@ use crate::syncer::Syncer;
 use crate::usage::Meter;
 use crate::vitals::Vitals;
 
-/// How many reads of sockets wait for the driver, each of which may be 256 KiB long. Readers wait
-/// beyond that, in turn, each with one: what a quiet connection brings waits for no more than that.
+/// Socket reads queued for the driver, each up to 256 KiB. Further readers wait in turn with one
+/// read each: a quiet connection's read waits for no more.
 const READS: usize = 16;
-/// How many other things wait for it.
 const INBOX: usize = 1024;
 
 /// Why a node cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
-    /// The contents of its disk, or the disk itself.
+    /// Its disk, or the disk's contents.
     #[error("node {node}: {cause}")]
     Host {
-        /// Which node.
+        /// The node.
         node: u32,
         /// The cause.
         cause: HostError,
     },
-    /// It was started with heartbeats that do not go together with those of a node that is there.
+    /// Its heartbeat settings conflict with another node's.
     #[error("node {node} stops: {cause}; change its settings, or those of the other node first")]
     BeatsDiffer {
-        /// Which node.
+        /// The node.
         node: u32,
         /// The other node's complaint.
         cause: String,
@@ -55,21 +54,19 @@ pub enum NodeError {
          number and an empty data directory"
     )]
     Removed(u32),
-    /// The operating system gives it no thread.
+    /// The operating system started no thread.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
-    /// The node's task ended in a way that it never should.
+    /// Its task ended unexpectedly.
     #[error("node {node} stopped unexpectedly: {cause}")]
     Stopped {
-        /// Which node.
+        /// The node.
         node: u32,
-        /// The cause, as far as is known.
+        /// The cause, if known.
         cause: String,
     },
 }
 
-/// A node's introduction to those that connect to it and to those that it connects to; and who it
-/// is, for looking for another one.
 fn introductions(config: &HostConfig) -> (Identity, Hello, Itself) {
     let HostConfig { node, seed: incarnation, address, .. } = config;
     let cluster = ClusterId(config.cluster);
@@ -79,7 +76,7 @@ fn introductions(config: &HostConfig) -> (Identity, Hello, Itself) {
     (identity, hello, itself)
 }
 
-/// Reads the files of a node, unless its disk had a journal and has none any more.
+/// Opens the host, unless the disk had a journal and lost it.
 fn open_host(config: HostConfig, disk: &Arc<dyn Disk>) -> Result<Host, HostError> {
     if Journal::is_missing(&**disk)? {
         return Err(OpenError::NoJournal.into());
@@ -89,7 +86,7 @@ fn open_host(config: HostConfig, disk: &Arc<dyn Disk>) -> Result<Host, HostError
     Ok(host)
 }
 
-/// A running node. Dropping it is like killing it: what was not written down is lost to it.
+/// A running node. Dropping it is like killing it: unwritten data is lost.
 #[derive(Debug)]
 pub struct Node {
     number: u32,
@@ -100,18 +97,18 @@ pub struct Node {
     outage: Option<watch::Receiver<Option<String>>>,
     stop: Option<oneshot::Sender<()>>,
     vitals: Arc<Vitals>,
-    /// Nothing once its outcome was told.
+    /// `None` once the outcome was returned.
     driver: Option<JoinHandle<Result<(), NodeError>>>,
 }
 
 impl Node {
-    /// Starts a node on `disk` that listens with `listener`, within the bounds of `listening`; the
-    /// connections that it makes itself are within those of `listening` for one connection.
-    /// `register` is given if, and only if, `config` says that the register is outside of all
-    /// nodes. To be called within a tokio runtime.
+    /// Starts a node on `disk` that listens with `listener`, within the limits of `listening`.
+    /// `listening.connection` also applies to connections that the node makes. `register` must be
+    /// given exactly if `config` places the register outside of all nodes. Call it within a tokio
+    /// runtime.
     ///
     /// # Errors
-    /// If what is on the disk cannot be used, or the operating system refuses a thread.
+    /// If the disk's contents cannot be used, or a thread cannot start.
     ///
     /// # Panics
     /// If `register` and `config` contradict each other.
@@ -122,7 +119,7 @@ impl Node {
         mut listening: ListenOptions,
         register: Option<EtcdRegister>,
     ) -> Result<Self, NodeError> {
-        // Other nodes in this process count the bytes of their clients themselves.
+        // Each node of this process counts its own clients' bytes.
         listening.clients_together = Together::default();
         assert_eq!(config.register == RegisterPlace::Outside, register.is_some(), "where is the register?");
         assert!(register.as_ref().is_none_or(|register| register.cluster_id() == config.cluster));
@@ -185,21 +182,21 @@ impl Node {
         })
     }
 
-    /// Where it listens.
+    /// Listening address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where others reach it.
+    /// Address that it gives to others.
     #[must_use]
     pub fn advertised(&self) -> &str {
         &self.itself.address
     }
 
-    /// Connects to the address that the node gives to others, unless that is the address at which
-    /// it listens. Returns None if the node answers, and otherwise why no node answered within two
-    /// seconds: a node behind a load balancer or an address translation may not reach itself.
+    /// Connects to the address that the node gives to others, unless it is the listening address.
+    /// Returns `None` if this node answers, and otherwise why no node answered within 2 s: behind a
+    /// load balancer or an address translation, a node may not reach itself.
     ///
     /// # Errors
     /// If another process answers.
@@ -210,25 +207,25 @@ impl Node {
         self.itself.reach_itself().await
     }
 
-    /// Warnings for the operator about its start, and those that are added while it runs.
+    /// Warnings for the operator. The list grows while the node runs.
     #[must_use]
     pub fn warnings(&self) -> watch::Receiver<Vec<String>> {
         self.warnings.clone()
     }
 
-    /// The trouble between the node and a register outside of all nodes, for an operator to see;
-    /// nothing if the register is in a node.
+    /// Trouble with a register outside of all nodes, for the operator. `None` if the register is in
+    /// a node.
     #[must_use]
     pub fn register_outage(&self) -> Option<watch::Receiver<Option<String>>> {
         self.outage.clone()
     }
 
-    /// Waits until the register knows the node. Whether it does: not if the node cannot go on.
+    /// Waits until the register knows the node. False if the node fails before.
     pub async fn joined(&mut self) -> bool {
         self.health.wait_for(|health| health.has_joined).await.is_ok()
     }
 
-    /// Waits until the node cannot go on by itself, and says why.
+    /// Waits until the node fails. Returns the cause.
     pub async fn failed(&mut self) -> NodeError {
         let Some(driver) = &mut self.driver else { return Self::failed_before(self.number) };
         let outcome = Self::outcome(self.number, driver.await);
@@ -240,34 +237,33 @@ impl Node {
         NodeError::Stopped { node, cause: "it had failed before".into() }
     }
 
-    /// How far an orderly end is, for whoever waits for it.
+    /// Progress of an orderly stop.
     #[must_use]
     pub fn stopping(&self) -> Stopping {
         Stopping::new(self.number, self.vitals.clone())
     }
 
-    /// Ends the node in an orderly way: nothing is lost, at any durability.
+    /// Stops the node in an orderly way: no record is lost, at any durability level.
     ///
     /// # Errors
-    /// If its disk fails at the last moment, or had failed before.
+    /// If its disk fails meanwhile, or had failed before.
     pub async fn stop(mut self) -> Result<(), NodeError> {
         self.begin_to_stop();
         let Some(driver) = self.driver else { return Err(Self::failed_before(self.number)) };
         Self::outcome(self.number, driver.await)
     }
 
-    /// Kills the node, and waits until its files are free.
+    /// Waits until its files are free.
     pub(crate) async fn kill(mut self) {
         self.stop = None;
         if let Some(driver) = self.driver.take() {
-            // However it ended.
             let _ = driver.await;
         }
     }
 
-    /// Tells it to stop: it takes nothing more, and does not look after the others any more.
+    /// The node takes no further input and no longer watches other nodes.
     pub(crate) fn begin_to_stop(&mut self) {
-        // One that failed is not there to be told.
+        // A failed node does not listen.
         let _ = self.stop.take().map(|stop| stop.send(()));
     }
 

@@ -1,6 +1,5 @@
-//! Ports and data directories that another process holds. A process that was killed holds them for
-//! some milliseconds, and a supervisor or a user starts its successor at once: a start waits for
-//! them.
+//! Waits for ports and data directories that another process holds. A killed process holds them for
+//! some milliseconds, and its successor may start at once.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,13 +13,13 @@ use tokio::time::{Instant, sleep};
 use crate::disk::DataDirectoryError;
 use crate::start::{self, Awaits, NodeOptions};
 
-/// How long a start waits for a port or a directory that another process holds.
+/// Longest wait for a port or a directory.
 const FREE_WITHIN: Duration = Duration::from_secs(5);
-/// How often it tries to take it.
+/// Pause between attempts.
 const TRY_EVERY: Duration = Duration::from_millis(20);
 
-/// Binds an address, as [`Listener::bind`]. While another process holds the port, the start waits,
-/// and `awaits` has the reason.
+/// As [`Listener::bind`], but waits while another process holds the port. `awaits` reports the
+/// reason.
 pub(crate) async fn bind(address: &str, awaits: &watch::Sender<Awaits>) -> Result<Listener, BindError> {
     let mut wait = Wait::new(awaits);
     loop {
@@ -33,8 +32,8 @@ pub(crate) async fn bind(address: &str, awaits: &watch::Sender<Awaits>) -> Resul
     }
 }
 
-/// Opens the directory of a node's files, as [`start::open_disk`]. While another process holds the
-/// directory, the start waits, and `awaits` has the reason.
+/// As [`start::open_disk`], but waits while another process holds the directory. `awaits` reports
+/// the reason.
 pub(crate) async fn open_disk(
     directory: &Path,
     options: &NodeOptions,
@@ -51,12 +50,10 @@ pub(crate) async fn open_disk(
     }
 }
 
-/// A wait for something that another process holds.
 struct Wait<'a> {
     until: Instant,
     awaits: &'a watch::Sender<Awaits>,
-    /// The wait that the start had reported before. `None`: the port or the directory was free at
-    /// the first try.
+    /// The start's report before the wait. `None` if the first attempt succeeded.
     before: Option<Awaits>,
 }
 
@@ -69,7 +66,6 @@ impl<'a> Wait<'a> {
         Instant::now() < self.until
     }
 
-    /// Rests until the next try.
     async fn again(&mut self, what: String) {
         if self.before.is_none() {
             self.before = Some(self.awaits.send_replace(Awaits::Held(what)));

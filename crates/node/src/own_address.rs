@@ -1,4 +1,4 @@
-//! Whether the address that a node gives to others leads to it.
+//! Checks whether the address that a node gives to others leads to it.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use crate::rival::Itself;
 
-/// How long the node has to answer itself.
+/// Longest wait for the node's own answer.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 
 /// The address that a node gives to others leads to another process.
@@ -26,9 +26,7 @@ pub struct Misdirected {
 }
 
 impl Itself {
-    /// Connects to the address that this node gives to others. Returns None if this node answers,
-    /// and otherwise why no node answered: a node behind a load balancer or an address translation
-    /// may not reach itself.
+    /// See [`Node::reach_itself`](crate::Node::reach_itself).
     ///
     /// # Errors
     /// If another process answers.
@@ -51,7 +49,7 @@ impl Itself {
         Err(Misdirected { node: self.node, address: self.address.clone(), found })
     }
 
-    /// The words for a node that answered, unless that was this process.
+    /// `None` if this process answered.
     fn other_than_itself(&self, welcome: &Welcome) -> Option<String> {
         if welcome.node != self.node {
             return Some(format!("node {}", welcome.node));

@@ -1,23 +1,22 @@
-//! Whether a node's journal gets written, and how long that usually takes.
+//! Progress and duration of journal writes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The moving average takes in an eighth of the newest: it follows what the last few dozen took.
+/// Each write contributes an eighth to the moving average: it follows the last few dozen writes.
 const WEIGHT: u64 = 8;
 
-/// How the writes of a node's journal do. Any thread may ask at any time, without waiting for
-/// anything.
+/// Any thread can read it without waiting.
 #[derive(Clone, Debug)]
 pub(crate) struct JournalProgress(Arc<Writes>);
 
 #[derive(Debug)]
 struct Writes {
     base: Instant,
-    /// When the one under way began, in nanoseconds after `base`; 0 if there is none.
+    /// Start of the current write in nanoseconds after `base`; 0 if there is none.
     began: AtomicU64,
-    /// How long one takes, in nanoseconds. Only the writing thread itself changes it.
+    /// Average duration in nanoseconds. Only the writing thread changes it.
     average: AtomicU64,
 }
 
@@ -26,7 +25,6 @@ impl JournalProgress {
         Self(Arc::new(Writes { base: Instant::now(), began: AtomicU64::new(0), average: AtomicU64::new(0) }))
     }
 
-    /// Performs a write, on the one thread that does.
     pub(crate) fn during<T>(&self, write: impl FnOnce() -> T) -> T {
         let Writes { began, average, .. } = &*self.0;
         let begin = self.now().max(1);
@@ -39,8 +37,8 @@ impl JournalProgress {
         outcome
     }
 
-    /// For how long the write under way has been; zero if there is none. A disk that stands still
-    /// shows here, and nowhere earlier.
+    /// Duration of the current write; zero if there is none. It is the first sign of a stalled
+    /// disk.
     pub(crate) fn under_way_for(&self) -> Duration {
         match self.0.began.load(Ordering::Relaxed) {
             0 => Duration::ZERO,
@@ -48,7 +46,7 @@ impl JournalProgress {
         }
     }
 
-    /// How long a write, its sync included, took lately: a moving average; zero before the first.
+    /// Moving average of write durations, sync included; zero before the first.
     pub(crate) fn write_time(&self) -> Duration {
         Duration::from_nanos(self.0.average.load(Ordering::Relaxed))
     }

@@ -1,8 +1,7 @@
-//! Heartbeats: sent, received and answered on a thread of their own.
+//! Sends, receives and answers heartbeats on a separate thread.
 //!
-//! No record passes through it, nor any lock or queue that records wait in: however busy the
-//! driver, the runtime or the disk is, the node answers for itself, and hears the others. The
-//! driver is told what became of them.
+//! No record passes through the thread, its locks or its queues: however busy the driver, the
+//! runtime or the disk is, the node exchanges heartbeats. The thread reports changes to the driver.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,39 +22,32 @@ use crate::alarm::until;
 use crate::driver::Arrival;
 use crate::vitals::Vitals;
 
-/// How many heartbeats wait to be looked at: the thread is never behind for long.
+/// Most queued heartbeats.
 const WAITING: usize = 1024;
 
-/// A node connected, to send heartbeats.
 #[derive(Debug)]
 pub(crate) struct Connected(pub(crate) NodeId, pub(crate) Detached);
 
-/// The other nodes, as far as is known.
 type Others = BTreeMap<NodeId, Unmet>;
 
-/// The news that the thread gets from its own tasks.
 enum Heard {
     Beat(NodeId, Via, Heartbeat),
     Closed(NodeId, Via),
 }
 
-/// The thread, while this lives.
 #[derive(Debug)]
 pub(crate) struct Pulse {
-    /// Nothing once the node ends, and the thread with it.
+    /// `None` ends the thread.
     others: Option<watch::Sender<Others>>,
     connected: mpsc::Sender<Connected>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// The parts that the thread works with.
 pub(crate) struct PulseParts {
     pub(crate) detector: Detector,
-    /// Over which heartbeats leave, and what happens to it; made on any runtime, used on the
-    /// thread's own.
+    /// Made on any runtime, used on the thread's own.
     pub(crate) links: (Links, mpsc::Receiver<LinkEvent>),
     pub(crate) vitals: Arc<Vitals>,
-    /// Where the driver takes what became of other nodes.
     pub(crate) driver: mpsc::Sender<Arrival>,
 }
 
@@ -63,7 +55,7 @@ impl Pulse {
     /// Starts the thread.
     ///
     /// # Errors
-    /// If the operating system gives no thread, or nothing to wait for sockets with.
+    /// If the operating system provides no thread, or no means to wait for sockets.
     pub(crate) fn start(parts: PulseParts) -> io::Result<Self> {
         let (connected, connections) = mpsc::channel(WAITING);
         let (others, known) = watch::channel(Others::new());
@@ -74,18 +66,15 @@ impl Pulse {
         Ok(Self { others: Some(others), connected, thread: Some(thread) })
     }
 
-    /// Where the thread takes connections.
     pub(crate) fn door(&self) -> mpsc::Sender<Connected> {
         self.connected.clone()
     }
 
-    /// Another node is known.
     pub(crate) fn meet(&self, unmet: Unmet) {
         let others = self.others.as_ref().expect("it is there until the end");
         others.send_modify(|others| drop(others.insert(unmet.node, unmet)));
     }
 
-    /// Another node is gone for good.
     pub(crate) fn forget(&self, node: NodeId) {
         let others = self.others.as_ref().expect("it is there until the end");
         others.send_modify(|others| drop(others.remove(&node)));
@@ -108,12 +97,11 @@ struct Heart {
     vitals: Arc<Vitals>,
     driver: mpsc::Sender<Arrival>,
     others: watch::Receiver<Others>,
-    /// Where they were when that was looked at last.
+    /// Each node's address at the last update.
     addresses: BTreeMap<NodeId, String>,
     door: mpsc::Receiver<Connected>,
     hear: mpsc::Sender<Heard>,
     heard: mpsc::Receiver<Heard>,
-    /// Numbers the connections that others made.
     connections: u64,
     started: Instant,
 }
@@ -146,14 +134,13 @@ impl Heart {
                 Some(heard) = self.heard.recv() => self.hear(heard).await,
                 known = self.others.changed() => match known {
                     Ok(()) => self.meet(),
-                    // The node ends.
                     Err(_) => return,
                 },
                 Some(Connected(node, connection)) = self.door.recv() => self.connected(node, connection),
                 Some(event) = self.link_events.recv() => self.link(event).await,
                 () = until(wake) => {}
             }
-            // All heartbeats that have arrived by now count, before anybody is found silent.
+            // All heartbeats that have arrived count before any node is found silent.
             tokio::task::yield_now().await;
             while let Ok(heard) = self.heard.try_recv() {
                 self.hear(heard).await;
@@ -187,12 +174,12 @@ impl Heart {
     fn connected(&mut self, node: NodeId, connection: Detached) {
         self.connections += 1;
         let via = Via(self.connections);
-        // A connection that cannot be watched is as good as none: the other node makes a new one.
+        // If attaching fails, the connection closes and the other node makes a new one.
         let Ok(connection) = connection.attach() else { return };
         self.detector.connected(node, via);
         let hear = self.hear.clone();
         tokio::spawn(async move {
-            // Nothing is sent over it; but while this side does not close it, it is whole.
+            // Nothing is sent over it, but dropping the sender would close the connection.
             let _sender = connection.sender;
             read(node, via, connection.receiver, &hear).await;
             let _ = hear.send(Heard::Closed(node, via)).await;
@@ -208,7 +195,7 @@ impl Heart {
                 self.links.dialled(node, outcome);
             }
             LinkEvent::Down(node) => self.links.down(node),
-            // Answers come over the other node's own connection.
+            // Answers arrive over the other node's own connection.
             LinkEvent::Frames(..) => {}
         }
     }
@@ -236,8 +223,8 @@ impl Heart {
         self.tell(changes).await;
     }
 
-    /// A driver that takes nothing for so long that this waits is no reason to go on answering for
-    /// it.
+    /// Waits while the driver's queue is full: a node with a stalled driver must stop its
+    /// heartbeats.
     async fn tell(&self, changes: Vec<Liveness>) {
         for change in changes {
             let _ = self.driver.send(Arrival::Host(Event::Liveness(change))).await;
@@ -245,7 +232,6 @@ impl Heart {
     }
 }
 
-/// Passes on the heartbeats of one connection, until it ends.
 async fn read(node: NodeId, via: Via, mut receiver: Receiver, hear: &mpsc::Sender<Heard>) {
     while let Ok(Some(frames)) = receiver.receive().await {
         for frame in frames {
@@ -279,15 +265,13 @@ mod tests {
     const HERE: NodeId = NodeId(1);
     const THERE: NodeId = NodeId(2);
 
-    /// The parts that one end of a pair of nodes holds on to.
     struct End {
         pulse: Pulse,
         changes: mpsc::Receiver<Arrival>,
-        /// The usual arrivals, not taken.
         usual: mpsc::Receiver<Arrival>,
         journal: JournalProgress,
         address: String,
-        /// The other end's count of what this one sends.
+        /// The other end's count of messages from this one.
         arrived: Taken,
         is_mute: bool,
     }
@@ -316,8 +300,7 @@ mod tests {
     }
 
     impl End {
-        /// Waits for the next change. A host sends something when it is asked to, and that arrives
-        /// unless the end is mute.
+        /// Sends a message when the detector asks for one, as a host does, unless mute.
         async fn next(&mut self) -> Liveness {
             loop {
                 let change =
@@ -332,12 +315,11 @@ mod tests {
         }
     }
 
-    /// The node at one end, as the other comes to know it.
     fn unmet(node: NodeId, end: &End) -> Unmet {
         Unmet { node, address: end.address.clone(), taken: end.arrived.clone() }
     }
 
-    /// Two nodes that know each other; each may have been suspected before it was heard first.
+    /// Each may have been suspected before its first heartbeat.
     async fn pair(limits: &Limits) -> (End, End) {
         let (mut here, mut there) = (start(HERE, limits).await, start(THERE, limits).await);
         here.pulse.meet(unmet(THERE, &there));
@@ -366,8 +348,7 @@ mod tests {
             }
             tokio::task::yield_now().await;
         }
-        // The only thread of the runtime that connections came in through does nothing else for a
-        // while.
+        // The runtime's only thread is busy.
         let busy_until = Instant::now() + Duration::from_millis(500);
         while Instant::now() < busy_until {
             std::hint::spin_loop();
@@ -399,7 +380,7 @@ mod tests {
         let hello = hello.beating(Identity::new(CLUSTER, THERE, 2, &limits).beats).over(Lane::Heartbeats);
         let mut links = Links::new(hello, Default::default(), events);
         links.send(HERE, Some(&here.address), vec![]);
-        // It is accepted, and gone before it says anything.
+        // Accepted, but gone before its first message.
         let dialled = arrivals.recv().await;
         assert!(matches!(&dialled, Some(LinkEvent::Dialled(HERE, Ok(_)))));
         drop((dialled, links));

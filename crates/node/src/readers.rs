@@ -1,4 +1,4 @@
-//! Arrivals over connections, on their way to the driver.
+//! Passes arrivals over connections to the driver.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,7 +14,6 @@ use tokio::sync::mpsc;
 use crate::driver::Arrival;
 use crate::pulse::Connected;
 
-/// Where what arrives is taken.
 #[derive(Clone)]
 pub(crate) struct Doors {
     pub(crate) clients: mpsc::Sender<Arrival>,
@@ -23,7 +22,6 @@ pub(crate) struct Doors {
     pub(crate) pulse: mpsc::Sender<Connected>,
 }
 
-/// Accepts connections until the driver is gone.
 pub(crate) async fn accept(mut incoming: Incoming, doors: Doors) {
     if let Some(refused) = incoming.take_refused() {
         tokio::spawn(tell_refused(refused, doors.clients.clone()));
@@ -45,14 +43,14 @@ pub(crate) async fn accept(mut incoming: Incoming, doors: Doors) {
                 (Peer::Client(ConnectionId(next_client.fetch_add(1, Ordering::Relaxed))), &doors.clients)
             }
         };
-        // A connection that cannot be watched closes, and the caller makes another.
+        // If attaching fails, the connection closes and the caller makes a new one.
         if let Ok(Connection { receiver, sender }) = connection.attach() {
             tokio::spawn(read(peer, receiver, sender, door.clone()));
         }
     }
 }
 
-/// Tells the driver of those that were refused, as far as it keeps up.
+/// Reports refused connections to the driver, at the driver's pace.
 async fn tell_refused(mut refused: mpsc::Receiver<Refused>, driver: mpsc::Sender<Arrival>) {
     while let Some(Refused { address, cause }) = refused.recv().await {
         let arrival = Arrival::Refused(address.ip().to_string(), cause.to_string());
@@ -62,9 +60,8 @@ async fn tell_refused(mut refused: mpsc::Receiver<Refused>, driver: mpsc::Sender
     }
 }
 
-/// Passes on what arrives over one connection, until it ends.
 async fn read(peer: Peer, mut receiver: Receiver, sender: Sender, driver: mpsc::Sender<Arrival>) {
-    // Nothing is sent to a node over a connection that it made.
+    // A node sends nothing over a connection that another node made.
     let answers = matches!(peer, Peer::Client(_)).then(|| Arrival::Accepted(peer, sender.clone()));
     if let Some(answers) = answers
         && driver.send(answers).await.is_err()
@@ -77,9 +74,9 @@ async fn read(peer: Peer, mut receiver: Receiver, sender: Sender, driver: mpsc::
                 Ok(Some(frames)) => frames,
                 _ => break,
             },
-            // The node abandoned the client, and answers no further message from it.
+            // The node abandoned the client, and answers no further message.
             _ = sender.closed() => break,
-            // A node that is gone answers nobody, not even pings.
+            // An ended node answers nothing, not even pings.
             () = driver.closed() => return,
         };
         let mut events = Vec::with_capacity(frames.len());

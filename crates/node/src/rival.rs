@@ -1,11 +1,10 @@
-//! Whether another process lives under a node's number: one copied configuration, or one copied
-//! directory, is enough.
+//! Finds another process with this node's number, such as one started from a copied configuration
+//! or data directory.
 //!
-//! A node number belongs to one data directory. Two processes under one number would take each
-//! other's place with every heartbeat, and each log would change its view each time. Where the
-//! number was last heard of is known to the register, and to the data directory itself; that
-//! somebody is there shows when a connection is answered by the same node of the same cluster in
-//! another incarnation.
+//! A node number belongs to one data directory. Two processes with one number would replace each
+//! other at every heartbeat, and each log would change its view each time. The register and the
+//! data directory know the number's last address. A rival answers there as the same node of the
+//! same cluster in another incarnation.
 
 use std::time::Duration;
 
@@ -19,11 +18,11 @@ use tokio::time::timeout;
 
 use crate::driver::{Arrival, Health};
 
-/// How long another process has to answer. One that is stopped does not; it finds out itself, when
-/// it goes on.
+/// Longest wait for another process's answer. A suspended process does not answer, but finds its
+/// rival when it resumes.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
-/// For how long the register does not know a node before it asks where else it is said to be.
+/// A node that the register does not know asks for its registered address after this time.
 const ASK_AFTER: Duration = Duration::from_secs(1);
 
 /// Two processes have the number of one node.
@@ -36,11 +35,11 @@ const ASK_AFTER: Duration = Duration::from_secs(1);
 pub struct Rival {
     /// The node.
     pub node: NodeId,
-    /// Where this process is reached.
+    /// Address of this process.
     pub ours: String,
-    /// Where the other is.
+    /// Address of the other process.
     pub theirs: String,
-    /// This process has a copy of the other's data directory.
+    /// Whether this data directory is a copy of the other's.
     pub is_copy: bool,
 }
 
@@ -53,22 +52,21 @@ fn advice(is_copy: bool) -> &'static str {
     }
 }
 
-/// The identity of a process that looks for another one under its number.
 #[derive(Clone, Debug)]
 pub(crate) struct Itself {
     pub(crate) cluster: ClusterId,
     pub(crate) node: NodeId,
     pub(crate) address: String,
-    /// Its incarnation, once it has one.
+    /// `None` before it is drawn.
     pub(crate) incarnation: Option<u64>,
 }
 
 impl Itself {
-    /// Whether another process answers at an address in the name of this node.
+    /// Whether another process answers there as this node.
     pub(crate) async fn is_also_at(&self, address: &str) -> bool {
         let hello = Hello::client(format!("node {}, looking for another", self.node)).to(self.cluster);
         let options = ConnectionOptions { handshake_for: ANSWERS_WITHIN, ..ConnectionOptions::default() };
-        // Any failure means that no node of this cluster is there.
+        // Any failure means that no node of this cluster answers.
         connect(address, &hello, &options).await.is_ok_and(|connected| {
             let welcome = connected.welcome;
             welcome.node == self.node
@@ -77,15 +75,13 @@ impl Itself {
         })
     }
 
-    /// The other process, if one answers there.
     pub(crate) async fn rival_at(&self, address: &str, is_copy: bool) -> Option<Rival> {
         let (node, ours) = (self.node, self.address.clone());
         let rival = Rival { node, ours, theirs: address.to_owned(), is_copy };
         self.is_also_at(address).await.then_some(rival)
     }
 
-    /// Where the register says that this node is, if the register is in a node, which answers, and
-    /// it is said to be elsewhere.
+    /// This node's registered address, if it differs from its own and the register's node answers.
     pub(crate) async fn elsewhere_by(&self, register: &str) -> Option<String> {
         let control::Message::Listing { nodes, .. } =
             self.asks(register, control::Message::List { request: 1 }).await?
@@ -96,8 +92,7 @@ impl Itself {
         Some(known.address).filter(|address| *address != self.address)
     }
 
-    /// Whether the register says that this node was removed, if the register is in a node, which
-    /// answers.
+    /// Whether the register's node answers that this node was removed.
     pub(crate) async fn is_removed_by(&self, register: &str) -> bool {
         let question = control::Message::AskPartings { request: 1 };
         let Some(control::Message::PartingsAre { partings, .. }) = self.asks(register, question).await else {
@@ -106,7 +101,6 @@ impl Itself {
         partings.contains(&NodeParting { node: self.node, parting: Parting::Removed })
     }
 
-    /// The answer of a register in a node.
     async fn asks(&self, register: &str, question: control::Message) -> Option<control::Message> {
         let hello = Hello::client(format!("node {}", self.node)).to(self.cluster);
         let options = ConnectionOptions { handshake_for: ANSWERS_WITHIN, ..ConnectionOptions::default() };
@@ -115,7 +109,6 @@ impl Itself {
     }
 }
 
-/// The answer of the register at the other end of a connection.
 async fn answer(connection: Connection, question: control::Message) -> Option<control::Message> {
     let Connection { mut receiver, sender } = connection;
     let question = Message::from(question);
@@ -131,9 +124,8 @@ async fn answer(connection: Connection, question: control::Message) -> Option<co
     None
 }
 
-/// Looks for another process under a running node's number whenever there is reason to, until the
-/// node ends. A process that was stopped while another took its number finds it so, and so does one
-/// whose register did not answer when it started.
+/// Looks for a rival whenever there is reason to. Finds a process that took the number while this
+/// one was suspended, or while the register did not answer.
 pub(crate) async fn watch(
     itself: Itself,
     register: RegisterPlace,
@@ -146,12 +138,11 @@ pub(crate) async fn watch(
         let elsewhere = match (health_now.elsewhere, &register) {
             (Some(address), _) => Some(address),
             (None, RegisterPlace::Node { node, address }) if *node != itself.node => {
-                // Most joins are over long before.
                 match timeout(ASK_AFTER, health.changed()).await {
                     Ok(Ok(())) => continue,
                     Ok(Err(_)) => return,
                     Err(_) if itself.is_removed_by(address).await => {
-                        // A driver that is gone needs no word.
+                        // A driver that has ended needs no message.
                         let _ = driver.send(Arrival::Removed).await;
                         return;
                     }
@@ -163,11 +154,9 @@ pub(crate) async fn watch(
         if let Some(address) = &elsewhere
             && let Some(rival) = itself.rival_at(address, false).await
         {
-            // A driver that is gone needs no word.
             let _ = driver.send(Arrival::Rival(rival)).await;
             return;
         }
-        // Until something changes, or for a while.
         if let Ok(Err(_)) = timeout(ASK_AFTER, health.changed()).await {
             return;
         }

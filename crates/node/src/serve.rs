@@ -1,4 +1,4 @@
-//! One node of a cluster whose nodes are processes of their own.
+//! One node of a cluster of several processes.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -20,30 +20,30 @@ use crate::register::{EtcdError, EtcdOptions, EtcdRegister, OpenError, open};
 use crate::rival::Itself;
 use crate::start::{Awaits, Membership, NodeOptions, StartError, start_node};
 
-/// How long to wait before a register's node that did not answer is asked again.
+/// Pause before the register's node is asked again.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 
-/// How long etcd has to say where this node was last.
+/// Longest wait for etcd to report this node's last address.
 const ASKS_FOR: Duration = Duration::from_secs(2);
 
-/// Where the cluster's view register is.
+/// Place of the cluster's view register.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RegisterOptions {
     /// In etcd: it outlives any node.
     Etcd(EtcdOptions),
-    /// In this node. Whoever loses the node's data directory loses the cluster.
+    /// In this node. The loss of its data directory is the loss of the cluster.
     Embedded,
-    /// Embedded in another node.
+    /// In another node.
     Node {
         /// That node.
         node: NodeId,
-        /// Where it is reached, `host:port`.
+        /// Its address, `host:port`.
         address: String,
     },
 }
 
 impl RegisterOptions {
-    /// Where it is, in words that stay the same as long as it is the same register.
+    /// Stays the same for the same register.
     fn place(&self) -> String {
         match self {
             Self::Etcd(EtcdOptions { cluster, .. }) => format!("in etcd as '{cluster}'"),
@@ -53,55 +53,55 @@ impl RegisterOptions {
     }
 }
 
-/// How one node is started.
+/// Options of a node.
 #[derive(Clone, Debug)]
 pub struct ServeOptions {
     /// Its number, from 1.
     pub node: NodeId,
-    /// Where it listens, `host:port`; port 0 takes a free one.
+    /// Listening address, `host:port`; port 0 takes a free port.
     pub listen: String,
-    /// Where nodes and clients reach it, `host:port`; where it listens, if nothing is said.
+    /// Address for nodes and clients, `host:port`. `None`: the listening address.
     pub advertise: Option<String>,
-    /// Where its data is.
+    /// Data directory.
     pub data: PathBuf,
-    /// Where the register is.
+    /// Place of the register.
     pub register: RegisterOptions,
-    /// The options that it runs with.
+    /// Further options.
     pub run: NodeOptions,
 }
 
 /// Why a node has no register.
 #[derive(Debug, thiserror::Error)]
 pub enum RegisterError {
-    /// The register's node answers as somebody else.
+    /// Another node answers at the register's address.
     #[error("node {found} answers at {address}, where the configuration has the register's node {wanted}")]
     OtherNode {
-        /// Where.
+        /// The address.
         address: String,
         /// The node that answers.
         found: NodeId,
-        /// The node that was to answer.
+        /// The expected node.
         wanted: NodeId,
     },
-    /// The register's node does not want to talk.
+    /// The register's node refuses the connection.
     #[error("the register's node at {address} cannot be talked to: {cause}")]
     Refused {
-        /// Where.
+        /// The address.
         address: String,
-        /// The node's answer.
+        /// The cause.
         cause: HandshakeError,
     },
 }
 
-/// Starts a node. It serves at once; [`Node::joined`] tells when the register knows it.
+/// Starts a node. It serves at once; [`Node::joined`] waits until the register knows it.
 ///
-/// A node that does not know its cluster yet waits for the register to tell it, however long that
-/// takes; `awaits` says what the start waits for meanwhile.
+/// A node that does not know its cluster yet waits for the register without a time limit. `awaits`
+/// reports the reason.
 ///
 /// # Errors
 /// If its directory, its address or its register cannot be used.
 pub async fn serve(options: ServeOptions, awaits: &watch::Sender<Awaits>) -> Result<Node, StartError> {
-    // Bind first: a port in use must not leave a new data directory behind.
+    // Bind first: a failed start must leave no new data directory.
     let listener = occupied::bind(&options.listen, awaits).await?;
     let address = advertised(options.advertise.as_deref(), listener.address())?;
     DataDirectoryError::check(&options.data)?;
@@ -120,21 +120,20 @@ pub async fn serve(options: ServeOptions, awaits: &watch::Sender<Awaits>) -> Res
     Ok(started)
 }
 
-/// Where nodes and clients reach a node that listens here.
 fn advertised(setting: Option<&str>, listens: SocketAddr) -> Result<String, StartError> {
     let address = setting.map_or_else(|| listens.to_string(), str::to_owned);
     if names_no_machine(&address) { Err(StartError::NoAddress(address)) } else { Ok(address) }
 }
 
-/// Whether the host of `HOST:PORT` is the address that stands for all addresses of a machine.
+/// Whether the host is the unspecified address.
 fn names_no_machine(address: &str) -> bool {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     host.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_unspecified())
 }
 
-/// Looks where this node was last, by the word of its directory and of the register: nobody may be
-/// there in its name. A register that does not answer now is asked again while the node runs.
+/// Looks for a rival at this node's last addresses, by its directory and the register. A silent
+/// register is asked again while the node runs.
 async fn refuse_rivals(
     itself: &Itself,
     options: &ServeOptions,
@@ -167,15 +166,13 @@ async fn refuse_rivals(
     Ok(())
 }
 
-/// A register that was found.
 struct Found {
     cluster: u128,
     register: RegisterPlace,
-    /// How it is talked to, if it is outside of all nodes.
+    /// Set if the register is outside of all nodes.
     etcd: Option<EtcdRegister>,
 }
 
-/// Which cluster the register is of, and where a host finds it.
 async fn register_of(
     options: &ServeOptions,
     own_address: &str,
@@ -200,8 +197,7 @@ async fn register_of(
     }
 }
 
-/// Opens the register in etcd. A node that knows its cluster does not wait for it; one that does
-/// not can do nothing else.
+/// Opens the register in etcd. Only a node that does not know its cluster waits for it.
 async fn open_with_retries(
     options: &EtcdOptions,
     known: Option<u128>,
@@ -221,8 +217,8 @@ async fn open_with_retries(
     }
 }
 
-/// Asks the register's node which cluster it is of. A node that knows its own cluster asks once, to
-/// find a wrong configuration, and starts even if nobody answers.
+/// Asks the register's node for its cluster. A node that knows its cluster asks once, to detect a
+/// wrong configuration, and starts even without an answer.
 async fn learn_cluster(
     own: NodeId,
     (node, address): (NodeId, &String),
@@ -256,7 +252,7 @@ async fn learn_cluster(
     }
 }
 
-/// Whether asking again is no use.
+/// Whether a retry cannot help.
 fn is_final(cause: &HandshakeError) -> bool {
     use seriatim_net::RefusalCode::{VersionUnsupported, WrongCluster};
     match cause {

@@ -1,4 +1,4 @@
-//! Starting one node, whatever the cluster that it is part of.
+//! Options and start of a node.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
@@ -19,91 +19,88 @@ use crate::register::{EtcdRegister, OpenError};
 use crate::rival::Rival;
 use crate::serve::RegisterError;
 
-/// The kind of disk that a node has.
+/// Kind of a node's disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DiskKind {
     /// The data directory.
     #[default]
     Real,
-    /// The data directory, with everything that is not synced held in memory: killing the process
-    /// then loses what a power cut would. For tests.
+    /// The data directory, with unsynced data held in memory: killing the process loses it, as a
+    /// power failure would. For tests.
     Volatile,
 }
 
-/// Options that a node runs with, whichever node it is.
+/// Options of any node.
 #[derive(Clone, Debug, Default)]
 pub struct NodeOptions {
-    /// The kind of disk that it has.
+    /// Kind of its disk.
     pub disk: DiskKind,
-    /// How many bytes its files may take, if there is a bound besides that of their file system.
+    /// Most bytes of its files. `None`: only the file system limits them.
     pub max_disk_bytes: Option<u64>,
-    /// Bounds.
+    /// Limits.
     pub limits: Limits,
     /// Sizes of its journal.
     pub journal: JournalOptions,
-    /// Bounds of what it accepts, and of each of its connections.
+    /// Limits of its listener and of each connection.
     pub listening: ListenOptions,
 }
 
-/// The thing that a start waits for.
+/// Reason why a start waits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Awaits {
-    /// The register, to be found, or to know the node; and what is in the way, if that is known.
+    /// The register, to answer or to know the node; with the obstacle, if known.
     Register(Option<String>),
     /// A port or a directory that another process holds.
     Held(String),
-    /// A node's files, to be read.
+    /// Reading a node's files.
     Files(NodeId),
     /// The register, to know this node of a cluster in one process.
     Node(NodeId),
-    /// Nothing that takes long.
+    /// Nothing slow.
     #[default]
     Nothing,
 }
 
-/// Why a cluster, or a node of one, cannot run.
+/// Why a cluster or a node cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Its data directory belongs to something else.
+    /// Its data directory has another owner.
     #[error(transparent)]
     Identity(#[from] IdentityError),
-    /// Its data directory cannot be taken.
+    /// Its data directory cannot be used.
     #[error(transparent)]
     Directory(#[from] DataDirectoryError),
-    /// Its address cannot be taken.
+    /// Its address cannot be bound.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// The address that it would give to others stands for all addresses of a machine.
+    /// Its address for others is the unspecified address.
     #[error(
         "others cannot reach {0}: that is no address of one machine. Set 'advertise' to the address or the name by which they reach \
          this one"
     )]
     NoAddress(String),
-    /// Its register is not to be had.
+    /// Its register cannot be used.
     #[error(transparent)]
     Register(#[from] RegisterError),
-    /// Its register in etcd is not to be had.
+    /// Its register in etcd cannot be used.
     #[error(transparent)]
     Etcd(#[from] OpenError),
     /// Another process has its number.
     #[error(transparent)]
     Rival(#[from] Rival),
-    /// It, or one of its nodes, cannot run.
+    /// One of its nodes cannot run.
     #[error(transparent)]
     Node(#[from] NodeError),
 }
 
-/// A node's identity.
 #[derive(Clone, Debug)]
 pub(crate) struct Membership {
     pub(crate) cluster: u128,
     pub(crate) node: NodeId,
-    /// Where others reach it.
     pub(crate) address: String,
     pub(crate) register: RegisterPlace,
 }
 
-/// Takes the directory of a node's files.
 pub(crate) fn open_disk(
     directory: &Path,
     options: &NodeOptions,
@@ -124,8 +121,7 @@ pub(crate) fn open_disk(
     })
 }
 
-/// Starts a node on its files, with the register in etcd if that is where it is. It reads its files
-/// first.
+/// Starts a node, which reads its files first. `etcd` is set if the register is there.
 pub(crate) fn start_node(
     membership: Membership,
     options: &NodeOptions,
@@ -148,7 +144,7 @@ pub(crate) fn start_node(
     tokio::task::block_in_place(|| Node::start(config, disk, listener, options.listening.clone(), etcd))
 }
 
-/// An address that clients on this machine can connect to.
+/// Replaces the unspecified address with loopback.
 pub(crate) fn reachable(mut address: SocketAddr) -> SocketAddr {
     if address.ip().is_unspecified() {
         let loopback: IpAddr = match address {

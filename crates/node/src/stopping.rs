@@ -1,11 +1,11 @@
-//! How far a node is that was told to stop, and what it waits for.
+//! Progress of a node's orderly stop.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::vitals::{Stage, Vitals};
 
-/// How far a node is with an orderly end, for whoever waits for it.
+/// Progress of a node's orderly stop.
 #[derive(Clone, Debug)]
 pub struct Stopping {
     node: u32,
@@ -17,7 +17,7 @@ impl Stopping {
         Self { node, vitals }
     }
 
-    /// Says in words what the node waits for; nothing once it has ended.
+    /// Describes the cause of the wait. `None` once the node has ended.
     #[must_use]
     pub fn waits_for(&self) -> Option<String> {
         let lasting = |what: &str, time: Duration| format!("{what}, for {:.1} s so far", time.as_secs_f64());

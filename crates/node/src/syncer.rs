@@ -1,4 +1,4 @@
-//! The threads that wait for the disk, so that nobody else does.
+//! Threads that wait for the disk in place of the driver.
 
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -12,25 +12,25 @@ use tokio::sync::mpsc;
 use crate::driver::Arrival;
 use crate::progress::JournalProgress;
 
-/// How long the journal's next file waits between its pieces of 1 MiB while it grows faster than
-/// the one before it fills, so that what is synced meanwhile does not wait for all of them.
+/// Pause between 1 MiB pieces of the next journal file while it grows faster than the current file
+/// fills: a sync meanwhile does not wait for all pieces.
 const NEXT_PIECE_AFTER: Duration = Duration::from_millis(20);
 
-/// How often the names of the files are looked at. Every open file is looked at within four times
-/// this.
+/// Pause between checks of file names. Four checks cover every open file.
 const VERIFY_EVERY: Duration = Duration::from_secs(1);
 
-/// Something that takes as long as the disk takes.
 enum Job {
     Write(JournalWrite),
     Files(FileWork),
     Prepare(Preparation),
 }
 
-/// Four threads a node: one writes the journal, which appends wait for; one syncs the files of a
-/// checkpoint and deletes what was trimmed, which may be much and must not be in the way; one makes
-/// the journal's next file before it is needed; and one looks whether the files still have their
-/// names.
+/// Four threads of a node, separate so that journal writes do not wait for other work:
+///
+/// - `journal` performs the writes that appends wait for;
+/// - `files` syncs checkpoint files and deletes trimmed ones;
+/// - `next_file` makes the next journal file in advance;
+/// - the verifier checks names of files.
 pub(crate) struct Syncer {
     journal: Worker,
     files: Worker,
@@ -40,7 +40,6 @@ pub(crate) struct Syncer {
 }
 
 impl Syncer {
-    /// `inbox` is told when a job is done.
     pub(crate) fn start(disk: &Arc<dyn Disk>, inbox: &mpsc::Sender<Arrival>) -> std::io::Result<Self> {
         let progress = JournalProgress::new();
         let start = |name| Worker::start(name, disk.clone(), inbox.clone(), progress.clone());
@@ -64,18 +63,15 @@ impl Syncer {
         self.files.give(Job::Files(work));
     }
 
-    /// How the journal's writes do, for other threads to see.
     pub(crate) fn progress(&self) -> JournalProgress {
         self.progress.clone()
     }
 
-    /// How long a journal write took lately; see [`JournalProgress::write_time`].
     pub(crate) fn write_time(&self) -> Duration {
         self.progress.write_time()
     }
 }
 
-/// A thread that does one job after the other.
 struct Worker {
     jobs: Option<SyncSender<Job>>,
     thread: Option<JoinHandle<()>>,
@@ -88,7 +84,7 @@ impl Worker {
         inbox: mpsc::Sender<Arrival>,
         progress: JournalProgress,
     ) -> std::io::Result<Self> {
-        // The host has at most one job of each kind under way.
+        // The host has at most one job of each kind in flight.
         let (jobs, queue) = sync_channel::<Job>(1);
         let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
             for job in queue {
@@ -103,24 +99,22 @@ impl Worker {
 
     fn give(&self, job: Job) {
         let jobs = self.jobs.as_ref().expect("the worker runs until it is dropped");
-        // If the thread is gone the process is about to end, and the node learns of no completion.
+        // Without the thread, the process is about to end; the node learns of no completion.
         let _ = jobs.send(job);
     }
 
-    /// Gives it a job that can be left undone, if it has time.
+    /// Queues an optional job if there is room.
     fn offer(&self, job: Job) {
         let jobs = self.jobs.as_ref().expect("the worker runs until it is dropped");
         match jobs.try_send(job) {
-            // A thread that is gone is told of where somebody waits for it.
             Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}
         }
     }
 }
 
-/// A thread that looks at the names of the files again and again, also while nothing is written,
-/// and reports their loss.
+/// A thread that checks names of files at intervals, even without writes, and reports their loss.
 struct Verifier {
-    /// The thread ends when this is dropped.
+    /// Dropping it ends the thread.
     stop: Option<SyncSender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -131,7 +125,7 @@ impl Verifier {
         let thread = std::thread::Builder::new().name("file names".into()).spawn(move || {
             while stopped.recv_timeout(VERIFY_EVERY) == Err(RecvTimeoutError::Timeout) {
                 if let Err(cause) = disk.verify() {
-                    // A driver that is gone has no use for it.
+                    // A driver that has ended needs no report.
                     let _ = inbox.blocking_send(Arrival::Host(Event::FilesLost(cause.to_string())));
                     break;
                 }
@@ -151,7 +145,7 @@ impl Drop for Verifier {
 }
 
 impl Job {
-    /// Says what the host has to know.
+    /// Returns the event for the host, if any.
     fn perform(
         self,
         disk: &dyn Disk,

@@ -1,5 +1,4 @@
-//! The bytes that a node's files take: counted when somebody asks, by a thread that may wait for
-//! the disk.
+//! Counts the bytes of a node's files on request, on a thread that may wait for the disk.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,16 +11,14 @@ use tokio::time::timeout;
 
 use crate::driver::Arrival;
 
-/// How long a look may take: who asks has an answer within a second, also on a disk that stands
-/// still.
+/// Longest count: askers have an answer within a second, even with a stalled disk.
 const LOOKS_FOR: Duration = Duration::from_millis(400);
 
-/// Looks at the disk.
 #[derive(Debug)]
 pub(crate) struct Meter {
     disk: Arc<dyn Disk>,
     driver: mpsc::Sender<Arrival>,
-    /// A look is under way, which may not end.
+    /// A count is running; on a stalled disk it may never end.
     is_busy: Arc<AtomicBool>,
 }
 
@@ -30,8 +27,8 @@ impl Meter {
         Self { disk, driver, is_busy: Arc::default() }
     }
 
-    /// Takes a look; the driver is told of what was seen, or that it takes too long, once for each
-    /// call.
+    /// Starts a count. The driver receives one result per call: `None` if another count runs, or
+    /// this one takes too long.
     pub(crate) fn look(&self) {
         let (disk, driver, is_busy) = (self.disk.clone(), self.driver.clone(), self.is_busy.clone());
         tokio::spawn(async move {
@@ -46,7 +43,7 @@ impl Meter {
                     timeout(LOOKS_FOR, looking).await.ok().and_then(Result::ok).flatten()
                 }
             };
-            // A driver that is gone answers nobody.
+            // A driver that has ended needs no result.
             let _ = driver.send(Arrival::Usage(usage)).await;
         });
     }

@@ -1,4 +1,4 @@
-//! The journal and the store on real files, and on a disk that forgets what was not synced.
+//! Journal and store on real files, and on a disk that loses unsynced data.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ const LOG: LogId = LogId(9);
 const SHARD: ShardId = ShardId(0);
 const ROLE: RoleKey = RoleKey { log: LOG, endpoint: Endpoint::Shard(SHARD) };
 
-/// A host of one shard replica, as small as it can be.
+/// A minimal host of one shard replica.
 struct Host {
     disk: Arc<dyn Disk>,
     journal: Journal,

@@ -1,6 +1,4 @@
-//! The suite that every ordering passes: every profile, on every ordering that has what the profile
-//! needs. An ordering is in it by being in [`Order::ALL`], and left out of nothing but by a
-//! property that it lacks.
+//! Runs every profile on every ordering of [`Order::ALL`] with the properties that it needs.
 
 mod shares;
 
@@ -10,10 +8,9 @@ use seriatim_sim::run::run;
 
 use shares::run_share;
 
-/// One seed of a profile, for one ordering.
 type Run = (&'static Profile, Order, u64);
 
-/// All runs, those of the profiles with the longest ones first.
+/// All runs; profiles with the longest runs first.
 fn runs() -> Vec<Run> {
     let mut profiles: Vec<&Profile> = profiles::ALL.iter().collect();
     profiles.sort_by_key(|profile| profile.seeds);
@@ -21,7 +18,7 @@ fn runs() -> Vec<Run> {
     pairs.flat_map(|(profile, order)| (0..profile.seeds).map(move |seed| (profile, order, seed))).collect()
 }
 
-/// Lists what checkers object to, each with the command that shows it.
+/// Objections of the checkers, each with the command that reproduces it.
 fn objections((profile, order, seed): Run) -> Vec<String> {
     let name = profile.name;
     let command = format!("seriatim-sim --profile {name} --protocol {order} --from {seed} --seeds 1 --trace");
@@ -36,7 +33,7 @@ fn every_profile_is_clean_on_every_ordering_that_it_is_for() {
     assert!(objected.is_empty(), "{}", objected.join("\n"));
 }
 
-/// An ordering is left out of a profile by its properties, so that one which has them is in it.
+/// Only a missing property excludes an ordering from a profile.
 #[test]
 fn a_profile_is_left_out_for_a_reason_and_tried_on_some_ordering() {
     for profile in profiles::ALL {
@@ -68,7 +65,7 @@ fn readers_are_told_which_shards_to_ask() {
     }
 }
 
-/// A seed is all that a run depends on, with load and without.
+/// A run depends on its seed alone.
 #[test]
 fn a_seed_run_twice_gives_the_same_run() {
     for (profile, seed) in [

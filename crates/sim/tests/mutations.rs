@@ -1,5 +1,4 @@
-//! Each deliberate defect is noticed by the checker that is there for it, within a stated number of
-//! seeds.
+//! Each deliberate defect is noticed by its checker within a stated number of seeds.
 
 mod shares;
 
@@ -11,7 +10,7 @@ use shares::run_share;
 
 #[test]
 fn every_defect_is_caught_by_its_checker() {
-    // The run, not the test's output, reports what else a defect trips over.
+    // The run reports panics caused by a defect; the test's output does not.
     std::panic::set_hook(Box::new(|_| {}));
     let missed = run_share(&MUTATIONS, |detection| {
         let Detection { mutation, checker, within, .. } = detection;
@@ -23,7 +22,8 @@ fn every_defect_is_caught_by_its_checker() {
     assert!(missed.is_empty(), "{}", missed.join("\n"));
 }
 
-/// The list has one checker for each defect, and this checker's other half another defect.
+/// The list has one checker and one order per defect. This checker's other half serves another
+/// defect.
 #[test]
 fn view_changes_that_send_all_again_and_again_are_caught_by_what_they_send() {
     let (mutation, checker) = (Mutation::ResentWithoutBackoff, "view_change_cost");
@@ -32,7 +32,6 @@ fn view_changes_that_send_all_again_and_again_are_caught_by_what_they_send() {
     assert!(objection.what.contains("bytes were sent"), "{objection}");
 }
 
-/// The list has one order for each defect.
 #[test]
 fn successors_that_a_view_change_of_scalog_forgets_are_missed() {
     let (mutation, checker) = (Mutation::SuccessorForgotten, "at_most_once");
@@ -40,8 +39,7 @@ fn successors_that_a_view_change_of_scalog_forgets_are_missed() {
     assert!(detection.caught().is_some(), "nothing was in the log twice");
 }
 
-/// The list has one order for each defect; where positions are given in advance, a cut that is not
-/// on all members confirms.
+/// Where positions are given in advance, a cut that some members lack confirms.
 #[test]
 fn predictions_of_belfast_that_are_confirmed_too_early_are_taken_back() {
     let (mutation, checker) = (Mutation::HoldsUncommitted, "confirmed_is_final");
@@ -49,9 +47,8 @@ fn predictions_of_belfast_that_are_confirmed_too_early_are_taken_back() {
     assert!(detection.caught().is_some(), "nothing was confirmed that is not final");
 }
 
-/// The list has one order for each defect, and in this one a replica says itself how far it has
-/// what cuts bind. It passes for whole only in the view that it left; then it takes no cut of
-/// records that it has lost, and the log stands still.
+/// In this order a replica reports its own applied prefix. It counts as complete only in the view
+/// that it left; then it accepts no cut of lost records, and the log is stalled.
 #[test]
 fn a_disk_that_goes_back_unnoticed_stops_a_log_of_scalog() {
     let (mutation, checker) = (Mutation::SetBackUnnoticed, "liveness");

@@ -1,4 +1,4 @@
-//! A connection in use, at its bounds, and at its end.
+//! A connection in use, at its limits and at its end.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ async fn whole_pair() -> (Connection, Connection) {
     pair(options(), options()).await
 }
 
-/// A socket that has shaken hands, and the node's end of it.
+/// A raw socket after its handshake, and the node's end.
 async fn raw_pair(node_end: ConnectionOptions) -> (TcpStream, Connection) {
     let (address, mut incoming) = node(ListenOptions { connection: node_end, ..Default::default() }).await;
     let mut stream = TcpStream::connect(&address).await.unwrap();
@@ -62,7 +62,7 @@ async fn many_frames_both_ways_arrive_in_order() {
     assert_eq!(tokio::join!(run(client), run(server)), (MESSAGES, MESSAGES));
 }
 
-/// Far longer than a message takes by itself, even on a busy machine.
+/// Far longer than a message usually takes.
 const ONE_WAY: Duration = Duration::from_millis(50);
 
 fn far() -> ConnectionOptions {
@@ -77,7 +77,7 @@ async fn a_delay_line_holds_frames_back_and_keeps_their_order() {
         client.sender.send(message(number, &payload(10))).unwrap();
     }
     assert!(client.sender.queued_bytes() > 10_000, "what is on its way counts as queued");
-    // Closing takes nothing from what is on its way.
+    // Closing loses no frame in flight.
     client.sender.close();
     assert_eq!(count_in_order(&mut server.receiver).await, 1000);
     assert!(sent.elapsed() >= ONE_WAY);
@@ -107,7 +107,7 @@ async fn what_is_on_its_way_is_lost_with_the_connection() {
     let Connection { sender, mut receiver } = client;
     assert_eq!(receiver.receive().await.unwrap().map(|frames| frames.len()), None);
     drop(receiver);
-    // Whether the peer's end was noticed before the frame came there or not.
+    // The peer's end may be noticed before the frame arrives, or not.
     let _ = sender.finish().await;
     assert_eq!(sender.queued_bytes(), 0);
 }
@@ -335,13 +335,12 @@ async fn a_second_hello_is_refused() {
 
 const SOON: Duration = Duration::from_millis(20);
 
-/// Takes the node's part of the handshake, whose length is fixed.
+/// Skips the Welcome, whose length is fixed.
 async fn skip_welcome(stream: &mut TcpStream) {
     let mut welcome = [0; HEADER_BYTES + 30];
     tokio::io::AsyncReadExt::read_exact(stream, &mut welcome).await.unwrap();
 }
 
-/// Reads one control frame, which must be of this kind.
 async fn expect(stream: &mut TcpStream, kind: FrameKind) {
     let expected = frame_chunks(kind, LogId(0), |_| {}).unwrap().concat();
     let mut arrived = vec![0; expected.len()];
@@ -356,7 +355,7 @@ async fn a_silent_peer_is_pinged_and_its_answer_keeps_the_connection() {
     skip_welcome(&mut stream).await;
     let receiving = tokio::spawn(async move { node.receiver.receive().await });
     for _ in 0..3 {
-        // It pings again only because it took the last answer for one.
+        // A further ping shows that the last pong counted.
         expect(&mut stream, FrameKind::Ping).await;
         write(&mut stream, &frame_chunks(FrameKind::Pong, LogId(0), |_| {}).unwrap().concat()).await;
     }
@@ -439,7 +438,7 @@ async fn what_waits_for_clients_is_counted_together_and_is_gone_with_them() {
         let client = connect(&address, &Hello::client("test"), &options()).await.unwrap().connection;
         ends.push((client, incoming.next().await.connection.attach().unwrap()));
     }
-    // Nobody reads, and the sockets take some of it.
+    // No end reads; the sockets take some bytes.
     for (_, node_end) in &ends {
         for number in 0..32 {
             node_end.sender.send(message(number, &payload(1 << 20))).unwrap();

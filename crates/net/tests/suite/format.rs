@@ -1,4 +1,4 @@
-//! The bytes of the format, computed apart from this code. They must be read, and written, forever.
+//! Bytes of the format, computed independently. They must be read and written forever.
 
 use bytes::Bytes;
 use seriatim_model::wire::{Decoder, Wire, encode_one};
@@ -52,8 +52,7 @@ fn the_format_stays() {
     }
 }
 
-/// Callers of version 1 send a Hello that ends before the lane. The accepting side tells them which
-/// side to upgrade.
+/// A Hello of version 1 ends before the lane. The answer names the side to upgrade.
 #[test]
 fn a_greeting_of_version_1_can_be_read() {
     let golden = [

@@ -1,4 +1,4 @@
-//! The decoder against whatever may arrive.
+//! The decoder with arbitrary bytes.
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -11,7 +11,7 @@ fn encode(kind: FrameKind, log: u64, body: &[u8]) -> Vec<u8> {
     frame_chunks(kind, LogId(log), |out| out.put(body)).unwrap().concat()
 }
 
-/// A frame with any header at all, correctly summed.
+/// A frame with any header and a correct checksum.
 fn forge(version: u16, flags: u16, kind: u8, body: &[u8]) -> Vec<u8> {
     let mut frame = MAGIC.to_vec();
     frame.extend(version.to_le_bytes());
@@ -25,7 +25,7 @@ fn forge(version: u16, flags: u16, kind: u8, body: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// All frames until the bytes end, and how they end.
+/// All frames, and the error at their end.
 fn decode<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Frame>, Result<(), FrameError>) {
     let mut decoder = FrameDecoder::new();
     let mut frames = Vec::new();

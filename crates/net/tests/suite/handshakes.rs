@@ -1,4 +1,4 @@
-//! Greeting, and everything that can go wrong with it, over real sockets.
+//! Handshakes and their failures, over real sockets.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ fn greeting(kind: FrameKind, value: &impl Wire) -> Vec<u8> {
     frame_chunks(kind, LogId(0), |out| value.encode(out)).unwrap().concat()
 }
 
-/// The node's answer to these bytes, if it answers at all.
+/// The node's refusal of these bytes. `None` if it does not answer.
 async fn answer_to(address: &str, bytes: &[u8]) -> Option<Refusal> {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(bytes).await.unwrap();
@@ -55,7 +55,6 @@ async fn answer_to(address: &str, bytes: &[u8]) -> Option<Refusal> {
     })
 }
 
-/// The node still serves others.
 async fn check_alive(address: &str, incoming: &mut Incoming) {
     let connected = connect(address, &Hello::client("another"), &options()).await.unwrap();
     let mut accepted = incoming.next().await.connection.attach().unwrap();
@@ -210,7 +209,6 @@ async fn a_client_that_half_closes_is_answered() {
     assert_eq!(opened(frames[1].clone()), (2, Bytes::from_static(b"reply")));
 }
 
-/// A peer that answers every caller with `bytes`, having read what it says.
 async fn impostor(bytes: Vec<u8>) -> String {
     let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = socket.local_addr().unwrap().to_string();

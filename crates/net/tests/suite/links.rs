@@ -1,4 +1,4 @@
-//! Links to a node, over a network that forgets connections.
+//! Links over a network that silently drops connections.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,6 @@ use crate::support::{message, node};
 
 const NODE: NodeId = NodeId(1);
 
-/// A node that answers each message with the same message.
 async fn echo() -> String {
     let (address, mut incoming) = node(ListenOptions::default()).await;
     tokio::spawn(async move {
@@ -29,12 +28,10 @@ async fn echo() -> String {
     address
 }
 
-/// A client of one node.
 struct Client {
     links: Links,
     events: mpsc::Receiver<LinkEvent>,
     relay: Relay,
-    /// How often a second connection replaced a silent one.
     replaced: u32,
 }
 
@@ -50,7 +47,7 @@ impl Client {
         self.links.send(NODE, Some(&self.relay.address), message(0, &"question".into()));
     }
 
-    /// Waits for an answer. Retransmits messages that were lost with a connection.
+    /// Retransmits messages that were lost with a connection.
     async fn answer(&mut self) {
         loop {
             let look_at = self.links.deadline().map(tokio::time::Instant::from_std);
@@ -83,7 +80,7 @@ async fn a_connection_that_the_network_forgot_is_replaced_while_an_append_has_ha
     let began = Instant::now();
     client.send();
     client.answer().await;
-    // Half of the ten seconds that an append has by default.
+    // Half of an append's default deadline of 10 s.
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
     assert_eq!((client.replaced, client.relay.connections()), (1, 2));
 }

@@ -1,4 +1,4 @@
-//! Binding, and bounds on who comes in.
+//! Binding, and limits of accepted callers.
 
 use crate::support::{CLUSTER, identity, node};
 use seriatim_model::NodeId;
@@ -46,7 +46,7 @@ async fn clients_beyond_the_bound_are_refused_and_nodes_are_not() {
     assert_eq!(enter(&address, &client).await.unwrap_err(), RefusalCode::Full);
     enter(&address, &Hello::node(CLUSTER, NodeId(2), 1, "x:1")).await.unwrap();
 
-    // A place becomes free with the socket, which is soon after both ends let go of it.
+    // A place is free once its socket is closed, soon after both ends are dropped.
     drop((first, accepted));
     let freed = async {
         while enter(&address, &client).await.is_err() {

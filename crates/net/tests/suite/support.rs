@@ -1,4 +1,4 @@
-//! A node, clients of it, and raw sockets, on loopback.
+//! A node, its clients and raw sockets, on loopback.
 
 use std::time::Duration;
 
@@ -18,13 +18,11 @@ pub(crate) fn identity() -> Identity {
     Identity::new(CLUSTER, NodeId(1), 11, &Limits::default())
 }
 
-/// A listening node and its address.
 pub(crate) async fn node(options: ListenOptions) -> (String, Incoming) {
     let listener = Listener::bind("127.0.0.1:0").await.unwrap();
     (listener.address().to_string(), listener.serve(identity(), options))
 }
 
-/// The client's and the node's end of one connection.
 pub(crate) async fn pair(client: ConnectionOptions, node_end: ConnectionOptions) -> (Connection, Connection) {
     let (address, mut incoming) = node(ListenOptions { connection: node_end, ..Default::default() }).await;
     let connected = connect(&address, &Hello::client("test"), &client).await.unwrap();
@@ -42,7 +40,7 @@ pub(crate) fn opened(frame: Frame) -> (u64, Bytes) {
     contents
 }
 
-/// Receives messages numbered from 0 until the peer closes, and says how many they were.
+/// Counts messages, numbered from 0, until the peer closes.
 pub(crate) async fn count_in_order(receiver: &mut Receiver) -> u64 {
     let mut next = 0;
     while let Some(frames) = receiver.receive().await.unwrap() {
@@ -54,7 +52,6 @@ pub(crate) async fn count_in_order(receiver: &mut Receiver) -> u64 {
     next
 }
 
-/// All frames until the node closes the stream.
 pub(crate) async fn frames_until_end(stream: &mut TcpStream) -> Vec<Frame> {
     let mut bytes = Vec::new();
     let end = tokio::time::timeout(Duration::from_secs(5), stream.read_to_end(&mut bytes));

@@ -1,5 +1,5 @@
-//! The bytes that were written and not yet given to the operating system: how much there may be of
-//! them, the room that is set aside for them, and the thread that writes them.
+//! Buffered writes: their limit, the room reserved for them, and the thread that passes them to the
+//! operating system.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -10,35 +10,31 @@ use std::time::Duration;
 use super::open_file::OpenFile;
 use super::root::Root;
 
-/// How much of a disk may be behind, in bytes. Who writes more waits for the disk.
+/// Most buffered bytes per disk. Further writers wait.
 pub(super) const MOST_BEHIND: u64 = 32 << 20;
 
-/// How long short writes gather before they are given to the operating system.
+/// Short writes gather for this long.
 const GATHER_FOR: Duration = Duration::from_millis(10);
 
-/// With so much behind nothing is waited for, in bytes.
+/// Buffered bytes that end the gathering early.
 const GATHER_BYTES: u64 = 1 << 20;
 
-/// How often it is tried to set room aside again when there was none.
+/// Pause between attempts to complete the reserve.
 const REFILL_EVERY: Duration = Duration::from_millis(100);
 
-/// The reserve has so much more than what it is for, in parts of it: blocks are not filled to their
-/// ends, and files have blocks that tell of their blocks.
+/// Excess of the reserve, one part in `SLACK`: for partly filled blocks and metadata of the file
+/// system.
 const SLACK: u64 = 16;
 
-/// The name of the reserve until it has none.
 const RESERVE_FILE: &str = "reserve";
 
-/// A smaller reserve is none, in bytes.
+/// A smaller reserve counts as none, in bytes.
 const LEAST_RESERVE: u64 = 1 << 20;
 
-/// The writes that a disk has behind.
 #[derive(Debug)]
 pub(super) struct Behind {
     queue: Mutex<Queue>,
-    /// There is something to be done.
     work: Condvar,
-    /// There is less behind than there was.
     room: Condvar,
     reserve: Mutex<Reserve>,
 }
@@ -47,14 +43,12 @@ pub(super) struct Behind {
 struct Queue {
     files: VecDeque<Arc<OpenFile>>,
     bytes: u64,
-    /// How many bytes may be behind: room for them is set aside. Nothing if the file system sets
-    /// none aside.
+    /// Limit of `bytes`. `None` if the file system cannot reserve room.
     capacity: Option<u64>,
     is_over: bool,
 }
 
 impl Behind {
-    /// Sets room aside in the file system of `root`.
     pub(super) fn new(root: &Root) -> io::Result<Self> {
         let mut reserve = Reserve::new(root)?;
         reserve.refill();
@@ -67,8 +61,7 @@ impl Behind {
         })
     }
 
-    /// Lets go of the files that wait, each of which holds it: where nothing writes them, neither
-    /// would ever go.
+    /// Drops queued files. Each holds this value: without the thread neither would be freed.
     #[cfg(test)]
     pub(super) fn forget(&self) {
         self.queue().files.clear();
@@ -82,16 +75,15 @@ impl Behind {
         self.reserve.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many bytes are behind.
     pub(super) fn bytes(&self) -> u64 {
         self.queue().bytes
     }
 
-    /// Takes so many bytes more behind; or says that they are to be written at once, if this file
-    /// system sets no room aside or they are too many. Waits if there is too much behind already.
+    /// Counts `bytes` as buffered. Returns false if the caller must write at once: the file system
+    /// cannot reserve room, or `bytes` exceeds the limit. Waits while too many bytes are buffered.
     ///
     /// # Errors
-    /// [`io::ErrorKind::StorageFull`] if no room can be set aside for them.
+    /// [`io::ErrorKind::StorageFull`] if the reserve is short and does not cover them.
     pub(super) fn admit(&self, bytes: u64) -> io::Result<bool> {
         let mut queue = self.queue();
         loop {
@@ -107,19 +99,17 @@ impl Behind {
         }
     }
 
-    /// So many bytes are not behind any more.
     pub(super) fn release(&self, bytes: u64) {
         self.queue().bytes -= bytes;
         self.room.notify_all();
     }
 
-    /// Something of the file is to be done.
     pub(super) fn push(&self, file: Arc<OpenFile>) {
         self.queue().files.push_back(file);
         self.work.notify_one();
     }
 
-    /// Writes to a file for which room was set aside.
+    /// Runs `write`. While the disk is full, gives reserved room back and retries.
     pub(super) fn in_reserve<T>(&self, mut write: impl FnMut() -> io::Result<T>) -> io::Result<T> {
         loop {
             match write() {
@@ -135,17 +125,15 @@ impl Behind {
         }
     }
 
-    /// Lets as much be behind as there is room for.
     fn tell_capacity(&self, reserve: &Reserve) {
         self.queue().capacity = reserve.capacity();
         self.room.notify_all();
     }
 
-    /// Does what is to be done until nothing will be any more.
     pub(super) fn run(&self) {
         while let Some(files) = self.next() {
             for file in files {
-                // The file keeps the error for whoever uses it next.
+                // The file keeps the error for its next user.
                 let _ = file.write_behind();
             }
             let mut reserve = self.reserve();
@@ -156,7 +144,8 @@ impl Behind {
         }
     }
 
-    /// Waits for work, and a little for more of it.
+    /// Waits for queued files, then up to [`GATHER_FOR`] for more. An empty list: refill the
+    /// reserve. `None`: the end.
     fn next(&self) -> Option<VecDeque<Arc<OpenFile>>> {
         let nothing = |queue: &mut Queue| queue.files.is_empty() && !queue.is_over;
         let (queue, waited) = if self.reserve().is_short() {
@@ -175,19 +164,18 @@ impl Behind {
         Some(std::mem::take(&mut queue.files))
     }
 
-    /// Nothing will be behind any more: everyone who could write is gone.
     pub(super) fn end(&self) {
         self.queue().is_over = true;
         self.work.notify_all();
     }
 }
 
-/// Room in a file system that is given to what was taken behind when there is no other: a file
-/// without a name, so that it goes with its process.
+/// Room for admitted writes on a full disk: an unnamed file, so that the end of the process frees
+/// it.
 #[derive(Debug)]
 struct Reserve {
     file: File,
-    /// How long the file is, in bytes: all of them have room.
+    /// Allocated bytes.
     len: u64,
     is_supported: bool,
 }
@@ -200,27 +188,25 @@ impl Reserve {
         Ok(Self { file, len: 0, is_supported: true })
     }
 
-    /// As much as all that may be behind needs.
     const WANTED: u64 = MOST_BEHIND + MOST_BEHIND / SLACK;
 
     fn is_short(&self) -> bool {
         self.is_supported && self.len < Self::WANTED
     }
 
-    /// How many bytes may be behind.
     fn capacity(&self) -> Option<u64> {
         let least = if self.len < LEAST_RESERVE { 0 } else { self.len - self.len / (SLACK + 1) };
         self.is_supported.then_some(if self.is_short() { least.min(MOST_BEHIND - 1) } else { MOST_BEHIND })
     }
 
-    /// Takes as much of the missing room as there is.
+    /// Reserves as much as the file system has.
     fn refill(&mut self) {
         let mut more = Self::WANTED - self.len;
         while self.is_short() && more >= LEAST_RESERVE {
             match extend(&self.file, self.len, self.len + more) {
                 Ok(()) => self.len += more,
                 Err(error) if error.kind() == io::ErrorKind::StorageFull => {
-                    // Part of it may have been taken.
+                    // The failed allocation may have taken some blocks.
                     let _ = self.file.set_len(self.len);
                     more /= 2;
                 }
@@ -230,20 +216,20 @@ impl Reserve {
         }
     }
 
-    /// Gives some of the room back to the file system; not if there is none.
+    /// Gives at most [`LEAST_RESERVE`] bytes back to the file system. False if none are left, or on
+    /// failure.
     fn give(&mut self) -> bool {
         if self.len == 0 {
             return false;
         }
         let len = self.len.saturating_sub(LEAST_RESERVE);
-        // Synced: what was just given back is free only when the file system has it in its journal.
+        // The file system frees blocks only when it journals the change: hence the sync.
         let given = self.file.set_len(len).and_then(|()| self.file.sync_all());
         self.len = len;
         given.is_ok()
     }
 }
 
-/// Makes a file longer, up to `end`, by room.
 #[cfg(target_os = "linux")]
 fn extend(file: &File, from: u64, end: u64) -> io::Result<()> {
     Ok(rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), from, end - from)?)
@@ -254,7 +240,7 @@ fn extend(_file: &File, _from: u64, _end: u64) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Takes room for a file from `from` up to `end`. The file stays as long as it is.
+/// Allocates blocks without a change of the file's length.
 #[cfg(target_os = "linux")]
 pub(super) fn take_room(file: &File, from: u64, end: u64) -> io::Result<()> {
     Ok(rustix::fs::fallocate(file, rustix::fs::FallocateFlags::KEEP_SIZE, from, end - from)?)
@@ -265,12 +251,11 @@ pub(super) fn take_room(_file: &File, _from: u64, _end: u64) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Tells the operating system to begin with the writing of what it was given, and not to wait until
-/// there is much of it: what is synced meanwhile would wait for all of that.
+/// Starts writeback of the range now: a later sync would otherwise wait for all of it.
 #[cfg(target_os = "linux")]
 pub(super) fn begin_writing(file: &File, from: u64, end: u64) {
     let len = std::num::NonZeroU64::new(end - from);
-    // Pages that are being written stay where they are. That advice is not taken is no error.
+    // Pages under writeback stay cached. Ignored advice is no error.
     let _ = rustix::fs::fadvise(file, from, len, rustix::fs::Advice::DontNeed);
 }
 
@@ -290,8 +275,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let behind = Behind::new(&Root::open(dir.path()).unwrap()).unwrap();
         assert!(behind.admit(MOST_BEHIND / 2).unwrap());
-        // The disk becomes full: three times something has to be given back until what is behind
-        // has room.
+        // The disk is full until three steps are given back.
         let mut refusals = 3;
         let write = || {
             refusals -= 1;
@@ -301,10 +285,8 @@ mod tests {
         assert_eq!(behind.reserve().len, Reserve::WANTED - 3 * LEAST_RESERVE);
         assert!(behind.admit(MOST_BEHIND / 4).unwrap());
         assert_eq!(behind.admit(MOST_BEHIND / 4).unwrap_err().kind(), io::ErrorKind::StorageFull);
-        // When nothing is left, nothing helps.
         assert!(behind.in_reserve(|| Err::<(), _>(full())).is_err());
         assert_eq!(behind.admit(1).unwrap_err().kind(), io::ErrorKind::StorageFull);
-        // As soon as there is room again it is taken.
         behind.reserve().refill();
         assert_eq!(behind.reserve().capacity(), Some(MOST_BEHIND));
     }

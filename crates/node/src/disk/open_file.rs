@@ -1,9 +1,8 @@
-//! A file whose writes are taken behind: they gather in memory, and a thread gives them to the
-//! operating system.
+//! A file with buffered writes, which a thread passes to the operating system.
 //!
-//! Two locks, always in this order: `io` is held while the file system is asked to change the file,
-//! which may take as long as a disk takes; `state` is held for as long as memory is copied, and
-//! nobody who holds it waits for anything.
+//! Two locks, always in this order: `io` is held during changes in the file system, which may take
+//! as long as a disk takes; `state` is held only while memory is copied, and its holder never
+//! waits.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -16,75 +15,70 @@ use bytes::Bytes;
 use super::behind::{Behind, begin_writing, take_room};
 use super::root::Root;
 
-/// Up to how many bytes are written at once.
+/// Most bytes in one piece.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// The room that is set aside for a piece besides its bytes: the blocks at its ends.
+/// Room reserved per piece for the blocks at its ends.
 const PIECE_ROOM: u64 = 8 << 10;
 
-/// How much room is taken ahead at least and at most, in bytes: as much as the file has, so that
-/// small files stay small. What is taken in one go has its blocks in one place.
+/// Least and most bytes allocated ahead; in between, as many as the file has, so that small files
+/// stay small. Blocks of one allocation are contiguous.
 const ROOM_BYTES: (u64, u64) = (16 << 10, 2 << 20);
 
-/// After so many bytes the operating system is told to begin with writing them.
+/// Bytes passed on before their writeback is started.
 const BEGIN_BYTES: u64 = 256 << 10;
 
-/// How many buffers one system call takes at most (Linux: 1024).
+/// Most buffers per system call (Linux: 1024).
 const MAX_SLICES: usize = 1024;
 
-/// A file, and what was written to it but not yet given to the operating system.
 #[derive(Debug)]
 pub(super) struct OpenFile {
     root: Arc<Root>,
     name: String,
     behind: Arc<Behind>,
     io: Mutex<Io>,
-    /// Nothing until it was opened, or made.
+    /// Empty until the file is opened or made.
     file: OnceLock<File>,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct Io {
-    /// Up to where there is room on the disk.
+    /// End of the allocated room.
     room: u64,
-    /// Up to where the operating system was told to begin with writing.
+    /// End of the range whose writeback was started.
     begun: u64,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// The file's length, with what is behind; nothing until somebody has looked.
+    /// Length including buffered writes. `None`: not known yet.
     len: Option<u64>,
-    /// Whether it is to be made, if there is none.
+    /// The file must be made if absent.
     is_made: bool,
-    /// Whether it is to be cut off to nothing, before anything that is behind is written.
+    /// The file must be truncated to zero before buffered pieces are written.
     is_cut: bool,
-    /// The pieces that are behind, in the order in which they were written. The first may be on its
-    /// way.
+    /// Buffered pieces in write order. The thread may be writing the first.
     pieces: VecDeque<Piece>,
-    /// The piece that was written last, and may still grow.
+    /// Newest piece, which may still grow.
     last: Vec<u8>,
-    /// Where that starts, and how much it takes of what may be behind.
+    /// Its offset, and the bytes admitted for it.
     last_at: (u64, u64),
-    /// Whether the thread that writes knows of it.
+    /// Whether the thread's queue has the file.
     is_queued: bool,
     is_deleted: bool,
-    /// Why the buffered pieces could not be written. Each later write and sync fails with it.
+    /// Why buffered pieces could not be written. Each later read, write and sync fails with it.
     failure: Option<(io::ErrorKind, String)>,
 }
 
-/// Consecutive bytes.
 #[derive(Clone, Debug)]
 struct Piece {
     offset: u64,
     bytes: Bytes,
-    /// How much it takes of what may be behind.
     admitted: u64,
 }
 
 impl OpenFile {
-    /// A file that exists.
     pub(super) fn open(root: &Arc<Root>, name: &str, behind: Arc<Behind>) -> io::Result<Self> {
         let file = root.open_file(name)?;
         let len = file.metadata()?.len();
@@ -94,7 +88,7 @@ impl OpenFile {
         Ok(Self { root, name, behind, io: Mutex::new(io), file, state: Mutex::new(state) })
     }
 
-    /// A file that is to be made behind, unless there is one.
+    /// The thread makes it if absent.
     pub(super) fn create(root: &Arc<Root>, name: &str, behind: Arc<Behind>) -> Arc<Self> {
         let state = State { is_made: true, is_queued: true, ..State::default() };
         let (root, name, io, file) = (Arc::clone(root), name.to_owned(), Mutex::default(), OnceLock::new());
@@ -119,13 +113,12 @@ impl OpenFile {
         Ok(self.state().len.unwrap_or_default())
     }
 
-    /// Whether its name leads to it, for a process that starts now. One that was not made yet needs
-    /// no name.
+    /// Whether a restart would find this file under its name. True for a file not made yet.
     pub(super) fn has_its_name(&self) -> bool {
         self.file.get().is_none_or(|file| self.root.names(&self.name, file))
     }
 
-    /// Whether nothing is lost when it is forgotten.
+    /// Whether the handle can be dropped without a loss.
     pub(super) fn is_idle(&self) -> bool {
         let state = self.state();
         !state.is_queued && !state.is_behind() && state.failure.is_none()
@@ -158,7 +151,7 @@ impl OpenFile {
         Ok(buffer.into())
     }
 
-    /// Takes the bytes behind. Waits only if a disk's worth of them is behind already.
+    /// Buffers the bytes. Waits only while the disk's buffer is full.
     pub(super) fn write_at(self: &Arc<Self>, offset: u64, chunks: &[Bytes]) -> io::Result<()> {
         let bytes: usize = chunks.iter().map(Bytes::len).sum();
         let whole = self.len()?;
@@ -187,7 +180,7 @@ impl OpenFile {
         Ok(())
     }
 
-    /// Gives the bytes to the operating system at once, after all that is behind.
+    /// Writes after all buffered pieces, without buffering.
     pub(super) fn write_through(&self, offset: u64, chunks: &[Bytes]) -> io::Result<()> {
         let mut io = self.io();
         self.write_pieces(&mut io, false)?;
@@ -198,7 +191,7 @@ impl OpenFile {
         state.len = match &written {
             Ok(()) if bytes == 0 => state.len,
             Ok(()) => state.len.max(Some(offset + bytes as u64)),
-            // Part of it may have been written.
+            // A part may have been written.
             Err(_) => Some(file.metadata()?.len()),
         };
         let len = state.len.unwrap_or_default();
@@ -206,18 +199,18 @@ impl OpenFile {
         written
     }
 
-    /// Gives what is behind to the operating system.
+    /// Passes buffered pieces to the operating system.
     pub(super) fn flush(&self) -> io::Result<()> {
         self.write_pieces(&mut self.io(), false)
     }
 
-    /// The same in the background, where the operating system is told to go on with it.
+    /// As `flush`, on the writing thread; also starts writeback.
     pub(super) fn write_behind(&self) -> io::Result<()> {
         self.state().is_queued = false;
         self.write_pieces(&mut self.io(), true)
     }
 
-    /// Cuts the file off, or extends it with zeros. Room beyond its end is given back.
+    /// Shortens the file, or extends it with zeros. Frees room beyond its end.
     pub(super) fn truncate(self: &Arc<Self>, len: u64) -> io::Result<()> {
         {
             let mut state = self.state();
@@ -240,28 +233,27 @@ impl OpenFile {
         Ok(())
     }
 
-    /// Makes the bytes and the length durable.
     pub(super) fn sync(&self) -> io::Result<()> {
         let mut io = self.io();
         self.write_pieces(&mut io, false)?;
         let file = self.opened(&mut io)?;
-        // Writes go on meanwhile: what is durable is what was written before.
+        // Later writes continue during the sync.
         drop(io);
         file.sync_data()
     }
 
-    /// The file is about to be deleted: nothing is written to it, or made under its name, any more.
+    /// Called before the deletion: no later write makes the file again.
     pub(super) fn forget(&self) {
         let mut state = self.state();
         state.is_deleted = true;
         let released = state.drop_pieces();
         drop(state);
         self.behind.release(released);
-        // The I/O that is under way ends first.
+        // Wait for I/O in progress.
         drop(self.io());
     }
 
-    /// The open file, made if it is to be made.
+    /// Makes the file if necessary.
     fn opened(&self, io: &mut Io) -> io::Result<&File> {
         if let Some(file) = self.file.get() {
             return Ok(file);
@@ -269,7 +261,7 @@ impl OpenFile {
         if self.state().is_deleted {
             return Err(io::ErrorKind::NotFound.into());
         }
-        // Only a file that is to be made is not open yet.
+        // Only a file not made yet has no handle.
         let file = self.behind.in_reserve(|| self.root.create_file(&self.name))?;
         let len = file.metadata()?.len();
         *io = Io { room: len, begun: len };
@@ -315,7 +307,7 @@ impl OpenFile {
                 begin_writing(file, io.begun, end);
                 io.begun = end;
             }
-            // One that was dropped meanwhile was released by whoever dropped it.
+            // `drop_pieces` has released a piece dropped meanwhile.
             let done = self.state().pieces.pop_front();
             self.behind.release(done.map_or(0, |piece| piece.admitted));
         }
@@ -323,8 +315,7 @@ impl OpenFile {
 }
 
 impl Io {
-    /// Takes room ahead of appends, as far as the file system gives it. What it does not give, the
-    /// write takes.
+    /// Where this fails, the write itself allocates.
     fn make_room(&mut self, file: &File, end: u64) {
         if end > self.room {
             let room = end + end.clamp(ROOM_BYTES.0, ROOM_BYTES.1);
@@ -334,9 +325,9 @@ impl Io {
     }
 }
 
-/// The failure of a file whose buffered pieces were dropped. It keeps the kind of a limit of file
-/// sizes, for the remedy that its text names, and no other: no caller may retry a full disk or take
-/// a lost directory for a missing file.
+/// Failure of a file whose buffered pieces were dropped. `FileTooLarge` stays, because the text
+/// names its remedy. Other kinds become `Other`: no caller may retry a full disk, or take a lost
+/// directory for a missing file.
 fn lost(error: &io::Error) -> (io::ErrorKind, String) {
     let kind = match error.kind() {
         io::ErrorKind::FileTooLarge => io::ErrorKind::FileTooLarge,
@@ -358,12 +349,11 @@ impl State {
         !self.pieces.is_empty() || !self.last.is_empty()
     }
 
-    /// Whether anything is to be done with the file.
     fn is_behind(&self) -> bool {
         self.is_made || self.is_cut || self.has_pieces()
     }
 
-    /// Takes bytes behind, for which `admitted` was. Returns how much of that is not needed.
+    /// Returns the part of `admitted` not needed.
     fn take(&mut self, offset: u64, chunks: &[Bytes], bytes: usize, admitted: u64) -> u64 {
         let end_of_last = self.last_at.0 + self.last.len() as u64;
         let fits = !self.last.is_empty() && offset == end_of_last && self.last.len() + bytes <= PIECE_BYTES;
@@ -372,13 +362,12 @@ impl State {
             self.last_at = (offset, 0);
         }
         chunks.iter().for_each(|chunk| self.last.extend_from_slice(chunk));
-        // Bytes that make a piece longer take room for themselves alone.
+        // Bytes that extend a piece need no further blocks.
         let spared = if fits { PIECE_ROOM } else { 0 };
         self.last_at.1 += admitted - spared;
         spared
     }
 
-    /// The piece that was written last does not grow any more.
     fn freeze(&mut self) {
         if !self.last.is_empty() {
             let (offset, admitted) = self.last_at;
@@ -394,15 +383,14 @@ impl State {
         self.pieces.front().cloned()
     }
 
-    /// Forgets what is behind, and says how much that was.
+    /// Returns the bytes admitted for the dropped work.
     fn drop_pieces(&mut self) -> u64 {
         self.freeze();
         (self.is_made, self.is_cut) = (false, false);
         std::mem::take(&mut self.pieces).iter().map(|piece| piece.admitted).sum()
     }
 
-    /// The parts of the bytes from `offset` on that are behind, in the order in which they were
-    /// written: where each starts, counted from `offset`.
+    /// In write order, each with its start relative to `offset`.
     fn behind(&self, offset: u64, len: usize) -> Vec<(usize, Bytes)> {
         let end = offset + len as u64;
         let within = |at: u64, bytes: usize| {
@@ -458,7 +446,7 @@ mod tests {
 
     use super::*;
 
-    /// A file of which nothing is written until somebody says so.
+    /// A file without a writing thread.
     fn file() -> (tempfile::TempDir, Arc<OpenFile>) {
         let dir = tempfile::tempdir().unwrap();
         let root = Arc::new(Root::open(dir.path()).unwrap());
@@ -484,13 +472,12 @@ mod tests {
         assert_eq!(file.len().unwrap(), 200);
         assert_eq!(file.read_at(150, 1000).unwrap(), [2; 50][..]);
         assert_eq!((file.read_at(200, 9).unwrap().len(), file.read_at(900, 9).unwrap().len()), (0, 0));
-        // Nobody who writes or reads touches the disk.
+        // Nothing has touched the disk.
         assert!(!dir.path().join("dir").exists() && !file.is_idle());
         assert_eq!(file.behind.bytes(), 200 + PIECE_ROOM);
         file.write_behind().unwrap();
         assert_eq!(on_disk(&dir), [[1; 100], [2; 100]].concat());
         assert!(file.is_idle() && file.behind.bytes() == 0);
-        // Bytes on both sides are read as well.
         file.write_at(200, &bytes(5, 3)).unwrap();
         assert_eq!(file.read_at(199, 3).unwrap(), [2, 3, 3][..]);
     }
@@ -616,7 +603,7 @@ mod tests {
             }
             file.flush().unwrap();
             prop_assert_eq!((on_disk(&dir), file.behind.bytes()), (model, 0));
-            // With its reserve each case has a few dozen MiB of the disk.
+            // Each case's reserve takes a few dozen MiB of disk.
             file.behind.forget();
         }
     }

@@ -1,6 +1,6 @@
-//! The directory of a disk. Every file is opened, made and removed by a descriptor of this
-//! directory, so that all files stay in one place when the directory moves; and the names of open
-//! files are compared with what a next start would find.
+//! The directory of a disk. File operations use its descriptor, so that all files stay together
+//! when the directory moves. A check compares the names of open files with the files that a restart
+//! would find.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -15,33 +15,29 @@ use seriatim_store::disk::is_within;
 
 use super::DataDirectoryError;
 
-/// The file whose lock says that a process uses the directory.
 const LOCK_FILE: &str = "lock";
 
-/// A directory that this process has locked.
 #[derive(Debug)]
 pub(super) struct Root {
-    /// Where the next start looks for it: absolute, unless the process has no working directory.
+    /// Path that a restart would use: absolute, unless the process has no working directory.
     path: PathBuf,
     directory: OwnedFd,
     lock: File,
     known: Mutex<Known>,
-    /// Why the files are not where a next start looks for them: final.
+    /// Why a restart would not find the files. Final once set.
     loss: OnceLock<String>,
 }
 
-/// The directories below a root that this process found or made. None of them is made a second
-/// time.
+/// Directories that this process found or made. It makes none of them a second time.
 #[derive(Debug, Default)]
 struct Known {
     names: BTreeSet<String>,
-    /// How often this process forgot directories. A directory that was found before may be one that
-    /// the process has removed.
+    /// How often this process forgot directories. A change reveals a removal during a search.
     forgotten: u64,
 }
 
 impl Root {
-    /// Locks a directory, and makes it if there is none.
+    /// Locks a directory, and makes it if absent.
     pub(super) fn open(given: &Path) -> Result<Self, DataDirectoryError> {
         DataDirectoryError::check(given)?;
         let failed = |source| DataDirectoryError::io(given, source);
@@ -68,8 +64,8 @@ impl Root {
         self.known().names.contains(dir)
     }
 
-    /// Takes note of directories that `find` finds or makes, unless directories are removed
-    /// meanwhile: these may be among them.
+    /// Runs `find` and notes `dirs` as known, unless directories were removed meanwhile: `dirs` may
+    /// be among them.
     fn know<T>(&self, dirs: &[&str], find: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         let forgotten = self.known().forgotten;
         let found = find()?;
@@ -80,16 +76,13 @@ impl Root {
         Ok(found)
     }
 
-    /// # Errors
-    /// Once the files have lost their names.
+    /// Fails once the files have lost their names.
     pub(super) fn check(&self) -> io::Result<()> {
         self.loss.get().map_or(Ok(()), |loss| Err(io::Error::other(loss.clone())))
     }
 
-    /// Compares the directory and its lock file with what has their names now.
-    ///
-    /// # Errors
-    /// If the names lead to other files, or to none; now or at any time before.
+    /// Fails if the name of the directory or of its lock file leads elsewhere, now or at any time
+    /// before.
     pub(super) fn verify(&self) -> io::Result<()> {
         self.check()?;
         match self.has_its_name() && self.names(LOCK_FILE, &self.lock) {
@@ -102,12 +95,12 @@ impl Root {
         is_named(&self.path, &self.directory)
     }
 
-    /// Whether `name` leads to this open file, for a process that starts now.
+    /// Whether a restart would find this open file under `name`.
     pub(super) fn names(&self, name: &str, file: &File) -> bool {
         is_named(&self.path.join(name), file)
     }
 
-    /// Takes note that a file, or a directory, has lost its name, and says so.
+    /// Records the loss of a name and returns it as an error. The first loss stays.
     pub(super) fn lose(&self, name: &str) -> io::Error {
         let loss = self.loss.get_or_init(|| {
             let root = self.path.display();
@@ -123,30 +116,26 @@ impl Root {
         io::Error::other(loss.clone())
     }
 
-    /// Whether the operating system says that there is no such file.
     fn is_missing(&self, name: &str) -> bool {
         is_absent(rustix::fs::statat(&self.directory, name, AtFlags::empty()))
     }
 
-    /// The error of an operation on `name`: a directory that this process found or made is gone, or
-    /// it is `errno`.
+    /// Error of an operation on `name`: the loss of a known directory above it, or `errno`.
     fn failed(&self, name: &str, errno: Errno) -> io::Error {
         let is_lost = |dir: &&str| self.knows(dir) && self.is_missing(dir);
         match (errno == Errno::NOENT).then(|| ancestors(name).into_iter().find(is_lost)).flatten() {
-            // Not if this process has just removed it.
+            // Unless this process has just removed it.
             Some(dir) if self.knows(dir) => self.lose(dir),
             _ => errno.into(),
         }
     }
 
-    /// Opens a file that exists.
     pub(super) fn open_file(&self, name: &str) -> io::Result<File> {
         check_name(name)?;
         self.know(&ancestors(name), || self.open_at(name, OFlags::empty()))
     }
 
-    /// Opens a file, and makes it if there is none, with the directories above it that this process
-    /// has not known yet.
+    /// Makes the file if absent, and unknown directories above it.
     pub(super) fn create_file(&self, name: &str) -> io::Result<File> {
         self.check()?;
         check_name(name)?;
@@ -165,14 +154,14 @@ impl Root {
         open_at(&self.directory, name, flags).map_err(|errno| self.failed(name, errno))
     }
 
-    /// The names in a directory; none if it was never there.
+    /// Sorted; empty if the directory never existed.
     pub(super) fn list(&self, dir: &str) -> io::Result<Vec<String>> {
         let mut names = self.entries(dir)?.unwrap_or_default();
         names.sort_unstable();
         Ok(names)
     }
 
-    /// The entries of a directory; nothing if there never was such a directory.
+    /// `None` if the directory never existed.
     fn entries(&self, dir: &str) -> io::Result<Option<Vec<String>>> {
         let directory = match self.open_directory(dir) {
             Ok(directory) => directory,
@@ -200,11 +189,10 @@ impl Root {
         })
     }
 
-    /// How long each file is, in bytes.
     pub(super) fn lengths(&self) -> io::Result<BTreeMap<String, u64>> {
         let (mut lengths, mut left) = (BTreeMap::new(), vec![String::new()]);
         while let Some(dir) = left.pop() {
-            // A directory that is removed meanwhile takes nothing.
+            // A directory removed meanwhile counts as empty.
             for entry in self.entries(&dir)?.unwrap_or_default() {
                 let name = if dir.is_empty() { entry } else { format!("{dir}/{entry}") };
                 match rustix::fs::statat(&self.directory, &name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -220,7 +208,7 @@ impl Root {
         Ok(lengths)
     }
 
-    /// Removes a file. Whether there was one.
+    /// Returns whether the file existed.
     pub(super) fn remove_file(&self, name: &str) -> io::Result<bool> {
         match rustix::fs::unlinkat(&self.directory, check_name(name)?, AtFlags::empty()) {
             Ok(()) => Ok(true),
@@ -229,7 +217,7 @@ impl Root {
         }
     }
 
-    /// Removes a directory with all that is in it. Whether there was one.
+    /// With its contents. Returns whether it existed.
     pub(super) fn remove_directory(&self, dir: &str) -> io::Result<bool> {
         self.forgetting(check_name(dir)?, || {
             let Some(entries) = self.entries(dir)? else { return Ok(false) };
@@ -242,22 +230,21 @@ impl Root {
                     Err(errno) => return Err(errno.into()),
                 };
             }
-            // The walk has noted the directory as found.
+            // `entries` has noted the directory as known.
             self.forget(dir);
             rustix::fs::unlinkat(&self.directory, dir, AtFlags::REMOVEDIR)?;
             Ok(true)
         })
     }
 
-    /// Gives a directory another name.
     pub(super) fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         self.forgetting(check_name(from)?, || {
             Ok(rustix::fs::renameat(&self.directory, from, &self.directory, check_name(to)?)?)
         })
     }
 
-    /// Has a directory lose its name. It is forgotten before, and again after, when nothing finds
-    /// it any more.
+    /// Forgets `dir` before `change` removes or renames it, and again afterwards: a concurrent
+    /// search may have noted it.
     fn forgetting<T>(&self, dir: &str, change: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         self.forget(dir);
         let changed = change();
@@ -276,18 +263,18 @@ impl Root {
         Ok(rustix::fs::fsync(self.open_directory(dir)?)?)
     }
 
-    /// Makes the names of a file and of the directories above it durable.
+    /// Also of the directories above the file.
     pub(super) fn sync_names(&self, name: &str) -> io::Result<()> {
         ancestors(name).into_iter().chain([""]).try_for_each(|dir| self.sync_directory(dir))
     }
 
-    /// How many bytes more the file system has for this process.
+    /// Bytes available to this process.
     pub(super) fn free(&self) -> io::Result<u64> {
         let system = rustix::fs::fstatvfs(&self.directory)?;
         Ok(system.f_bavail.saturating_mul(system.f_frsize))
     }
 
-    /// How many bytes the file system has for processes like this one, those in use included.
+    /// Bytes of the file system for processes like this one, used ones included.
     pub(super) fn size(&self) -> io::Result<u64> {
         let system = rustix::fs::fstatvfs(&self.directory)?;
         let used = system.f_blocks.saturating_sub(system.f_bfree);
@@ -300,7 +287,7 @@ fn open_at(directory: &OwnedFd, name: &str, flags: OFlags) -> rustix::io::Result
     Ok(rustix::fs::openat(directory, name, flags, Mode::from_raw_mode(0o666))?.into())
 }
 
-/// Whether a path leads to this open file. A path that cannot be looked at counts as one that does.
+/// True if the path cannot be examined.
 fn is_named(path: &Path, file: impl std::os::fd::AsFd) -> bool {
     let (named, open) = (rustix::fs::stat(path), rustix::fs::fstat(file));
     match (named, open) {
@@ -313,19 +300,18 @@ fn is_absent<T>(found: rustix::io::Result<T>) -> bool {
     matches!(found, Err(Errno::NOENT | Errno::NOTDIR))
 }
 
-/// The directory that has the file of this name. The root is called "".
+/// Directory of a file; "" is the root.
 pub(super) fn directory(name: &str) -> &str {
     name.rsplit_once('/').map_or("", |(dir, _)| dir)
 }
 
-/// The directories above a file, the nearest first, without the root.
+/// Nearest first, without the root.
 fn ancestors(name: &str) -> Vec<&str> {
     let above = |name| Some(directory(name)).filter(|dir| !dir.is_empty());
     std::iter::successors(above(name), |dir| above(dir)).collect()
 }
 
-/// # Errors
-/// If the name is not one of a file below the root.
+/// Fails unless the name leads to a file below the root.
 pub(super) fn check_name(name: &str) -> io::Result<&str> {
     let mut parts = Path::new(name).components();
     if !name.is_empty() && parts.all(|part| matches!(part, Component::Normal(_))) {

@@ -1,4 +1,4 @@
-//! Questions that many ask at the same time, asked of etcd at once.
+//! Combines concurrent questions into few etcd requests.
 
 use std::collections::BTreeMap;
 
@@ -9,21 +9,17 @@ use seriatim_protocol::control::{LogEntry, Message, NodeAddress, catalog};
 use super::entries::{Entries, EtcdError, first};
 use super::keys::{Named, encode};
 
-/// How many logs one request is about. etcd takes 128 operations in one, unless it is told
-/// otherwise; a name takes two, and the nodes one more.
+/// Logs per request. etcd accepts 128 operations by default; a name takes two, the nodes take one.
 pub(super) const BATCH: usize = 60;
-/// How many bytes of entries one request changes, unless a single entry is larger. etcd takes 1.5
-/// MiB.
+/// Bytes of entries changed per request, unless a single entry is larger. etcd accepts 1.5 MiB.
 const BATCH_BYTES: usize = 512 << 10;
 
-/// The outcome of looking up several names: the entries of the logs that have them.
 pub(super) struct LookedUp {
     pub(super) logs: Vec<(String, Result<Option<LogEntry>, EtcdError>)>,
     pub(super) nodes: Vec<NodeAddress>,
 }
 
 impl Entries {
-    /// The entries of several logs.
     pub(super) async fn get_all(
         &self,
         logs: &[LogId],
@@ -34,8 +30,8 @@ impl Entries {
         Ok((0..logs.len()).map(|index| Ok(first(&outcome.take(index))?)).collect())
     }
 
-    /// The entries of the logs with these names, and the nodes. `hints` are the logs that had the
-    /// names not long ago: what is right about them takes one request, and the rest another.
+    /// Looks up logs by name, and all nodes. `hints` are recent ids of the names: names with a
+    /// correct hint take one request, others a second.
     pub(super) async fn look_up_all(
         &self,
         names: Vec<String>,
@@ -72,7 +68,7 @@ impl Entries {
         Ok(LookedUp { logs, nodes })
     }
 
-    /// How many of these proposals, from the first on, go into one request.
+    /// Number of leading proposals that fit into one request; at least 1 if there is any.
     pub(super) fn fitting(proposals: &[LogEntry]) -> usize {
         let mut bytes = 0;
         let fits = |proposed: &&LogEntry| {
@@ -82,8 +78,8 @@ impl Entries {
         proposals.iter().take(BATCH).take_while(fits).count().max(1).min(proposals.len())
     }
 
-    /// The answers to compare-and-sets, which are about a log each: one may win where another
-    /// loses. etcd counts the versions of a key from 1, the entry from 0.
+    /// Answers compare-and-sets of several logs; each wins or loses by itself. etcd counts versions
+    /// of a key from 1, the entry counts from 0.
     pub(super) async fn compare_and_set_all(
         &self,
         proposals: Vec<LogEntry>,

@@ -1,9 +1,8 @@
-//! Where a node's questions for etcd are gathered: what many ask is asked once, and what was asked
-//! about many logs while etcd was busy leaves as one request.
+//! Collects a node's questions for etcd. Equal questions are sent once; questions about many logs
+//! share a request while etcd is busy.
 //!
-//! A question is answered with what was true at some moment after it came: it never shares a
-//! request that left before. Only those who wait for news are answered with what is known, and told
-//! later of what is new.
+//! An answer was true at some moment after its question: a question never joins a request already
+//! sent. Only askers that wait for news receive cached answers, and later changes.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -23,35 +22,32 @@ use super::etcd_worker::{Outage, note};
 use super::news::{Answer, News};
 use crate::alarm::until;
 
-/// Why a lock cannot be poisoned here.
 const UNPOISONED: &str = "nobody panics with it";
-/// How many requests of each kind are under way at etcd.
+/// Requests of each kind in flight at etcd.
 const UNDER_WAY: usize = 4;
-/// How many questions of each kind wait; askers repeat what is not answered.
+/// Most queued questions of each kind. Further ones are dropped; askers retransmit.
 const WAITING: usize = 16 << 10;
-/// How many changes of the catalog are under way.
+/// Catalog changes in flight.
 const CHANGES: usize = 64;
-/// How often etcd is asked on behalf of those who only wait for news.
+/// Pause between lookups while all askers wait for news.
 const NEWS_EVERY: Duration = Duration::from_millis(20);
-/// How many names are remembered with the logs that had them.
+/// Most remembered ids of names.
 const HINTS: usize = 64 << 10;
 
 type Asker = (Address, LogId);
 type Gets = Vec<(LogId, Vec<Asker>)>;
 type Swaps = Vec<(LogEntry, Asker)>;
-/// The askers of each name, and the number of each question.
+/// Askers of each name, with their question numbers.
 type Lookups = Vec<(String, Vec<(Asker, u64)>)>;
 
-/// The result of a request, and the askers that wait for it.
 enum Landed {
     Gets(Gets, Result<Vec<Result<Option<LogEntry>, EtcdError>>, RequestError>),
     Swaps(Swaps, Result<Vec<Result<Message, EtcdError>>, RequestError>),
     Lookups(Lookups, Instant, Result<LookedUp, EtcdError>),
-    /// Anything else, which was asked and answered alone, and whether it created a log.
+    /// Any other question, and whether it created a log.
     Other(Asker, bool, Result<Vec<Event>, EtcdError>),
 }
 
-/// The questions that wait, and the requests that are under way.
 pub(super) struct Desk {
     entries: Entries,
     me: NodeId,
@@ -61,17 +57,16 @@ pub(super) struct Desk {
     gets: BTreeMap<LogId, Vec<Asker>>,
     gets_under_way: usize,
     swaps: BTreeMap<(LogId, Address), (LogEntry, Asker)>,
-    /// The logs whose entries are being changed: one change of each at a time.
+    /// Logs with a compare-and-set in flight; each has at most one.
     swapping: BTreeSet<LogId>,
     swaps_under_way: usize,
-    /// Without anybody: those who are told of what is new will be.
+    /// A name without askers refreshes `news`, whose audience receives changes.
     lookups: BTreeMap<String, Vec<(Asker, u64)>>,
     lookups_under_way: bool,
     looked_at: Option<Instant>,
     others: VecDeque<RegisterQuestion>,
     others_under_way: usize,
-    /// Whether a log is being created: two at once would be in each other's way, because ids are
-    /// given in turn.
+    /// Creations run one at a time: ids are given in turn, so concurrent ones would conflict.
     is_creating: bool,
     hints: BTreeMap<String, LogId>,
     news: News,
@@ -106,7 +101,7 @@ impl Desk {
         }
     }
 
-    /// Answers until nobody asks any more. `changes` are those of the entries, as etcd tells them.
+    /// Answers questions until their channel closes. `changes` are etcd's notifications of entries.
     pub(super) async fn run(
         mut self,
         mut questions: mpsc::Receiver<RegisterQuestion>,
@@ -129,14 +124,14 @@ impl Desk {
                 },
                 () = until(look_at) => vec![],
             };
-            // All other questions that have come by now leave with it.
+            // All other questions that have arrived leave with it.
             while let Ok(question) = questions.try_recv() {
                 answers.extend(self.take(question));
             }
             self.news.forget();
             self.depart();
             for event in answers {
-                // If the node is gone, so is whoever asked.
+                // If the node is gone, so are its askers.
                 let _ = self.answered.send(event).await;
             }
         }
@@ -153,8 +148,7 @@ impl Desk {
                 }
             }
             Message::CompareAndSet { entry } if self.swaps.len() < WAITING => {
-                // An asker that asks again has no answer: its present proposal is the one that it
-                // wants.
+                // A repeated proposal replaces the earlier one: the asker has no answer yet.
                 self.swaps.insert((entry.id, asker), (entry, who));
             }
             Message::Get { .. } | Message::Peek { .. } | Message::CompareAndSet { .. } => {}
@@ -168,7 +162,7 @@ impl Desk {
     }
 
     fn look_up(&mut self, who: Asker, request: u64, name: String) -> Vec<Event> {
-        // One that no log could have is not sent at any length.
+        // A name that no log can have may be of any length; it is not sent.
         if catalog::check_name(&name).is_err() {
             let message = Message::Refused { request, refusal: catalog::not_found(name) };
             return vec![Event::RegisterAnswered { to: who.0, log: who.1, message }];
@@ -185,7 +179,7 @@ impl Desk {
         } else if self.lookups.len() < WAITING {
             let askers = self.lookups.entry(name).or_default();
             match askers.iter_mut().find(|(asker, _)| *asker == who) {
-                // An answer to a later question is one to this as well.
+                // An answer to the later question answers both.
                 Some((_, known)) => *known = request.max(*known),
                 None => askers.push((who, request)),
             }
@@ -193,13 +187,12 @@ impl Desk {
         answers
     }
 
-    /// When those who only wait for news have etcd asked again, if they do.
+    /// Time of the next lookup for news askers. `None`: no asker waits, or a lookup is in flight.
     fn look_at(&self) -> Option<Instant> {
         let waits = !self.lookups.is_empty() && !self.lookups_under_way;
         waits.then(|| self.looked_at.map_or_else(Instant::now, |at| at + NEWS_EVERY))
     }
 
-    /// Sends to etcd what may leave.
     fn depart(&mut self) {
         while !self.gets.is_empty() && self.gets_under_way < UNDER_WAY {
             self.send_gets();
@@ -224,7 +217,6 @@ impl Desk {
         });
     }
 
-    /// Whether there was something to be sent.
     fn send_swaps(&mut self) -> bool {
         let mut logs = BTreeSet::new();
         let free =
@@ -261,7 +253,6 @@ impl Desk {
         });
     }
 
-    /// Whether there was something to be sent.
     fn send_other(&mut self) -> bool {
         let may_leave = |question: &RegisterQuestion| !(self.is_creating && creates(&question.message));
         let next = self.others.iter().position(may_leave);
@@ -381,7 +372,8 @@ impl Desk {
                 self.news.tell(entry, *asker);
             }
             answers.extend(self.news.note(entry, since));
-            // A log without a view has no replica that could report: the controller here is called.
+            // A log without a view has no replica that could report it: notify this node's
+            // controller.
             answers.extend(catalog::waits_for_view(entry).then(|| call(self.me, entry.id)));
         }
         for (who, request) in askers {
@@ -409,7 +401,6 @@ fn creates(message: &Message) -> bool {
     matches!(message, Message::Create { .. })
 }
 
-/// The controller of a log on this node is called.
 fn call(me: NodeId, log: LogId) -> Event {
     Event::RegisterAnswered {
         to: Address::Node(me, Endpoint::Controller),
@@ -418,22 +409,21 @@ fn call(me: NodeId, log: LogId) -> Event {
     }
 }
 
-/// Clients are told that they wait in vain; controllers have nobody to tell.
+/// Reports the failure to a client. A controller needs no report.
 fn unanswered((asker, log): Asker, error: &EtcdError) -> Option<Event> {
     let message = Message::Unanswered { why: format!("the register cannot be used: {error}") };
     let told = matches!(asker, Address::Client(..));
     told.then_some(Event::RegisterAnswered { to: asker, log, message })
 }
 
-/// The node that keeps a log to its limits is told of them. Should this be lost: it asks before it
-/// applies them.
+/// Notifies the node that applies a log's limits. That node also asks before it applies them.
 fn tell_limits(changed: LogEntry) -> Option<Event> {
     let to = Address::Node(catalog::retained_by(&changed)?, Endpoint::Controller);
     let entry = catalog::successor(changed);
     Some(Event::RegisterAnswered { to, log: entry.id, message: Message::Registered { entry } })
 }
 
-/// The answers to a question that is asked alone; none if there is nothing to say.
+/// Returns the answer and further notices.
 async fn change(entries: &Entries, me: NodeId, question: RegisterQuestion) -> Result<Vec<Event>, EtcdError> {
     let RegisterQuestion { asker, log, message } = question;
     let (mut waits_for_view, mut tells_limits) = (None, None);

@@ -1,7 +1,7 @@
-//! The register's contract, as transactions of etcd.
+//! The register's contract as etcd transactions.
 //!
-//! Each change is one transaction that compares what it was derived from. A transaction may be
-//! carried out although its answer is lost: whoever asked asks again, and finds it done.
+//! Each change is one transaction, which compares the values that it was derived from. A
+//! transaction may succeed although its answer is lost: the asker retransmits, and finds it done.
 
 use std::collections::BTreeSet;
 
@@ -15,11 +15,10 @@ use seriatim_protocol::control::{
 
 use super::keys::{Followed, Keys, Named, ValueError, decode, encode};
 
-/// How often a change is tried that others are faster than. Each time one of them gets something
-/// done.
+/// Attempts of a change that loses to others. With each, another change succeeds.
 pub(super) const ATTEMPTS: u32 = 100;
 
-/// Why the register in etcd cannot say anything at present.
+/// Why the register in etcd cannot answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EtcdError {
     /// etcd does not answer, or refuses.
@@ -28,15 +27,14 @@ pub enum EtcdError {
     /// A value in etcd cannot be used.
     #[error(transparent)]
     Value(#[from] ValueError),
-    /// Others changed the same all the time.
+    /// Concurrent changes won every attempt.
     #[error("others change the catalog all the time; try again when they are done")]
     Contended,
 }
 
-/// The result of an attempt: an outcome, or nothing because somebody else was faster.
+/// `None`: a concurrent change won.
 pub(super) type Attempt<T> = Result<Option<T>, EtcdError>;
 
-/// The entries of one cluster's register.
 #[derive(Clone, Debug)]
 pub(super) struct Entries {
     pub(super) client: Client,
@@ -44,17 +42,17 @@ pub(super) struct Entries {
 }
 
 impl Entries {
-    /// The cluster's id, if it was drawn.
+    /// `None` if not drawn yet.
     pub(super) async fn cluster(&self) -> Result<Option<u128>, EtcdError> {
         Ok(first(&self.client.get(&Range::key(&self.keys.cluster())).await?.found)?)
     }
 
-    /// Where a node listens, as far as is known.
+    /// `None` if unknown.
     pub(super) async fn address(&self, node: NodeId) -> Result<Option<String>, EtcdError> {
         Ok(first(&self.client.get(&Range::key(&self.keys.node(node))).await?.found)?)
     }
 
-    /// Draws the cluster's id, unless somebody was faster.
+    /// Draws the cluster's id, unless another node has.
     pub(super) async fn draw_cluster(&self) -> Result<u128, EtcdError> {
         let key = self.keys.cluster();
         let (range, drawn) = (Range::key(&key), random());
@@ -71,8 +69,7 @@ impl Entries {
         Ok(first(&found)?)
     }
 
-    /// The answer to a compare-and-set of `proposed` that changed nothing, because the entry is
-    /// `current`.
+    /// Answers a compare-and-set of `proposed` that failed because the entry is `current`.
     pub(super) fn lost(&self, proposed: &LogEntry, current: Option<LogEntry>) -> Result<Message, EtcdError> {
         if current.as_ref().is_some_and(|current| catalog::succeeds(current, proposed)) {
             let (key, cause) = (self.keys.log(proposed.id), "its version is not that of its key".to_owned());
@@ -116,7 +113,7 @@ impl Entries {
         let read = read.get(&self.keys.nodes()).get(&self.keys.partings());
         let mut outcome = self.client.commit(read).await?;
         if let Some(named) = first::<Named>(&outcome.take(0))? {
-            // If it is deleted at this moment, the name is free in the next attempt.
+            // If the log is being deleted, the name is free in the next attempt.
             let Some(entry) = self.get(named.log).await? else { return Ok(None) };
             return Ok(Some(catalog::created_before(&entry, named.request == request, config)));
         }
@@ -172,7 +169,7 @@ impl Entries {
         Ok(outcome.succeeded.then_some(Ok(log)))
     }
 
-    /// Changes which shards a log is to have.
+    /// Replaces a log's entry with the result of `change`; `None` changes nothing.
     pub(super) async fn reshape(
         &self,
         log: LogId,
@@ -209,7 +206,7 @@ impl Entries {
         Ok(outcome.succeeded.then_some(Ok(())))
     }
 
-    /// Remembers that a session has ended, and gives the entry as it is then.
+    /// Returns the resulting entry.
     pub(super) async fn end_session(
         &self,
         log: LogId,
@@ -220,13 +217,13 @@ impl Entries {
         let most = MAX_ENDED_SESSIONS;
         let change =
             |entry: &LogEntry, _: &[NodeId]| Ok(catalog::with_ended(entry, view, ended, since, most));
-        // A log that is gone is told of below.
+        // The answer below reports a deleted log.
         let _ = self.reshape(log, change).await?;
         Ok(catalog::current(log, self.get(log).await?))
     }
 
-    /// Takes note of where a node listens, and gives all nodes; or tells that another address is
-    /// known than the one that it `replaces`.
+    /// Stores a node's address and returns all nodes. Returns `Elsewhere` if another address is
+    /// registered, unless its version is `replaces`.
     pub(super) async fn join(&self, node: NodeAddress, replaces: Option<u64>) -> Result<Message, EtcdError> {
         for _ in 0..ATTEMPTS {
             if let Some(answer) = self.try_to_join(&node, replaces).await? {
@@ -250,7 +247,7 @@ impl Entries {
             let stays = condition.if_modified_at(&parting, parted_at);
             stays.put(&key, address.clone()).get(&nodes).or_get(&nodes)
         };
-        // Also if it is known: what was said before is late from now on.
+        // A known address is stored again: the new revision rejects earlier moves.
         let mut outcome = self.client.commit(put(Transaction::new().if_value(&key, address.clone()))).await?;
         if !outcome.succeeded {
             let known = outcome.take(0).into_iter().find(|stored| stored.key == key);
@@ -289,13 +286,12 @@ impl Entries {
         Ok(outcome.succeeded.then_some(()))
     }
 
-    /// The nodes of these that may be given roles.
+    /// Nodes that may receive roles.
     fn staying(&self, nodes: &[KeyValue], partings: &[KeyValue]) -> Result<Vec<NodeId>, ValueError> {
         let nodes = self.node_list(nodes)?;
         Ok(parting::staying(nodes.iter().map(|node| node.node), &self.partings_in(partings)?))
     }
 
-    /// The partings of those nodes that do not stay.
     pub(super) fn partings_in(&self, found: &[KeyValue]) -> Result<Partings, ValueError> {
         let parting = |stored: &KeyValue| match self.keys.about(&stored.key) {
             Some(Followed::Parting(node)) => Some(decode(stored).map(|parting| (node, parting))),
@@ -304,7 +300,7 @@ impl Entries {
         found.iter().filter_map(parting).collect()
     }
 
-    /// The nodes in the order of their numbers, as every implementation of the contract has them.
+    /// Nodes by number, the order of every implementation of the contract.
     pub(super) fn node_list(&self, found: &[KeyValue]) -> Result<Vec<NodeAddress>, ValueError> {
         let node = |stored: &KeyValue| match self.keys.about(&stored.key) {
             Some(Followed::Node(node)) => Some(decode(stored).map(|address| NodeAddress { node, address })),
@@ -316,12 +312,11 @@ impl Entries {
     }
 }
 
-/// The one value that was found, if any.
 pub(super) fn first<T: seriatim_model::wire::Wire>(found: &[KeyValue]) -> Result<Option<T>, ValueError> {
     found.first().map(decode).transpose()
 }
 
-/// The revision that a transaction compares to be sure that a key is as it was found.
+/// Revision that a transaction compares; 0 if the key is absent.
 pub(super) fn modified_at(found: &[KeyValue]) -> i64 {
     found.first().map_or(0, |found| found.modified_at)
 }

@@ -1,5 +1,4 @@
-//! The task of a node that talks to etcd: it has questions answered, and tells the node what is
-//! new.
+//! A node's task for etcd: answers questions and reports changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,19 +18,18 @@ use super::entries::{Entries, EtcdError};
 use super::keys::{Followed, Keys, ValueError, decode};
 use super::{Cluster, check};
 
-/// How many questions are on their way to the desk; askers repeat what is not answered.
+/// Most questions queued for the desk. Further ones are dropped; askers retransmit.
 const QUESTIONS: usize = 4096;
-/// How many answers wait for the node.
+/// Answers queued for the node.
 const ANSWERS: usize = 256;
-/// How many updates wait to be told.
 const UPDATES: usize = 16;
-/// How often a node is reminded to forget a deleted log.
+/// Pause between reminders to forget a deleted log.
 const RETIRE_EVERY: Duration = Duration::from_secs(1);
 
-/// The last thing that went wrong, unless something went right since.
+/// The last failure; `None` after a success.
 pub(super) type Outage = watch::Sender<Option<String>>;
 
-/// A node's end of a register that is outside of all nodes. Dropping it ends the task behind it.
+/// A node's end of a register outside of all nodes. Dropping it ends its task.
 #[derive(Debug)]
 pub struct OutsideRegister {
     questions: mpsc::Sender<RegisterQuestion>,
@@ -40,7 +38,6 @@ pub struct OutsideRegister {
 }
 
 impl OutsideRegister {
-    /// Starts the task of node `me`.
     pub(super) fn start(entries: Entries, cluster: Cluster, me: NodeId, outage: &Arc<Outage>) -> Self {
         let (questions, asked) = mpsc::channel(QUESTIONS);
         let (answered, answers) = mpsc::channel(ANSWERS);
@@ -66,14 +63,13 @@ impl OutsideRegister {
         Self { questions, answers, _tasks: tasks }
     }
 
-    /// Asks. If too many questions wait already, this one is dropped: askers repeat what is not
-    /// answered.
+    /// Sends a question. Drops it if too many are queued: askers retransmit.
     pub fn ask(&self, question: RegisterQuestion) {
-        // Full: as documented. Closed: there is nobody left to answer.
+        // Full: the asker retransmits. Closed: no task answers.
         let _ = self.questions.try_send(question);
     }
 
-    /// The register's next event. Nothing is lost if this is not waited for to the end.
+    /// The register's next event. Cancel safe.
     pub async fn next(&mut self) -> Event {
         match self.answers.recv().await {
             Some(event) => event,
@@ -81,13 +77,13 @@ impl OutsideRegister {
         }
     }
 
-    /// The register's next event, if it has come already.
+    /// The register's next event, if one is queued.
     pub fn try_next(&mut self) -> Option<Event> {
         self.answers.try_recv().ok()
     }
 }
 
-/// Waits until etcd has the same cluster as this node. If it has another, that is for ever.
+/// Waits until etcd has this node's cluster; forever if it has another.
 async fn confirm(entries: &Entries, mut cluster: Cluster, outage: &Outage) {
     while !cluster.is_confirmed {
         let told = match entries.cluster().await {
@@ -102,12 +98,12 @@ async fn confirm(entries: &Entries, mut cluster: Cluster, outage: &Outage) {
     }
 }
 
-/// Following goes on beside the reminders because it must not be interrupted by them.
+/// Runs beside the reminders, which must not interrupt it.
 async fn follow(mut follower: Follower, told: mpsc::Sender<Result<Update, RequestError>>) {
     while told.send(follower.next().await).await.is_ok() {}
 }
 
-/// Tells a node what is new: who is there, and which logs it is to forget.
+/// Reports to a node the cluster's nodes, and the logs to forget.
 struct Teller {
     keys: Keys,
     me: NodeId,
@@ -116,12 +112,10 @@ struct Teller {
     outage: Arc<Outage>,
 }
 
-/// The news that a node was told, or is to be told.
 #[derive(Clone, Default)]
 struct Told {
     nodes: BTreeMap<NodeId, String>,
     partings: Partings,
-    /// The logs that it is to forget.
     retiring: BTreeSet<LogId>,
 }
 
@@ -151,7 +145,7 @@ impl Teller {
         }
     }
 
-    /// Whether there is more to be forgotten than before.
+    /// Returns whether there are further logs to forget.
     async fn note_update(&mut self, update: Update) -> Result<bool, ValueError> {
         let mut told = self.known.clone();
         match update {
@@ -176,7 +170,7 @@ impl Teller {
             }
         }
         let before = std::mem::replace(&mut self.known, told.clone());
-        // First: a node that is gone is not to be known again.
+        // First, so that a removed node is not added again.
         if told.partings != before.partings {
             self.tell(Message::Partings { partings: parting::listed(&told.partings) }).await;
         }
@@ -212,12 +206,11 @@ impl Teller {
 
     async fn tell(&self, message: Message) {
         let to = Address::Node(self.me, Endpoint::Node);
-        // If the node is gone, there is nobody to be told.
+        // An ended node needs no message.
         let _ = self.answered.send(Event::RegisterAnswered { to, log: LogId(0), message }).await;
     }
 }
 
-/// Takes note of what went wrong, or that nothing did.
 pub(super) fn note(outage: &Outage, error: Option<impl ToString>) {
     let text = error.map(|error| error.to_string());
     outage.send_if_modified(|known| {

@@ -1,31 +1,29 @@
-//! The values kept in etcd, and their keys.
+//! The values in etcd and their keys.
 //!
 //! | key below `seriatim/<cluster>/` | value |
 //! |---|---|
 //! | `cluster` | the cluster's id, drawn by the first node |
-//! | `last-log` | the id that was given last |
+//! | `last-log` | the last id given to a log |
 //! | `log/<id>` | the log's entry; the key's version is the entry's version + 1 |
-//! | `name/<name>` | the id of the log with this name, and the question that it was created by |
-//! | `node/<id>` | where the node listens |
-//! | `parting/<id>` | what is to become of a node that does not stay |
-//! | `retiring/<id>` | the nodes that have not forgotten a deleted log yet |
+//! | `name/<name>` | the log's id, and the question that created it |
+//! | `node/<id>` | the node's address |
+//! | `parting/<id>` | whether a node is drained or removed |
+//! | `retiring/<id>` | the nodes that have not yet forgotten a deleted log |
 //!
-//! A value is a byte that names its format, then what the wire has for its type.
+//! A value is a format byte, then the wire encoding of its type.
 
 use bytes::Bytes;
 use seriatim_etcd::{KeyValue, Range};
 use seriatim_model::wire::{Encoder, Wire, decode_one, wire_struct};
 use seriatim_model::{LogId, NodeId};
 
-/// The newest format of values that this program writes and reads.
+/// Newest known format.
 const FORMAT: u8 = 1;
 
-/// The log that a name stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Named {
-    /// The log with the name.
     pub(super) log: LogId,
-    /// The question that it was created by, which may come again if its answer was lost.
+    /// The question that created it. It may come again if its answer was lost.
     pub(super) request: u64,
 }
 
@@ -34,17 +32,17 @@ wire_struct! { Named { log, request } }
 /// A value in etcd that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ValueError {
-    /// It was written by a newer program.
+    /// A newer program wrote it.
     #[error(
         "the key '{key}' in etcd has format {found}, and this program knows formats up to {FORMAT}: use a newer seriatim"
     )]
     Newer {
         /// The key.
         key: String,
-        /// The format of its value.
+        /// Its format.
         found: u8,
     },
-    /// It is not what this program writes.
+    /// This program did not write it.
     #[error(
         "the key '{key}' in etcd has a value that is not Seriatim's ({cause}); restore etcd's latest state, and let nothing else write below 'seriatim/': a log that had a later view than what is restored forms no view from it"
     )]
@@ -56,7 +54,6 @@ pub enum ValueError {
     },
 }
 
-/// The value for what is to be kept.
 pub(super) fn encode<T: Wire>(value: &T) -> Bytes {
     let mut out = Encoder::new();
     out.put(&[FORMAT]);
@@ -64,7 +61,6 @@ pub(super) fn encode<T: Wire>(value: &T) -> Bytes {
     out.finish_contiguous()
 }
 
-/// The value that is kept under a key.
 pub(super) fn decode<T: Wire>(stored: &KeyValue) -> Result<T, ValueError> {
     let key = || stored.key.clone();
     let damaged = |cause: String| ValueError::Damaged { key: key(), cause };
@@ -75,7 +71,6 @@ pub(super) fn decode<T: Wire>(stored: &KeyValue) -> Result<T, ValueError> {
     }
 }
 
-/// The subject of a key that every node follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Followed {
     Node(NodeId),
@@ -83,7 +78,6 @@ pub(super) enum Followed {
     Retiring(LogId),
 }
 
-/// The keys of one cluster.
 #[derive(Clone, Debug)]
 pub(super) struct Keys {
     prefix: String,
@@ -130,7 +124,6 @@ impl Keys {
         Range::prefix(&self.key("parting/"))
     }
 
-    /// Deleted logs that are to be forgotten.
     pub(super) fn all_retiring(&self) -> Range {
         Range::prefix(&self.key("retiring/"))
     }
@@ -139,13 +132,13 @@ impl Keys {
         self.key(&format!("retiring/{}", log.0))
     }
 
-    /// The keys that every node follows: nodes, their partings, and logs to be forgotten, which are
-    /// neighbours in the order of keys.
+    /// The keys that every node follows: nodes, partings and retiring logs are neighbours in key
+    /// order.
     pub(super) fn followed(&self) -> Range {
         Range::between(&self.key("node/"), &self.key("retiring/"))
     }
 
-    /// The subject of a key in the range that is followed; nothing if it is none of ours.
+    /// `None` if the key is not a followed one of this cluster.
     pub(super) fn about(&self, key: &str) -> Option<Followed> {
         let (kind, id) = key.strip_prefix(&self.prefix)?.split_once('/')?;
         match kind {
@@ -156,7 +149,7 @@ impl Keys {
         }
     }
 
-    /// Which log a key of [`logs`](Self::logs) is about; nothing if it is none of ours.
+    /// `None` if the key is not one of [`logs`](Self::logs).
     pub(super) fn log_of(&self, key: &str) -> Option<LogId> {
         key.strip_prefix(&self.prefix)?.strip_prefix("log/")?.parse().ok().map(LogId)
     }

@@ -1,12 +1,14 @@
-//! The view register outside of all nodes: etcd.
+//! The view register outside of all nodes, in etcd.
 //!
-//! Every node asks etcd by itself, on behalf of its roles and its clients. [`open`] reads which
-//! cluster it is, or draws that for the first node; with the register that it gives, a
-//! [`Node`](crate::Node) is started. `keys` says what is kept, `entries` how it changes: in
-//! transactions that compare. The rules are those of the register embedded in a node:
-//! [`seriatim_protocol::control::catalog`]. What many ask at the same time is asked of etcd at once
-//! (`desk`, `batches`), and who waits for a view is told of it by what etcd says on its own
-//! (`news`).
+//! Every node asks etcd for its own roles and clients. [`open`] reads the cluster's id, or draws it
+//! for the first node; a [`Node`](crate::Node) starts with the returned register. The rules are
+//! those of the register embedded in a node: [`seriatim_protocol::control::catalog`].
+//!
+//! - `keys`: stored values.
+//! - `entries`, `partings`: changes, as compare-and-set transactions.
+//! - `desk`, `batches`: combine concurrent questions.
+//! - `news`: passes etcd's notifications to askers that wait for a view.
+//! - `etcd_worker`: a node's task.
 
 mod batches;
 mod desk;
@@ -31,20 +33,19 @@ use entries::Entries;
 use etcd_worker::Outage;
 use keys::Keys;
 
-/// Where a cluster's register is in etcd.
+/// Location of a cluster's register in etcd.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EtcdOptions {
-    /// Where etcd is reached: `http://host:port` or `host:port`, for as many of its members as
-    /// there are.
+    /// Members of etcd, `http://host:port` or `host:port`.
     pub endpoints: Vec<String>,
-    /// The cluster's name, which tells it from others in the same etcd.
+    /// The cluster's name, unique in this etcd.
     pub cluster: String,
 }
 
 /// Why the register in etcd cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
-    /// The name is none for a cluster.
+    /// The cluster's name is not valid.
     #[error(
         "'{name}' cannot name a cluster: use up to 128 letters, digits, '-', '_' and '.', not starting with '-' or '.'"
     )]
@@ -52,20 +53,20 @@ pub enum OpenError {
         /// The name.
         name: String,
     },
-    /// An endpoint is none.
+    /// An endpoint is not valid.
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
-    /// etcd does not answer, or what it has cannot be used.
+    /// etcd does not answer, or its values cannot be used.
     #[error(transparent)]
     Etcd(#[from] EtcdError),
-    /// The node belongs to a cluster, and etcd knows none of that name.
+    /// The node belongs to a cluster, but etcd has none of that name.
     #[error(
         "etcd knows no cluster '{name}', and this node belongs to cluster {known:032x}: correct the cluster's name or the endpoints"
     )]
     NoSuchCluster {
         /// The name.
         name: String,
-        /// The cluster that the node belongs to.
+        /// The node's cluster.
         known: u128,
     },
     /// The node belongs to another cluster.
@@ -77,7 +78,7 @@ pub enum OpenError {
         name: String,
         /// The cluster of that name.
         found: u128,
-        /// The cluster that the node belongs to.
+        /// The node's cluster.
         known: u128,
     },
 }
@@ -90,25 +91,23 @@ pub struct EtcdRegister {
     outage: Arc<Outage>,
 }
 
-/// Which cluster a register is of.
 #[derive(Clone, Debug)]
 struct Cluster {
     name: String,
     id: u128,
-    /// Whether etcd says so too. Until it does, nothing is asked of it.
+    /// Whether etcd has confirmed the id. Questions wait for that.
     is_confirmed: bool,
 }
 
-/// Connects to etcd and reads the cluster's id; the first node to come draws it. `known` is the
-/// cluster that this node belongs to, if it has been part of one: then it need not wait for an etcd
-/// that does not answer.
+/// Connects to etcd and reads the cluster's id; the first node draws it. `known` is this node's
+/// cluster from an earlier run: with it, the node does not wait for an unreachable etcd.
 ///
 /// # Errors
 /// If the options are wrong, the node belongs to another cluster, or etcd does not answer a new
 /// node.
 pub async fn open(options: &EtcdOptions, known: Option<u128>) -> Result<EtcdRegister, OpenError> {
     let name = options.cluster.clone();
-    // The rule for a log's name keeps any separator of keys out.
+    // The rule for log names excludes separators of keys.
     if !is_log_name(&name) {
         return Err(OpenError::Name { name });
     }
@@ -126,7 +125,6 @@ pub async fn open(options: &EtcdOptions, known: Option<u128>) -> Result<EtcdRegi
     Ok(EtcdRegister { entries, cluster, outage: Arc::new(watch::Sender::new(outage)) })
 }
 
-/// Whether the cluster that etcd has is the one that the node belongs to.
 fn check(name: &str, found: Option<u128>, known: u128) -> Result<u128, OpenError> {
     let name = || name.to_owned();
     match found {
@@ -143,19 +141,18 @@ impl EtcdRegister {
         self.cluster.id
     }
 
-    /// Where a node was last, if etcd knows and answers.
+    /// A node's last address, if etcd knows it and answers.
     pub(crate) async fn address_of(&self, node: NodeId) -> Option<String> {
         self.entries.address(node).await.ok().flatten()
     }
 
-    /// The last thing that went wrong in talking to etcd, unless it went right since: for an
-    /// operator to see.
+    /// The last failure of etcd, for the operator. `None` after a success.
     #[must_use]
     pub fn outage(&self) -> watch::Receiver<Option<String>> {
         self.outage.subscribe()
     }
 
-    /// Starts answering the questions of node `me`. To be called within a tokio runtime.
+    /// Begins to answer the questions of node `me`. Call it within a tokio runtime.
     #[must_use]
     pub fn attend(self, me: NodeId) -> OutsideRegister {
         OutsideRegister::start(self.entries, self.cluster, me, &self.outage)

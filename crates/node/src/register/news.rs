@@ -1,4 +1,4 @@
-//! Addresses that wait for news of a log, and what is known of it.
+//! Askers that wait for news of a log, and the cached entries that answer them.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -12,17 +12,15 @@ use seriatim_protocol::control::{LogEntry, Message, NodeAddress, catalog};
 
 use super::keys::{Keys, decode};
 
-/// For how long what is known answers those who wait for news, without asking etcd.
+/// A cached entry answers askers for this long without etcd.
 const FRESH_FOR: Duration = Duration::from_secs(1);
-/// After how long it is read again if somebody asks, in case that something was missed.
+/// A question for an entry of this age reads it again, in case a notification was missed.
 const READ_AFTER: Duration = Duration::from_millis(500);
-/// How often what nobody waits for any more is forgotten.
+/// Pause between removals of entries without askers.
 const FORGET_EVERY: Duration = Duration::from_secs(5);
 
-/// The logs that somebody waits for.
-///
-/// The entries here are true or were so a moment ago: they answer addresses that wait for news, and
-/// no others.
+/// Cached entries of logs with waiting askers. They may be outdated by a moment, so they answer no
+/// other askers.
 pub(super) struct News {
     keys: Keys,
     started: Instant,
@@ -34,15 +32,14 @@ pub(super) struct News {
 
 struct Known {
     entry: LogEntry,
-    /// When it was true.
+    /// When it was current.
     at: Instant,
 }
 
-/// How somebody who waits for news is answered.
 pub(super) enum Answer {
-    /// At once. Whether etcd is to be asked all the same, to be sure.
+    /// Answers at once. The flag: ask etcd nevertheless.
     Known(Message, bool),
-    /// When etcd has been asked.
+    /// Answers after asking etcd.
     Ask,
 }
 
@@ -64,33 +61,32 @@ impl News {
         Time(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// Somebody asks for news of a log that had this name when it was looked up last.
+    /// The log last had the requested name.
     pub(super) fn ask(&mut self, log: LogId, asker: Address) -> Answer {
         let (now, known) = (self.now(), self.known.get(&log));
         let fresh = known.filter(|known| known.at.elapsed() < FRESH_FOR);
         let view = fresh.map_or(ViewNumber::NONE, |known| known.entry.view_number());
-        // From now on: what is registered while etcd is asked is not missed.
+        // The asker joins first: it must not miss a view registered while etcd is asked.
         self.audience.join(now, log, asker, view);
         let Some(Known { entry, at }) = fresh else { return Answer::Ask };
         let found = Message::Found { request: NEWS, entry: entry.clone(), nodes: self.nodes.clone() };
         Answer::Known(found, at.elapsed() >= READ_AFTER)
     }
 
-    /// Somebody who asked for news is told of this entry.
     pub(super) fn tell(&mut self, entry: &LogEntry, asker: Address) {
         let now = self.now();
         self.audience.join(now, entry.id, asker, entry.view_number());
     }
 
-    /// An entry was read at some time after `since`, or put into place. Those who are to be told of
-    /// it.
+    /// Caches an entry that was read after `since`, or written. Returns the messages to the
+    /// audience.
     pub(super) fn note(&mut self, entry: &LogEntry, since: Instant) -> Vec<Event> {
         if !self.audience.is_there(entry.id) {
             return vec![];
         }
         let known = self.known.get(&entry.id);
-        // An entry from before the question is true no more, even with a higher number: etcd may
-        // have been set back.
+        // A cached higher version counts only if it was read after the question: etcd may have been
+        // set back.
         let is_older = known.is_some_and(|known| known.entry.version > entry.version && known.at > since);
         if is_older {
             return vec![];
@@ -101,10 +97,10 @@ impl News {
         answers(entry.id, listeners, &found)
     }
 
-    /// etcd told on its own what changed. Those who are to be told.
+    /// Returns the messages to the audience.
     pub(super) fn watched(&mut self, update: Update) -> Vec<Event> {
         let Update::Changed(changes) = update else {
-            // Something was missed, if this is not the start: nothing is known any more.
+            // The first state, or a gap in the notifications: no cached entry is reliable.
             self.known.clear();
             return vec![];
         };
@@ -125,18 +121,17 @@ impl News {
 
     fn put(&mut self, stored: &KeyValue) -> Vec<Event> {
         let awaited = self.keys.log_of(&stored.key).filter(|log| self.audience.is_there(*log));
-        // One that cannot be read is said to be so to those who ask for it.
+        // Askers receive the error of an unreadable entry when they ask.
         let Some(Ok(entry)) = awaited.map(|_| decode::<LogEntry>(stored)) else { return vec![] };
-        // It may be late: what was read in the meantime is not replaced by something older.
+        // The notification may be late: it must not replace a newer entry.
         self.note(&entry, self.started)
     }
 
-    /// Nothing that is known can be relied on: etcd is not heard.
+    /// etcd is unreachable: no cached entry is reliable.
     pub(super) fn forget_all(&mut self) {
         self.known.clear();
     }
 
-    /// Forgets what nobody waits for any more, now and then.
     pub(super) fn forget(&mut self) {
         if Instant::now() >= self.forget_at {
             self.forget_at = Instant::now() + FORGET_EVERY;

@@ -1,8 +1,7 @@
-//! Nodes that are to leave, in etcd.
+//! Nodes that leave, in etcd.
 //!
-//! A node is forgotten when its removal is written down, not before: its place, and what deleted
-//! logs it was to forget. If that is cut short, whoever has no answer asks again, and the rest is
-//! done then.
+//! One transaction records a removal and deletes the node's address. Afterwards deleted logs no
+//! longer wait for the node. If this is interrupted, the asker retransmits and the rest follows.
 
 use std::collections::BTreeSet;
 
@@ -14,13 +13,11 @@ use super::entries::{ATTEMPTS, Attempt, Entries, EtcdError, modified_at};
 use super::keys::{Followed, decode, encode};
 
 impl Entries {
-    /// The partings of all nodes that do not stay.
     pub(super) async fn partings(&self) -> Result<Vec<NodeParting>, EtcdError> {
         let found = self.client.get(&self.keys.partings()).await?.found;
         Ok(parting::listed(&self.partings_in(&found)?))
     }
 
-    /// An operator says what is to become of a node.
     pub(super) async fn part(
         &self,
         node: NodeId,
@@ -67,7 +64,7 @@ impl Entries {
         Ok(outcome.succeeded.then_some(Ok(())))
     }
 
-    /// No deleted log waits for a node that is gone.
+    /// Deleted logs no longer wait for this node.
     async fn forget(&self, node: NodeId) -> Result<(), EtcdError> {
         let found = self.client.get(&self.keys.all_retiring()).await?.found;
         let mut waiting: Vec<LogId> = vec![];

@@ -1,4 +1,4 @@
-//! Ports and data directories that are not to be had.
+//! Ports and data directories that cannot be used.
 
 use std::fs;
 use std::path::Path;
@@ -114,11 +114,12 @@ async fn a_data_path_that_is_a_file() {
     says(&error, &[path.to_str().unwrap(), "not a directory"]);
 }
 
-/// Stops two clusters and gives the second node of one the journal of `from`, a node of the other.
+/// Gives node 2 of a stopped cluster the journal of `from`: of node 2 of another cluster, or of
+/// another node of the same.
 async fn swapped(from: &str) -> (tempfile::TempDir, StartError) {
     let victim = Cluster::start().await;
     let other = Cluster::start().await;
-    // Its first write makes a journal.
+    // The first write makes a journal.
     victim.log("x", LogConfig::default()).await;
     other.log("x", LogConfig::default()).await;
     let (victim_data, other_data) = (victim.data, other.data);
@@ -159,7 +160,7 @@ async fn a_journal_of_a_newer_format_is_refused() {
     let file = data.path().join("node-1/journal/0001");
     let before = fs::read(&file).unwrap();
     let mut newer = before.clone();
-    // Magic (8), then the version.
+    // Magic (8 bytes), then the version.
     newer[8..10].copy_from_slice(&99u16.to_le_bytes());
     fs::write(&file, &newer).unwrap();
     let error = refused(options(data.path(), "127.0.0.1:0")).await;
@@ -168,7 +169,7 @@ async fn a_journal_of_a_newer_format_is_refused() {
     };
     assert!(matches!(cause, OpenError::Version { found: 99, .. }), "{cause:?}");
     says(&error, &["node 1", "journal/0001", "99"]);
-    // With its own bytes back it starts: nothing was touched by the refusal.
+    // The refusal changed no other byte.
     fs::write(&file, before).unwrap();
     Dev::start(options(data.path(), "127.0.0.1:0")).await.unwrap().stop().await.unwrap();
 }

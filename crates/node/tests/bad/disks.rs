@@ -1,4 +1,4 @@
-//! Disks that are full, or fail.
+//! Full and failing disks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::support::{TIMEOUT, client, client_with, eventually, read_range, says,
 
 const NODES: u32 = 3;
 
-/// A cluster on disks in memory, which fill up and fail on request.
+/// A cluster on memory disks that fill up and fail on request.
 struct OnMemory {
     disks: Vec<MemoryDisk>,
     nodes: Vec<Node>,
@@ -62,7 +62,7 @@ impl OnMemory {
     }
 }
 
-/// Appends until it fails, and returns what was acknowledged and why it failed.
+/// Returns the number of acknowledged appends, and the error of the next.
 async fn append_until_it_fails(log: &seriatim_client::Log) -> (u64, AppendError) {
     let mut options = AppendOptions::default();
     options.deadline = Some(Duration::from_secs(2));
@@ -87,18 +87,17 @@ async fn is_all_there(log: &seriatim_client::Log, acknowledged: u64) {
     }
 }
 
-/// Leaves a disk so much more room than what it keeps for itself, in bytes.
+/// Above the disk's reserve.
 fn leave(disk: &MemoryDisk, room: u64) {
     disk.set_capacity(Some(disk.used() + DISK_LOW_BYTES + room));
 }
 
-/// Fills the disks of `full`, numbers from 0, which the log cannot do without, and lets them have
-/// room again.
+/// Fills the disks `full`, counted from 0, then frees them. The log needs all of them.
 async fn fill(full: &[usize]) {
     let cluster = OnMemory::fresh().await;
     let client = client_with(&cluster.address(), Duration::from_secs(5)).await;
-    // A follower alone is not enough: what it cannot hold is acknowledged when it is stable without
-    // it.
+    // A full follower alone would not block: entries without room there are acknowledged once
+    // stable.
     let config = LogConfig { replicas: 3, min_replicas: 3, min_sequencers: 3, ..LogConfig::default() };
     client.create("log", config).await.unwrap();
     let reader = cluster.client().await.log("log").await.unwrap();
@@ -109,7 +108,7 @@ async fn fill(full: &[usize]) {
     }
     let (acknowledged, cause) = append_until_it_fails(&log).await;
     assert!(matches!(cause, AppendError::DeadlineExceeded { .. }), "{cause:?}");
-    // The nodes that wait for room are named; of several, some may have had enough.
+    // Of several full nodes, the error names those without enough room.
     let name = match full {
         [index] => format!("the disk of node {} is full", index + 1),
         _ => "the disk of node".to_owned(),
@@ -120,15 +119,14 @@ async fn fill(full: &[usize]) {
     assert!(!cause.to_string().contains("did not answer"), "nobody else is blamed: {cause}");
     assert!(acknowledged > 0);
 
-    // Reads, the tail and the catalog go on.
     assert!(reader.check_tail().await.unwrap() > Position(acknowledged));
     let entry = client.lookup("log").await.unwrap();
     let stable = client.status(entry).await.stable.expect("the shards answer");
     let bound = read_range(&reader, Position(0), stable).await;
     assert_eq!(bound[0].record.payload(), "first");
     assert_eq!(client.list().await.unwrap().0.len(), 1);
-    // A client that comes now is told the same, unless its record goes elsewhere and there is room
-    // for its name.
+    // A new client receives the same error, unless its record goes elsewhere and there is room for
+    // its name.
     let mut options = AppendOptions::default();
     options.deadline = Some(Duration::from_secs(1));
     if let Err(cause) = reader.append("later", options).await {
@@ -138,11 +136,10 @@ async fn fill(full: &[usize]) {
     for disk in &cluster.disks {
         disk.set_capacity(None);
     }
-    // It goes on by itself, with the same sessions.
+    // Sessions stay.
     within("appends to go on", log.append_sync("again")).await.unwrap();
     within("appends to go on", reader.append_sync("and again")).await.unwrap();
-    // Acknowledged appends are there, those given up were done later, and all of them once and in
-    // order.
+    // Acknowledged appends are stored, expired ones were performed later, each once and in order.
     let tail = reader.check_tail().await.unwrap();
     let all = read_range(&reader, Position(0), tail).await;
     let of = |session| all.iter().filter(move |stored| stored.id.session == session);
@@ -189,7 +186,7 @@ async fn a_log_does_without_a_full_disk_and_takes_it_back() {
     };
     eventually("it is done without", async || takes_part().await == 0).await;
     assert!(client.condition(NodeId(3)).await.unwrap().has_full_disk);
-    // The room that is kept back is left: what makes room needs some.
+    // The reserve is left: a trim needs some room.
     let disk = &cluster.disks[2];
     assert!(disk.free().unwrap() > Some(DISK_LOW_BYTES / 2), "{:?}", disk.free());
     within("a trim", log.trim(Position(50))).await.unwrap();
@@ -228,7 +225,7 @@ async fn a_sync_that_fails_ends_the_node_and_the_log_goes_on_and_loses_nothing()
     for number in 0..20 {
         assert_eq!(log.append_sync(numbered(number)).await.unwrap(), Position(number));
     }
-    // It may be the sync of the journal's next file, which shows when that file is needed.
+    // This may be the sync of the next journal file, which shows when that file is needed.
     cluster.disks[1].fail_syncs(1);
     let mut acknowledged = 20;
     let failure = within("the node to fail", async {
@@ -243,7 +240,7 @@ async fn a_sync_that_fails_ends_the_node_and_the_log_goes_on_and_loses_nothing()
     .await;
     assert!(matches!(failure, NodeError::Host { node: 2, .. }), "{failure:?}");
     says(&failure, &["node 2", "journal failed", "journal/", "start"]);
-    // The records that were there stay readable as long as a replica of their shard is there.
+    // Records stay readable while a replica of their shard is alive.
     let view = log.entry().view.clone().unwrap();
     let elsewhere = view.shards.iter().find(|shard| shard.primary().node != NodeId(2)).unwrap();
     let there = (0..20).map(Position).find(|at| view.placement.shard_of(*at) == elsewhere.shard);
@@ -254,7 +251,7 @@ async fn a_sync_that_fails_ends_the_node_and_the_log_goes_on_and_loses_nothing()
     for node in cluster.nodes {
         let _ = node.stop().await;
     }
-    // The power fails, too: what was not synced is gone.
+    // A power failure loses unsynced data.
     for (seed, disk) in disks.iter().enumerate() {
         disk.crash(seed as u64);
     }

@@ -1,4 +1,4 @@
-//! Nodes whose heartbeats do not go together, and such as do although they differ.
+//! Nodes with conflicting heartbeat settings, and with different but compatible ones.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,7 +12,6 @@ use tokio::time::timeout;
 
 use crate::support::{TIMEOUT, client, small_journal};
 
-/// How a node is started that beats so often.
 fn options(number: u32, every_ms: u64, register: RegisterOptions, data: &Path) -> ServeOptions {
     let limits = Limits { heartbeat_every: Duration::from_millis(every_ms), ..Limits::default() };
     ServeOptions {
@@ -36,7 +35,6 @@ async fn joined(options: ServeOptions) -> Node {
     node
 }
 
-/// Restarts a node with other options, where it is.
 async fn again(node: Node, options: ServeOptions) -> Node {
     let listen = node.advertised().to_owned();
     node.stop().await.unwrap();
@@ -60,7 +58,7 @@ async fn a_node_whose_heartbeats_the_others_would_not_wait_for_says_so_and_stops
     {
         assert!(text.contains(words), "{text}");
     }
-    // Nor is one whose timeout is too short for the others. The node that was there goes on.
+    // A node with too short a timeout stops too. The running node continues.
     let mut hasty = start(options(3, 5, on(&elder), data.path())).await;
     let cause = timeout(TIMEOUT, hasty.failed()).await.unwrap();
     assert!(matches!(cause, NodeError::BeatsDiffer { node: 3, .. }), "{cause}");

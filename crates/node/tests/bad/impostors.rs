@@ -1,4 +1,4 @@
-//! Well-formed messages that a client must not send, or with numbers that no client would.
+//! Well-formed messages that a client must not send, or with extreme numbers.
 
 use seriatim_client::LogConfig;
 use seriatim_model::limits::{MAX_FIRST, MAX_NUMBER};
@@ -23,7 +23,6 @@ const ROLES: [Endpoint; 8] = [
     Endpoint::Client(1),
 ];
 
-/// A connection to each node.
 async fn everywhere(cluster: &Cluster) -> Vec<Raw> {
     let (_, nodes) = cluster.client().await.list().await.unwrap();
     let mut all = vec![];
@@ -33,7 +32,6 @@ async fn everywhere(cluster: &Cluster) -> Vec<Raw> {
     all
 }
 
-/// Waits until each node has handled everything that was sent to it.
 async fn all_is_handled(raws: &mut [Raw], log: LogId) {
     for raw in raws {
         raw.send(log, Endpoint::Sequencer, sequencing::Message::Status { request: 4711 });
@@ -45,7 +43,7 @@ async fn all_is_handled(raws: &mut [Raw], log: LogId) {
     }
 }
 
-/// Messages between the roles of nodes that would do harm if a client could send them.
+/// Messages between roles that would do harm from a client.
 fn harmful(entry: &control::LogEntry) -> Vec<Message> {
     let log = entry.id;
     let view = entry.view_number();
@@ -109,7 +107,7 @@ async fn pose_as(from: Endpoint) {
         for raw in &raws {
             for role in ROLES {
                 raw.send_as(before.id, from, role, message.clone());
-                // Nor does it bring roles of logs into being that there are not.
+                // Unknown logs get no roles.
                 raw.send_as(LogId(before.id.0 + 1000), from, role, message.clone());
             }
         }
@@ -141,7 +139,7 @@ async fn a_client_that_says_what_only_nodes_say() {
     pose_as(Endpoint::Client(1)).await;
 }
 
-/// Messages that a client may send, with numbers at the end of their range.
+/// Messages that a client may send, with extreme numbers.
 fn absurd(view: ViewNumber, session: SessionId) -> Vec<Message> {
     let far = Position(MAX_NUMBER);
     let record = || vec![Record::new(b"x", u64::MAX)];

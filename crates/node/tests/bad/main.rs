@@ -1,8 +1,8 @@
-//! Bad input and overload, against the real server over real sockets: each case gets one clear
-//! error, and the server goes on serving the others.
+//! Bad input and overload against the real server over real sockets: each case gets one clear
+//! error, and the server still serves other clients.
 //!
-//! Every test runs a [`support::Witness`]: a well-behaved client that appends and reads all the
-//! time, and whose every operation must succeed before, during and after what the test does.
+//! Every test runs a [`support::Witness`]: a client that appends and reads all the time, and whose
+//! operations must all succeed.
 
 mod directories;
 mod disks;

@@ -1,4 +1,4 @@
-//! More than there is room for.
+//! Load beyond the limits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,7 +27,6 @@ async fn small_ring() -> Cluster {
     .await
 }
 
-/// Has all of its appends in flight at once, then waits for them, in order.
 async fn burst(log: Log, client: usize) -> Vec<RecordId> {
     let mut in_flight = vec![];
     for number in 0..EACH {
@@ -40,7 +39,6 @@ async fn burst(log: Log, client: usize) -> Vec<RecordId> {
     ids
 }
 
-/// Everything from the beginning up to `end`.
 async fn read_all(log: &Log, end: Position) -> Vec<(Position, RecordId, String)> {
     let mut events = log.subscribe(Position(0), SubscribeOptions::default().until(end)).await.unwrap();
     let mut all = vec![];
@@ -53,7 +51,7 @@ async fn read_all(log: &Log, end: Position) -> Vec<(Position, RecordId, String)>
     all
 }
 
-/// Asks a replica over and over how much it holds, and returns the most that it said.
+/// The most held entries that a replica reports until `is_over`.
 async fn most_held(address: String, log: seriatim_model::LogId, is_over: Arc<AtomicBool>) -> u64 {
     let mut raw = Raw::connect(&address).await;
     let mut most = 0;
@@ -127,7 +125,7 @@ async fn a_full_ring_answers_busy_and_says_from_where() {
         entries: vec![Record::new(b"x", 0).into(); 1000],
     };
     raw.send(entry.id, Endpoint::Sequencer, append(0));
-    // One replica alone cannot bind: what it holds stays until the others have it, or forwards are
+    // One replica alone cannot bind: its entries stay until the others have them, or forwards are
     // done.
     let (next, disk_full) = raw
         .answer_where(|message| match message {
@@ -166,7 +164,7 @@ async fn a_subscriber_that_never_asks_for_more() {
         }
         witness.goes_on().await;
     }
-    // The same client does other things meanwhile, and so do others.
+    // Meanwhile the same client and others can append and read.
     assert_eq!(reader.append_sync("by the lazy one").await.unwrap(), Position(count));
     assert_eq!(read_all(&log, Position(count + 1)).await.len() as u64, count + 1);
     for expected in 0..=count {
@@ -176,7 +174,7 @@ async fn a_subscriber_that_never_asks_for_more() {
     witness.finish().await;
 }
 
-/// Asks for much, and reads nothing of it.
+/// Sends many requests and reads no answer.
 async fn hog(cluster: &Cluster, log: &Log, question: impl Fn(u64) -> shard::Message) {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let entry = log.entry();
@@ -189,7 +187,8 @@ async fn hog(cluster: &Cluster, log: &Log, question: impl Fn(u64) -> shard::Mess
         seriatim_model::wire::Wire::encode(&seriatim_net::Hello::client("hog"), out);
     });
     stream.write_all(&hello.unwrap().concat()).await.unwrap();
-    // It is in when it is welcomed. Nobody else gets its place until the node gives it up.
+    // The welcome shows that it has a place, which no other client gets before the node abandons
+    // it.
     assert_eq!(within("the welcome", stream.peek(&mut [0])).await.unwrap(), 1);
     let waiting_room = crowd_in(&node.address).await;
     for request in 0..400 {
@@ -198,12 +197,10 @@ async fn hog(cluster: &Cluster, log: &Log, question: impl Fn(u64) -> shard::Mess
         let frame = message_frame(entry.id, Endpoint::Client(request), to, &message).unwrap();
         stream.write_all(&frame.concat()).await.unwrap();
     }
-    // It stays connected and reads nothing.
     let hello = seriatim_net::Hello::client("next");
     let next = || async { connect(&node.address, &hello, &ConnectionOptions::default()).await.is_ok() };
     eventually("the node gives up a client that does not read", next).await;
     drop(waiting_room);
-    // The bytes that were on their way are bounded.
     let mut taken = 0;
     let mut buffer = vec![0; 1 << 20];
     while let Ok(count @ 1..) = within("the end", stream.read(&mut buffer)).await {
@@ -212,7 +209,6 @@ async fn hog(cluster: &Cluster, log: &Log, question: impl Fn(u64) -> shard::Mess
     assert!(taken < 64 << 20, "it was cut off after {taken} bytes");
 }
 
-/// Takes all places for clients that are left.
 async fn crowd_in(address: &str) -> Vec<Connected> {
     let hello = seriatim_net::Hello::client("crowd");
     let mut all = vec![];
@@ -273,13 +269,12 @@ async fn more_waiting_reads_than_there_is_room_for() {
     assert_eq!(error, shard::ReadError::Busy);
     says(&error, &["too many readers", "later"]);
     drop(raw);
-    // As soon as they are gone there is room for others.
+    // Departed readers make room.
     log.append_sync("x").await.unwrap();
     assert_eq!(log.read(Position(0), 1, crate::support::TIMEOUT).await.unwrap().len(), 1);
     witness.finish().await;
 }
 
-/// Goes on with a session as a program would, again and again until it is refused.
 async fn ends(cluster: &Cluster, session: SessionId) {
     let client = cluster.client().await;
     let again = async {
@@ -307,7 +302,7 @@ async fn a_handle_that_nobody_holds_any_more() {
     }
     ends(&cluster, sessions[0]).await;
     ends(&cluster, sessions[1]).await;
-    // A program may go on with this one.
+    // The third session can still resume.
     let log = client.log_with("left", LogOptions::resume(sessions[2], 1)).await.unwrap();
     assert_eq!(log.append("twice", AppendOptions::default()).await.unwrap().id.session, sessions[2]);
 }

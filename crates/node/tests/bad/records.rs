@@ -1,4 +1,4 @@
-//! Records and names as users give them.
+//! Records and names from users.
 
 use bytes::Bytes;
 use seriatim_client::{
@@ -25,7 +25,6 @@ async fn a_record_at_the_limit_is_kept_and_one_byte_more_is_refused() {
     let over = log.append(vec![7; (1 << 20) + 1], AppendOptions::default()).await.unwrap_err();
     assert_eq!(over, AppendError::TooLarge { size: (1 << 20) + 1, limit: 1 << 20 });
     says(&over, &["1048577", "1048576", "split it", "--max-record-bytes"]);
-    // The session is none the worse for it.
     assert_eq!(log.append_sync("next").await.unwrap(), position.next());
     assert_eq!(log.read(position, 1, TIMEOUT).await.unwrap()[0].record.payload(), exact);
     witness.finish().await;
@@ -201,7 +200,7 @@ async fn stripes_and_positions_of_any_size() {
     let mut beyond = usual.subscribe(Position(MAX_NUMBER - 1), SubscribeOptions::default()).await.unwrap();
     let event = tokio::time::timeout(std::time::Duration::from_millis(50), beyond.next()).await;
     assert!(event.is_err(), "there is nothing to deliver: {event:?}");
-    // It ends at once where no position can follow.
+    // No position can follow: the subscription ends.
     let mut end = usual.subscribe(Position(u64::MAX), SubscribeOptions::default()).await.unwrap();
     assert_eq!(within("the end", end.next()).await, None);
     witness.finish().await;

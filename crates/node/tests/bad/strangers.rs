@@ -1,4 +1,4 @@
-//! Peers that connect and do not speak the protocol, or not for long.
+//! Peers that do not speak the protocol, or not for long.
 
 use std::time::Duration;
 
@@ -15,11 +15,10 @@ use tokio::net::TcpStream;
 
 use crate::support::{Cluster, Raw, says, within};
 
-/// Sends bytes, and returns what the node says until it closes the connection: the text of its
-/// refusal, if there is one.
+/// Returns the node's refusal, if any, once it closes the connection.
 async fn answer_to(address: &str, bytes: &[u8], close: bool) -> Option<String> {
     let mut stream = TcpStream::connect(address).await.unwrap();
-    // The node may close before it has read everything.
+    // The node may close before it reads all bytes.
     let _ = stream.write_all(bytes).await;
     if close {
         let _ = stream.shutdown().await;
@@ -106,7 +105,7 @@ async fn garbage_after_a_greeting() {
         let answer = answer_to(&address, &after(&malformed), false).await.unwrap();
         says(&answer, &["message could not be understood", "version"]);
     }
-    // A vector that announces more than there is.
+    // A vector longer than its message.
     let announced = frame_chunks(FrameKind::Message, LogId(1), |out| {
         out.put(&[5, 1, 0, 0, 0, 0, 0, 0, 0, 3, 3, 1]);
         out.put(&[0; 40]);
@@ -182,12 +181,11 @@ async fn a_crowd_that_says_nothing_keeps_nobody_out() {
         }
         crowd.push(stream);
     }
-    // While all of them stand at the door, a client with ordinary timeouts comes in.
+    // A client with ordinary timeouts connects meanwhile.
     let client = cluster.client().await;
     client.lookup("witness").await.unwrap();
     assert!(began.elapsed() < Duration::from_secs(3), "it took {:?}", began.elapsed());
     witness.goes_on().await;
-    // And each of them is sent away.
     for mut stream in crowd {
         let mut said = vec![];
         let _ = within("the node to close", stream.read_to_end(&mut said)).await;
@@ -219,8 +217,7 @@ async fn a_client_that_vanished_is_noticed() {
     .await;
     let witness = cluster.witness().await;
     let mut vanished = vec![];
-    // Each greets and never says anything again, not even to a ping; there is no room for all of
-    // them.
+    // Each sends a hello and then nothing, not even pongs. Places are fewer.
     for _ in 0..40 {
         let mut stream = TcpStream::connect(cluster.address()).await.unwrap();
         stream.write_all(&hello_bytes()).await.unwrap();

@@ -1,4 +1,4 @@
-//! Clusters to be mistreated, and the client that must not notice.
+//! Clusters to mistreat, and the client that must not notice.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -18,15 +18,13 @@ use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio::time::{interval, timeout};
 
-/// How long anything may take.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Small journal files, so that a cluster starts at once.
+/// Small files, so that a cluster starts at once.
 pub(crate) fn small_journal() -> JournalOptions {
     JournalOptions { file_bytes: 1 << 20, batch_bytes: 1 << 20, ..JournalOptions::default() }
 }
 
-/// A cluster in a directory of its own.
 pub(crate) struct Cluster {
     pub(crate) dev: Dev,
     pub(crate) data: TempDir,
@@ -53,7 +51,6 @@ impl Cluster {
         client(&self.address()).await
     }
 
-    /// A client with a log of its own.
     pub(crate) async fn log(&self, name: &str, config: LogConfig) -> Log {
         let client = self.client().await;
         client.create(name, config).await.unwrap();
@@ -69,15 +66,13 @@ pub(crate) async fn client(address: &str) -> Client {
     client_with(address, TIMEOUT).await
 }
 
-/// A client whose operations may take this long.
 pub(crate) async fn client_with(address: &str, deadline: Duration) -> Client {
     let mut options = ClientOptions::default();
     options.deadline = deadline;
     Client::connect_with(address, options).await.unwrap()
 }
 
-/// A client that behaves well: it appends and reads back, one record after the other, and fails the
-/// test if any of that fails.
+/// A well-behaved client: all its operations must succeed.
 pub(crate) struct Witness {
     turns: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
@@ -102,7 +97,7 @@ impl Witness {
         witness
     }
 
-    /// Waits until it has appended and read something that it began after now.
+    /// Waits until it has appended and read a record begun after this call.
     pub(crate) async fn goes_on(&self) {
         let enough = self.turns.load(Ordering::Relaxed) + 2;
         let goes_on = || async { self.task.is_finished() || self.turns.load(Ordering::Relaxed) >= enough };
@@ -110,7 +105,6 @@ impl Witness {
         assert!(!self.task.is_finished(), "the witness failed");
     }
 
-    /// Ends it. It must have succeeded in everything.
     pub(crate) async fn finish(self) {
         self.goes_on().await;
         self.stop.store(true, Ordering::Relaxed);
@@ -126,7 +120,6 @@ async fn turn(log: &Log, number: u64) {
     assert_eq!(read[0].record.payload(), payload.as_bytes());
 }
 
-/// Waits until `check` says yes.
 pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, check: impl Fn() -> F) {
     let mut look = interval(Duration::from_millis(2));
     let done = async {
@@ -137,12 +130,11 @@ pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, check: impl
     assert!(timeout(TIMEOUT, done).await.is_ok(), "in vain waited for: {what}");
 }
 
-/// Waits for something that must not take for ever.
 pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     timeout(TIMEOUT, future).await.unwrap_or_else(|_| panic!("in vain waited for: {what}"))
 }
 
-/// Everything from `from` on up to `end`, which lies below the tail.
+/// Records from `from` up to `end`, which is below the tail.
 pub(crate) async fn read_range(log: &Log, mut from: Position, end: Position) -> Vec<Stored> {
     let mut all = vec![];
     while from < end {
@@ -154,7 +146,7 @@ pub(crate) async fn read_range(log: &Log, mut from: Position, end: Position) -> 
     all
 }
 
-/// That an error is one line which says all of this.
+/// Checks that an error is one line with all `parts`.
 #[track_caller]
 pub(crate) fn says(error: &(impl ToString + Debug), parts: &[&str]) {
     let text = error.to_string();
@@ -164,7 +156,7 @@ pub(crate) fn says(error: &(impl ToString + Debug), parts: &[&str]) {
     }
 }
 
-/// A connection that sends whatever it is told to, past the client library.
+/// A connection without the client library, which sends any message.
 pub(crate) struct Raw {
     pub(crate) sender: Sender,
     pub(crate) receiver: Receiver,
@@ -178,7 +170,6 @@ impl Raw {
         Self { sender, receiver, pending: Default::default() }
     }
 
-    /// Sends a message as a client does.
     pub(crate) fn send(&self, log: LogId, to: Endpoint, message: impl Into<Message>) {
         self.send_as(log, Endpoint::Client(1), to, message);
     }
@@ -188,7 +179,6 @@ impl Raw {
         self.sender.send(frame).unwrap();
     }
 
-    /// The next message.
     pub(crate) async fn answer(&mut self) -> Message {
         loop {
             if let Some(frame) = self.pending.pop_front() {
@@ -199,7 +189,7 @@ impl Raw {
         }
     }
 
-    /// The next message that is `wanted`, mapped; others are passed over.
+    /// The first message that `wanted` maps; skips others.
     pub(crate) async fn answer_where<T>(&mut self, wanted: impl Fn(Message) -> Option<T>) -> T {
         within("a certain answer", async {
             loop {
@@ -211,7 +201,7 @@ impl Raw {
         .await
     }
 
-    /// That the node ends the connection, and the line that it says as it does.
+    /// Waits until the node closes the connection. Returns its reason.
     pub(crate) async fn end(&mut self) -> String {
         within("the node's end of the connection", async {
             loop {

@@ -1,4 +1,4 @@
-//! Errors of deadlines say what was waited for.
+//! Deadline errors name the missing part.
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ async fn the_whole_cluster_is_gone() {
     says(&log.read(Position(0), 1, none).await.unwrap_err(), &["shard", "node", "does not answer"]);
 }
 
-/// A log in memory whose every replica forgot it, next to one on disk that is as it was.
+/// A memory log that every replica forgot, beside an intact log on disk.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_that_no_replica_remembers() {
     let data = tempfile::tempdir().unwrap();
@@ -80,7 +80,6 @@ async fn a_log_that_no_replica_remembers() {
     let error = lost.append("y", AppendOptions::default()).await.unwrap_err();
     says(&error, &["not acknowledged within 2 s", "memory"]);
     says(&lost.check_tail().await.unwrap_err(), &["no answer within 2 s", "memory"]);
-    // It disturbs nobody.
     assert_eq!(on_disk.append_sync("z").await.unwrap(), Position(2));
     assert_eq!(read_range(&on_disk, Position(0), Position(3)).await.len(), 3);
 }

@@ -1,4 +1,4 @@
-//! A whole cluster whose register is in etcd.
+//! A cluster whose register is in etcd.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,6 @@ use seriatim_store::{Disk, JournalOptions, MemoryDisk, Secret, ShardOptions};
 
 use crate::talk::NODES;
 
-/// How long anything may take.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 async fn start(etcd: &EtcdServer, node: NodeId, disk: &MemoryDisk) -> Node {
@@ -57,11 +56,11 @@ async fn a_log_outlives_its_nodes_and_its_etcd() {
     writer.create("orders", LogConfig::default()).await.unwrap();
     let log = writer.log("orders").await.unwrap();
     log.append("before", AppendOptions::sync()).await.unwrap();
-    // While etcd is down nobody needs it.
+    // A running log does not need etcd.
     etcd.kill();
     log.append("without", AppendOptions::sync()).await.unwrap();
     etcd.restart();
-    // A node that restarts needs a new view, and so etcd.
+    // A restarted node needs a new view, and so etcd.
     nodes.pop().unwrap().stop().await.unwrap();
     nodes.push(start(&etcd, NODES[2], &disks[2]).await);
     log.append("after", AppendOptions::sync()).await.unwrap();

@@ -1,5 +1,4 @@
-//! The register that is a role of a node: the machine itself, in memory, with its journal beside
-//! it.
+//! The register embedded in a node: its state machine in memory, with a journal.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -14,7 +13,6 @@ use crate::news::Crowd;
 use crate::scenarios::{SCENARIOS, Scenario, WITHIN_AN_INCARNATION};
 use crate::talk::{NODES, Register, Talk, creation, itself};
 
-/// The node that hosts the register.
 const HOST: NodeId = NodeId(1);
 
 pub(crate) struct Embedded {
@@ -46,7 +44,7 @@ impl Embedded {
         }
     }
 
-    /// A step, after which everything that was written is durable.
+    /// Performs a step. Its writes are durable at once.
     fn step(&mut self, input: RoleInput) {
         let mut effects = vec![];
         let mut inputs = VecDeque::from([input]);
@@ -102,8 +100,7 @@ impl Register for Embedded {
         self.said.pop_front()
     }
 
-    /// Every other time the journal is replaced by a snapshot first. Nodes say again where they
-    /// are.
+    /// Every other restart uses a snapshot. Nodes join again.
     fn restart(&mut self) {
         self.count += 1;
         if self.count.is_multiple_of(2) {
@@ -158,7 +155,6 @@ fn nodes_that_have_not_joined_again_are_told_of_a_deletion() {
     for node in NODES {
         register.ask(node, itself(node), Message::Join { node: NodeAddress { node, address: "a:1".into() } });
     }
-    // From the journal, and then from a snapshot.
     for (restarts, name) in [(1, "a"), (2, "b")] {
         let asker = Address::Node(HOST, Endpoint::Controller);
         let config = LogConfig { shards: 1, replicas: 1, sequencers: 1, ..LogConfig::default() };

@@ -19,14 +19,11 @@ use crate::news::Crowd;
 use crate::scenarios::{SCENARIOS, WITHIN_AN_INCARNATION};
 use crate::talk::{NODES, Register, Talk, creation, itself};
 
-/// How much is on its way between a test and its nodes.
 const ON_ITS_WAY: usize = 1024;
-/// How long anything may take.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Long enough to be sure that nothing is said.
+/// Long enough to exclude an answer.
 const SILENCE: Duration = Duration::from_secs(3);
 
-/// One etcd, for several clusters.
 #[derive(Clone)]
 pub(crate) struct Server {
     etcd: Rc<RefCell<EtcdServer>>,
@@ -54,13 +51,12 @@ impl Server {
     }
 }
 
-/// Every node has a register of its own, as in a cluster.
+/// Each node has its own register, as in a cluster.
 struct InEtcd {
     server: Server,
     cluster: String,
     started: Instant,
     nodes: BTreeMap<NodeId, mpsc::Sender<RegisterQuestion>>,
-    /// The events that the nodes are to be told.
     said: mpsc::Receiver<Event>,
     telling: mpsc::Sender<Event>,
 }
@@ -106,7 +102,7 @@ impl Register for InEtcd {
         self.started.elapsed()
     }
 
-    /// That it cannot be used at present is no answer: whoever asked asks again.
+    /// `Unanswered` is no answer: askers retransmit.
     fn hear(&mut self, until: Duration) -> Option<(Address, Message)> {
         loop {
             let wait = until.saturating_sub(self.now());
@@ -135,7 +131,7 @@ fn etcd_keeps_the_contract() {
     }
 }
 
-/// The finding: each of them asked every 20 ms, and etcd twice for each question: 20,000 requests a
+/// Once each client asked every 20 ms, with two etcd requests per question: 20,000 requests per
 /// second.
 #[test]
 fn a_crowd_that_waits_costs_etcd_little_and_is_told_at_once() {
@@ -164,7 +160,7 @@ fn answers_and_news_resume_after_a_kill() {
     assert_eq!(talk.hears_within(SILENCE, asker, |_| true), None);
     server.etcd.borrow_mut().restart();
     assert_eq!(talk.get(NODES[1], log).unwrap().name, "orders");
-    // Nobody asks on behalf of the others: they learn it by themselves.
+    // Other nodes learn it without a question.
     talk.delete(NODES[0], "old", old);
     for node in NODES {
         talk.hears(itself(node), |message| *message == Message::RemoveLog { log: old });
@@ -187,7 +183,7 @@ fn a_compare_and_set_whose_answer_is_lost_happens_once() {
     talk.ask(asker, Message::CompareAndSet { entry: proposed.clone() });
     assert_eq!(talk.hears_within(SILENCE, asker, |_| true), None);
     server.etcd.borrow().resume();
-    // The request that was given up may have been carried out when etcd went on, or not.
+    // etcd may have performed the abandoned request after its pause, or not.
     let expected = LogEntry { version: known.version + 1, ..proposed.clone() };
     let answer = talk.answer(NODES[0], Message::CompareAndSet { entry: proposed });
     assert_eq!(answer, Message::Current { entry: expected.clone() });
@@ -222,7 +218,7 @@ fn a_cluster_has_one_id() {
     let name = || "a".to_owned();
     assert_eq!(known("a", 7), Err(OpenError::OtherCluster { name: name(), found: first, known: 7 }));
     assert_eq!(known("c", 7), Err(OpenError::NoSuchCluster { name: "c".into(), known: 7 }));
-    // Asking did not make it up.
+    // The question did not create it.
     assert_eq!(known("c", 7), Err(OpenError::NoSuchCluster { name: "c".into(), known: 7 }));
     for name in ["", "a/b", "-a"] {
         assert_eq!(known(name, 7), Err(OpenError::Name { name: name.into() }));
@@ -288,7 +284,7 @@ fn a_node_that_knows_its_cluster_starts_before_etcd_does() {
     let answer = server.runtime.block_on(async { tokio::time::timeout(TIMEOUT, ours.next()).await });
     let Event::RegisterAnswered { message, .. } = answer.unwrap() else { panic!("an answer") };
     assert_eq!(message, Message::Listing { request: 1, entries: vec![], nodes: vec![] });
-    // The other is of another cluster than etcd has, and changes nothing in it.
+    // The other node belongs to a cluster that etcd does not have, and changes nothing.
     let other =
         async { strange_outage.wait_for(|told| is_about(told, "correct the cluster's name")).await.is_ok() };
     assert!(server.runtime.block_on(async { tokio::time::timeout(TIMEOUT, other).await }).unwrap());
@@ -300,7 +296,6 @@ fn is_about(told: &Option<String>, what: &str) -> bool {
     told.as_ref().is_some_and(|told| told.contains(what))
 }
 
-/// Waits until there is trouble, or none.
 fn seen(server: &Server, outage: &mut watch::Receiver<Option<String>>, wanted: bool) -> Option<String> {
     let wait = async {
         let seen = outage.wait_for(|outage| outage.is_some() == wanted);

@@ -1,10 +1,9 @@
-//! The contract of the view register: one list of scenarios, over messages, for everything that
-//! keeps it.
+//! The contract of the view register: one list of scenarios over messages, for every
+//! implementation.
 //!
-//! A [`talk::Register`] takes questions and says answers. It is the embedded register in memory,
-//! the same restarted from its journal after every question, or etcd. What only etcd can suffer,
-//! being killed and being paused, and a whole cluster upon it, come after; and what a crowd of
-//! clients costs that waits.
+//! A [`talk::Register`] takes questions and returns answers. It is the embedded register in memory,
+//! the same restarted from its journal after every question, or etcd. Further tests kill and pause
+//! etcd, run a cluster on it, and measure the cost of waiting clients.
 
 mod cluster;
 mod embedded;

@@ -1,4 +1,4 @@
-//! A crowd of clients that waits for a view: what it asks, and when it is told.
+//! A crowd of clients that waits for a view.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,20 +11,16 @@ use seriatim_protocol::parts::Lookup;
 use crate::scenarios::with_view;
 use crate::talk::{NODES, Register, creation, itself};
 
-/// How many clients wait.
 const CLIENTS: u64 = 200;
-/// How long anything may take that is not measured.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Clients of all nodes that wait for a view of one log, and ask as the machines do.
 pub(crate) struct Crowd {
     clients: BTreeMap<Address, Lookup>,
-    /// How often the register was asked.
     pub(crate) asked: u64,
 }
 
 impl Crowd {
-    /// Creates the log, and lets everybody come.
     pub(crate) fn gather(register: &mut dyn Register) -> (Self, LogEntry) {
         for node in NODES {
             let address = format!("node-{node}:1");
@@ -51,7 +47,6 @@ impl Crowd {
         (Self { clients: (0..CLIENTS).map(client).collect(), asked: 0 }, entry)
     }
 
-    /// Everybody waits for so long, and nothing changes.
     pub(crate) fn wait(&mut self, register: &mut dyn Register, wait: Duration) {
         let end = time(register) + wait;
         while time(register) < end {
@@ -75,7 +70,7 @@ impl Crowd {
         }
     }
 
-    /// A view is registered. How long it takes until the last of them was told, without asking.
+    /// Registers a view. Returns the time until the last client hears of it without asking.
     pub(crate) fn is_told(&self, register: &mut dyn Register, entry: &LogEntry, view: u64) -> Duration {
         let began = register.now();
         let entry = with_view(entry.clone(), view);

@@ -1,4 +1,4 @@
-//! The behaviour of every register.
+//! Behaviour of every register.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use seriatim_protocol::control::{
 
 use crate::talk::{NODES, Talk, controller, creation, deletion, itself};
 
-/// Longer than the time between two reminders.
+/// Longer than the pause between two reminders.
 const REMINDED: Duration = Duration::from_millis(2500);
 
-/// A scenario begins with a register that knows three nodes and no log.
+/// A scenario begins with three nodes and no log.
 pub(crate) type Scenario = (&'static str, fn(&mut Talk));
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
@@ -38,7 +38,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("a node that leaves is given nothing, and is forgotten when it is gone", parted),
 ];
 
-/// The scenarios that hold between two starts of the register.
+/// Scenarios without a restart of the register.
 pub(crate) const WITHIN_AN_INCARNATION: &[Scenario] = &[
     ("what an older incarnation of a node said is late", late),
     ("who waits for a view is told of it", told),
@@ -89,7 +89,7 @@ fn refused(talk: &mut Talk) {
     let delete = deletion("a", LogId(1));
     let refusal = Refusal::NoSuchLog { name: "a".into() };
     assert_eq!(talk.answer_once(NODES[0], delete), Message::Refused { request: 8, refusal });
-    // Nothing of it is left behind.
+    // Refused questions leave nothing behind.
     assert_eq!(catalog::count(talk.create(NODES[0], "a")), 1);
 }
 
@@ -111,7 +111,6 @@ fn limited(talk: &mut Talk) {
         matches!(&answer, Message::Refused { request: 5, refusal } if is_impossible(refusal)),
         "{answer:?}"
     );
-    // A client without an answer asks again.
     for _ in 0..2 {
         assert_eq!(talk.answer(NODES[2], set(7)), Message::Done { request: 5, log });
     }
@@ -136,7 +135,7 @@ fn looked_up(talk: &mut Talk) {
     };
     assert_eq!((entry.id, entry.name.as_str()), (log, "orders"));
     assert_eq!(nodes.iter().map(|node| node.node).collect::<Vec<_>>(), NODES);
-    // Nobody formed a view yet.
+    // No view exists yet.
     talk.hears(controller(NODES[0]), |message| *message == Message::Get { log });
     let answer = talk.answer(NODES[0], lookup("a/b"));
     assert!(matches!(answer, Message::Refused { refusal: Refusal::Impossible { .. }, .. }), "{answer:?}");
@@ -154,7 +153,7 @@ fn listed(talk: &mut Talk) {
     assert_eq!(nodes.len(), 3);
 }
 
-/// Through whichever node somebody asks, and whichever registers the view; once for each view.
+/// Askers at any node are notified once per view, whichever node registers it.
 fn told(talk: &mut Talk) {
     let log = talk.create(NODES[0], "orders");
     let lookup = || Message::Lookup { request: NEWS, name: "orders".into() };
@@ -174,7 +173,7 @@ fn told(talk: &mut Talk) {
         talk.answer_once(node, Message::CompareAndSet { entry });
         for asker in askers {
             talk.hears(asker, |message| has_view(message, view));
-            // Asked again, what is known is no older.
+            // The answer to a repeated question is no older.
             talk.ask(asker, lookup());
             talk.hears(asker, |message| has_view(message, view));
         }
@@ -190,7 +189,6 @@ fn has_view(message: &Message, view: u64) -> bool {
     matches!(message, Message::Found { entry, nodes, .. } if entry.view_number() == ViewNumber(view) && nodes.len() == 3)
 }
 
-/// The entry with a view of this number.
 pub(crate) fn with_view(mut entry: LogEntry, number: u64) -> LogEntry {
     let member = Member { node: NODES[0], incarnation: Incarnation(1) };
     entry.claimed = ViewNumber(number);
@@ -262,7 +260,7 @@ fn created_twice(talk: &mut Talk) {
         |answer: &&Message| matches!(answer, Message::Refused { refusal: Refusal::Exists { .. }, .. });
     assert_eq!(answers.iter().filter(done).count(), 1, "{answers:?}");
     assert_eq!(answers.iter().filter(exists).count(), 2, "{answers:?}");
-    // Of different names, all are created, each with an id of its own.
+    // Different names are all created, each with its own id.
     let askers = [0, 1, 2, 3, 4, 5].map(|index| talk.asker(NODES[index % 3]));
     for (asker, request) in askers.into_iter().zip(710..) {
         talk.ask(asker, creation(request, &format!("log-{request}")));
@@ -281,7 +279,7 @@ fn deleted(talk: &mut Talk) {
     let log = talk.create(NODES[0], "orders");
     let entry = talk.get(NODES[0], log).unwrap();
     assert_eq!(catalog::hosts(&entry), BTreeSet::from(NODES));
-    // Another log, or no such name: nothing happens.
+    // A wrong id or a wrong name deletes nothing.
     for (name, log) in [("orders", LogId(log.0 + 1)), ("invoices", log)] {
         let refusal = Refusal::NoSuchLog { name: name.into() };
         let answer = talk.answer_once(NODES[1], deletion(name, log));
@@ -293,20 +291,20 @@ fn deleted(talk: &mut Talk) {
     }
     let answer = talk.answer_once(NODES[0], Message::CompareAndSet { entry });
     assert_eq!(answer, Message::Gone { log });
-    // An asker without an answer asks again, also when another log has the name by then.
+    // A retransmitted deletion succeeds, also when another log has the name.
     talk.delete(NODES[0], "orders", log);
     let next = talk.create(NODES[1], "orders");
     talk.delete(NODES[2], "orders", log);
     assert_eq!(talk.get(NODES[0], next).unwrap().name, "orders");
     let is_reminder = |message: &Message| *message == Message::RemoveLog { log };
     for node in NODES {
-        // Again and again, until it says that it did.
+        // Reminders repeat until the node has forgotten the log.
         talk.hears(itself(node), is_reminder);
         talk.hears(itself(node), is_reminder);
     }
     for (index, node) in NODES.into_iter().enumerate() {
         talk.ask(itself(node), Message::Retired { log, node });
-        // A reminder from before that is no concern: it may have been in flight.
+        // An earlier reminder may still be in flight.
         while talk.hears_within(REMINDED / 2, itself(node), is_reminder).is_some() {
             talk.ask(itself(node), Message::Retired { log, node });
         }
@@ -337,7 +335,6 @@ fn joined(talk: &mut Talk) {
     for node in NODES {
         talk.hears_of(node, 3, |listed| listed.node == NODES[1] && listed.address == "node-2:2");
     }
-    // A node that says again what is known is answered.
     talk.forget();
     talk.join(NODES[2], "node-3:1");
     talk.hears_of(NODES[2], 3, |_| true);
@@ -367,7 +364,7 @@ fn parted(talk: &mut Talk) {
     assert!(refused(talk, NodeId(77), drain).contains("there is no node 77"));
     let log = talk.create(NODES[0], "a");
     assert!(refused(talk, NODES[2], PartingChange::Remove).contains("still has roles: of the log 'a'"));
-    // Everybody hears of it, and whoever asks.
+    // All nodes learn of the drain, and so does any asker.
     assert_eq!(talk.answer(NODES[1], part(newcomer, drain)), done);
     let drained = vec![NodeParting { node: newcomer, parting: Parting::Drained { by: None } }];
     for node in NODES {
@@ -376,7 +373,6 @@ fn parted(talk: &mut Talk) {
     }
     let are = |partings| Message::PartingsAre { request: 1, partings };
     assert_eq!(talk.answer(NODES[0], Message::AskPartings { request: 1 }), are(drained));
-    // It is given nothing.
     for name in ["b", "c", "d", "e"] {
         let log = talk.create(NODES[0], name);
         let entry = talk.get(NODES[0], log).expect("the log");
@@ -384,7 +380,7 @@ fn parted(talk: &mut Talk) {
     }
     assert_eq!(talk.answer(NODES[1], part(newcomer, PartingChange::Stay)), done);
     assert_eq!(talk.answer(NODES[0], Message::AskPartings { request: 1 }), are(vec![]));
-    // Once it is gone, nobody knows it any more, nor waits for it.
+    // The removed node is unknown, and no deletion waits for it.
     talk.delete(NODES[0], "a", log);
     for _ in 0..2 {
         assert_eq!(talk.answer(NODES[1], part(newcomer, PartingChange::Remove)), done);
@@ -411,7 +407,7 @@ fn late(talk: &mut Talk) {
     talk.join(NODES[1], "node-2:2");
     let version = talk.see_elsewhere(NODES[1]);
     let place = |address: &str| NodeAddress { node: NODES[1], address: address.to_owned() };
-    // That incarnation ended before it moved, and the next one is where it always was.
+    // That incarnation ended before its move; the next one is at the old address.
     talk.forget();
     talk.join(NODES[1], "node-2:1");
     talk.hears_of(NODES[1], 3, is_at("node-2:1"));

@@ -1,48 +1,43 @@
-//! How scenarios talk with a register, whichever it is.
+//! Conversations of scenarios with any register.
 
 use std::time::Duration;
 
 use seriatim_model::{Address, ConnectionId, Endpoint, LogConfig, LogId, NodeId};
 use seriatim_protocol::control::{LogEntry, Message, NodeAddress};
 
-/// How long anything that must be said may take.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// After how long a question is asked again.
+/// Pause before a question is retransmitted.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
-/// The nodes of every scenario.
 pub(crate) const NODES: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
 
-/// A register as it is seen from its cluster's nodes.
 pub(crate) trait Register {
-    /// Asks through a node: the asker's own, or the one that a client is connected to.
+    /// Asks through the asker's own node, or through a client's.
     fn ask(&mut self, through: NodeId, asker: Address, message: Message);
 
-    /// Its clock, from any start.
+    /// Time since any start.
     fn now(&self) -> Duration;
 
-    /// Its next message, and to whom; nothing if it says nothing until then.
+    /// Its next message and receiver. `None` if there is none before `until`.
     fn hear(&mut self, until: Duration) -> Option<(Address, Message)>;
 
-    /// It is killed and started again.
     fn restart(&mut self);
 }
 
-/// One conversation.
 pub(crate) struct Talk {
     register: Box<dyn Register>,
-    /// Messages that came and nobody waited for yet.
+    /// Received messages that no call has taken yet.
     heard: Vec<(Address, Message)>,
     askers: u64,
 }
 
 impl Talk {
-    /// With a register that knows no node yet.
+    /// No node has joined.
     pub(crate) fn with(register: Box<dyn Register>) -> Self {
         Self { register, heard: vec![], askers: 0 }
     }
 
-    /// With a register that all nodes have joined.
+    /// All nodes have joined.
     pub(crate) fn joined(register: Box<dyn Register>) -> Self {
         let mut talk = Self::with(register);
         for node in NODES {
@@ -58,13 +53,12 @@ impl Talk {
         self.register.restart();
     }
 
-    /// An asker that nobody was before, so that every answer that it hears is to its one question.
+    /// A new asker: every answer that it hears is to its one question.
     pub(crate) fn asker(&mut self, through: NodeId) -> Address {
         self.askers += 1;
         Address::Client(ConnectionId(through.0.into()), self.askers)
     }
 
-    /// Asks once, for an asker who waits elsewhere.
     pub(crate) fn ask(&mut self, asker: Address, message: Message) {
         let through = match asker {
             Address::Node(node, _) => node,
@@ -73,14 +67,13 @@ impl Talk {
         self.register.ask(through, asker, message);
     }
 
-    /// Asks once, and waits for the answer.
     pub(crate) fn answer_once(&mut self, through: NodeId, message: Message) -> Message {
         let asker = self.asker(through);
         self.ask(asker, message);
         self.hears(asker, |_| true)
     }
 
-    /// Asks until there is an answer, as roles do.
+    /// Asks until an answer arrives, as roles do.
     pub(crate) fn answer(&mut self, through: NodeId, message: Message) -> Message {
         let asker = self.asker(through);
         let end = self.register.now() + TIMEOUT;
@@ -93,7 +86,6 @@ impl Talk {
         panic!("no answer to {message:?}")
     }
 
-    /// Waits until `to` hears something that fits.
     pub(crate) fn hears(&mut self, to: Address, fits: impl Fn(&Message) -> bool) -> Message {
         match self.hears_within(TIMEOUT, to, fits) {
             Some(message) => message,
@@ -101,7 +93,7 @@ impl Talk {
         }
     }
 
-    /// The message that fits and `to` hears within a time, if there is one.
+    /// `None` if no message fits within `wait`.
     pub(crate) fn hears_within(
         &mut self,
         wait: Duration,
@@ -122,18 +114,16 @@ impl Talk {
         }
     }
 
-    /// The messages so far are of no interest any more.
     pub(crate) fn forget(&mut self) {
         self.heard.clear();
     }
 
-    /// A node says where it is.
     pub(crate) fn join(&mut self, node: NodeId, address: &str) {
         let join = Message::Join { node: NodeAddress { node, address: address.to_owned() } };
         self.ask(itself(node), join);
     }
 
-    /// A node says where it is now, in place of where it was.
+    /// Replaces the node's registered address.
     pub(crate) fn moves(&mut self, node: NodeId, address: &str) {
         self.forget();
         self.join(node, address);
@@ -142,7 +132,7 @@ impl Talk {
         self.ask(itself(node), Message::Move { node: place, version });
     }
 
-    /// Waits until a node hears that another address is known, and which word about it that is.
+    /// Returns the version of the other registered address.
     pub(crate) fn see_elsewhere(&mut self, node: NodeId) -> u64 {
         match self.hears(itself(node), |message| matches!(message, Message::Elsewhere { .. })) {
             Message::Elsewhere { version } => version,
@@ -150,7 +140,7 @@ impl Talk {
         }
     }
 
-    /// Waits until a node hears of so many nodes, of which one fits.
+    /// Waits for a list of `count` nodes, any of them fitting.
     pub(crate) fn hears_of(&mut self, node: NodeId, count: usize, fits: impl Fn(&NodeAddress) -> bool) {
         self.hears(itself(node), |message| match message {
             Message::Cluster { nodes } => nodes.len() == count && nodes.iter().any(&fits),
@@ -171,7 +161,7 @@ impl Talk {
         assert_eq!(answer, Message::Done { request: 8, log });
     }
 
-    /// The entry of a log; nothing if it is gone.
+    /// `None` if the log is gone.
     pub(crate) fn get(&mut self, through: NodeId, log: LogId) -> Option<LogEntry> {
         match self.answer(through, Message::Get { log }) {
             Message::Current { entry } => Some(entry),
@@ -181,7 +171,6 @@ impl Talk {
     }
 }
 
-/// The node itself, as one that is told something.
 pub(crate) fn itself(node: NodeId) -> Address {
     Address::Node(node, Endpoint::Node)
 }

@@ -1,4 +1,4 @@
-//! The costs of an append and its reading when nothing fails: delays, syncs, messages.
+//! Costs of an append and its read without failures: delays, syncs, messages.
 
 use std::time::Duration;
 
@@ -9,23 +9,19 @@ use crate::lab::Lab;
 use crate::programs::{Answer, Ask, Program};
 use crate::spent::{Pace, Spent};
 
-/// The client that appends.
 pub(crate) const APPENDER: u64 = 1;
-/// The client that reads.
 pub(crate) const READER: u64 = 2;
-/// The client that is handed every record.
 const SUBSCRIBER: u64 = 3;
-/// How often everything is measured, each time at another moment: what waits for a timer may wait
-/// for the whole of it.
+/// Measurements, each at another moment: a wait for a timer may take its whole interval.
 const TIMES: u64 = 16;
-/// By then everything is over that nothing fails in the way of, and nothing was said twice.
+/// Work without failures and retransmissions ends within this time.
 const SOON: Duration = Duration::from_millis(50);
-/// By then each replica that the log needs no more has recorded it.
+/// Replicas that the log no longer needs have recorded that by then.
 const SETTLED: Duration = Duration::from_secs(4);
-/// Between two appends: no interval of a timer fits into it a whole number of times.
+/// Pause between appends; no multiple of a timer's interval.
 const PAUSE: Duration = Duration::from_micros(5_070);
 
-/// The most that one append, and reading its record, costs.
+/// Highest costs of one append and its read.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Costs {
     pub(crate) acknowledged: Spent,
@@ -33,19 +29,16 @@ pub(crate) struct Costs {
     pub(crate) bound: Spent,
     /// The shard's primary knows that the record is final.
     pub(crate) stable: Spent,
-    /// A subscriber has the record.
     pub(crate) delivered: Spent,
-    /// A subscriber that takes predictions has the record.
+    /// A subscriber with predictions has the record.
     pub(crate) foretold: Spent,
-    /// It is told that the record is final.
+    /// That subscriber knows that the record is final.
     pub(crate) confirmed: Spent,
     pub(crate) read: Spent,
     pub(crate) tail: Spent,
-    /// Messages that were sent until the append was acknowledged.
+    /// Messages until the acknowledgement.
     pub(crate) messages_before: u64,
-    /// All messages, until nothing happens any more.
     pub(crate) messages: u64,
-    /// All syncs of journals.
     pub(crate) syncs: u64,
 }
 
@@ -67,8 +60,8 @@ impl Costs {
     }
 }
 
-/// A log with three sequencing replicas and three replicas of its shard, no two on one node; a
-/// client of each kind; and a first record that was read by all of them.
+/// Three sequencing replicas and three shard replicas, each on its own node; a client of each kind;
+/// and a first record that all clients have read.
 pub(crate) fn prepared(pace: Pace, order: Order, durability: Durability) -> (Lab, View) {
     let mut lab = Lab::new(pace);
     let config = LogConfig { order, durability, replicas: 3, sequencers: 3, ..LogConfig::default() };
@@ -87,13 +80,11 @@ pub(crate) fn prepared(pace: Pace, order: Order, durability: Durability) -> (Lab
     (lab, entry.view.expect("it has a view"))
 }
 
-/// The primary of the log's shard.
 pub(crate) fn primary(view: &View) -> (NodeId, ShardId) {
     let shard = &view.shards[0];
     (shard.primary().node, shard.shard)
 }
 
-/// The costs of an append to a log of this order and durability level.
 pub(crate) fn measure(order: Order, durability: Durability) -> Costs {
     let (mut lab, view) = prepared(Pace::COUNTED, order, durability);
     lab.wait(SETTLED);
@@ -106,8 +97,7 @@ pub(crate) fn measure(order: Order, durability: Durability) -> Costs {
     Costs { foretold, confirmed, ..costs }
 }
 
-/// How long it takes at most until a subscriber that takes predictions has a record, and until it
-/// knows that it is final.
+/// Longest times until a subscriber with predictions has a record, and until its confirmation.
 fn measure_predictions(order: Order, durability: Durability) -> (Spent, Spent) {
     let mut lab = Lab::new(Pace::COUNTED);
     let config = LogConfig { order, durability, replicas: 3, sequencers: 3, ..LogConfig::default() };
@@ -125,7 +115,7 @@ fn measure_predictions(order: Order, durability: Durability) -> (Spent, Spent) {
         let foretold = lab.handed_over(APPENDER, number + 1).expect("it is delivered");
         let position = lab.position(APPENDER, number + 1).expect("it is delivered");
         let confirmed = lab.confirmed(position).expect("it is confirmed");
-        // The first append opens what the others find open.
+        // The first append also opens the first window.
         if number > 0 {
             most.0 = most.0.max(Spent::between(began, foretold));
             most.1 = most.1.max(Spent::between(began, confirmed));
@@ -174,7 +164,7 @@ fn append_and_read(lab: &mut Lab, view: &View, number: u64) -> Costs {
     }
 }
 
-/// Asks, and says how long the answer took.
+/// Also returns the time until the answer.
 fn answer(lab: &mut Lab, client: u64, token: u64, ask: Ask) -> (Spent, &Answer) {
     let began = lab.now;
     lab.ask(client, token, ask);
@@ -207,15 +197,14 @@ fn a_chain_costs_two_delays_for_each_of_its_replicas() {
         assert_eq!(position, Some(Position::ZERO));
         let delays = (told.at - began).as_nanos();
         assert_eq!(delays, u128::from(2 + 2 * replicas), "{replicas} replicas");
-        // A subscriber has it when its client does: the primary tells both.
+        // The primary notifies the client and the subscriber together.
         assert_eq!(lab.handed_over(APPENDER, 1), Some(told.at));
     }
 }
 
-/// To the primary, the backup, the leader, its followers, and back: leader, primary, client.
+/// Delays to primary, backup, leader and followers, and back to leader, primary and client.
 const CUT_PATH: u64 = 7;
 
-/// A log that is ordered by cuts, with a client that appends to it.
 fn with_cuts(order: Order, interval_us: u32) -> Lab {
     let mut lab = Lab::new(Pace::DELAYS);
     let durability = Durability::Memory;
@@ -236,7 +225,7 @@ fn with_cuts_an_append_takes_its_path_and_at_most_two_intervals() {
         for token in 1..=40 {
             began.push(lab.now);
             lab.append(APPENDER, token, AppendSpec::default());
-            // The first is alone; the others come at all times of an interval.
+            // The first is alone; others come at various times of an interval.
             let pause =
                 if token == 1 { SOON } else { Duration::from_nanos(interval * (token % 7) / 5 + token) };
             lab.wait(pause);
@@ -249,13 +238,11 @@ fn with_cuts_an_append_takes_its_path_and_at_most_two_intervals() {
             let took = (told.at - began).as_nanos() as u64;
             let most = if token == 1 { CUT_PATH } else { CUT_PATH + 2 * interval };
             assert!((CUT_PATH..=most).contains(&took), "append {token} took {took} of at most {most} delays");
-            // A subscriber has it when its client does: the primary tells both.
             assert_eq!(lab.handed_over(APPENDER, token), Some(told.at));
         }
     }
 }
 
-/// The orderings in which positions are given in advance.
 fn with_quotas() -> impl Iterator<Item = Order> {
     Order::ALL.into_iter().filter(|order| order.has_quotas())
 }
@@ -278,7 +265,7 @@ fn a_record_is_foretold_when_its_replicas_have_it_however_many_shards_there_are(
             let foretold = lab.handed_over(APPENDER, token).expect("it is delivered") - began;
             let confirmed = lab.confirmed(position).expect("it is confirmed") - began;
             let told = lab.told(APPENDER, token).expect("it is acknowledged").at - began;
-            // The other shards are asked for their turns, which is a delay more.
+            // The other shards are asked for their turns, which takes one more delay.
             let most = if shards == 1 { CUT_PATH } else { CUT_PATH + 1 };
             assert_eq!(foretold.as_nanos(), 4, "append {token} of {shards} shards");
             assert!(
@@ -317,7 +304,7 @@ fn a_log_whose_shards_have_quotas_says_nothing_either_whatever_is_half_met() {
         lab.start(SUBSCRIBER, Program::speculator(&entry, Position::ZERO));
         lab.ask(APPENDER, 0, Ask::OpenSession);
         lab.wait(SOON);
-        // One record, then a few windows, and one that has begun.
+        // One record, then a few windows, then a part of one.
         for appends in [1, 40, 3] {
             let last = lab.told.iter().map(|told| told.token).max().unwrap_or(0);
             for token in last + 1..=last + appends {

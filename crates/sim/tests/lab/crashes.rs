@@ -1,4 +1,4 @@
-//! The costs of getting over a crash, role by role.
+//! Costs of recovery from a crash, by role.
 
 use std::time::Duration;
 
@@ -11,25 +11,20 @@ use crate::lab::{Flight, Lab, REGISTER};
 use crate::programs::{Answer, Ask, Program};
 use crate::spent::{Pace, Spent};
 
-/// The client whose append comes right after the crash.
 const NEXT: u64 = 4;
-/// How long everything may take.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// A crash strikes at so many moments, a delay apart: an append is over by the last.
+/// Moments of a crash, one delay apart: an append has ended by the last.
 const MOMENTS: u64 = 14;
-/// The appends that are on their way began a delay apart. These are their tokens.
+/// Tokens of the appends in flight at the crash, which begin one delay apart.
 const ON_THEIR_WAY: std::ops::Range<u64> = 2..5;
-/// The token of what is asked for right after the crash.
 const AFTER: u64 = 9;
 
-/// How long a process is away that returns.
+/// Absence of a process that returns.
 const AWAY_FOR: Duration = Duration::from_millis(500);
-/// So many appends are made while it returns, and after it has.
+/// During and after the return.
 const RETURN_APPENDS: u64 = 1000;
-/// Between two of them.
 const BETWEEN: Duration = Duration::from_micros(1_100);
 
-/// The process that ends or falls silent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Victim {
     Client,
@@ -38,7 +33,7 @@ pub(crate) enum Victim {
     Follower,
     Primary,
     Backup,
-    /// The node whose controller is about to replace a backup that died.
+    /// The node whose controller is about to replace a dead backup.
     Controller,
     Register,
 }
@@ -55,28 +50,25 @@ impl Victim {
     ];
 }
 
-/// The fates of the appends that were on their way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Fates {
     pub(crate) acknowledged: bool,
-    /// They failed, and are not in the log.
+    /// They failed and are not in the log.
     pub(crate) refused: bool,
-    /// Nobody is there to be told.
+    /// No client is left to receive the outcome.
     pub(crate) untold: bool,
 }
 
-/// The fates of appends, and how long things take at most.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Recovery {
-    /// Of the appends that were on their way.
     pub(crate) fates: Fates,
-    /// Until the last of these has its answer.
+    /// Until all appends in flight have answers.
     pub(crate) answered: Spent,
-    /// Until an append that is made right after the crash is acknowledged.
+    /// Until an append made right after the crash is acknowledged.
     pub(crate) next: Spent,
-    /// Until a subscriber has that.
+    /// Until a subscriber has its record.
     pub(crate) delivered: Spent,
-    /// Until a read of a final position is answered that is made right after the crash.
+    /// Until a read made right after the crash is answered.
     pub(crate) read: Spent,
 }
 
@@ -96,23 +88,21 @@ impl Recovery {
     }
 }
 
-/// The worst that happens in a log of this order, over the moments at which it can strike; nothing
-/// if the order has no such role. If `is_noticed` the victim's process dies, otherwise it falls
-/// silent.
+/// The worst outcome over all moments. `None` if the order has no such role. If `is_noticed`, the
+/// victim's process dies; otherwise it falls silent.
 pub(crate) fn measure(order: Order, victim: Victim, is_noticed: bool) -> Option<Recovery> {
     let crashes = (0..MOMENTS).flat_map(|moment| [(moment, false), (moment, true)]);
     let recoveries = crashes.map(|(moment, half)| crash(order, victim, is_noticed, moment, half));
     recoveries.reduce(|worst, recovery| Some(worst?.or_worse(recovery?))).flatten()
 }
 
-/// A client that dies may have told some of those that it tells at the same time, and not the
-/// others: `half` says which.
+/// A dying client may have reached only a part of the receivers, by `half`.
 fn crash(order: Order, victim: Victim, is_noticed: bool, moment: u64, half: bool) -> Option<Recovery> {
     let (mut lab, view) = prepared(Pace::DELAYS, order, Durability::Memory);
     strike(&mut lab, &view, victim, is_noticed, (moment, half), 0)
 }
 
-/// The append and the read that follow on a crash are made so many delays `later`.
+/// Makes an append and a read, `later` delays after the crash.
 fn strike(
     lab: &mut Lab,
     view: &View,
@@ -125,7 +115,7 @@ fn strike(
     let entry = lab.look_up();
     lab.start(NEXT, Program::appender(&entry, 8));
     lab.ask(NEXT, 0, Ask::OpenSession);
-    // Heartbeats are at another point of their interval each time.
+    // Shifts the crash within a heartbeat interval.
     lab.wait(Duration::from_millis(100 + moment * 3 + u64::from(half) * 10));
     if victim == Victim::Controller {
         lab.claimant = None;
@@ -138,7 +128,6 @@ fn strike(
         if let Some(token) = ON_THEIR_WAY.clone().nth(tick as usize) {
             lab.append(APPENDER, token, AppendSpec::default());
             sent.push(token);
-            // The client has sent it.
             lab.wait(Duration::ZERO);
         }
     }
@@ -155,8 +144,8 @@ fn strike(
     Some(outcome(lab, victim, struck, &sent))
 }
 
-/// How long an append takes at most that is made while the victim, whose process died, returns;
-/// nothing if the order has no such role, or nothing of it returns.
+/// Longest append while a dead victim returns. `None` if the order has no such role, or it does not
+/// return.
 pub(crate) fn measure_return(order: Order, victim: Victim) -> Option<Spent> {
     let (mut lab, view) = prepared(Pace::DELAYS, order, Durability::Memory);
     let node = node_of(victim, &view).filter(|_| !matches!(victim, Victim::Client | Victim::Controller))?;
@@ -181,7 +170,7 @@ pub(crate) fn measure_return(order: Order, victim: Victim) -> Option<Spent> {
     Some(worst)
 }
 
-/// Where the victim runs; anywhere if it is a client.
+/// Any node for a client.
 fn node_of(victim: Victim, view: &View) -> Option<NodeId> {
     match victim {
         // The first member of a view that is heard is the first to replace another.
@@ -230,11 +219,8 @@ fn outcome(lab: &mut Lab, victim: Victim, struck: Time, sent: &[u64]) -> Recover
     recovery
 }
 
-/// The client that takes predictions.
 const SPECULATOR: u64 = 5;
 
-/// A loss of one process takes back nothing that was told before it was ordered, whichever it is
-/// and whenever it strikes.
 #[test]
 fn where_positions_are_given_in_advance_a_crash_takes_back_nothing() {
     let orders = Order::ALL.into_iter().filter(|order| order.has_quotas());
@@ -251,12 +237,11 @@ fn where_positions_are_given_in_advance_a_crash_takes_back_nothing() {
     }
 }
 
-/// A client that had nothing on its way when it lost a connection finds the new view as soon as one
-/// that had: it remembers the loss.
+/// It remembers the lost connection.
 #[test]
 fn a_client_that_was_idle_when_a_process_died_does_not_wait_for_a_retransmission() {
     let victims = [Victim::Leader, Victim::Follower, Victim::Primary, Victim::Backup];
-    // Before anything is done about the loss, while the view changes, and after it has.
+    // Before, during and after the view change.
     let laters = [1, 2, 5, 10, 15, 20, 40];
     for (order, victim) in Order::ALL.into_iter().flat_map(|order| victims.map(|victim| (order, victim))) {
         for later in laters {

@@ -1,4 +1,4 @@
-//! The programs on the laboratory's clients: the machines of the client library.
+//! Programs of the laboratory's clients: the machines of the client library.
 
 use std::time::Duration;
 
@@ -12,14 +12,12 @@ use seriatim_protocol::{LogClient, Message, Options};
 
 use crate::lab::REGISTER;
 
-/// A client.
 pub(crate) enum Program {
     Appender(Box<LogClient>),
     Reader(Box<Fetch>),
     Subscriber(Box<Subscriber>),
 }
 
-/// A request of a client's application.
 pub(crate) enum Ask {
     OpenSession,
     Append(Record, AppendSpec),
@@ -27,7 +25,6 @@ pub(crate) enum Ask {
     Read(Position),
 }
 
-/// An answer to a client's application.
 #[derive(Debug)]
 pub(crate) enum Answer {
     Appending(Reply),
@@ -36,24 +33,21 @@ pub(crate) enum Answer {
 }
 
 impl Answer {
-    /// The position at which it hands over a record with this payload, if it does.
+    /// The position at which it delivers this payload.
     pub(crate) fn hands_over(&self, payload: &[u8]) -> Option<Position> {
         let Self::Subscription(subscriber::Event::Deliver { records, .. }) = self else { return None };
         records.iter().find(|stored| stored.record.payload() == payload).map(|stored| stored.position)
     }
 
-    /// Whether it says that what a position has is final.
     pub(crate) fn confirms(&self, position: Position) -> bool {
         matches!(self, Self::Subscription(subscriber::Event::Confirm { upto } | subscriber::Event::Passed { upto }) if *upto > position)
     }
 
-    /// Whether it takes records back.
     pub(crate) fn takes_back(&self) -> bool {
         matches!(self, Self::Subscription(subscriber::Event::Fail { .. }))
     }
 }
 
-/// The same, when, which client, and in answer to what.
 #[derive(Debug)]
 pub(crate) struct Told {
     pub(crate) at: Time,
@@ -62,10 +56,8 @@ pub(crate) struct Told {
     pub(crate) answer: Answer,
 }
 
-/// An event at a client.
 pub(crate) enum Happened {
     Message(NodeId, Endpoint, Message),
-    /// The connection to a node is gone.
     Disconnected(NodeId),
     Timer,
 }
@@ -82,7 +74,6 @@ impl<Q> From<Happened> for Input<Message, Q> {
     }
 }
 
-/// The effects of an event at a client.
 #[derive(Default)]
 pub(crate) struct Done {
     pub(crate) sends: Vec<(NodeId, Endpoint, Message)>,
@@ -90,23 +81,22 @@ pub(crate) struct Done {
 }
 
 impl Program {
-    /// A client that appends. `random` tells it from others.
+    /// `random` distinguishes clients.
     pub(crate) fn appender(entry: &LogEntry, random: u64) -> Self {
         let config = LogClientConfig { control: REGISTER, random, resume: None, options: Options::default() };
         Self::Appender(Box::new(LogClient::new(config, entry.clone())))
     }
 
-    /// A client that reads.
     pub(crate) fn reader(entry: &LogEntry) -> Self {
         Self::Reader(Box::new(Fetch::new(REGISTER, entry.clone(), Options::default())))
     }
 
-    /// A client that is handed everything from a position on. It begins at once.
+    /// Subscribes from `from` on. Begins at once.
     pub(crate) fn subscriber(entry: &LogEntry, from: Position) -> Self {
         Self::subscriber_with(entry, from, Selection::default())
     }
 
-    /// The same, before it is final.
+    /// As `subscriber`, with predictions.
     pub(crate) fn speculator(entry: &LogEntry, from: Position) -> Self {
         Self::subscriber_with(entry, from, Selection { speculative: true, ..Selection::default() })
     }
@@ -146,7 +136,6 @@ impl Program {
         step(&mut **machine, now, Input::Request { token, request }, Answer::Appending)
     }
 
-    /// Something happened that nobody asked for.
     pub(crate) fn happens(&mut self, now: Time, what: Happened) -> Done {
         match self {
             Self::Appender(machine) => step(&mut **machine, now, what.into(), Answer::Appending),

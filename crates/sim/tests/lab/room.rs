@@ -1,4 +1,4 @@
-//! The remains of clients that died take no room for ever.
+//! Remains of dead clients do not take room forever.
 
 use std::time::Duration;
 
@@ -16,7 +16,6 @@ const APPENDER: u64 = 1;
 const CLIENTS: u64 = 100;
 const RECORD_BYTES: usize = 1000;
 
-/// Appends a record, and deletes everything below its position on all replicas.
 fn append_and_trim(lab: &mut Lab, replicas: &[NodeId], view: ViewNumber) {
     lab.told.clear();
     lab.append(APPENDER, 1, AppendSpec { sync: true, ..AppendSpec::default() });
@@ -64,7 +63,7 @@ fn clients_that_died_before_they_named_their_records_take_no_room() {
         assert!(bytes < left_behind / 5, "node {node} still has {bytes} bytes");
     }
 
-    // A name that was held up all that time is refused, by every sequencing replica.
+    // Every sequencing replica rejects a name delayed since then.
     lab.received.clear();
     for member in &view.sequencers {
         let entries = vec![seriatim_protocol::parts::Content::Put { shard: ShardId(0), bytes: 0 }];

@@ -1,37 +1,35 @@
-//! Time as a number of delays, of syncs, and what timers add.
+//! Time as a number of delays, syncs and timers.
 
 use std::fmt;
 
 use seriatim_model::Time;
 
-/// The duration of a sync in nanoseconds, so that it is told from hundreds of delays.
+/// A sync in nanoseconds, distinct from hundreds of delays.
 const SYNC: u64 = 1_000;
-/// A wait of so many nanoseconds is for a timer.
+/// A wait of this many nanoseconds is for a timer.
 const TIMER: u64 = 100_000;
 
-/// How long things take, in nanoseconds.
+/// Durations in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    /// A message on its way.
     pub(crate) delay: u64,
-    /// A sync of a journal.
     pub(crate) sync: u64,
 }
 
 impl Pace {
-    /// A delay is a nanosecond, a sync a thousand of them, and every timer more than all of these:
-    /// the digits of a span of time say how often each was waited for.
+    /// A delay takes 1 ns, a sync 1000 ns, and every timer more: the digits of a duration count the
+    /// waits for each.
     pub(crate) const COUNTED: Self = Self { delay: 1, sync: SYNC };
-    /// The same without syncs.
+    /// Without syncs.
     pub(crate) const DELAYS: Self = Self { delay: 1, sync: 0 };
 }
 
-/// A span of time in which a delay and a sync took what [`Pace::COUNTED`] says, in nanoseconds.
+/// A duration at [`Pace::COUNTED`], in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Spent(u64);
 
 impl Spent {
-    /// A longer span has waited for more than the first pause of a client that was turned away.
+    /// A longer duration exceeds a rejected client's first pause.
     pub(crate) const RETRY: Self = Self(30 * TIMER);
 
     /// The message delays of a span that contains nothing else.
@@ -47,8 +45,8 @@ impl Spent {
 
 impl fmt::Display for Spent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A timer that began some delays before the span did is over as many delays before a whole
-        // number of its units.
+        // A timer that began a few delays before the span ends as many delays before a whole number
+        // of its units.
         let delays = self.0 % SYNC;
         let (delays, nanos) = if delays > SYNC / 2 { (0, self.0 + SYNC - delays) } else { (delays, self.0) };
         let syncs = nanos % TIMER / SYNC;

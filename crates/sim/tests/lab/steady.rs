@@ -1,5 +1,4 @@
-//! Shards that have quotas, under a load that goes on: few positions stay empty, and records are
-//! early.
+//! Shards with quotas under a steady load: few positions stay empty, and records are early.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,29 +12,26 @@ use crate::lab::Lab;
 use crate::programs::{Answer, Ask, Program};
 use crate::spent::Pace;
 
-/// The clients that append, and the one that is handed every record.
 const APPENDERS: u64 = 16;
 const SUBSCRIBER: u64 = 100;
 /// A message takes a tenth of an interval.
 const PACE: Pace = Pace { delay: 100_000, sync: 0 };
-/// Of how long a load is, the second part counts.
+/// The first part of a load does not count.
 const BEGINNING: Duration = Duration::from_millis(500);
 const COUNTED: Duration = Duration::from_millis(400);
 
-/// A load, as its log bore it.
 #[derive(Debug, Default)]
 struct Borne {
     records: u64,
-    /// The positions among them that nobody has.
+    /// Empty positions.
     empty: u64,
     predicted: u64,
-    /// How long it took on average.
+    /// Average times.
     acknowledged: Duration,
     delivered: Duration,
     confirmed: Duration,
 }
 
-/// Different numbers, the same for a seed.
 struct Numbers(u64);
 
 impl Numbers {
@@ -44,22 +40,20 @@ impl Numbers {
         self.0 >> 11
     }
 
-    /// A span as between events that know nothing of each other.
+    /// A span between independent events.
     fn span(&mut self, mean: Duration) -> Duration {
         let uniform = (self.next() as f64 + 1.0) / (1_u64 << 53) as f64;
         mean.mul_f64(-uniform.ln())
     }
 }
 
-/// The moments at which a load's records were appended, by client and token.
+/// Times of the appends, by client and token.
 type Appends = BTreeMap<(u64, u64), Time>;
 
-/// So many records a second come to a log of so many shards.
 fn load(order: Order, shards: u32, per_second: u32) -> Borne {
     load_at(PACE, order, shards, per_second)
 }
 
-/// The same where a sync takes a time, if it takes any.
 fn load_at(pace: Pace, order: Order, shards: u32, per_second: u32) -> Borne {
     let mut lab = Lab::new(pace);
     let durability = if pace.sync == 0 { Durability::Memory } else { Durability::Disk };
@@ -129,7 +123,6 @@ fn borne(lab: &Lab, appends: &Appends) -> Borne {
     borne
 }
 
-/// The client and the token of the append whose record this is.
 fn appended(stored: &Stored) -> (u64, u64) {
     let payload = stored.record.payload();
     let text = std::str::from_utf8(&payload).expect("it is text");
@@ -137,14 +130,12 @@ fn appended(stored: &Stored) -> (u64, u64) {
     (client.parse().expect("it is a number"), token.parse().expect("it is a number"))
 }
 
-/// SpecLog §3.2 and §6.2: every record is delivered before it is final, much sooner than where
-/// nothing is known in advance, and an append takes as long. Records here come as they like. The
-/// fewer of them a turn has, and the more shards there are, the more turns are met late, and of
-/// these the rest stays empty.
+/// SpecLog §3.2 and §6.2: every record is delivered before it is final, much sooner than without
+/// predictions, and an append takes as long. Records arrive at random. With fewer records per turn
+/// and more shards, more turns are late, and their rest stays empty.
 #[test]
 fn under_a_steady_load_few_positions_stay_empty_and_every_record_is_early() {
-    // How many in a thousand positions may be empty; and how much of the time until a record is
-    // delivered may be left.
+    // Allowed empty positions per thousand, and the allowed fraction of the time until delivery.
     let cases = [(1, 4000, 30, 0.34), (2, 20_000, 50, 0.6), (4, 20_000, 120, 0.65)];
     for (shards, per_second, per_mille, part) in cases {
         let [late, early] = [Order::Scalog, Order::Belfast].map(|order| load(order, shards, per_second));
@@ -156,10 +147,9 @@ fn under_a_steady_load_few_positions_stay_empty_and_every_record_is_early() {
     }
 }
 
-/// A disk that takes many intervals to write brings records in groups. What is in the making needs
-/// no empty positions behind it, and a shard whose disk is as slow as all others is not late. A
-/// record is delivered when it is durable, without waiting for what is written to the leader's disk
-/// then.
+/// A slow disk brings records in groups. Records being written need no empty positions behind them,
+/// and a shard with a disk as slow as all others is not late. A record is delivered once it is
+/// durable, without a wait for the leader's current write.
 #[test]
 fn where_disks_are_slow_few_positions_stay_empty_and_every_record_is_early() {
     for (sync_ms, shards, per_second) in [(2, 2, 4000), (5, 1, 4000), (5, 2, 20_000), (20, 2, 4000)] {

@@ -1,4 +1,4 @@
-//! Machines and messages that are alike: a digest stands for everything that can make a difference.
+//! Compares machines and messages by a digest of everything that affects behaviour.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -11,7 +11,7 @@ use std::thread::LocalKey;
 use seriatim_model::{Effect, Input, Machine, Time};
 use seriatim_protocol::Message;
 
-/// Of values of a type, the digest counts.
+/// Equality and hash by the digest.
 macro_rules! by_digest {
     ($($of:ty),+) => {$(
         impl PartialEq for $of {
@@ -30,10 +30,10 @@ macro_rules! by_digest {
 
 pub(crate) use by_digest;
 
-/// A message that was sent.
+/// A sent message.
 ///
-/// It is a fact: it may arrive at any later time, any number of times, or never. So there is no
-/// loss, no duplication and no reordering to model besides.
+/// It may arrive at any later time, any number of times, or never: loss, duplication and reordering
+/// need no further model.
 #[derive(Clone)]
 pub(crate) struct Sent<P> {
     pub(crate) from: P,
@@ -62,11 +62,10 @@ pub(crate) fn digest(text: &str) -> u64 {
     hasher.finish()
 }
 
-/// Outcomes of inputs, by the digests of the machine and of the input.
 pub(crate) type Seen<O> = RefCell<BTreeMap<(u64, u64), Arc<O>>>;
 
-/// Machines are deterministic: what was seen to happen once need not be worked out again.
-/// `panicked` is the outcome if an assertion is found broken.
+/// Reuses known outcomes: machines are deterministic. `panicked` is the outcome of a failed
+/// assertion.
 pub(crate) fn remembered<O>(
     seen: &'static LocalKey<Seen<O>>,
     key: (u64, u64),
@@ -81,8 +80,8 @@ pub(crate) fn remembered<O>(
     outcome
 }
 
-/// Steps a machine until it has nothing to do at this time. Writes are done at once; what it reads
-/// takes longer than anything.
+/// Steps a machine until it has nothing to do at this time. Writes complete at once, reads later
+/// than anything else.
 pub(crate) fn run<M: Machine>(
     machine: &mut M,
     now: Time,

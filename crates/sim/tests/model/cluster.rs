@@ -1,4 +1,4 @@
-//! All machines of one log, what is on its way between them, and what can happen next.
+//! All machines of one log, their messages, and the possible actions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -23,45 +23,41 @@ use crate::packet::Packet;
 use crate::place::{Place, Placed, Role, Told};
 use crate::rules::{self, Ghost};
 
-/// The node of the register, and of the first controller.
 const FIRST: NodeId = NodeId(1);
 
-/// The parts of a model, and how often what may go wrong does.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cluster {
-    /// Sequencing replicas, and how few of them make a view.
+    /// Sequencing replicas, and the fewest that make a view.
     pub(crate) sequencers: u32,
     pub(crate) least: u32,
-    /// Replicas of the one shard.
+    /// Replicas of the shard.
     pub(crate) replicas: u32,
     /// Clients that append one record each.
     pub(crate) records: u64,
-    /// Whether a record may be appended after another was acknowledged, or all are at the
-    /// beginning.
+    /// Whether an append may begin after another was acknowledged, or all begin first.
     pub(crate) staggered: bool,
     /// Questions for the tail.
     pub(crate) tails: u64,
     pub(crate) controllers: u32,
-    /// View numbers that may be claimed after the first.
+    /// Claims after the first view.
     pub(crate) claims: u64,
-    /// Whether a controller that waits in vain gives its attempt up and claims again.
+    /// Whether a controller abandons an unanswered attempt and claims again.
     pub(crate) gives_up: bool,
     /// Sequencing replicas that lose their memory.
     pub(crate) crashes: u8,
     pub(crate) mutation: Option<Mutation>,
 }
 
-/// Everything at one moment.
 #[derive(Clone, PartialEq, Hash)]
 pub(crate) struct State {
     /// In the order of their places.
     pub(crate) machines: Vec<Arc<Placed>>,
-    /// Packets that were sent and can still change something, in the order of digests.
+    /// Sent packets that can still have an effect, by digest.
     pub(crate) network: Vec<Arc<Packet>>,
     pub(crate) crashes_left: u8,
     pub(crate) next_controller: Option<Place>,
     pub(crate) ghost: Arc<Ghost>,
-    /// Which of the [`rules`] are broken, a bit for each.
+    /// Broken [`rules`], one bit each.
     pub(crate) broken: u16,
 }
 
@@ -71,22 +67,21 @@ impl Debug for State {
     }
 }
 
-/// A small step that can happen.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Action {
     Deliver(Arc<Packet>),
-    /// A client hears what every member of its view answered. Fewer answers change nothing that can
-    /// be seen.
+    /// A client receives the answers of every member of its view. Fewer answers have no visible
+    /// effect.
     Hear(usize),
     /// A client begins its append, or asks for the tail.
     Begin(usize),
-    /// A client that waits looks up the registered view.
+    /// A waiting client looks up the registered view.
     Learn(usize),
-    /// A controller is told that a new view is needed.
+    /// A controller is notified that a new view is needed.
     Alarm(usize),
-    /// A controller has waited long enough for more answers than it needs.
+    /// A controller has enough answers and waits no longer.
     Gathered(usize),
-    /// A controller has waited in vain, or has rested.
+    /// A controller has waited without success, or has rested.
     Again(usize),
     /// A sequencing replica restarts without its memory.
     Crash(usize),
@@ -171,7 +166,7 @@ impl Model for Cluster {
             Action::Alarm(index) => state.alarm(index),
             Action::Gathered(index) => {
                 let sent = state.network.len();
-                // Where it is not enough yet, the time passes with the next answer just as well.
+                // Without enough answers, the time may as well pass with the next one.
                 if !state.gathered(index) || state.network.len() == sent {
                     return None;
                 }
@@ -212,7 +207,7 @@ impl Cluster {
         (1..=self.sequencers.max(self.replicas).max(self.controllers)).map(NodeId)
     }
 
-    /// The log with its first view, formed as any other.
+    /// The first view is formed like any other.
     pub(crate) fn formed(&self) -> State {
         let member = |node| Member { node, incarnation: Incarnation(1) };
         let mut machines = vec![self.register()];
@@ -246,7 +241,7 @@ impl Cluster {
                 state.tell(index, &Told::Packet(packet));
             }
         }
-        // A replica that crashes may be told of the first view again.
+        // A crashed replica may receive the first view again.
         let registered =
             |p: &Packet| matches!(p.message, Message::Control(control::Message::Registered { .. }));
         state.network.retain(|packet| registered(packet) && matches!(packet.to, Place::Sequencer(_)));
@@ -275,18 +270,15 @@ impl Cluster {
         Placed::new(Place::Register, Role::Register(register), Time::ZERO)
     }
 
-    /// A controller that knows nothing yet.
     pub(crate) fn controller(&self, node: NodeId) -> Placed {
         let random = u64::from(node.0) << 32;
         let controller = Controller::new(LogId(1), node, FIRST, random, self.options());
         Placed::new(Place::Controller(node), Role::Controller(controller), Time::ZERO)
     }
 
-    /// A sequencing replica that knows nothing yet.
     pub(crate) fn fresh_machine(&self, me: Member) -> Placed {
         let replica = Sequencer::new(me, self.config(), self.options());
         let placed = Placed::new(Place::Sequencer(me.node), Role::Sequencer(Box::new(replica)), Time::ZERO);
-        // It asks for a view at once.
         let outcome = placed.tell(&Told::Late(Time::ZERO));
         (*outcome.placed).clone()
     }
@@ -307,7 +299,6 @@ impl Cluster {
         }
     }
 
-    /// A client begins its append, or asks for the tail.
     pub(crate) fn begin(&self, state: &mut State, index: usize) {
         let Place::Client(number) = state.machines[index].place else { return };
         Arc::make_mut(&mut state.ghost).begin(number);
@@ -315,7 +306,6 @@ impl Cluster {
         state.tell(index, &if asks { Told::CheckTail } else { Told::Append });
     }
 
-    /// A sequencing replica restarts without its memory.
     pub(crate) fn crash(&self, state: &mut State, index: usize) {
         state.crashes_left -= 1;
         let Role::Sequencer(replica) = &state.machines[index].role else { return };
@@ -324,7 +314,6 @@ impl Cluster {
         state.machines[index] = Arc::new(self.fresh_machine(me));
     }
 
-    /// Forgets the messages that can never change anything any more.
     pub(crate) fn forget_spent(&self, state: &mut State) {
         let State { network, machines, crashes_left, ghost, .. } = state;
         network.retain(|packet| {
@@ -344,7 +333,6 @@ impl State {
         self.machines.iter().position(|placed| placed.place == place)
     }
 
-    /// The register's entry.
     pub(crate) fn entry(&self) -> &LogEntry {
         let Role::Register(register) = &self.machines[0].role else { unreachable!("it comes first") };
         register.entries().next().expect("the log is never deleted")
@@ -356,46 +344,40 @@ impl State {
         }
     }
 
-    /// A client looks up the registered view.
     pub(crate) fn learn(&mut self, index: usize) {
         let message = control::Message::Registered { entry: self.entry().clone() };
         self.tell_at_once(Place::Register, index, message.into());
     }
 
-    /// A controller is told that a new view is needed.
     pub(crate) fn alarm(&mut self, index: usize) {
         let view = self.entry().view_number();
         let report = control::Message::Report { view, cannot_start: view, incarnation: Incarnation(0) };
         let Some(shard) = self.places().find(|place| matches!(place, Place::Shard(_))) else { return };
         self.tell_at_once(shard, index, report.into());
-        // Controllers are all alike: they act in their order, each once.
+        // Controllers are alike: they act in order, each once.
         let next = self.places().nth(index + 1);
         self.next_controller = next.filter(|next| matches!(next, Place::Controller(_)));
     }
 
-    /// A controller has waited long enough for more answers than it needs. Says whether anything
-    /// changed.
+    /// Returns whether anything changed.
     pub(crate) fn gathered(&mut self, index: usize) -> bool {
         let at = self.machines[index].clock + limits::ATTEMPT_FOR / 2;
         self.tell(index, &Told::Late(at))
     }
 
-    /// A controller has waited in vain, or has rested.
     pub(crate) fn again(&mut self, index: usize) {
         let at = self.machines[index].clock + limits::ATTEMPT_FOR + Duration::from_secs(1);
         self.tell(index, &Told::Late(at));
     }
 
-    /// Tells a machine something. Says whether anything changed.
+    /// Gives a machine an input. Returns whether anything changed.
     ///
     /// The register is linearizable: a question and its answer are one moment, and so are a change
-    /// and its answer. What a controller wants to change is on its way for a time, like any other
-    /// message.
+    /// and its answer. A controller's proposal is in flight for a time, like any other message.
     ///
-    /// Answers to a controller arrive at once. It does nothing then but ask others, and that may
-    /// take as long as it likes; and a replica that obeyed it already but was not heard yet does
-    /// nothing that it could not do by being slow. The same holds of what followers confirm: it
-    /// only lets the leader say what is stable.
+    /// Answers to a controller arrive at once. It then only asks others, which may take any time;
+    /// and a replica that obeyed it unheard does nothing that a slow one could not do. The same
+    /// holds for confirmations of followers: they only let the leader report a stable bound.
     pub(crate) fn tell(&mut self, index: usize, told: &Told) -> bool {
         let outcome = self.machines[index].tell(told);
         let mut changed = outcome.placed.digest != self.machines[index].digest || outcome.panicked;
@@ -433,7 +415,7 @@ impl State {
         changed
     }
 
-    /// A leader that tells the shards a stable bound may have told it to its clients as well.
+    /// A leader that sends the shards a stable bound may have sent it to its clients as well.
     fn announced(&mut self, packet: &Packet) {
         if let Message::Shard(shard::Message::Stable { stable, .. } | shard::Message::Bind { stable, .. }) =
             &packet.message
@@ -473,10 +455,8 @@ impl State {
     }
 }
 
-/// The views that were registered.
 pub(crate) type Views = BTreeMap<ViewNumber, View>;
 
-/// The record of a client that appends one.
 pub(crate) fn record(number: u64) -> RecordId {
     RecordId { session: SessionId::new(Position::ZERO, number), number: 0 }
 }

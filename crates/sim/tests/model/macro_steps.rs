@@ -1,34 +1,32 @@
-//! The same log in macro steps: what may as well happen together is one action, so larger models
-//! come to an end.
+//! The same log in macro steps, so that larger models are explored to their end.
 //!
-//! A macro step is a run of small steps in which nothing that happens meanwhile makes a difference.
-//! For every run of small steps there is one of macro_steps that finds the same log and promised at
-//! least as much: [`sights`] compares the two where both come to an end, and what the arguments
-//! below count on is itself checked in every state ([`rules::DEAF`], [`rules::ANEW`]).
+//! A macro step is a run of small steps in which no other event makes a difference. For every run
+//! of small steps, a run of macro steps finds the same log with at least the same promises:
+//! [`sights`] compares the two where both end. Every state is checked for the assumptions of these
+//! arguments ([`rules::DEAF`], [`rules::ANEW`]):
 //!
-//! * **A view is over for everyone when the first attempt recovers it.** After that its messages
-//!   reach others than the sealed replica and the fenced shard only. What these do then touches
-//!   neither of the two, so it may as well have happened before.
-//! * **[`Recover`](Stride::Recover) is one macro step.** From the seal on, the chosen replica does
-//!   nothing but what the attempt asks, and so does the shard from the fence on. If a higher claim
-//!   comes in between, the attempt comes to nothing, and all that it did was to freeze: a frozen
-//!   replica does nothing that it could not do by being slow. A claim may as well be made when it
-//!   is first used.
-//! * **Only the chosen replica is sealed.** The attempt goes on as soon as it has one to choose. To
-//!   seal another only freezes it.
-//! * **[`Register`](Stride::Register) is one macro step.** To stage a replica freezes it, until its
-//!   view is registered or it obeys a higher claim. What an attempt that is over staged matters
-//!   only to the replica sealed or staged next, and arrives just before that, if at all.
-//! * **A named replica starts at once**, and may then be slow. Before anyone starts, the rules are
-//!   checked as well.
+//! * **A view ends for everyone when the first attempt recovers it.** Its later messages reach only
+//!   machines other than the sealed replica and the fenced shard, and touch neither of the two:
+//!   they may as well have come before.
+//! * **[`Recover`](MacroStep::Recover) is one macro step.** After the seal the chosen replica acts
+//!   only for the attempt, and so does the shard after the fence. If a higher claim comes between,
+//!   the attempt only froze: a frozen replica does nothing that a slow one could not do. A claim
+//!   may as well be made at its first use.
+//! * **Only the chosen replica is sealed.** The attempt continues with the first replica to choose.
+//!   Another seal only freezes.
+//! * **[`Register`](MacroStep::Register) is one macro step.** Staging freezes a replica until its
+//!   view is registered or it obeys a higher claim. The stage of an ended attempt matters only to
+//!   the replica sealed or staged next, and arrives just before that, if at all.
+//! * **A named replica starts at once**, and may then be slow. The rules are also checked before
+//!   any starts.
 //! * **Clients learn of a view at once**, and do not notice that all members acknowledged their
-//!   record, although everyone else does: their appends may be on their way in each view, and need
-//!   not arrive.
+//!   record, although everyone else does: their appends may be in flight in each view, and need not
+//!   arrive.
 //! * **`Bound` arrives with `Bind`, or not at all.** Until the leader hears of it, or the shard is
 //!   fenced, a batch on the shard makes no difference. `Stable` arrives at once: a shard that knows
-//!   more has more to answer for, and nobody goes by what it knows.
-//! * **A replica restarts just before it is staged.** Without being staged, a new incarnation does
-//!   nothing that the old one could not do by being slow.
+//!   more has more to answer for, and no machine relies on its knowledge.
+//! * **A replica restarts just before it is staged.** An unstaged new incarnation does nothing that
+//!   a slow old one could not do.
 //!
 //! [`sights`]: crate::sights
 
@@ -51,27 +49,24 @@ use crate::rules;
 /// A cluster whose shard has one replica. Each controller makes one attempt.
 pub(crate) struct MacroSteps(pub(crate) Cluster);
 
-/// A macro step that can happen.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum MacroStep {
     Deliver(Arc<Packet>),
-    /// A client begins.
     Begin(usize),
-    /// A controller claims a number, a replica is sealed, the shard fenced, and what the replica
-    /// holds flushed. Just before, some batches reach the shard, and what was staged late may reach
-    /// the replica.
+    /// A controller claims a number, seals a replica, fences the shard, and flushes the replica's
+    /// entries. Just before, the batches `bound` reach the shard, and a `late` stage may reach the
+    /// replica.
     Recover {
         controller: usize,
         chosen: usize,
         late: bool,
         bound: Vec<Arc<Packet>>,
     },
-    /// Some are staged, and the view of these is registered and started.
+    /// Replicas are staged, and their view is registered and started.
     Register {
         controller: usize,
         members: Vec<usize>,
     },
-    /// A sequencing replica restarts without its memory.
     Crash(usize),
 }
 
@@ -149,7 +144,7 @@ impl Model for MacroSteps {
     }
 }
 
-/// The replicas that can be recovered from, each after any of the batches reached the shard.
+/// Replicas to recover from, each after any of the batches reached the shard.
 fn recoveries(state: &State, view: &View, controller: usize, actions: &mut Vec<MacroStep>) {
     let binds = state.network.iter().filter(|packet| {
         packet.part() == Part::Data(view.number)
@@ -174,8 +169,7 @@ fn recoveries(state: &State, view: &View, controller: usize, actions: &mut Vec<M
 }
 
 impl MacroSteps {
-    /// Clients that begin together are all alike: the first leader hears of the first of them
-    /// first.
+    /// Clients that begin together are alike: the first leader hears the first client first.
     fn may_be_next(&self, state: &State, view: &View, packet: &Packet) -> bool {
         let is_first_view = view.number == ViewNumber(1) && !self.0.staggered;
         if !is_first_view || packet.to != Place::Sequencer(view.leader) {
@@ -227,8 +221,8 @@ impl MacroSteps {
         Some(())
     }
 
-    /// Whether those that an attempt froze, or will have frozen, take nothing from the view that it
-    /// ends; and whether new incarnations take no part in it.
+    /// Whether the machines that an attempt freezes take nothing from the view that it ends, and
+    /// new incarnations take no part in it.
     fn are_deaf(&self, state: &State, chosen: usize) -> bool {
         let claimed = state.entry().claimed;
         let message = control::Message::Registered { entry: state.entry().clone() };
@@ -283,7 +277,7 @@ impl MacroSteps {
             state.gathered(controller);
         }
         propose(state)?;
-        // Nobody has started yet.
+        // No replica has started yet.
         state.judge(&self.0);
         deliver_prompt(state);
         let entry = state.entry().clone();
@@ -304,12 +298,12 @@ impl MacroSteps {
         Some(())
     }
 
-    /// Forgets what counts for nothing once a view is registered.
+    /// Drops state without effect once a view is registered.
     ///
-    /// Controllers keep nothing that matters. Who starts a view keeps nothing of its own, so a
-    /// replica that the view does without may as well be a new one; but for its incarnation, which
-    /// the next view may name. A version of a position that is not valid now never will be. And
-    /// when there are no more claims to come, nothing that earlier ones left behind arrives.
+    /// Controllers keep no relevant state. A replica that starts a view keeps nothing else, so an
+    /// excluded replica may as well be new, except for its incarnation, which the next view may
+    /// name. An invalid version of a position stays invalid. After the last claim, no remains of
+    /// earlier ones arrive.
     fn tidy(&self, state: &mut State) {
         self.renew_controllers(state);
         let Some(view) = state.entry().view.clone() else { return };
@@ -336,7 +330,6 @@ impl MacroSteps {
         }
     }
 
-    /// Controllers that made their attempts have had their time.
     fn renew_controllers(&self, state: &mut State) {
         for placed in &mut state.machines {
             if let Place::Controller(node) = placed.place {
@@ -345,12 +338,11 @@ impl MacroSteps {
         }
     }
 
-    /// A sequencing replica that knows nothing yet.
     fn fresh_sequencer(&self, me: Member) -> Arc<Placed> {
         self.fresh(Place::Sequencer(me.node), me.incarnation, || self.0.fresh_machine(me))
     }
 
-    /// Machines that know nothing yet are needed often.
+    /// Caches new machines.
     fn fresh(&self, place: Place, incarnation: Incarnation, build: impl FnOnce() -> Placed) -> Arc<Placed> {
         type Key = (Place, Incarnation, Option<Mutation>, u32, u32);
         thread_local! {
@@ -363,7 +355,7 @@ impl MacroSteps {
         })
     }
 
-    /// Delivers what may as well arrive at once, and takes note of what clients could know.
+    /// Delivers prompt messages, and notes facts that clients could know.
     fn quiesce(&self, state: &mut State) {
         deliver_prompt(state);
         for index in 0..state.machines.len() {
@@ -393,7 +385,6 @@ impl MacroSteps {
     }
 }
 
-/// A controller claims the next number.
 fn claim(state: &mut State, controller: usize) -> Option<ViewNumber> {
     state.alarm(controller);
     while state.machines[controller].rests {
@@ -403,7 +394,7 @@ fn claim(state: &mut State, controller: usize) -> Option<ViewNumber> {
     Some(state.entry().claimed)
 }
 
-/// Has the register's entry changed. A proposal made before that comes to nothing: it again, for
+/// Changes the register's entry. Checks that the same proposal then has no effect, like any earlier
 /// one.
 fn propose(state: &mut State) -> Option<()> {
     let packet = take(state, |packet| packet.to == Place::Register)?;
@@ -425,24 +416,23 @@ fn is_open(placed: &Placed) -> bool {
     matches!(&placed.role, Role::Sequencer(replica) if replica.is_open())
 }
 
-/// Whether a message changes nothing and brings nothing about.
+/// Whether a message changes nothing and causes nothing.
 fn is_deaf(placed: &Placed, packet: &Arc<Packet>) -> bool {
     let outcome = placed.tell(&Told::Packet(Arc::clone(packet)));
     outcome.placed.digest == placed.digest && outcome.sends.is_empty() && !outcome.panicked
 }
 
-/// Whether it was asked to prepare for the view that is claimed.
+/// Whether it was asked to prepare for the claimed view.
 fn is_staged(state: &State, place: Place, claimed: ViewNumber) -> bool {
     state.network.iter().any(|packet| packet.to == place && packet.part() == Part::Stage(claimed))
 }
 
-/// Takes a message out of the network.
 fn take(state: &mut State, wanted: impl Fn(&Packet) -> bool) -> Option<Arc<Packet>> {
     let index = state.network.iter().position(|packet| wanted(packet))?;
     Some(state.network.remove(index))
 }
 
-/// Says whether anything changed.
+/// Returns whether anything changed.
 fn deliver(state: &mut State, packet: Arc<Packet>) -> bool {
     state.index(packet.to).is_some_and(|index| state.tell(index, &Told::Packet(packet)))
 }

@@ -1,18 +1,15 @@
 //! The view change, checked in every reachable state, over the machines themselves
 //! (docs/design/views.md, "View change").
 //!
-//! A state is the machines of one log, and the messages between them. Messages arrive at any time,
-//! in any order, any number of times, or never; controllers stop at any point; replicas lose their
-//! memory. What is checked is in [`rules`]; what is taken together, and why nothing is lost by
-//! that, beside what takes it together: [`cluster::State::tell`], [`packet::Packet`],
-//! [`place::Placed`]. Small models come to an end in these small steps; larger ones in
-//! [`macro_steps`], which [`sights`] compares with small steps.
+//! A state has the machines of one log and their messages. Messages arrive at any time, in any
+//! order, any number of times, or never; controllers stop at any point; replicas lose their memory.
+//! [`rules`] has the checks. Simplifications are justified in place: [`cluster::State::tell`],
+//! [`packet::Packet`], [`place::Placed`]. Small models run to their end in small steps, larger ones
+//! in [`macro_steps`]; [`sights`] compares the two. [`windows`] models the windows of a log with
+//! quotas, in one view and in every way to close it.
 //!
-//! [`windows`] has another model: of the windows of a log with quotas, in one view and however that
-//! is closed.
-//!
-//! Not modelled: liveness, trim, batches of more than one record, sessions of more than one record,
-//! durability `disk`, restarts of shard replicas, several shards.
+//! Not modelled: liveness, trim, batches or sessions of more than one record, durability `disk`,
+//! restarts of shard replicas, several shards.
 #![expect(clippy::print_stdout, reason = "how large a model is says what it is worth")]
 
 mod alike;
@@ -34,7 +31,7 @@ use macro_steps::MacroSteps;
 use seriatim_protocol::Mutation;
 use stateright::{Checker, HasDiscoveries, Model};
 
-/// The least that is worth a look: one view change.
+/// The smallest useful model: one view change.
 const SMALL: Cluster = Cluster {
     sequencers: 2,
     least: 1,
@@ -53,12 +50,10 @@ const TAIL: Cluster = Cluster { tails: 1, ..SMALL };
 const THREE: Cluster = Cluster { sequencers: 3, ..SMALL };
 const TWO_REPLICAS: Cluster = Cluster { replicas: 2, ..SMALL };
 const TWO_RECORDS: Cluster = Cluster { records: 2, ..SMALL };
-/// One controller that gives attempts up, and claims again.
 const SECOND_ATTEMPT: Cluster = Cluster { claims: 2, gives_up: true, ..SMALL };
-/// Two controllers that race, and may die.
+/// Two racing controllers, which may die.
 const RACE: Cluster = Cluster { controllers: 2, claims: 2, ..SMALL };
 
-/// The models that a test has time for.
 const SHORT: [(&str, Cluster); 6] = [
     ("one view change", SMALL),
     ("two replicas of the shard", TWO_REPLICAS),
@@ -68,7 +63,7 @@ const SHORT: [(&str, Cluster); 6] = [
     ("two records", TWO_RECORDS),
 ];
 
-/// The models that `cargo xtask soak` has time for, with those that it does not get to the end of.
+/// Models for `cargo xtask soak`, which does not reach the end of some.
 const LONG: [(&str, Cluster); 8] = [
     ("two attempts", SECOND_ATTEMPT),
     ("two attempts that race", RACE),
@@ -80,7 +75,7 @@ const LONG: [(&str, Cluster); 8] = [
     ("everything", Cluster { sequencers: 3, least: 2, records: 2, tails: 1, crashes: 1, ..RACE }),
 ];
 
-/// A defect, the property that must fail, and where.
+/// A defect, the property that must fail, and the model.
 const REFUTED: [(Mutation, &str, Cluster); 17] = [
     (Mutation::OneAcknowledgement, rules::DURABLE, SMALL),
     (Mutation::SealSkipped, rules::DURABLE, SMALL),
@@ -101,16 +96,13 @@ const REFUTED: [(Mutation, &str, Cluster); 17] = [
     (Mutation::FlushReversed, rules::REAL_TIME, Cluster { staggered: true, ..TWO_RECORDS }),
 ];
 
-/// Defects of clients that take note of answers which come to nothing, and of a shard with two
-/// replicas.
+/// Defects of clients that note answers without effect, and of a shard with two replicas.
 const NEEDS_SMALL_STEPS: [Mutation; 3] =
     [Mutation::MixedViews, Mutation::TailFromLeader, Mutation::BackupsSkipped];
 
-/// The full model, which a view change is to survive: two attempts that race, two records, and a
-/// crash.
+/// The full model of a view change.
 const FULL: Cluster = Cluster { sequencers: 3, least: 2, records: 2, crashes: 1, ..RACE };
 
-/// The models that a test has time for, in macro_steps.
 const SHORT_MACRO_STEPS: [(&str, Cluster); 4] = [
     ("two attempts that race, in macro_steps", RACE),
     ("two attempts that race, and a crash, in macro_steps", Cluster { crashes: 1, ..RACE }),
@@ -121,15 +113,14 @@ const SHORT_MACRO_STEPS: [(&str, Cluster); 4] = [
     ("two records and two attempts that race, in macro_steps", Cluster { records: 2, ..RACE }),
 ];
 
-/// The models that `cargo xtask soak` has time for, in macro_steps, to the end.
+/// Explored to the end by `cargo xtask soak`.
 const LONG_MACRO_STEPS: [(&str, Cluster); 2] = [
     ("the full model, in macro_steps", FULL),
     ("the full model with one record after the other, in macro_steps", Cluster { staggered: true, ..FULL }),
 ];
 
-/// Where small steps and macro_steps are compared: what a test has time for.
 const COMPARED: [(&str, Cluster); 2] = [("one view change", SMALL), ("one view change and a crash", CRASH)];
-/// The models that `cargo xtask soak` has time to compare.
+/// For `cargo xtask soak`.
 const COMPARED_LONG: [(&str, Cluster); 4] = [
     ("two of three sequencing replicas", Cluster { least: 2, ..THREE }),
     ("two records", TWO_RECORDS),
@@ -137,13 +128,12 @@ const COMPARED_LONG: [(&str, Cluster); 4] = [
     ("two attempts that race", RACE),
 ];
 
-/// How much of an action is shown.
 const LINE: usize = 400;
 
-/// Longer than anything takes that comes to an end.
+/// Longer than any model that ends.
 const ENOUGH: Duration = Duration::from_secs(24 * 3600);
 
-/// Looks at every state that there is time for, and fails if a property does not hold in one.
+/// Explores states for at most `most`. Fails if a property does not hold.
 fn explore<M>(name: &str, model: M, most: Duration)
 where
     M: Model + Send + Sync + 'static,
@@ -196,8 +186,7 @@ fn every_macro_step_is_sound() {
     }
 }
 
-/// If `SERIATIM_MODEL_MINUTES` is set: macro_steps to their end, then the rest for as long as it
-/// says.
+/// With `SERIATIM_MODEL_MINUTES`: macro steps to their end, others for that time.
 #[test]
 fn every_state_of_larger_models_is_sound() {
     let Ok(minutes) = std::env::var("SERIATIM_MODEL_MINUTES") else { return };
@@ -223,7 +212,7 @@ fn every_defect_is_refuted() {
     }
 }
 
-/// By any property: what the arguments for macro_steps count on does not hold for a defect.
+/// By any property: a defect may break the assumptions of macro steps.
 #[test]
 fn every_defect_is_refuted_by_macro_steps() {
     for (mutation, _, cluster) in REFUTED {

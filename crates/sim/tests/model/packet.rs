@@ -1,4 +1,4 @@
-//! Messages on their way, and which of them can still change anything.
+//! Messages in flight, and whether they can still have an effect.
 
 use seriatim_model::{Position, ViewNumber};
 use seriatim_protocol::parts::sequencing;
@@ -8,32 +8,27 @@ use seriatim_protocol::{Message, Mutation, control, erwin, shard};
 use crate::alike::{Sent, by_digest};
 use crate::place::{Place, Placed, Role};
 
-/// A message that was sent.
 pub(crate) type Packet = Sent<Place>;
 
 by_digest! { Packet }
 
-/// The exchange that a message is part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// Appending and ordering in a view, or the flush under a claim.
+    /// Appends and order of a view, or the flush under a claim.
     Data(ViewNumber),
-    /// An answer to a client.
     Answer,
-    /// Staging under a claim.
     Stage(ViewNumber),
-    /// That a view is registered.
+    /// Registration of a view.
     Registered(ViewNumber),
-    /// Anything else that is asked under a claim.
+    /// Any other question under a claim.
     Attempt(ViewNumber),
 }
 
 impl Packet {
-    /// Nothing if it cannot change what is held or promised.
+    /// `None` if the message changes no state and no promise.
     ///
-    /// Left out is what only makes things happen sooner, or again: a controller is woken by an
-    /// action of the model, a client learns of a view by one, and an attempt that was preempted may
-    /// stop at any time anyway.
+    /// This omits messages that only make things happen sooner, or again: the model's actions wake
+    /// controllers and inform clients of views, and a preempted attempt may stop at any time.
     pub(crate) fn new(from: Place, to: Place, mut message: Message) -> Option<Self> {
         use {Place as To, control::Message as Control, erwin::Message as Erwin, shard::Message as Shard};
         let matters = match (&message, to) {
@@ -56,13 +51,12 @@ impl Packet {
             _ => false,
         };
         if let Message::Shard(Shard::Bound { stable, .. }) = &mut message {
-            // It only keeps the leader from telling the shard again.
+            // It only spares the leader a repetition.
             *stable = Position::ZERO;
         }
         matters.then(|| Self::by(from, to, message))
     }
 
-    /// The exchange that it is part of.
     pub(crate) fn part(&self) -> Part {
         use {control::Message as Control, erwin::Message as Erwin, shard::Message as Shard};
         match &self.message {
@@ -86,20 +80,17 @@ impl Packet {
         }
     }
 
-    /// Whether it seals a replica.
     pub(crate) fn is_seal(&self) -> bool {
         matches!(self.message, Message::Control(control::Message::Seal { .. }))
     }
 
-    /// Whether it asks for the tail. Another answer to the same question would only take the place
-    /// of the first.
+    /// Another answer to the same question would only replace the first.
     pub(crate) fn is_question(&self) -> bool {
         matches!(self.message, Message::Sequencing(sequencing::Message::CheckTail { .. }))
     }
 
-    /// Whether it can never change anything any more, given the one that it goes to: its view or
-    /// its step is over, and neither comes back. After a crash a replica is as if nothing had
-    /// happened, so `crashes` says whether there may still be one.
+    /// Whether it can have no effect on `to` again, because its view or step is over. A crashed
+    /// replica is as new: `crashes` says whether one may still crash.
     pub(crate) fn is_spent(&self, to: &Placed, mutation: Option<Mutation>, crashes: bool) -> bool {
         use {control::Message as Control, erwin::Message as Erwin, shard::Message as Shard};
         match (&self.message, &to.role) {
@@ -124,7 +115,7 @@ impl Packet {
                 _ => false,
             },
             (Message::Shard(message), Role::Shard(replica, store)) => match message {
-                // It is answered, and what it says of the stable bound is said again.
+                // It is answered; its stable bound is repeated.
                 Shard::Bind { view, batch, backups, stable, .. }
                     if backups.is_empty() && store.holds(*view, *batch) && *stable <= replica.stable() =>
                 {

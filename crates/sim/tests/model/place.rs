@@ -1,4 +1,4 @@
-//! One machine with what surrounds it: its clock, and its record store if it is a shard replica.
+//! A machine with its clock, and the record store of a shard replica.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -20,7 +20,6 @@ use seriatim_protocol::shard::Replica;
 use crate::alike::{Seen, by_digest, digest, remembered, run};
 use crate::packet::Packet;
 
-/// Where a machine is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Place {
     Register,
@@ -31,7 +30,7 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    /// The place that an address means, in a log with one shard.
+    /// In a log with one shard.
     pub(crate) fn of(address: Address) -> Option<Self> {
         match address {
             Address::Node(_, Endpoint::Register) => Some(Self::Register),
@@ -54,7 +53,6 @@ impl Place {
     }
 }
 
-/// A machine of any kind.
 #[derive(Clone, Debug)]
 pub(crate) enum Role {
     Register(Register),
@@ -64,15 +62,13 @@ pub(crate) enum Role {
     Client(Box<LogClient>),
 }
 
-/// The records given to a shard replica: for each position, the versions by the view that pushed
-/// them.
+/// A shard replica's records: versions of each position, by view.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Store {
     versions: BTreeMap<Position, BTreeMap<ViewNumber, RecordId>>,
 }
 
 impl Store {
-    /// Whether it holds a version of a position.
     pub(crate) fn holds(&self, view: ViewNumber, position: Position) -> bool {
         self.versions.get(&position).is_some_and(|versions| versions.contains_key(&view))
     }
@@ -82,14 +78,12 @@ impl Store {
         self.versions.get(&position)?.get(&history.cover(position)?).copied()
     }
 
-    /// Whether it holds only versions that are valid.
     pub(crate) fn is_valid(&self, history: &ViewHistory) -> bool {
         self.versions.iter().all(|(at, versions)| {
             versions.len() == 1 && versions.keys().next().copied() == history.cover(*at)
         })
     }
 
-    /// The store that is left when only the valid versions are kept.
     pub(crate) fn valid(&self, history: &ViewHistory) -> Self {
         let valid = |(at, versions): (&Position, &BTreeMap<ViewNumber, RecordId>)| {
             let view = history.cover(*at)?;
@@ -108,25 +102,25 @@ impl Store {
     }
 }
 
-/// A machine at its place.
 #[derive(Clone)]
 pub(crate) struct Placed {
     pub(crate) place: Place,
     pub(crate) role: Role,
-    /// Only the clocks of controllers move.
+    /// Moves only for controllers.
     pub(crate) clock: Time,
-    /// Whether it is a controller that rests until a time, or one that has nothing to do.
+    /// Whether a controller rests until a time, or has nothing to do.
     pub(crate) rests: bool,
     pub(crate) idles: bool,
-    /// Stands for everything that decides what the machine will do.
+    /// Digest of everything that decides the machine's behaviour.
     ///
-    /// It is a hash of the machine's `Debug` text, so no field can be forgotten. What cannot decide
-    /// anything is left out of the text. Instants: the clocks of all but controllers stand still; a
-    /// controller is only woken when whatever it waits for is over, and whatever it compares with
-    /// the clock while it gathers began at its present time. Tickets: every write is durable at
-    /// once. When the steps of a view change were done is for people. Slots of a ring count from
-    /// its first: nobody goes by more than their order. That a view went on without a sequencing
-    /// replica means nothing to it once it takes part in that view or a later one.
+    /// It is a hash of the machine's `Debug` text, so that no field is forgotten. The text omits:
+    ///
+    /// - instants: only controllers' clocks move; a controller wakes when all its waits are over,
+    ///   and while it gathers, all times that it compares with the clock began at its present time;
+    /// - tickets: every write is durable at once;
+    /// - times of a view change's steps, which are for people;
+    /// - numbers of a ring's slots: only their order matters, so they count from the first;
+    /// - that a view excluded a sequencing replica, once it takes part in that view or a later one.
     pub(crate) digest: u64,
 }
 
@@ -136,23 +130,21 @@ impl Debug for Placed {
     }
 }
 
-/// An input to a machine.
 #[derive(Clone, Debug)]
 pub(crate) enum Told {
     Packet(Arc<Packet>),
     Append,
     CheckTail,
-    /// The clock moved on, and a deadline passed.
+    /// The clock passed a deadline.
     Late(Time),
 }
 
-/// The outcome of an input.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) placed: Arc<Placed>,
     pub(crate) sends: Vec<Arc<Packet>>,
     pub(crate) replies: Vec<Reply>,
-    /// The machine found an assertion broken.
+    /// An assertion failed.
     pub(crate) panicked: bool,
 }
 
@@ -175,7 +167,7 @@ impl Placed {
         Self { place, role, clock, rests, idles, digest: digest(&text) }
     }
 
-    /// Tells the machine something. Writes are done at once, and so is work that is due.
+    /// Gives the machine an input. Writes and due work complete at once.
     pub(crate) fn tell(&self, told: &Told) -> Arc<Outcome> {
         let input = match told {
             Told::Packet(packet) => packet.digest,
@@ -250,7 +242,6 @@ fn send<R>(from: Place, effect: Effect<seriatim_protocol::Message, R>, sends: &m
     }
 }
 
-/// A text without the numbers of instants and tickets.
 fn canonical(text: &str) -> String {
     let text = text.split("timings: Timings").next().unwrap_or(text);
     let mut out = String::with_capacity(text.len());
@@ -264,7 +255,6 @@ fn canonical(text: &str) -> String {
     out
 }
 
-/// The text of a sequencing replica with the slots of its ring counted from the first.
 fn without_slots(text: &str) -> String {
     let number = |text: &str| {
         let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -272,7 +262,7 @@ fn without_slots(text: &str) -> String {
     };
     let Some((before, after)) = text.split_once("first_slot: ") else { return text.to_owned() };
     let (first, digits) = number(after);
-    // Which slots a session has, the slots say themselves.
+    // The slots already name their sessions.
     let Some((slots, after)) = after[digits..].split_once("by_session: {") else { return text.to_owned() };
     let mut parts = after.split_once('}').map_or("", |(_, after)| after).split("next_slot: ");
     let mut out = format!("{before}{slots}{}", parts.next().unwrap_or_default());

@@ -1,8 +1,8 @@
-//! The rules that must hold in every state, as `Erwin.tla` has them.
+//! Rules for every state, as in `Erwin.tla`.
 //!
-//! The model asks a replica itself what a view change would bring back from it: it seals and
-//! flushes a copy. A view change may recover from any of the replicas that the registered view
-//! names, alone, at any time; so what must survive must survive in each of them.
+//! The model seals and flushes a copy of a replica to learn what a view change would recover from
+//! it. A view change may recover from any single replica of the registered view at any time: each
+//! of them must have everything that must survive.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +22,7 @@ use stateright::{Model, Property};
 use crate::cluster::{State, Views, record};
 use crate::place::{Place, Placed, Store};
 
-/// The properties, a bit of [`State::broken`] for each.
+/// Properties, one bit of [`State::broken`] each.
 pub(crate) fn properties<M: Model<State = State>>() -> Vec<Property<M>> {
     vec![
         Property::always(DURABLE, holds::<M, LOST>),
@@ -67,17 +67,17 @@ const EMPTY: u16 = 256;
 pub(crate) const HEARD: u16 = 512;
 pub(crate) const KEPT: u16 = 1024;
 
-/// A claim above all others.
+/// Above all other claims.
 const PROBE: ViewNumber = ViewNumber(1_000_000);
 
-/// The knowledge of an observer that sees everything.
+/// Knowledge of an observer that sees everything.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Ghost {
-    /// The records that had been acknowledged when a client began.
+    /// Records acknowledged before a client began.
     began: BTreeMap<u64, BTreeSet<RecordId>>,
     acknowledged: BTreeSet<RecordId>,
     done: BTreeSet<u64>,
-    /// The record at each position when it became stable.
+    /// Record at each position when it became stable.
     final_records: Vec<Option<RecordId>>,
     tails: BTreeMap<u64, Position>,
     pub(crate) views: Views,
@@ -110,7 +110,7 @@ impl Ghost {
         self.done.insert(client);
     }
 
-    /// Every member of a view acknowledged a record, whether its client knows or not.
+    /// Every member of a view acknowledged a record; its client may not know.
     pub(crate) fn acknowledge(&mut self, id: RecordId) {
         self.acknowledged.insert(id);
     }
@@ -125,8 +125,7 @@ impl Ghost {
     }
 }
 
-/// A replica's state that a view change would recover: its `ordered`, and what it would flush from
-/// there.
+/// A replica's `ordered`, and the entries that it would flush from there.
 type Recoverable = Option<(Position, Vec<RecordId>)>;
 
 thread_local! {
@@ -135,7 +134,7 @@ thread_local! {
     static READABLE: RefCell<BTreeMap<u64, Position>> = const { RefCell::new(BTreeMap::new()) };
 }
 
-/// Takes note of what became stable, when somebody is told so first.
+/// Notes new stable records at their first announcement.
 pub(crate) fn note_stable(state: &mut State, stable: Position) {
     let known = state.ghost.final_records.len() as u64;
     if known >= stable.0 {
@@ -148,7 +147,6 @@ pub(crate) fn note_stable(state: &mut State, stable: Position) {
     Arc::make_mut(&mut state.ghost).final_records.extend(new);
 }
 
-/// Which rules do not hold.
 pub(crate) fn broken(state: &State, mutation: Option<Mutation>) -> u16 {
     let Some(view) = state.entry().view.clone() else { return 0 };
     let history = &state.entry().history;
@@ -178,8 +176,7 @@ pub(crate) fn broken(state: &State, mutation: Option<Mutation>) -> u16 {
     broken
 }
 
-/// The replicas that a view change could start from, each with its `ordered` and what it would
-/// flush from there.
+/// Replicas to start a view change from, as in [`Recoverable`].
 fn recoveries(
     state: &State,
     view: &View,
@@ -192,7 +189,7 @@ fn recoveries(
     })
 }
 
-/// The state that a view change would find, but for the number of the view.
+/// The state that a view change would find, except for the view's number.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Prospect {
     members: Vec<Member>,
@@ -205,18 +202,16 @@ pub(crate) struct Prospect {
 }
 
 impl Prospect {
-    /// The same with the records under other names.
     pub(crate) fn renamed(mut self, name: impl Fn(RecordId) -> RecordId) -> Self {
         self.log = self.log.into_iter().map(|id| id.map(&name)).collect();
         self
     }
 }
 
-/// The promises made when a view change would find that: the acknowledged records, and the final
-/// ones.
+/// Promises in that state: acknowledged records, and final ones.
 pub(crate) type Promises = (BTreeSet<RecordId>, Vec<Option<RecordId>>);
 
-/// The states that a view change could find now, and the promises made.
+/// With the promises.
 pub(crate) fn prospects(state: &State) -> (Vec<Prospect>, Promises) {
     let entry = state.entry();
     let ghost = &state.ghost;
@@ -236,7 +231,6 @@ pub(crate) fn prospects(state: &State) -> (Vec<Prospect>, Promises) {
     (found.collect(), promises)
 }
 
-/// The order of all records, should a view change recover it now.
 fn log_of(
     store: &Store,
     history: &ViewHistory,
@@ -263,7 +257,6 @@ fn judge_log(ghost: &Ghost, log: &[Option<RecordId>], object: &mut impl FnMut(u1
     }
 }
 
-/// Seals and flushes a copy of the replica.
 fn recoverable(placed: &Placed, replica: &Sequencer, view: &View) -> Recoverable {
     let key = (placed.digest, view.number);
     if let Some(known) = RECOVERABLE.with_borrow(|known| known.get(&key).cloned()) {
@@ -299,7 +292,7 @@ fn recoverable(placed: &Placed, replica: &Sequencer, view: &View) -> Recoverable
     found
 }
 
-/// How far a reader is let.
+/// End of the positions that a reader gets.
 fn readable(placed: &Placed, replica: &Replica) -> Position {
     if let Some(known) = READABLE.with_borrow(|known| known.get(&placed.digest).copied()) {
         return known;

@@ -1,5 +1,5 @@
-//! Whether macro_steps lose anything: what small steps lead to, they lead to as well, with the same
-//! promises or more.
+//! Checks that macro steps lose nothing: they reach the same logs as small steps, with at least the
+//! same promises.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -13,10 +13,9 @@ use crate::rules::{Promises, Prospect, prospects};
 
 type Sights = BTreeMap<Prospect, BTreeSet<Promises>>;
 
-/// A model whose states are all looked at.
 struct Watched<M> {
     model: M,
-    /// As many as there are to be taken for each other.
+    /// Number of interchangeable records.
     records: u64,
     seen: Mutex<Sights>,
 }
@@ -68,7 +67,7 @@ where
     M: Model<State = State> + Send + Sync + 'static,
     M::Action: Clone + PartialEq + Send + Sync,
 {
-    // Clients that begin together are all alike.
+    // Clients that begin together are interchangeable.
     let records = if cluster.staggered { 0 } else { cluster.records };
     let watched = Watched { model, records, seen: Mutex::default() };
     let checker = watched.checker().finish_when(HasDiscoveries::AnyFailures).threads(2).spawn_bfs().join();
@@ -76,8 +75,7 @@ where
     seen.clone()
 }
 
-/// Fails if small steps lead to something that macro_steps do not lead to with at least the same
-/// promises.
+/// Fails if macro steps do not reach a log of small steps with at least the same promises.
 pub(crate) fn compare(name: &str, cluster: Cluster) {
     let (steps, macro_steps) = (sights(cluster, cluster), sights(MacroSteps(cluster), cluster));
     let covers =

@@ -1,7 +1,7 @@
-//! The share of a long list of runs that one execution of the tests takes, on all processors.
+//! One day's share of a long list of runs, on all processors.
 //!
-//! `cargo test` takes a quarter of each list: another quarter each day, so that four days take all
-//! of it. With `SERIATIM_ALL_SEEDS=1`, as in `.ci/run`, it takes everything.
+//! `cargo test` takes a quarter of each list, another each day; `SERIATIM_ALL_SEEDS=1`, as in
+//! `.ci/run`, takes all.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,15 +11,14 @@ const ALL: &str = "SERIATIM_ALL_SEEDS";
 const SHARES: u64 = 4;
 const DAY_S: u64 = 24 * 60 * 60;
 
-/// Does `run` for each of the items of today's share, in parallel. Returns the results in no
-/// particular order.
+/// Runs today's share in parallel. Results have no particular order.
 pub(crate) fn run_share<T: Sync, R: Send>(items: &[T], run: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is after 1970");
     let wants_all = std::env::var(ALL).is_ok_and(|value| !value.is_empty() && value != "0");
     run_part(items, (!wants_all).then_some(now.as_secs() / DAY_S), run)
 }
 
-/// Does `run` for the items of a day's share, or of all shares.
+/// Runs a day's share; `None`: all items.
 fn run_part<T: Sync, R: Send>(items: &[T], day: Option<u64>, run: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let is_in = |index: u64| day.is_none_or(|day| index % SHARES == day % SHARES);
     let share: Vec<&T> = (0..).zip(items).filter(|(index, _)| is_in(*index)).map(|(_, item)| item).collect();

@@ -1,4 +1,4 @@
-//! The ways in which a view can be closed from a state.
+//! The ways to close a view in a state.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -12,30 +12,27 @@ use super::log::{Log, SHARDS, State, VIEW};
 use super::place::{Outsider, Packet, Place, Placed, Told};
 use super::rules::{self, Slot, contents};
 
-/// The claim under which it is closed.
 const CLAIM: ViewNumber = ViewNumber(9);
 
-/// A view that is closed.
 #[derive(Debug)]
 pub(crate) struct Closed {
-    /// The content of the log then.
+    /// The log's content then.
     pub(crate) content: BTreeMap<Position, Slot>,
-    /// The shards of which no replica is left.
+    /// Shards without a remaining replica.
     pub(crate) lost: BTreeSet<ShardId>,
-    /// The rules that closing it breaks.
     pub(crate) broken: u16,
 }
 
-/// The positions that a member gives out when it closes the view, and the rules that this breaks.
+/// Positions that a member gives out to close the view, and the rules broken.
 type Tail = (BTreeMap<Position, Slot>, u16);
 
 thread_local! {
-    /// The same machines close it alike.
+    /// Results by the machines' digests.
     static KNOWN: RefCell<BTreeMap<Vec<u64>, Option<Rc<Tail>>>> = const { RefCell::new(BTreeMap::new()) };
 }
 
-/// Closes the view in every way: by each member of the ordering layer, with each choice of
-/// replicas. One shard may be lost.
+/// Closes the view in every way: with each member of the ordering layer and each choice of
+/// remaining replicas. One shard may be lost.
 pub(crate) fn all(state: &State, log: &Log) -> Vec<Closed> {
     let mut closed = vec![];
     let members: Vec<_> =
@@ -57,7 +54,7 @@ pub(crate) fn all(state: &State, log: &Log) -> Vec<Closed> {
             });
             let Some(closing) = content else { continue };
             let (tail, broken) = &*closing;
-            // Cuts that it let go of are on all replicas.
+            // All replicas have the cuts that it dropped.
             let first = tail.keys().next().copied().unwrap_or(Position(u64::MAX));
             let mut content: BTreeMap<_, _> =
                 state.ghost.cuts.range(..first).map(|(at, slot)| (*at, *slot)).collect();
@@ -68,7 +65,6 @@ pub(crate) fn all(state: &State, log: &Log) -> Vec<Closed> {
     closed
 }
 
-/// Which replicas may be left.
 fn choices() -> Vec<Vec<Place>> {
     let of = |shard: usize| {
         let place = move |node| Place::Shard(ShardId(shard as u32), node);
@@ -81,8 +77,8 @@ fn choices() -> Vec<Vec<Place>> {
     both.filter(|left| !left.is_empty()).collect()
 }
 
-/// Closes the view over copies: the chosen member is sealed, the replicas are fenced, and what it
-/// sends arrives. Returns what it gave positions to; nothing, if it has nothing to say of the view.
+/// Closes the view with copies: seals the chosen member, fences the replicas, and delivers its
+/// messages. Returns the positions given out; `None` if the member reports nothing of the view.
 fn close(log: &Log, chosen: &Placed, survivors: &[&Arc<Placed>], lost: &BTreeSet<ShardId>) -> Option<Tail> {
     let entry = log.entry();
     let old = entry.view.clone()?;
@@ -124,14 +120,13 @@ fn close(log: &Log, chosen: &Placed, survivors: &[&Arc<Placed>], lost: &BTreeSet
     Some((content, copies.broken))
 }
 
-/// The machines that close a view, and the rules that this breaks.
 struct Copies {
     machines: BTreeMap<Place, Arc<Placed>>,
     broken: u16,
 }
 
 impl Copies {
-    /// A message arrives, if its receiver is there. Returns what is sent then.
+    /// Returns the resulting messages.
     fn deliver(&mut self, packet: &Arc<Packet>) -> Vec<Arc<Packet>> {
         let Some(placed) = self.machines.get_mut(&packet.to) else { return vec![] };
         let outcome = placed.tell(&Told::Packet(Arc::clone(packet)));
@@ -145,7 +140,6 @@ impl Copies {
     }
 }
 
-/// The view that would follow.
 fn next_view(
     old: &View,
     chosen: Place,

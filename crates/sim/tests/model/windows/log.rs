@@ -1,4 +1,4 @@
-//! All machines of one log in a view, what is on its way between them, and what can happen next.
+//! All machines of one log in a view, their messages, and the possible actions.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -16,35 +16,31 @@ use stateright::{Model, Property};
 use super::place::{Outsider, Packet, Place, Placed, Role, Told, Way};
 use super::rules::{self, Ghost};
 
-/// The view that all are in.
 pub(crate) const VIEW: ViewNumber = ViewNumber(1);
-/// The members of the ordering layer: the leader, and one that follows.
+/// The ordering layer: leader and follower.
 pub(crate) const SEQUENCERS: [NodeId; 2] = [NodeId(1), NodeId(2)];
-/// The replicas of the shards: the primary, and its backup.
+/// Replicas of the shards: primary and backup.
 pub(crate) const SHARDS: [[NodeId; 2]; 2] = [[NodeId(3), NodeId(4)], [NodeId(5), NodeId(6)]];
 
-/// The size of a model.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Log {
-    /// Messages with so many records each that were submitted to each shard, and had all their
-    /// consequences, before anything that is looked at.
+    /// Record counts of messages processed before the exploration, per shard.
     pub(crate) settled: [&'static [u64]; 2],
-    /// The same of those that are submitted then.
+    /// Record counts of messages submitted then, per shard.
     pub(crate) submits: [&'static [u64]; 2],
-    /// How often a clock may go on.
+    /// Clock advances.
     pub(crate) waits: u8,
     pub(crate) mutation: Option<Mutation>,
 }
 
-/// Everything at one moment.
 #[derive(Clone, PartialEq, Hash)]
 pub(crate) struct State {
     pub(crate) machines: Vec<Arc<Placed>>,
-    /// The messages that were sent, in the order of digests.
+    /// Sent messages, by digest.
     pub(crate) network: Vec<Arc<Packet>>,
     pub(crate) waits: u8,
     pub(crate) ghost: Arc<Ghost>,
-    /// Which of the [`rules`] are broken, a bit for each.
+    /// Broken [`rules`], one bit each.
     pub(crate) broken: u16,
 }
 
@@ -54,11 +50,10 @@ impl Debug for State {
     }
 }
 
-/// Something that can happen.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Action {
     Deliver(Arc<Packet>),
-    /// The clock of a machine reaches its deadline.
+    /// A machine's clock reaches its deadline.
     Late(Place),
 }
 
@@ -117,7 +112,6 @@ impl Log {
         }
     }
 
-    /// The register's entry, with the first view.
     pub(crate) fn entry(&self) -> LogEntry {
         let member = |node| Member { node, incarnation: Incarnation(1) };
         let shard = |(shard, nodes): (u32, [NodeId; 2])| ShardMembers {
@@ -154,8 +148,8 @@ impl Log {
         }
     }
 
-    /// The log at the start of its first view. All take part, a reader wants to know all of both
-    /// shards early, and the records are on their way.
+    /// All machines take part, a reader subscribes to both shards with predictions, and the records
+    /// are in flight.
     fn begun(&self) -> State {
         let (entry, config, options) = (self.entry(), self.config(), self.options());
         let view = entry.view.as_ref().expect("it has one");
@@ -193,7 +187,7 @@ impl Log {
             };
             state.told(Outsider::Controller, place, prepare);
         }
-        // Nobody is asked anything before all take part.
+        // No message counts before all take part.
         state.network.clear();
         for place in places {
             let registered = control::Message::Registered { entry: entry.clone() };
@@ -215,7 +209,7 @@ impl Log {
         state
     }
 
-    /// Submits records to each shard, from these numbers on. Returns the next ones.
+    /// Records are numbered from `next`. Returns the next numbers.
     fn submit(&self, mut next: [u64; 2], messages: [&[u64]; 2], state: &mut State) -> [u64; 2] {
         for (number, [primary, _]) in SHARDS.into_iter().enumerate() {
             let shard = ShardId(number as u32);
@@ -241,7 +235,6 @@ impl State {
         self.tell(to, &Told::Packet(Packet::by(Place::Outside(from), to, message).into()));
     }
 
-    /// Tells a machine something.
     fn tell(&mut self, place: Place, told: &Told) {
         let index = self.machines.iter().position(|placed| placed.place == place).expect("it is there");
         let outcome = self.machines[index].tell(told);
@@ -260,7 +253,7 @@ impl State {
         }
     }
 
-    /// All that is on its way arrives, and all that follows from it.
+    /// Delivers all messages and their consequences.
     fn settle(&mut self) {
         let mut arrived = BTreeSet::new();
         while let Some(packet) = self.network.iter().find(|packet| !arrived.contains(&packet.digest)).cloned()
@@ -271,7 +264,7 @@ impl State {
         self.network.clear();
     }
 
-    /// A message counts as said at once, whether or not it arrives.
+    /// A message counts as sent whether or not it arrives.
     fn see(&mut self, packet: &Packet) {
         let mut ghost = (*self.ghost).clone();
         let broken = ghost.sees(packet);
@@ -281,7 +274,6 @@ impl State {
         }
     }
 
-    /// A message is on its way.
     fn send(&mut self, packet: Arc<Packet>) {
         self.see(&packet);
         if packet.way() == Way::Open

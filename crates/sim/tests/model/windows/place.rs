@@ -1,4 +1,4 @@
-//! One machine with its clock.
+//! A machine with its clock.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -12,12 +12,11 @@ use seriatim_protocol::{Message, cuts};
 use super::log::SHARDS;
 use crate::alike::{Seen, Sent, by_digest, digest, remembered, run};
 
-/// Where a machine is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Place {
     Sequencer(NodeId),
     Shard(ShardId, NodeId),
-    /// Everybody else: the clients that submit and read, and who closes the view.
+    /// Submitting and reading clients, and the controller that closes the view.
     Outside(Outsider),
 }
 
@@ -51,32 +50,29 @@ impl Place {
     }
 }
 
-/// A message that was sent.
 pub(crate) type Packet = Sent<Place>;
 
 by_digest! { Packet, Placed }
 
-/// When a message arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     /// At any time, or never.
     Open,
-    /// At once: it says what is there already, and is sent again until it is heard.
+    /// At once: it reports existing state, and is retransmitted until it is heard.
     Prompt,
-    /// Never: it lets others forget, or says again what they know.
+    /// Never: it lets others forget, or repeats known facts.
     Lost,
 }
 
 impl Packet {
-    /// When it arrives. What is not open is left out for the number of states: nobody promises
-    /// anything by it.
+    /// Only some messages are open, to limit the states: no promise rests on the others.
     pub(crate) fn way(&self) -> Way {
         use cuts::ShardMessage as Cuts;
         let is_primary = |place| matches!(place, Place::Shard(_, node) if SHARDS.iter().any(|[primary, _]| *primary == node));
         match (&self.message, self.to) {
             (_, Place::Outside(_)) => Way::Lost,
             (Message::CutsShard(Cuts::WindowsKnown { .. } | Cuts::LocalAck { .. }), _) => Way::Prompt,
-            // That it is there.
+            // It announces its sender.
             (Message::CutsShard(Cuts::Report { length: 0, .. }), _) => Way::Prompt,
             (Message::CutsShard(Cuts::Windows { .. }), place) if !is_primary(place) => Way::Prompt,
             (Message::CutsShard(Cuts::CutAck { .. } | Cuts::ReplicateCover { .. }), _) => Way::Lost,
@@ -93,14 +89,13 @@ pub(crate) enum Role {
     Shard(Box<Replica>),
 }
 
-/// A machine at its place.
 #[derive(Clone)]
 pub(crate) struct Placed {
     pub(crate) place: Place,
     pub(crate) role: Role,
     pub(crate) clock: Time,
-    /// Stands for everything that decides what the machine will do: a hash of its `Debug` text, so
-    /// that no field can be forgotten.
+    /// Digest of everything that decides the machine's behaviour: a hash of its `Debug` text, so
+    /// that no field is forgotten.
     pub(crate) digest: u64,
 }
 
@@ -110,7 +105,6 @@ impl Debug for Placed {
     }
 }
 
-/// An input to a machine.
 #[derive(Clone, Debug)]
 pub(crate) enum Told {
     Packet(Arc<Packet>),
@@ -118,12 +112,11 @@ pub(crate) enum Told {
     Late,
 }
 
-/// The outcome of an input.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) placed: Arc<Placed>,
     pub(crate) sends: Vec<Arc<Packet>>,
-    /// The machine found an assertion broken.
+    /// An assertion failed.
     pub(crate) panicked: bool,
 }
 
@@ -137,7 +130,7 @@ impl Placed {
         Self { place, role, clock, digest }
     }
 
-    /// When it has something to do that is not due yet.
+    /// Next deadline after the clock.
     pub(crate) fn deadline(&self) -> Option<Time> {
         let deadline = match &self.role {
             Role::Sequencer(machine) => machine.deadline(),
@@ -146,7 +139,7 @@ impl Placed {
         deadline.filter(|at| *at > self.clock)
     }
 
-    /// Tells the machine something. Writes are done at once, and so is work that is due.
+    /// Gives the machine an input. Writes and due work complete at once.
     pub(crate) fn tell(&self, told: &Told) -> Arc<Outcome> {
         let input = match told {
             Told::Packet(packet) => packet.digest,

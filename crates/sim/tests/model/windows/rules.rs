@@ -1,4 +1,4 @@
-//! The rules that hold in every state.
+//! Rules for every state.
 
 use std::collections::BTreeMap;
 
@@ -12,21 +12,15 @@ use super::closing;
 use super::log::{Log, State};
 use super::place::{Packet, Place};
 
-/// No machine finds an assertion of its own broken.
 pub(crate) const ASSERTED: u16 = 1;
-/// The slots of a committed cut are those that its window gave out.
 pub(crate) const IN_SLOTS: u16 = 1 << 1;
-/// A record that was told before it was final stands there however the view is closed, as long as
-/// its shard is not lost.
+/// A prediction stands however the view is closed, unless its shard is lost.
 pub(crate) const STANDS: u16 = 1 << 2;
-/// Everything holds that was told to hold, whatever is lost.
+/// Everything reported to hold stands after any loss.
 pub(crate) const HOLDS: u16 = 1 << 3;
-/// No record is in the log twice.
 pub(crate) const ONCE: u16 = 1 << 4;
-/// A view can be closed by whoever is left.
 pub(crate) const CLOSES: u16 = 1 << 5;
 
-/// The rules, each with its name.
 pub(crate) const RULES: [(u16, &str); 6] = [
     (ASSERTED, "no assertion is broken"),
     (IN_SLOTS, "cuts give out the slots of their windows"),
@@ -36,7 +30,6 @@ pub(crate) const RULES: [(u16, &str); 6] = [
     (CLOSES, "whoever is left can close the view"),
 ];
 
-/// The name of a rule.
 pub(crate) fn name(rule: u16) -> &'static str {
     RULES.iter().find(|(known, _)| *known == rule).expect("it is one of them").1
 }
@@ -56,24 +49,23 @@ pub(crate) fn properties() -> Vec<Property<Log>> {
     RULES.iter().zip(conditions).map(|((_, name), holds)| Property::always(name, holds)).collect()
 }
 
-/// The content of a position: whose it is, and the record, if there is one.
+/// Owner of a position, and its record if there is one.
 pub(crate) type Slot = (ShardId, Option<RecordId>);
 
-/// Everything that was said so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Ghost {
-    /// The windows that shards were told: of each position of a turn, whose it is.
+    /// By the windows sent to shards.
     pub(crate) slots: BTreeMap<Position, ShardId>,
-    /// The records that readers were told of before they were final.
+    /// Predictions sent to readers.
     pub(crate) foretold: BTreeMap<Position, Slot>,
-    /// Everything below is said to hold.
+    /// End of the positions reported to hold.
     pub(crate) holds: Position,
-    /// The cuts that shards were told.
+    /// Cuts sent to shards.
     pub(crate) cuts: BTreeMap<Position, Slot>,
 }
 
 impl Ghost {
-    /// A message leaves. Says which rules that breaks.
+    /// Returns the bits of the rules that it breaks.
     pub(crate) fn sees(&mut self, packet: &Packet) -> u16 {
         match &packet.message {
             Message::CutsShard(cuts::ShardMessage::Windows { windows, .. }) => {
@@ -99,8 +91,7 @@ impl Ghost {
     }
 }
 
-/// The positions of a window's turns, each with the shard that has it, by writing down one turn
-/// after the other.
+/// Written out turn by turn.
 fn slots(window: &Window) -> Vec<(Position, ShardId)> {
     let mut slots = vec![];
     let mut position = window.base;
@@ -117,7 +108,6 @@ fn slots(window: &Window) -> Vec<(Position, ShardId)> {
     slots
 }
 
-/// The positions that follow each other from `first` on.
 pub(crate) fn contents(first: Position, runs: &[Ordered]) -> Vec<(Position, Slot)> {
     let slots = runs.iter().flat_map(|run| {
         run.ids.ids().map(|id| (run.shard, (run.shard != ShardId::NOBODY && !run.is_void).then_some(id)))
@@ -125,7 +115,6 @@ pub(crate) fn contents(first: Position, runs: &[Ordered]) -> Vec<(Position, Slot
     (first.0..).map(Position).zip(slots).collect()
 }
 
-/// Says which rules are broken in a state.
 pub(crate) fn judge(state: &State, log: &Log) -> u16 {
     let ghost = &state.ghost;
     let mut broken = 0;
