@@ -87,7 +87,7 @@ orders! {
     /// Lazy, through the sequencing layer to black-box shards (LazyLog §4).
     1 => ErwinBb {
         name: "erwin-bb",
-        about: "an append is durable first, and its record passes through the sequencing replicas to shards that take turns",
+        about: "an append is durable first and ordered later; its record passes through the sequencing replicas, and shards take turns",
         wanted: "the same for small lines, without a choice of the shard",
         is_lazy: true,
         places_by_position: true,
@@ -107,7 +107,7 @@ orders! {
     #[default]
     2 => ErwinSt {
         name: "erwin-st",
-        about: "an append is durable first, and its record goes straight to a shard that its client chooses",
+        about: "an append is durable first and ordered later; its client sends the record straight to a shard of its choice",
         wanted: "appends that return first and get their order in the background (the usual case)",
         is_lazy: true,
         places_by_position: false,
@@ -125,7 +125,7 @@ orders! {
     /// Position first; then the client writes the record down its shard's chain (Corfu, NSDI '12).
     3 => Corfu {
         name: "corfu",
-        about: "a record gets its position first, and then its client writes it to the position's shard, replica by replica",
+        about: "a record gets its position first; then its client writes it to the replicas of the position's shard, one after another",
         wanted: "appends that return with their position, few at a time (the log of a database)",
         is_lazy: false,
         places_by_position: true,
@@ -144,7 +144,7 @@ orders! {
     /// (Scalog, NSDI '20).
     4 => Scalog {
         name: "scalog",
-        about: "a record is durable on a shard that its client chooses, and then ordered with all others, once in each interval",
+        about: "a record is durable first, on a shard of its client's choice; a cut in each interval orders the new records of all shards",
         wanted: "appends that return with their position, many at a time",
         is_lazy: false,
         places_by_position: false,
@@ -163,7 +163,7 @@ orders! {
     /// '25).
     5 => Belfast {
         name: "belfast",
-        about: "a record is durable on a shard that its client chooses, where its position is known at once, and ordered a little later",
+        about: "a record is durable first, on a shard of its client's choice; the shard predicts its position at once, and a cut confirms it",
         wanted: "readers that compute early on a predicted order, and undo a wrong one",
         is_lazy: false,
         places_by_position: false,
@@ -256,34 +256,31 @@ impl Properties {
         let holds = |holds: bool| if holds { "yes" } else { "no" };
         let announced = match announces {
             Announced::Record => "the record",
-            Announced::Id => "its id, and its shard",
+            Announced::Id => "its id and its shard",
             Announced::Nothing => "nothing",
         };
         vec![
             ("in one sentence", about),
-            ("for those who want", wanted),
+            ("for applications that want", wanted),
             ("an append is acknowledged before it has a position", holds(is_lazy)),
+            ("the position determines the shard; otherwise the client chooses it", holds(places_by_position)),
+            ("a position is assigned before its record is written", holds(places_first)),
+            ("cuts order records, at most one per interval", holds(has_cuts)),
+            ("positions are predicted before a cut; unused quota leaves empty positions", holds(has_quotas)),
+            ("part of an append that its client sends to the sequencing replicas", announced),
             (
-                "a position says which shard its record is on; otherwise the client chooses",
-                holds(places_by_position),
-            ),
-            ("a position is given out before its record is written", holds(places_first)),
-            ("cuts order records, at most one in each interval", holds(has_cuts)),
-            ("a position can be told before a cut gives it; what is not brought is empty", holds(has_quotas)),
-            ("the sequencing replicas get of an append", announced),
-            (
-                "the position of a record that comes too late is filled, and its append fails",
+                "a record that arrives too late: its position gets a no-op, and its append fails",
                 holds(fills_late),
             ),
-            ("one node orders, any that is there", holds(has_one_sequencer)),
-            ("the role that orders outlives its process", holds(keeps_order)),
-            ("it remembers sessions for longer than a view", holds(remembers_sessions)),
+            ("one node orders, and any node can", holds(has_one_sequencer)),
+            ("the ordering role keeps state besides its incarnation", holds(keeps_order)),
+            ("the ordering role remembers sessions across views", holds(remembers_sessions)),
             (
-                "a later run goes on with its session itself; otherwise in a successor",
+                "a later run of a program continues its session; otherwise it uses a successor",
                 holds(continues_sessions),
             ),
             (
-                "a record that is too large ends its session; otherwise its client refuses it",
+                "an oversized record ends its session; otherwise its client rejects it first",
                 holds(numbers_refused),
             ),
         ]

@@ -100,17 +100,17 @@ fn cost_table() -> String {
         ("the same at `disk`", |_, disk| disk.acknowledged.to_string()),
         ("its position is final after", |memory, _| memory.stable.to_string()),
         ("the same at `disk`", |_, disk| disk.stable.to_string()),
-        ("its receipt has the position, if it asks for that, after", |memory, _| memory.bound.to_string()),
-        ("a subscriber has it after", |memory, _| memory.delivered.to_string()),
-        ("a subscriber that takes predictions has it after", |memory, _| memory.foretold.to_string()),
+        ("its receipt has the position, if requested, after", |memory, _| memory.bound.to_string()),
+        ("a subscriber receives it after", |memory, _| memory.delivered.to_string()),
+        ("a subscriber with predictions receives it after", |memory, _| memory.foretold.to_string()),
         ("the same at `disk`", |_, disk| disk.foretold.to_string()),
-        ("that is confirmed to it after", |memory, _| memory.confirmed.to_string()),
+        ("that prediction is confirmed after", |memory, _| memory.confirmed.to_string()),
         ("the same at `disk`", |_, disk| disk.confirmed.to_string()),
         ("a read of a final position takes", |memory, _| memory.read.to_string()),
         ("`check_tail` takes", |memory, _| memory.tail.to_string()),
-        ("messages until it is acknowledged", |memory, _| memory.messages_before.to_string()),
-        ("messages in all", |memory, _| memory.messages.to_string()),
-        ("syncs in all at `disk`", |_, disk| disk.syncs.to_string()),
+        ("messages until the acknowledgement", |memory, _| memory.messages_before.to_string()),
+        ("messages in total", |memory, _| memory.messages.to_string()),
+        ("syncs in total at `disk`", |_, disk| disk.syncs.to_string()),
     ];
     let rows = rows.into_iter().map(|(what, cell)| {
         (what.to_owned(), measured.iter().map(|(memory, disk)| cell(memory, disk)).collect())
@@ -133,14 +133,17 @@ fn crash_tables() -> String {
     };
     let tables = [
         table(
-            "appends on their way are acknowledged within",
+            "appends in flight are acknowledged within",
             rows(|died, silent| either(fate(died), fate(silent))),
         ),
         table(
-            "an append right after it is acknowledged within",
+            "an append right after the crash is acknowledged within",
             rows(|died, silent| within(died.next, silent.next)),
         ),
-        table("a subscriber has that within", rows(|died, silent| within(died.delivered, silent.delivered))),
+        table(
+            "a subscriber receives that append within",
+            rows(|died, silent| within(died.delivered, silent.delivered)),
+        ),
         table(
             "a read of a final position is answered within",
             rows(|died, silent| within(died.read, silent.read)),
@@ -157,7 +160,7 @@ fn return_table() -> String {
     let rows = Victim::ALL.iter().map(|victim| (*victim, measured(victim)));
     let rows = rows.filter(|(_, spent)| spent.iter().any(Option::is_some));
     let shown = |spent: &Option<Spent>| spent.map_or_else(|| "–".to_owned(), |spent| spent.to_string());
-    let title = "an append while its process returns is acknowledged within";
+    let title = "an append during the return of the process is acknowledged within";
     table(title, rows.map(|(victim, spent)| (name(victim).to_owned(), spent.iter().map(shown).collect())))
 }
 
@@ -178,11 +181,11 @@ fn measured_crashes() -> Measured {
 fn name(victim: Victim) -> &'static str {
     match victim {
         Victim::Client => "a client",
-        Victim::Leader => "the leader, or the sequencer",
+        Victim::Leader => "the leader or sequencer",
         Victim::Follower => "a follower",
         Victim::Primary => "the shard's primary",
         Victim::Backup => "a backup",
-        Victim::Controller => "the leader, or the sequencer, while its controller replaces a backup",
+        Victim::Controller => "the leader or sequencer, while its controller replaces a backup",
         Victim::Register => "the register",
     }
 }
@@ -199,8 +202,8 @@ fn either(died: String, silent: String) -> String {
 fn fate(recovery: &Recovery) -> String {
     let Fates { refused, untold, .. } = recovery.fates;
     match (untold, refused) {
-        (true, _) => "they are in the log, or not".to_owned(),
-        (false, true) => format!("{}, or not in the log for certain", recovery.answered),
+        (true, _) => "may or may not be in the log".to_owned(),
+        (false, true) => format!("{}, or definitely not in the log", recovery.answered),
         (false, false) => recovery.answered.to_string(),
     }
 }
