@@ -14,8 +14,8 @@ trap 'rm -rf "$work"' EXIT
 export CARGO_PROFILE_RELEASE_DEBUG=line-tables-only CARGO_PROFILE_RELEASE_LTO=off
 
 build() { # build TREE NAME
-    (cd "$1" && CARGO_TARGET_DIR="$target/assertions" cargo build --quiet --release -p seriatim-sim)
-    cp "$target/assertions/release/seriatim-sim" "$work/$2"
+    (cd "$1" && CARGO_TARGET_DIR="$target/assertions" cargo build --quiet --profile dist -p seriatim-sim)
+    cp "$target/assertions/dist/seriatim-sim" "$work/$2"
 }
 
 profile() { # profile NAME ORDERING

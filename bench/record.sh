@@ -2,7 +2,7 @@
 # Records the figures of README.md, draws them, and puts them into the page: about half an hour on a calm machine.
 # Latencies are measured for 10 s, because shorter rounds miss the stalls of disks.
 #
-#   cargo build --release && bench/record.sh          everything that is older than the program
+#   cargo build --profile dist && bench/record.sh         everything that is older than the program
 #   bench/record.sh latency failover-kill             these, in any case
 #   TRIAL=1 bench/record.sh                           one short round of each, to see that it works
 #
@@ -10,7 +10,7 @@
 set -eu
 cd "$(dirname "$0")"
 mkdir -p results
-program=${SERIATIM:-../target/release/seriatim}
+program=${SERIATIM:-../target/dist/seriatim}
 orders=erwin-bb,erwin-st,corfu,scalog
 names=$*
 
