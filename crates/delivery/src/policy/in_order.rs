@@ -57,7 +57,7 @@ impl InOrder {
                 Step::Give
             }
             Answer::Empty { end } => {
-                assert!(end > position, "what is empty at {position} ends after it, not at {end}");
+                assert!(end > position, "the empty span at {position} ends after it, not at {end}");
                 // Above the end nothing is wanted.
                 self.next = end.min(self.end);
                 Step::Pass
@@ -70,7 +70,7 @@ impl InOrder {
             }
             Answer::NotYet { .. } => Step::Wait,
             Answer::Lost { shard, end } if self.skips_lost => {
-                assert!(end > position, "what is lost at {position} ends after it, not at {end}");
+                assert!(end > position, "the lost span at {position} ends after it, not at {end}");
                 self.next = end.min(self.end);
                 Step::Lose { shard, range: position..self.next }
             }
@@ -83,7 +83,7 @@ impl InOrder {
     /// # Panics
     /// If the policy was already there.
     pub(crate) fn trimmed(&mut self, first: Position) -> Step {
-        assert!(first > self.next, "what was trimmed below {first} was handed over below {}", self.next);
+        assert!(first > self.next, "positions trimmed below {first} were handed over below {}", self.next);
         self.next = first;
         Step::Skip { first }
     }
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "was handed over")]
+    #[should_panic(expected = "were handed over")]
     fn no_trim_goes_back() {
         policy(3, 6).trimmed(Position(3));
     }

@@ -24,7 +24,7 @@ use super::news::{Answer, News};
 use crate::alarm::until;
 
 /// Why a lock cannot be poisoned here.
-const UNPOISONED: &str = "nobody panics with it";
+const UNPOISONED: &str = "no thread panics while it holds the lock";
 /// How many requests of each kind are under way at etcd.
 const UNDER_WAY: usize = 4;
 /// How many questions of each kind wait; askers repeat what is not answered.

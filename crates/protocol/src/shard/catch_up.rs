@@ -250,7 +250,7 @@ impl CatchUp {
         }
         let unanswered = self.question.take();
         if let Some(question) = &unanswered {
-            let (node, _) = question.asked.last().expect("a question was put to somebody");
+            let (node, _) = question.asked.last().expect("a replica was asked");
             self.former.note(*node, false);
             // A replica outside the view may be gone for good. That says nothing of how long the
             // others take.
@@ -599,12 +599,12 @@ mod tests {
         // It does not know it as final, or it is not there: so it is for a minute.
         for answers in [true, false] {
             let (catch_up, [member, outside, kept]) = sought(60, answers, None);
-            assert!(!catch_up.damage.is_empty() && kept >= 100, "it was told {kept} times to stay");
+            assert!(!catch_up.damage.is_empty() && kept >= 100, "it was asked {kept} times to stay");
             assert!((4..20).contains(&outside) && member < 20, "asked {member} and {outside} times");
         }
         // It is there again, or learned of it.
         let (catch_up, [_, _, kept]) = sought(60, true, Some(20_000));
-        assert!(catch_up.damage.is_empty() && (40..100).contains(&kept), "it was told {kept} times to stay");
+        assert!(catch_up.damage.is_empty() && (40..100).contains(&kept), "it was asked {kept} times to stay");
     }
 
     #[test]

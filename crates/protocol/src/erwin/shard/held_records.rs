@@ -575,7 +575,7 @@ mod tests {
         held.hear(heard, Position(10), (Peer::Client(ConnectionId(1)), ids.session), limits);
         assert_eq!(held.suspected_orphans(heard, limits), []);
         let asked = held.suspected_orphans(heard + Duration::from_millis(60), limits);
-        assert_eq!(asked, [ids], "what was heard again is silent anew");
+        assert_eq!(asked, [ids], "a session that was heard again is silent again");
     }
 
     /// A session whose number 0 was put when a replica here had heard of 10 final positions.
