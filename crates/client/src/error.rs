@@ -43,7 +43,7 @@ pub enum ControlError {
         reason: String,
     },
     /// The deadline passed.
-    #[error("no answer from the cluster within {seconds} s: {waiting_for}")]
+    #[error("timed out after {seconds} s: {waiting_for}")]
     DeadlineExceeded {
         /// The deadline, in seconds.
         seconds: f64,
@@ -87,14 +87,14 @@ pub enum AppendError {
     #[error("session {0} has expired; appends in flight may or may not be in the log")]
     SessionExpired(SessionId),
     /// An earlier run of the session saw it acknowledged. It is in the log.
-    #[error("it was completed in an earlier run of the session: it is in the log")]
+    #[error("the append was completed in an earlier run of the session and is in the log")]
     AppendedBefore,
     /// The record did not reach its shard in time. It is not in the log, and never will be: append
     /// it again.
     #[error("the record did not reach its shard in time and is not in the log; append it again")]
     NotAppended,
     /// The log has no such shard, or it takes no new records. The record is not in the log.
-    #[error("no shard {shard} of the log takes records; those that do: {}", listed(.open))]
+    #[error("no shard {shard} of the log takes records; open shards: {}", listed(.open))]
     NoSuchShard {
         /// The shard asked for.
         shard: ShardId,
@@ -146,7 +146,7 @@ pub enum ReadError {
     #[error(transparent)]
     Failed(#[from] seriatim_delivery::Failure),
     /// No record has a key or a header that is so long.
-    #[error("the filter's prefix is longer than {limit} bytes, and so no record matches it")]
+    #[error("the filter's prefix is longer than {limit} bytes, so no record matches it")]
     FilterTooLong {
         /// How many bytes a record has of keys and headers at most.
         limit: u32,
@@ -160,13 +160,13 @@ pub enum ReadError {
         known: Vec<ShardId>,
     },
     /// Records of no shard were asked for.
-    #[error("no shard is chosen, and so there is nothing to deliver")]
+    #[error("no shard is chosen, so there is nothing to deliver")]
     NoShards,
     /// The log was deleted.
     #[error("the log '{0}' was deleted")]
     Deleted(String),
     /// The deadline passed.
-    #[error("no answer within {seconds} s: {waiting_for}")]
+    #[error("timed out after {seconds} s: {waiting_for}")]
     DeadlineExceeded {
         /// The deadline, in seconds.
         seconds: f64,

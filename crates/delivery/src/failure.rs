@@ -14,7 +14,7 @@ pub enum Failure {
     },
     /// A shard skipped a position that it holds, or gave it out twice. It must not happen; nothing
     /// after the position was delivered.
-    #[error("shard {shard} should have given out position {position} next, and did not; report this")]
+    #[error("shard {shard} skipped position {position}, which was due; report this")]
     Gap {
         /// The position that should have come next.
         position: Position,
@@ -22,7 +22,7 @@ pub enum Failure {
         shard: ShardId,
     },
     /// A shard gave out records in an order that is none. It must not happen.
-    #[error("shard {shard} gave out position {position} out of order; report this")]
+    #[error("shard {shard} sent position {position} out of order; report this")]
     Disordered {
         /// The position that was out of place.
         position: Position,
@@ -39,7 +39,7 @@ pub enum Failure {
     },
     /// The shard lost the record, and an operator accepted that. It does not come back.
     #[error(
-        "what shard {shard} had from position {position} to {end} is lost: an operator accepted that; read on from {end}"
+        "records of shard {shard} from position {position} to {end} are lost, as an operator accepted; continue reading from {end}"
     )]
     Lost {
         /// Where.
@@ -54,7 +54,7 @@ pub enum Failure {
     /// records get the positions from `start` on, and records that the reader has from there on are
     /// lost.
     #[error(
-        "the log continues at position {start} after a loss that an operator accepted, and this reader is at position {position}: records that were read from {start} on are lost, and others get their positions; read on from {start}"
+        "the log continues at position {start} after a loss that an operator accepted, and this reader is at position {position}: records read from {start} on are lost, and other records get their positions; read again from {start}"
     )]
     Reassigned {
         /// The position that the reader waits for.
@@ -63,7 +63,7 @@ pub enum Failure {
         start: Position,
     },
     /// No replica of the shard gave the record out, and the last one that was asked lacks it.
-    #[error("no replica of shard {shard} gives out position {position}: the last one asked does not hold it")]
+    #[error("no replica of shard {shard} has position {position}")]
     Missing {
         /// Where.
         position: Position,
@@ -80,17 +80,17 @@ pub enum Failure {
     },
     /// The shards whose records were chosen have left the log, and so nothing more will come of
     /// them.
-    #[error("nothing more comes of {}: {} left the log; choose others", listed(.0), if .0.len() == 1 { "it has" } else { "they have" })]
+    #[error("no more records from {}: {} left the log; choose other shards", listed(.0), if .0.len() == 1 { "it has" } else { "they have" })]
     ShardsLeft(Vec<ShardId>),
     /// The shards whose records were chosen are retired, and all that they had was handed over:
     /// nothing more will come of them.
-    #[error("nothing more comes of {}: {} retired, and all records were handed over; choose others", listed(.0), if .0.len() == 1 { "it is" } else { "they are" })]
+    #[error("no more records from {}: {} retired, and all its records were delivered; choose other shards", listed(.0), if .0.len() == 1 { "it is" } else { "they are" })]
     ShardsRetired(Vec<ShardId>),
     /// The log was deleted.
-    #[error("the log '{0}' does not exist any more")]
+    #[error("the log '{0}' was deleted")]
     Deleted(String),
     /// The deadline passed and the shard that holds the position did not answer.
-    #[error("shard {shard} on node {node} does not answer{}", because(.why))]
+    #[error("shard {shard} on node {node} is not responding{}", because(.why))]
     Unanswered {
         /// The shard.
         shard: ShardId,
@@ -100,7 +100,7 @@ pub enum Failure {
         why: Option<String>,
     },
     /// The deadline passed and the log had no view.
-    #[error("the log has no view{}", because(.why))]
+    #[error("the log has no active view{}", because(.why))]
     NoView {
         /// Why no view can be formed, if that is known.
         why: Option<String>,

@@ -117,7 +117,7 @@ orders! {
     2 => ErwinSt {
         name: "erwin-st",
         about: "an append is durable first, and its record goes straight to a shard that its client chooses",
-        wanted: "the fastest durable appends, and order when somebody reads (the usual case)",
+        wanted: "the fastest durable appends, and order when a reader needs it (the usual case)",
         is_lazy: true,
         places_by_position: false,
         places_first: false,
@@ -279,17 +279,20 @@ impl Properties {
             ),
             ("a position is given out before its record is written", holds(places_first)),
             ("cuts order records, at most one in each interval", holds(has_cuts)),
-            ("a position can be told before a cut gives it; what is not brought is empty", holds(has_quotas)),
+            (
+                "a position is predicted before a cut assigns it; unused positions are empty",
+                holds(has_quotas),
+            ),
             ("the sequencing replicas get of an append", announced),
             (
                 "the position of a record that comes too late is filled, and its append fails",
                 holds(fills_late),
             ),
-            ("one node orders, any that is there", holds(has_one_sequencer)),
+            ("one node orders, and any node can", holds(has_one_sequencer)),
             ("the role that orders outlives its process", holds(keeps_order)),
             ("it remembers sessions for longer than a view", holds(remembers_sessions)),
             (
-                "a later run goes on with its session itself; otherwise in a successor",
+                "a later run continues with its session itself; otherwise with a successor",
                 holds(continues_sessions),
             ),
             (
@@ -346,10 +349,10 @@ mod tests {
             let Properties { name, is_lazy, announces, keeps_order, has_one_sequencer, .. } = properties;
             assert!(
                 !is_lazy || announces != Announced::Nothing,
-                "{name}: acknowledged by those who were told"
+                "{name}: acknowledged by replicas that know it"
             );
             assert!(!is_lazy || keeps_order, "{name}: acknowledged and lost");
-            assert!(!has_one_sequencer || !keeps_order, "{name}: kept, and lost with the one that keeps it");
+            assert!(!has_one_sequencer || !keeps_order, "{name}: kept, and lost with its only keeper");
         }
     }
 }

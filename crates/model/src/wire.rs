@@ -40,7 +40,7 @@ pub enum WireError {
     #[error("not a valid {0}")]
     Invalid(&'static str),
     /// A number that nothing can be counted with.
-    #[error("{field} is {number}; nothing of its kind is above {most}")]
+    #[error("{field} is {number}; the most is {most}")]
     TooLarge {
         /// Of which field, or type.
         field: &'static str,

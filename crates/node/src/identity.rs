@@ -289,7 +289,7 @@ fn parse<T: DeserializeOwned>(
     if is_sound(&identity) {
         return Ok(identity);
     }
-    Err(malformed("its cluster or its number of nodes is no such thing"))
+    Err(malformed("its cluster or its number of nodes is not valid"))
 }
 
 /// Written beside and then given its name, so that it is there whole or not at all.

@@ -138,10 +138,10 @@ pub enum StoreError {
     FailedEarlier(String),
     /// A record is to have a position, and is not held by its id. Whoever asks has lost track of
     /// what is here: this replica must not go on as if it held the record.
-    #[error("the record {0} is to have a position, and is not here")]
+    #[error("the record {0} to bind is not in this store")]
     Unheld(RecordId),
     /// There are no such positions or ids.
-    #[error("a command that cannot be meant: {0}")]
+    #[error("an invalid command: {0}")]
     Nonsense(&'static str),
 }
 

@@ -29,7 +29,7 @@ pub enum EtcdError {
     #[error(transparent)]
     Value(#[from] ValueError),
     /// Others changed the same all the time.
-    #[error("others change the catalog all the time; try again when they are done")]
+    #[error("other clients keep changing the catalog; try again later")]
     Contended,
 }
 

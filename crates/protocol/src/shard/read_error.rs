@@ -35,7 +35,7 @@ pub enum ReadError {
     },
     /// An operator accepted that what the shard held here is lost. No replica gives it out any
     /// more.
-    #[error("the record at position {position} is lost: an operator accepted that")]
+    #[error("the record at position {position} is lost, as an operator accepted")]
     Lost {
         /// Where.
         position: Position,

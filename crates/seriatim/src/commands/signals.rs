@@ -1,13 +1,12 @@
-//! Being told to stop, and signals that end no command.
+//! Signals that stop a command, and one that must not.
 
 use rustix::process::Signal as Number;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::output::{Failure, Outcome};
 
-/// From here on a write beyond the limit of file sizes (`ulimit -f`) is an error of that write.
-/// Without this the operating system ends the process, which says nothing. To be called within a
-/// runtime.
+/// Turns a write beyond the limit of file sizes (`ulimit -f`) into an error of that write.
+/// Otherwise the operating system ends the process without a message. Needs a runtime.
 ///
 /// # Errors
 /// If the operating system refuses it.
@@ -16,7 +15,7 @@ pub(super) fn survive_file_size_limit() -> Outcome {
     caught.map(drop).map_err(|cause| Failure::new(format!("cannot start: {cause}")))
 }
 
-/// SIGINT and SIGTERM, from the moment that this is made.
+/// SIGINT and SIGTERM from the creation of this value on.
 pub(super) struct Signals {
     interrupt: Signal,
     terminate: Signal,
@@ -28,7 +27,7 @@ impl Signals {
         Ok(Self { interrupt, terminate: signal(SignalKind::terminate())? })
     }
 
-    /// Waits until the process is told to stop.
+    /// Waits for either signal.
     pub(super) async fn told(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
@@ -36,17 +35,17 @@ impl Signals {
         }
     }
 
-    /// Waits until somebody at a terminal has no patience.
+    /// Waits for SIGINT alone.
     pub(super) async fn interrupted(&mut self) {
         self.interrupt.recv().await;
     }
 }
 
-/// Waits until the process is told to stop; until this is first polled, being told ends it at once.
+/// Waits for either signal. Before the first poll a signal ends the process.
 pub(super) async fn told() -> std::io::Result<()> {
     Signals::new()?.told().await;
     Ok(())
 }
 
-/// The message when an orderly end was interrupted.
+/// Message after an interrupted shutdown.
 pub(super) const AT_ONCE: &str = "interrupted again: stopped at once, as if killed";

@@ -323,7 +323,7 @@ async fn a_node_that_does_not_come_back_is_replaced() {
     members.kill(lost[0]).await;
     // Each part of the log has a member on three nodes: the fourth takes the place of the lost one.
     logs.whole(&client, &lost, &members).await;
-    told(|| members.says(), &[" INFO ", "because ", " from now on"]).await;
+    told(|| members.says(), &[" INFO ", " received a "]).await;
     logs.go_on("with another node in its place", &members).await;
     logs.finish(&members).await;
 }
