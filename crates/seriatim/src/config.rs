@@ -13,7 +13,6 @@ use crate::arguments::byte_count;
 
 /// Interval between heartbeats, in milliseconds.
 const HEARTBEAT_MS: RangeInclusive<u64> = 1..=60_000;
-/// Heartbeats that may be missed.
 const MISSED: RangeInclusive<u64> = 2..=1000;
 /// Time until another node replaces an absent replica, in milliseconds.
 const REPLACE_MS: RangeInclusive<u64> = 100..=86_400_000;
@@ -39,7 +38,6 @@ pub(crate) struct ConfigError {
     what: String,
 }
 
-/// The file as it is written.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ConfigFile {
@@ -100,9 +98,6 @@ impl TryFrom<Written> for ByteCount {
 }
 
 /// Reads a node's configuration. A relative data directory is beside the file.
-///
-/// # Errors
-/// If the file cannot be read or is invalid.
 pub(crate) fn read(path: &Path) -> Result<ServeOptions, ConfigError> {
     let failed = |what: String| ConfigError { path: path.to_owned(), what };
     let text = std::fs::read_to_string(path).map_err(|cause| failed(cause.to_string()))?;
@@ -114,9 +109,6 @@ pub(crate) fn read(path: &Path) -> Result<ServeOptions, ConfigError> {
 
 /// Parses limits from the command line, each `NAME=NUMBER` or `NAME=SIZE`, as in `[limits]` of a
 /// file.
-///
-/// # Errors
-/// If the setting is unknown or its value invalid.
 pub(crate) fn limits(given: &[String], usual: Limits) -> Result<Limits, String> {
     let mut text = String::new();
     for setting in given {
@@ -176,10 +168,6 @@ fn located(text: &str, cause: &toml::de::Error) -> String {
     format!("line {number}, '{line}': {message}")
 }
 
-/// Whether a node can work with this disk size.
-///
-/// # Errors
-/// If the disk is too small.
 pub(crate) fn check_disk_bytes(most: u64) -> Result<(), String> {
     if most >= LEAST_DISK_BYTES {
         return Ok(());
@@ -245,7 +233,6 @@ fn etcd(endpoints: Vec<String>, cluster: Option<String>) -> Result<RegisterOptio
 }
 
 impl LimitsSection {
-    /// The default limits with the given ones applied.
     fn limits(self, usual: Limits) -> Result<Limits, String> {
         let bytes = |count: Option<ByteCount>| count.map(|ByteCount(bytes)| bytes);
         let lowered = |key, value: Option<u64>, usual: usize| {

@@ -78,9 +78,6 @@ impl JsonRecord {
 
     /// The record to append. Ignores fields of readers (position, time, session, number,
     /// speculative), so that one log can be copied to another.
-    ///
-    /// # Errors
-    /// The fault of the line.
     pub(crate) fn parse(line: &[u8]) -> Result<Record, String> {
         let line: Self = serde_json::from_slice(line).map_err(|cause| format!("not a record: {cause}"))?;
         let payload = bytes_of("record", line.record, line.record_base64)?
@@ -124,7 +121,6 @@ fn bytes_of(name: &str, text: Option<String>, encoded: Option<String>) -> Result
 
 /// A time in RFC 3339. None beyond the year 9999.
 fn time(appended_ms: u64) -> Option<String> {
-    /// The end of the year 9999, in milliseconds since 1970.
     const LAST_MS: u64 = 253_402_300_799_999;
     let at = UNIX_EPOCH + Duration::from_millis(appended_ms.min(LAST_MS));
     (appended_ms <= LAST_MS).then(|| humantime::format_rfc3339_millis(at).to_string())

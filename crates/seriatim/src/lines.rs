@@ -21,7 +21,6 @@ pub(crate) struct LineQueue {
 
 struct Shared {
     state: Mutex<State>,
-    /// Signals a change of `state`.
     changed: Condvar,
 }
 
@@ -31,7 +30,6 @@ struct Shared {
 struct State {
     waiting: VecDeque<Vec<u8>>,
     waiting_bytes: usize,
-    /// Whether the thread writes a line now.
     is_writing: bool,
     /// Dropped lines that were not reported yet.
     dropped: u64,
@@ -40,9 +38,6 @@ struct State {
 impl LineQueue {
     /// Starts the thread that writes to `stream`. After lines were dropped, the thread calls
     /// `report_dropped` with their number as soon as half of the queue is free.
-    ///
-    /// # Errors
-    /// If the operating system starts no thread.
     pub(crate) fn start(
         stream: impl Write + Send + 'static,
         report_dropped: impl Fn(u64) + Send + 'static,
@@ -112,7 +107,6 @@ impl Shared {
         }
     }
 
-    /// Waits for a line, and takes it.
     fn next(&self) -> Vec<u8> {
         let mut state = self.state();
         loop {
@@ -146,7 +140,6 @@ mod tests {
 
     const SOON: Duration = Duration::from_secs(20);
 
-    /// Takes one line per permit, and passes it to the test.
     struct Held {
         permits: Receiver<()>,
         written: SyncSender<String>,

@@ -41,7 +41,6 @@ impl Failure {
     /// Prints the message, and returns the exit status.
     pub(crate) fn report(&self) -> ExitCode {
         if let Self::Message(message) | Self::Interrupted(message) = self {
-            // Without standard error no process reads a message.
             let _ = io::stderr().write_all(described(message).as_bytes());
         }
         match self {
@@ -93,9 +92,7 @@ fn failed_print(cause: io::Error) -> Failure {
     }
 }
 
-/// Writes a line for people to standard error.
 pub(crate) fn note(line: impl fmt::Display) {
-    // The line is not part of the result.
     let _ = writeln!(io::stderr(), "{line}");
 }
 
@@ -115,9 +112,6 @@ pub(crate) struct Reports {
 
 impl Reports {
     /// Starts the reports: events and panics go to standard error.
-    ///
-    /// # Errors
-    /// If the operating system starts no thread.
     pub(crate) fn start(arguments: &EventArguments) -> io::Result<Self> {
         let errors = LineQueue::start(io::stderr(), |lines| {
             tracing::error!(target: TO_THE_END, "{lines} lines were dropped: no process read standard error");
@@ -151,7 +145,6 @@ impl Reports {
         self.is_ending.store(true, Ordering::Relaxed);
     }
 
-    /// Writes a line to standard output.
     pub(crate) fn line(&self, line: impl fmt::Display) {
         self.lines.push(format!("{line}\n").into_bytes());
     }
@@ -197,7 +190,6 @@ pub(crate) fn progress(len: Option<u64>, unit: &str) -> ProgressBar {
     bar(len, &template)
 }
 
-/// A progress bar for an input of `len` bytes.
 pub(crate) fn progress_of_bytes(len: u64) -> ProgressBar {
     bar(Some(len), "{bar:32} {percent} %, {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left")
 }
@@ -208,14 +200,12 @@ fn bar(len: Option<u64>, template: &str) -> ProgressBar {
     }
     let style = ProgressStyle::with_template(template).expect("the template is well-formed");
     let rate = |state: &ProgressState, out: &mut dyn fmt::Write| {
-        // A bar that cannot be drawn stops no command.
         let _ = write!(out, "{}", HumanCount(state.per_sec() as u64));
     };
     let bar = len.map_or_else(ProgressBar::no_length, ProgressBar::new);
     bar.with_style(style.with_key("rate", rate))
 }
 
-/// Writes a line to standard output at once.
 pub(crate) fn print_line(line: impl fmt::Display) {
     // If no process reads it, nothing is lost.
     let _ = writeln!(io::stdout(), "{line}");

@@ -29,7 +29,7 @@ pub(crate) struct RetentionArguments {
 pub(crate) struct LimitArgument(Option<u64>);
 
 impl RetentionArguments {
-    /// The requested change. An absent option changes nothing.
+    /// An absent option changes nothing.
     pub(crate) fn change(&self) -> RetentionChange {
         let change = |limit: Option<LimitArgument>| match limit {
             None => LimitChange::Keep,
@@ -43,12 +43,10 @@ impl RetentionArguments {
         }
     }
 
-    /// The limits of a new log.
     pub(crate) fn limits(&self) -> Retention {
         self.change().applied_to(Retention::default())
     }
 
-    /// Whether no option was given.
     pub(crate) fn is_empty(&self) -> bool {
         self.retain_age.is_none() && self.retain_bytes.is_none() && self.retain_records.is_none()
     }
@@ -98,9 +96,6 @@ fn records(text: &str) -> Result<LimitArgument, String> {
 }
 
 /// Parses a number of bytes with an optional unit.
-///
-/// # Errors
-/// Names valid numbers of bytes.
 pub(crate) fn byte_count(text: &str) -> Result<u64, String> {
     let wrong = || format!("'{text}' is not a number of bytes; give one such as 10GiB, 500MB or 1048576");
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
@@ -130,19 +125,14 @@ pub(crate) fn byte_count(text: &str) -> Result<u64, String> {
 
 /// Fewest digits of seconds since 1970, so from 1973 on. A shorter number may be a year or a date.
 const DIGITS_OF_SECONDS: usize = 9;
-/// The end of the year 9999, in seconds since 1970.
 const LAST_SECOND: u64 = 253_402_300_799;
 
 /// Parses an instant: a date with an optional time of day and offset from UTC, seconds since 1970,
 /// or an age.
-///
-/// # Errors
-/// Names the forms.
 pub(super) fn instant(text: &str) -> Result<SystemTime, String> {
     instant_at(text, SystemTime::now())
 }
 
-/// Parses an instant; an age counts back from `now`.
 fn instant_at(text: &str, now: SystemTime) -> Result<SystemTime, String> {
     let instant = match text.strip_suffix(" ago") {
         Some(age) => humantime::parse_duration(age.trim()).ok().and_then(|age| now.checked_sub(age)),
@@ -190,7 +180,6 @@ fn offset_of(text: &str) -> Option<Duration> {
     Some(Duration::from_secs((hours * 60 + minutes) * 60))
 }
 
-/// An age in its largest units.
 pub(crate) fn age_in_words(age_ms: u64) -> String {
     humantime::format_duration(Duration::from_millis(age_ms)).to_string()
 }

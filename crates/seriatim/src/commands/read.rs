@@ -36,7 +36,6 @@ pub(crate) async fn read(log: Log, arguments: ReadArguments) -> Outcome {
     outcome
 }
 
-/// Skipped positions that were not reported yet.
 #[derive(Default)]
 struct Losses {
     runs: u64,
@@ -229,7 +228,6 @@ async fn follow(
     }
 }
 
-/// Prints an event of a speculative subscription as a line of JSON.
 fn print_event(printer: &mut Printer, event: &Event) -> Outcome {
     let line = match event {
         Event::Deliver { position, id, record, speculative } => {
@@ -276,7 +274,6 @@ async fn next_with_notices(
     }
 }
 
-/// The next event if it is buffered.
 async fn next_if_ready(events: &mut Subscription) -> Option<Option<Result<Event, ReadError>>> {
     tokio::select! {
         biased;
@@ -298,7 +295,6 @@ mod tests {
             notices.told = if is_due { Some(now) } else { notices.told };
             is_due
         };
-        // Progress at first, then a stall.
         let first = [(2, 10), (6, 20), (8, 30), (10, 30), (12, 30)];
         assert_eq!(first.map(|(now, at)| is_due(now, at)), [false, false, false, false, true]);
         assert_eq!([14, 21, 22, 24].map(|now| is_due(now, 30)), [false, false, true, false]);

@@ -7,9 +7,6 @@ use crate::output::{Failure, Outcome};
 
 /// Turns a write beyond the limit of file sizes (`ulimit -f`) into an error of that write.
 /// Otherwise the operating system ends the process without a message. Needs a runtime.
-///
-/// # Errors
-/// If the operating system refuses it.
 pub(super) fn survive_file_size_limit() -> Outcome {
     let caught = signal(SignalKind::from_raw(Number::XFSZ.as_raw()));
     caught.map(drop).map_err(|cause| Failure::new(format!("cannot start: {cause}")))
@@ -27,7 +24,6 @@ impl Signals {
         Ok(Self { interrupt, terminate: signal(SignalKind::terminate())? })
     }
 
-    /// Waits for either signal.
     pub(super) async fn told(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
@@ -35,7 +31,6 @@ impl Signals {
         }
     }
 
-    /// Waits for SIGINT alone.
     pub(super) async fn interrupted(&mut self) {
         self.interrupt.recv().await;
     }
@@ -47,5 +42,4 @@ pub(super) async fn told() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Message after an interrupted shutdown.
 pub(super) const AT_ONCE: &str = "interrupted again: stopped at once, as if killed";

@@ -11,10 +11,8 @@ use super::signals::{AT_ONCE, Signals};
 use super::starting;
 use crate::output::{Failure, LAST_LINES, Outcome, TO_THE_END};
 
-/// Interval between reports of the wait.
 const SAY_EVERY: Duration = Duration::from_secs(1);
 
-/// Deadline of a shutdown.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bound {
     most: Duration,
@@ -31,7 +29,6 @@ impl Bound {
         Self { most, at: Instant::now() + most - LAST_LINES }
     }
 
-    /// Waits for the end of a start.
     pub(super) async fn start<T>(
         self,
         starting: JoinHandle<T>,

@@ -27,13 +27,11 @@ const CHUNKS_AHEAD: usize = 4;
 /// takes 26; the rest is for the fields of readers.
 const JSON_EXPANSION: usize = 8;
 
-/// A record, and the input up to its end.
 pub(super) struct Item {
     pub(super) record: Record,
     pub(super) upto: Prefix,
 }
 
-/// The input and its reading thread.
 pub(super) struct Reading {
     /// Records up to the end of the input or the first error.
     pub(super) chunks: mpsc::Receiver<Vec<Result<Item, Failure>>>,
@@ -48,16 +46,15 @@ impl Reading {
     }
 }
 
-/// The beginning of a record without its end.
+/// A record without its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rest {
     /// Number of the record in the input, from 1.
     pub(super) number: u64,
-    /// Bytes read of the record, at least one.
+    /// At least one.
     pub(super) bytes: usize,
 }
 
-/// The incomplete record, shared with the command.
 type Unfinished = Arc<Mutex<Option<Rest>>>;
 
 pub(super) struct Input {
@@ -68,10 +65,6 @@ pub(super) struct Input {
 }
 
 impl Input {
-    /// Opens the input.
-    ///
-    /// # Errors
-    /// If the file cannot be opened.
     pub(super) fn open(arguments: &AppendArguments) -> Result<Self, Failure> {
         match &arguments.file {
             Some(path) if path.as_os_str() != "-" => {
@@ -116,7 +109,7 @@ pub(super) struct Format {
     input: InputFormat,
     delimiter: u8,
     key: Option<Bytes>,
-    /// Largest payload of a record of the log, in bytes.
+    /// In bytes.
     max_record_bytes: u32,
     /// Whether a last record without an end is refused: the input may still grow, and a later run
     /// would read a longer record under the same number.
@@ -124,7 +117,6 @@ pub(super) struct Format {
 }
 
 impl Format {
-    /// `max_record_bytes` is the largest payload of the log, in bytes.
     pub(super) fn of(arguments: &AppendArguments, max_record_bytes: u32) -> Self {
         let delimiter = if arguments.null { 0 } else { b'\n' };
         let key = arguments.key.clone().map(Bytes::from);
@@ -169,12 +161,10 @@ struct Reader<R> {
     source: BufReader<R>,
     name: String,
     format: Format,
-    /// The input up to the end of the last taken record.
     at: Prefix,
     /// Bytes behind `at` that were taken from the buffer of `source`. Invariant: at most one more
     /// than [`Format::longest`], and none is a delimiter.
     begun: Vec<u8>,
-    /// Whether the source has ended.
     has_ended: bool,
     unfinished: Unfinished,
 }
@@ -267,7 +257,6 @@ impl<R: Read> Reader<R> {
         ))
     }
 
-    /// Waits for more input.
     fn read_on(&mut self) -> Result<(), Failure> {
         let rest = Rest { number: self.at.records + 1, bytes: self.begun.len() };
         self.waits_for((rest.bytes > 0).then_some(rest));
@@ -330,7 +319,6 @@ mod tests {
         chunk.into_iter().map(|item| item.unwrap().record).collect()
     }
 
-    /// The records of the whole input.
     fn to_the_end<R: Read>(mut reader: Reader<R>) -> Vec<Record> {
         let chunks = std::iter::from_fn(|| Some(records(reader.chunk())).filter(|chunk| !chunk.is_empty()));
         chunks.flatten().collect()
@@ -390,7 +378,6 @@ mod tests {
     struct Pieces {
         pieces: VecDeque<Vec<u8>>,
         delimiter: u8,
-        /// Complete records in the pieces read so far.
         complete: usize,
         passed_on: Rc<Cell<usize>>,
     }
@@ -409,7 +396,6 @@ mod tests {
         }
     }
 
-    /// The records of an input in these pieces.
     fn passed_on(pieces: &[&[u8]], format: (InputFormat, u8), buffer_bytes: usize) -> Vec<Record> {
         let count = Rc::new(Cell::new(0));
         let pieces = pieces.iter().filter(|piece| !piece.is_empty()).map(|piece| piece.to_vec()).collect();

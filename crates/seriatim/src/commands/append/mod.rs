@@ -58,7 +58,6 @@ fn check_shard(log: &Log, shard: ShardId) -> Outcome {
     Err(AppendError::NoSuchShard { shard, open: open.to_vec() }.into())
 }
 
-/// One run of the command.
 struct Run {
     log: Log,
     options: AppendOptions,
@@ -67,7 +66,6 @@ struct Run {
     in_flight: VecDeque<(Append, Prefix)>,
     /// The input whose records are all in the log, by this or an earlier run.
     done: Prefix,
-    /// Records submitted by this or an earlier run.
     submitted: u64,
     progress: Option<Progress>,
     printer: Printer,
@@ -126,7 +124,6 @@ impl Run {
         self.tell_of_the_end()
     }
 
-    /// Submits the whole input, and takes receipts.
     async fn append_all(&mut self) -> Outcome {
         loop {
             match self.next(true).await? {
@@ -142,7 +139,6 @@ impl Run {
         }
     }
 
-    /// Waits for the appends in flight.
     async fn await_the_rest(&mut self) -> Outcome {
         while !self.in_flight.is_empty() {
             match self.next(false).await? {
@@ -226,7 +222,6 @@ impl Run {
         }
     }
 
-    /// Handles the outcome of the oldest record in flight.
     fn record(&mut self, outcome: Result<Receipt, AppendError>, upto: Prefix) -> Outcome {
         let receipt = match outcome {
             Ok(receipt) => describe(&receipt),
@@ -275,7 +270,7 @@ impl Run {
         ))
     }
 
-    /// Text about a record without an end. Empty if there is none.
+    /// Empty if there is no such record.
     fn left_out_rest(&self) -> String {
         let unit = self.unit;
         self.reading.unfinished().map_or_else(String::new, |Rest { number, bytes }| {

@@ -22,7 +22,6 @@ const SAVE_EVERY: Duration = Duration::from_millis(500);
 pub(super) struct Prefix {
     pub(super) records: u64,
     pub(super) bytes: u64,
-    /// Checksum of the bytes.
     checksum: u32,
 }
 
@@ -35,7 +34,6 @@ impl Prefix {
     }
 }
 
-/// Content of the file, as JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Saved {
@@ -50,7 +48,6 @@ struct Saved {
     left_out: Vec<u64>,
 }
 
-/// The progress file of a run.
 pub(super) struct Progress {
     path: PathBuf,
     saved: Saved,
@@ -59,17 +56,12 @@ pub(super) struct Progress {
     saved_at: Instant,
 }
 
-/// Progress of an earlier run.
 pub(super) struct Earlier {
     path: PathBuf,
     saved: Option<Saved>,
 }
 
 impl Earlier {
-    /// Reads the file, if there is one.
-    ///
-    /// # Errors
-    /// If the file is unreadable or has other content.
     pub(super) fn load(path: &Path) -> Result<Self, Failure> {
         let failed = |cause: String| Failure::new(format!("{}: {cause}", path.display()));
         let saved = match fs::read(path) {
@@ -83,9 +75,6 @@ impl Earlier {
     }
 
     /// The session to continue, and the number of its next record.
-    ///
-    /// # Errors
-    /// If the file names no session.
     pub(super) fn session(&self) -> Result<Option<(SessionId, u64)>, Failure> {
         let Some(saved) = &self.saved else { return Ok(None) };
         let session = saved.session.parse().map_err(|_| {
@@ -95,10 +84,6 @@ impl Earlier {
     }
 
     /// Continues or begins once the log is open. Saves the session before the first append.
-    ///
-    /// # Errors
-    /// If the file is about another log, the log opens no session in time, or the file cannot be
-    /// written.
     pub(super) async fn begin(self, log: &Log) -> Result<Progress, Failure> {
         let (name, id) = (log.name().to_owned(), log.entry().id.0);
         if let Some(saved) =
@@ -130,7 +115,6 @@ impl Earlier {
 }
 
 impl Progress {
-    /// The completed part of the input.
     pub(super) fn done(&self) -> Prefix {
         self.saved.done
     }
@@ -140,16 +124,12 @@ impl Progress {
         &self.saved.left_out
     }
 
-    /// Notes that the next record is in the log.
-    ///
-    /// # Errors
-    /// If the file cannot be written.
     pub(super) fn acknowledged(&mut self, upto: Prefix) -> Outcome {
         self.pass(upto);
         if self.saved_at.elapsed() >= SAVE_EVERY { self.save() } else { Ok(()) }
     }
 
-    /// Notes that the next record is not in the log, and never will be under its number.
+    /// The next record never will be in the log under its number.
     pub(super) fn leaves_out(&mut self, upto: Prefix) {
         self.pass(upto);
         self.saved.left_out.push(upto.records);
@@ -162,9 +142,6 @@ impl Progress {
     }
 
     /// Writes the file if it is out of date.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub(super) fn save(&mut self) -> Outcome {
         if self.written.as_ref() == Some(&self.saved) {
             return Ok(());

@@ -35,17 +35,13 @@ impl Health {
     }
 }
 
-/// Health of the whole cluster.
 #[derive(Debug)]
 pub(super) struct Judgement {
     pub(super) has_register: bool,
-    /// In the order of the cluster's nodes.
     pub(super) nodes: Vec<Health>,
-    /// In the order of the cluster's logs.
     pub(super) logs: Vec<LogHealth>,
 }
 
-/// Health of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LogHealth {
     pub(super) health: Health,
@@ -57,7 +53,6 @@ pub(super) struct LogHealth {
 }
 
 impl Judgement {
-    /// Whether no operator is needed.
     pub(super) fn is_well(&self) -> bool {
         let logs = self.logs.iter().map(|log| &log.health);
         self.has_register && self.nodes.iter().chain(logs).all(|health| health.is_well)
@@ -160,7 +155,6 @@ fn judge_node(condition: Option<&Condition>, suspected_by: &[NodeId], usual_us: 
     }
 }
 
-/// The logs with roles on a node.
 fn logs_of(cluster: &Cluster, node: NodeId) -> Vec<&LogEntry> {
     cluster.logs.iter().map(|log| &log.entry).filter(|entry| !parting::is_rid_of(entry, node)).collect()
 }
@@ -309,14 +303,12 @@ fn copies_of(
 /// State of a shard's replica, as its node reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReplicaOn {
-    /// The node does not respond.
     Unknown,
     /// The node reports no replicas: an earlier build, or a node with many logs.
     Untold,
     None,
-    /// The replica lacks a part of the shard.
+    /// It lacks a part of the shard.
     Incomplete,
-    /// The replica has the whole shard.
     Whole,
 }
 
@@ -337,7 +329,6 @@ impl ReplicaOn {
     }
 }
 
-/// Whether a responding node lacks some records of its replica.
 fn lacks_some(told: &Conditions<'_>, entry: &LogEntry, shard: ShardId, node: NodeId) -> bool {
     matches!(replica_on(told, entry, shard, node), ReplicaOn::None | ReplicaOn::Incomplete)
 }
