@@ -50,6 +50,8 @@ struct JsonHeader {
 /// Smaller header kinds belong to Seriatim.
 const FIRST_KIND_OF_USERS: u16 = 32_768;
 
+const EXAMPLE: &str = r#"{"record":"text","key":"k","headers":[{"kind":40000,"value":"urgent"}]}"#;
+
 impl JsonRecord {
     pub(crate) fn delivered(position: Position, id: RecordId, record: &StoredRecord) -> Self {
         let (payload, payload_base64) = readable(&record.payload());
@@ -79,7 +81,8 @@ impl JsonRecord {
     /// The record to append. Ignores fields of readers (position, time, session, number,
     /// speculative), so that one log can be copied to another.
     pub(crate) fn parse(line: &[u8]) -> Result<Record, String> {
-        let line: Self = serde_json::from_slice(line).map_err(|cause| format!("not a record: {cause}"))?;
+        let wrong = |cause| format!("not a record: {cause}; write a JSON object such as {EXAMPLE}");
+        let line: Self = serde_json::from_slice(line).map_err(wrong)?;
         let payload = bytes_of("record", line.record, line.record_base64)?
             .ok_or("it has neither 'record' nor 'record_base64'")?;
         let mut headers = vec![];
@@ -157,6 +160,13 @@ mod tests {
             JsonRecord::parse(printed.as_bytes()),
             Ok(Record::from(&b"\xfe"[..]).with_key(&b"\xff"[..]))
         );
+    }
+
+    #[test]
+    fn the_example_is_a_record() {
+        let example = JsonRecord::parse(EXAMPLE.as_bytes()).expect("it is valid");
+        let header = Header { kind: 40_000, value: "urgent".into() };
+        assert_eq!(example, Record::from("text").with_key("k").with_headers(vec![header]));
     }
 
     #[test]
