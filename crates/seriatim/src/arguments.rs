@@ -163,7 +163,7 @@ pub(crate) struct StatusArguments {
 #[derive(Debug, Args)]
 pub(crate) struct StopArguments {
     /// Longest orderly shutdown after SIGTERM or Ctrl-C. After it the server ends as if killed,
-    /// says what it waited for, and exits with 1.
+    /// names the unfinished work, and exits with 1.
     #[arg(long, default_value_t = 10, value_name = "SECONDS", value_parser = within(1..=3600_u64))]
     pub(crate) stop_within: u64,
 }

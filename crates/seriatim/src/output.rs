@@ -22,7 +22,7 @@ use crate::lines::LineQueue;
 #[derive(Debug)]
 pub(crate) enum Failure {
     Message(String),
-    /// A signal stopped the command. The text says what was done before.
+    /// A signal stopped the command. The text lists the completed work.
     Interrupted(String),
     /// A problem that the output already shows.
     Unwell,

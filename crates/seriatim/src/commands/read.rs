@@ -14,7 +14,7 @@ use crate::output::{Failure, Outcome, Printer, note};
 /// the longest first check: a log that cannot report its tail still serves stable records.
 const QUIET: Duration = Duration::from_secs(2);
 
-/// Silence after which a reader prints what it waits for.
+/// Silence after which a reader reports its wait.
 const TELL_AFTER: Duration = Duration::from_secs(4);
 /// Interval between such lines.
 const TELL_EVERY: Duration = Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! Signals that stop a command, and one that must not.
+//! Signals that stop a command, and SIGXFSZ, which must not.
 
 use rustix::process::Signal as Number;
 use tokio::signal::unix::{Signal, SignalKind, signal};
